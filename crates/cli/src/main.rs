@@ -1,0 +1,2 @@
+//! The plasmon command.
+fn main() {}
