@@ -1,1 +1,15 @@
-//! Plasmon.
+//! The client of a Plasmon node: what an application links.
+//!
+//! [`Client`] talks to the node daemon of its host over a unix socket and maps the daemon's memory,
+//! so that an object is read where it lies. The crate holds no network code and does not link
+//! libfabric; the daemon (`plasmon-node`) depends on it for the names both sides share: ids, errors,
+//! the state report and the frames of the [`wire`].
+#![deny(unsafe_code)]
+
+mod error;
+mod id;
+pub mod status;
+pub mod wire;
+
+pub use error::{Error, ErrorKind, Result};
+pub use id::{NodeId, ObjectId, ParseIdError};

@@ -1,0 +1,154 @@
+//! Names of things: objects and nodes.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Separates object names from every other use of the hash.
+const NAME_CONTEXT: &str = "plasmon 2026 object name to object id";
+
+/// The name of an object: 20 bytes, the same on every node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId([u8; ObjectId::LEN]);
+
+impl ObjectId {
+    /// Bytes in an id.
+    pub const LEN: usize = 20;
+
+    /// An id from its bytes.
+    pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// An id that nobody else has: 160 random bits.
+    ///
+    /// # Panics
+    /// When the operating system has no randomness to give, which Linux does not do after boot.
+    pub fn random() -> Self {
+        Self(random_bytes())
+    }
+
+    /// The id a human-readable name stands for: BLAKE3 of the name in a context of its own, cut to
+    /// 20 bytes. The same name gives the same id on every host.
+    pub fn from_name(name: &str) -> Self {
+        let digest = blake3::derive_key(NAME_CONTEXT, name.as_bytes());
+        let mut id = [0; Self::LEN];
+        id.copy_from_slice(&digest[..Self::LEN]);
+        Self(id)
+    }
+
+    /// The bytes of the id.
+    pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
+/// The name of a node: random 128 bits, drawn when the node starts for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId([u8; NodeId::LEN]);
+
+impl NodeId {
+    /// Bytes in an id.
+    pub const LEN: usize = 16;
+
+    /// An id from its bytes.
+    pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// A new node's id.
+    ///
+    /// # Panics
+    /// As [`ObjectId::random`].
+    pub fn random() -> Self {
+        Self(random_bytes())
+    }
+
+    /// The bytes of the id.
+    pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
+}
+
+/// Text that is no id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not {what}: it takes {digits} hexadecimal digits")]
+pub struct ParseIdError {
+    text: String,
+    what: &'static str,
+    digits: usize,
+}
+
+fn parse_hex<const N: usize>(text: &str, what: &'static str) -> Result<[u8; N], ParseIdError> {
+    let error = || ParseIdError { text: text.chars().take(80).collect(), what, digits: 2 * N };
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N {
+        return Err(error());
+    }
+    let nibble = |digit: u8| (digit as char).to_digit(16).ok_or_else(error);
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
+    }
+    Ok(bytes)
+}
+
+macro_rules! hex_text {
+    ($type:ident, $what:literal) => {
+        impl FromStr for $type {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                parse_hex(text, $what).map(Self)
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($type), "({})"), self)
+            }
+        }
+    };
+}
+
+hex_text!(ObjectId, "an object id");
+hex_text!(NodeId, "a node id");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_their_text() {
+        let id = ObjectId::random();
+        assert_eq!(id.to_string().parse(), Ok(id));
+        let node = NodeId::random();
+        assert_eq!(node.to_string().parse(), Ok(node));
+    }
+
+    #[test]
+    fn wrong_text_is_refused_with_the_length_it_takes() {
+        for text in ["", "abc", &"0".repeat(39), &"0".repeat(41), &"g".repeat(40), "é".repeat(20).as_str()] {
+            let error = text.parse::<ObjectId>().unwrap_err();
+            assert!(error.to_string().contains("40 hexadecimal digits"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_has_one_id() {
+        // Stored ids depend on it: this value never changes.
+        assert_eq!(ObjectId::from_name("flights").to_string(), "f0efbf6af180d2b74f72f08bb109cbacf94714f1");
+        assert_ne!(ObjectId::from_name("flights"), ObjectId::from_name("flight"));
+    }
+}

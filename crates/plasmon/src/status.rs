@@ -1,0 +1,157 @@
+//! The state report of a node, as `plasmon status --json` prints it.
+//!
+//! It travels as JSON: a newer daemon may add fields, and an older client ignores them.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a node says of itself. Sizes are bytes; counters grow from the node's start.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Node id, 32 hexadecimal digits.
+    pub node: String,
+    /// Grows at every start of the node.
+    pub incarnation: u64,
+    /// Version of the daemon.
+    pub version: String,
+    /// Process id of the daemon.
+    pub pid: u32,
+    /// Seconds since the start.
+    pub uptime_seconds: f64,
+    /// Path of the unix socket.
+    pub socket: String,
+    /// Host and port of the control connection.
+    pub listen: String,
+    /// Clients connected now.
+    pub clients: u64,
+    /// The arena.
+    pub memory: MemoryStatus,
+    /// What it holds.
+    pub objects: ObjectsStatus,
+    /// The network.
+    pub fabric: FabricStatus,
+    /// What was moved between nodes.
+    pub transfer: TransferStatus,
+    /// The other nodes.
+    pub cluster: ClusterStatus,
+}
+
+/// The arena of a node, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryStatus {
+    /// All of it.
+    pub capacity: u64,
+    /// Held by objects.
+    pub used: u64,
+    /// Not held by anything.
+    pub free: u64,
+    /// The largest object that fits without dropping anything.
+    pub largest_free: u64,
+    /// Pre-faulted so far.
+    pub prefaulted: u64,
+    /// "huge" or "base".
+    pub pages: String,
+    /// Bytes in a segment.
+    pub segment_size: u64,
+    /// Number of segments.
+    pub segments: u32,
+}
+
+/// Objects on a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ObjectsStatus {
+    /// Primary replicas, sealed.
+    pub primary: u64,
+    /// Their bytes.
+    pub primary_bytes: u64,
+    /// Cached replicas, sealed.
+    pub cached: u64,
+    /// Their bytes.
+    pub cached_bytes: u64,
+    /// Being created by clients or fetched from peers.
+    pub unsealed: u64,
+    /// Objects with at least one pin.
+    pub pinned: u64,
+    /// Deleted and waiting for their last pin.
+    pub doomed: u64,
+    /// Cached replicas dropped to make room.
+    pub evicted: u64,
+}
+
+/// The network of a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FabricStatus {
+    /// libfabric's name of the provider.
+    pub provider: String,
+    /// Why it was chosen.
+    pub reason: String,
+    /// libfabric's version.
+    pub libfabric: String,
+    /// Registrations of memory made so far.
+    pub registrations: u64,
+    /// Bytes registered now.
+    pub registered_bytes: u64,
+    /// Operations under way now.
+    pub in_flight: u64,
+}
+
+/// What a node moved from and to others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TransferStatus {
+    /// Objects fetched whose data came inside a message.
+    pub eager_fetched: u64,
+    /// Their bytes (data and metadata).
+    pub eager_fetched_bytes: u64,
+    /// Objects fetched by one-sided reads.
+    pub rendezvous_fetched: u64,
+    /// Their bytes (data and metadata).
+    pub rendezvous_fetched_bytes: u64,
+    /// Objects sent inside a message.
+    pub eager_served: u64,
+    /// Objects offered to one-sided reads.
+    pub rendezvous_served: u64,
+    /// Attempts at a holder that failed; each was tried again elsewhere or reported.
+    pub fetch_failures: u64,
+    /// Objects pinned for peers now.
+    pub leases: u64,
+    /// Messages thrown away: wrong token, epoch or form.
+    pub frames_dropped: u64,
+    /// Bytes of objects copied by this daemon's CPU, local puts of small objects included.
+    pub cpu_copied_bytes: u64,
+}
+
+/// The cluster as a node sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClusterStatus {
+    /// Membership epoch.
+    pub epoch: u64,
+    /// "embedded", or the address of the coordinator.
+    pub coordinator: String,
+    /// Whether the coordinator answers.
+    pub coordinator_connected: bool,
+    /// The nodes of this epoch, this one included.
+    pub members: Vec<MemberStatus>,
+    /// Objects this node's directory shards know.
+    pub directory_entries: u64,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberStatus {
+    /// Node id, 32 hexadecimal digits.
+    pub node: String,
+    /// Grows at every start of the node.
+    pub incarnation: u64,
+    /// Host and port of its control connection.
+    pub listen: String,
+    /// Whether it is the node that answers.
+    pub this: bool,
+    /// Whether the fabric connection to it is in use.
+    pub connected: bool,
+}

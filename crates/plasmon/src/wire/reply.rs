@@ -1,0 +1,397 @@
+//! What the daemon answers.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::body::{Reader, put_bytes, put_many};
+use super::{FLAG_MORE, Header, MAX_BODY, MAX_DESCRIPTORS, MAX_IDS, MAX_NAME, WireError, opcode, put_frame};
+use crate::{Error, ErrorKind, NodeId, ObjectId};
+
+/// Longest error message that travels: `MAX_IDS` of them fit in a frame.
+const MAX_MESSAGE: usize = 900;
+
+/// What a descriptor lets its holder do with a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Access {
+    /// Map it read-only.
+    Read = 0,
+    /// Map it read-write: segments in which this user creates objects.
+    Write = 1,
+}
+
+/// Announces a descriptor that travels with the frame, in the same order.
+///
+/// A version other than the one mapped replaces it: nothing of the older one is in use any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// Segment number.
+    pub segment: u32,
+    /// Grows when the segment is replaced by a new one.
+    pub version: u32,
+    /// What it is good for.
+    pub access: Access,
+}
+
+/// Where an object lies in the arena: data at `offset`, metadata right behind it.
+///
+/// Offsets count from the arena's start; the segment is `offset / segment_size`, and an object may
+/// run on into the segments that follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// First byte, from the start of the arena.
+    pub offset: u64,
+    /// Bytes of data.
+    pub data_len: u64,
+    /// Bytes of metadata, which follow the data.
+    pub metadata_len: u32,
+}
+
+/// Where a created object's data is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Into the frame that seals it: the daemon writes it.
+    Inline,
+    /// Into the arena, through a writable descriptor.
+    Mapped(Span),
+}
+
+/// Whether an object is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Presence {
+    /// Not known.
+    Absent = 0,
+    /// Sealed, on this node.
+    Here = 1,
+    /// Sealed, on another node.
+    Elsewhere = 2,
+}
+
+/// What became of a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DeleteOutcome {
+    /// Nothing of this id was known.
+    Absent = 0,
+    /// It is gone from this node, and the others were told.
+    Deleted = 1,
+    /// It is pinned: it cannot be found any more, and its memory goes with the last pin.
+    Deferred = 2,
+}
+
+/// The life of an object, as `list` tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ObjectState {
+    /// Being written.
+    Unsealed = 0,
+    /// The replica its creator made.
+    Primary = 1,
+    /// A replica fetched from another node, dropped when room is needed.
+    Cached = 2,
+    /// Deleted, still pinned.
+    Doomed = 3,
+}
+
+/// A row of `list`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// Its id.
+    pub id: ObjectId,
+    /// The name behind the id, if it was created with one.
+    pub name: Option<String>,
+    /// Its state.
+    pub state: ObjectState,
+    /// Only the creating user sees it.
+    pub private: bool,
+    /// Bytes of data.
+    pub data_len: u64,
+    /// Bytes of metadata.
+    pub metadata_len: u32,
+    /// Pins of clients and peers.
+    pub pins: u32,
+    /// Milliseconds since it was created on this node.
+    pub age_ms: u64,
+}
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// To `Hello`.
+    Hello {
+        /// The node.
+        node: NodeId,
+        /// Bytes in a segment.
+        segment_size: u64,
+        /// Segments in the arena.
+        segments: u32,
+        /// Largest data + metadata that the daemon takes inline.
+        inline_max: u32,
+    },
+    /// To `Put`, `Seal`, `Abort`: done.
+    Done {
+        /// The opcode of the request.
+        opcode: u8,
+    },
+    /// To `Create`.
+    Created {
+        /// Where to write.
+        placement: Placement,
+        /// Descriptors with the frame.
+        granted: Vec<Granted>,
+    },
+    /// To `Get`: one result an id, in order. Found objects are pinned.
+    Got {
+        /// Results.
+        objects: Vec<Result<Span, Error>>,
+        /// Descriptors with the frame.
+        granted: Vec<Granted>,
+    },
+    /// To `Contains`: one an id, in order.
+    Contains(Vec<Presence>),
+    /// To `Delete`: one an id, in order.
+    Deleted(Vec<DeleteOutcome>),
+    /// To `List`; `more` says that another such reply follows.
+    List {
+        /// Rows.
+        objects: Vec<ObjectInfo>,
+        /// Another reply follows.
+        more: bool,
+    },
+    /// To `Status`: [`crate::status::Status`] as JSON.
+    Status(String),
+    /// To any request that failed as a whole.
+    Failed {
+        /// The opcode of the request.
+        opcode: u8,
+        /// Why.
+        error: Error,
+    },
+}
+
+impl Reply {
+    /// To `Put`.
+    pub const PUT_DONE: Self = Self::Done { opcode: opcode::PUT };
+    /// To `Seal`.
+    pub const SEALED: Self = Self::Done { opcode: opcode::SEAL };
+    /// To `Abort`.
+    pub const ABORTED: Self = Self::Done { opcode: opcode::ABORT };
+
+    /// Descriptors that must travel with the frame.
+    pub fn granted(&self) -> &[Granted] {
+        match self {
+            Self::Created { granted, .. } | Self::Got { granted, .. } => granted,
+            _ => &[],
+        }
+    }
+
+    fn opcode(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => opcode::HELLO,
+            Self::Done { opcode } | Self::Failed { opcode, .. } => *opcode,
+            Self::Created { .. } => opcode::CREATE,
+            Self::Got { .. } => opcode::GET,
+            Self::Contains(_) => opcode::CONTAINS,
+            Self::Deleted(_) => opcode::DELETE,
+            Self::List { .. } => opcode::LIST,
+            Self::Status(_) => opcode::STATUS,
+        }
+    }
+
+    /// Appends the reply's frame to `out`.
+    pub fn encode(&self, request: u64, out: &mut BytesMut) {
+        let header = Header {
+            opcode: self.opcode(),
+            flags: if matches!(self, Self::List { more: true, .. }) { FLAG_MORE } else { 0 },
+            body_len: 0,
+            request,
+            error: if let Self::Failed { error, .. } = self { error.kind() as u16 } else { 0 },
+            descriptors: self.granted().len() as u16,
+        };
+        put_frame(out, header, |out| match self {
+            Self::Hello { node, segment_size, segments, inline_max } => {
+                out.put_slice(node.as_bytes());
+                out.put_u64_le(*segment_size);
+                out.put_u32_le(*segments);
+                out.put_u32_le(*inline_max);
+            }
+            Self::Done { .. } => {}
+            Self::Created { placement, granted } => {
+                put_granted(out, granted);
+                match placement {
+                    Placement::Inline => out.put_u8(0),
+                    Placement::Mapped(span) => {
+                        out.put_u8(1);
+                        put_span(out, span);
+                    }
+                }
+            }
+            Self::Got { objects, granted } => {
+                put_granted(out, granted);
+                put_many(out, objects, |out, object| match object {
+                    Ok(span) => {
+                        out.put_u16_le(0);
+                        put_span(out, span);
+                    }
+                    Err(error) => {
+                        out.put_u16_le(error.kind() as u16);
+                        put_message(out, error);
+                    }
+                });
+            }
+            Self::Contains(presence) => put_many(out, presence, |out, one| out.put_u8(*one as u8)),
+            Self::Deleted(outcomes) => put_many(out, outcomes, |out, one| out.put_u8(*one as u8)),
+            Self::List { objects, .. } => put_many(out, objects, put_info),
+            Self::Status(json) => put_bytes(out, json.as_bytes()),
+            Self::Failed { error, .. } => put_message(out, error),
+        });
+    }
+
+    /// Reads the body of a reply.
+    ///
+    /// # Errors
+    /// When the opcode is unknown or the body is not one of its kind.
+    pub fn decode(header: &Header, body: Bytes) -> Result<Self, WireError> {
+        if header.error != 0 {
+            let mut body = Reader::new(body, "error");
+            let error = Error::new(ErrorKind::from_wire(header.error), body.text(MAX_MESSAGE)?);
+            return body.finish(Self::Failed { opcode: header.opcode, error });
+        }
+        match header.opcode {
+            opcode::HELLO => {
+                let mut body = Reader::new(body, "reply to hello");
+                let reply = Self::Hello {
+                    node: body.node()?,
+                    segment_size: body.u64()?,
+                    segments: body.u32()?,
+                    inline_max: body.u32()?,
+                };
+                body.finish(reply)
+            }
+            opcode::PUT | opcode::SEAL | opcode::ABORT => {
+                Reader::new(body, "confirmation").finish(Self::Done { opcode: header.opcode })
+            }
+            opcode::CREATE => {
+                let mut body = Reader::new(body, "reply to create");
+                let granted = granted(&mut body, header)?;
+                let placement = match body.u8()? {
+                    0 => Placement::Inline,
+                    1 => Placement::Mapped(span(&mut body)?),
+                    _ => return Err(body.malformed()),
+                };
+                body.finish(Self::Created { placement, granted })
+            }
+            opcode::GET => {
+                let mut body = Reader::new(body, "reply to get");
+                let granted = granted(&mut body, header)?;
+                let objects = body.many(MAX_IDS, |body| match body.u16()? {
+                    0 => span(body).map(Ok),
+                    kind => Ok(Err(Error::new(ErrorKind::from_wire(kind), body.text(MAX_MESSAGE)?))),
+                })?;
+                body.finish(Self::Got { objects, granted })
+            }
+            opcode::CONTAINS => {
+                let mut body = Reader::new(body, "reply to contains");
+                let presence = body.many(MAX_IDS, |body| match body.u8()? {
+                    0 => Ok(Presence::Absent),
+                    1 => Ok(Presence::Here),
+                    2 => Ok(Presence::Elsewhere),
+                    _ => Err(body.malformed()),
+                })?;
+                body.finish(Self::Contains(presence))
+            }
+            opcode::DELETE => {
+                let mut body = Reader::new(body, "reply to delete");
+                let outcomes = body.many(MAX_IDS, |body| match body.u8()? {
+                    0 => Ok(DeleteOutcome::Absent),
+                    1 => Ok(DeleteOutcome::Deleted),
+                    2 => Ok(DeleteOutcome::Deferred),
+                    _ => Err(body.malformed()),
+                })?;
+                body.finish(Self::Deleted(outcomes))
+            }
+            opcode::LIST => {
+                let mut body = Reader::new(body, "reply to list");
+                let objects = body.many(MAX_IDS, info)?;
+                body.finish(Self::List { objects, more: header.flags & FLAG_MORE != 0 })
+            }
+            opcode::STATUS => {
+                let mut body = Reader::new(body, "reply to status");
+                let json = body.text(MAX_BODY)?;
+                body.finish(Self::Status(json))
+            }
+            other => Err(WireError::Opcode(other)),
+        }
+    }
+}
+
+fn put_message(out: &mut BytesMut, error: &Error) {
+    let mut end = error.message().len().min(MAX_MESSAGE);
+    while !error.message().is_char_boundary(end) {
+        end -= 1;
+    }
+    put_bytes(out, &error.message().as_bytes()[..end]);
+}
+
+fn put_span(out: &mut BytesMut, span: &Span) {
+    out.put_u64_le(span.offset);
+    out.put_u64_le(span.data_len);
+    out.put_u32_le(span.metadata_len);
+}
+
+fn span(body: &mut Reader) -> Result<Span, WireError> {
+    Ok(Span { offset: body.u64()?, data_len: body.u64()?, metadata_len: body.u32()? })
+}
+
+fn put_granted(out: &mut BytesMut, granted: &[Granted]) {
+    put_many(out, granted, |out, one| {
+        out.put_u32_le(one.segment);
+        out.put_u32_le(one.version);
+        out.put_u8(one.access as u8);
+    });
+}
+
+fn granted(body: &mut Reader, header: &Header) -> Result<Vec<Granted>, WireError> {
+    let granted = body.many(MAX_DESCRIPTORS, |body| {
+        Ok(Granted {
+            segment: body.u32()?,
+            version: body.u32()?,
+            access: match body.u8()? {
+                0 => Access::Read,
+                1 => Access::Write,
+                _ => return Err(body.malformed()),
+            },
+        })
+    })?;
+    if granted.len() == header.descriptors as usize { Ok(granted) } else { Err(body.malformed()) }
+}
+
+fn put_info(out: &mut BytesMut, info: &ObjectInfo) {
+    out.put_slice(info.id.as_bytes());
+    out.put_u8(info.state as u8);
+    out.put_u8(u8::from(info.private));
+    out.put_u64_le(info.data_len);
+    out.put_u32_le(info.metadata_len);
+    out.put_u32_le(info.pins);
+    out.put_u64_le(info.age_ms);
+    put_bytes(out, info.name.as_deref().unwrap_or_default().as_bytes());
+}
+
+fn info(body: &mut Reader) -> Result<ObjectInfo, WireError> {
+    Ok(ObjectInfo {
+        id: body.object()?,
+        state: match body.u8()? {
+            0 => ObjectState::Unsealed,
+            1 => ObjectState::Primary,
+            2 => ObjectState::Cached,
+            3 => ObjectState::Doomed,
+            _ => return Err(body.malformed()),
+        },
+        private: body.u8()? != 0,
+        data_len: body.u64()?,
+        metadata_len: body.u32()?,
+        pins: body.u32()?,
+        age_ms: body.u64()?,
+        name: Some(body.text(MAX_NAME)?).filter(|name| !name.is_empty()),
+    })
+}

@@ -1,0 +1,185 @@
+use std::os::fd::AsFd;
+
+use bytes::{Bytes, BytesMut};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Error, ErrorKind, NodeId, ObjectId};
+
+fn object_id() -> impl Strategy<Value = ObjectId> {
+    any::<[u8; 20]>().prop_map(ObjectId::from_bytes)
+}
+
+fn ids() -> impl Strategy<Value = Vec<ObjectId>> {
+    prop::collection::vec(object_id(), 0..5)
+}
+
+fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from)
+}
+
+fn flags() -> impl Strategy<Value = CreateFlags> {
+    any::<bool>().prop_map(|private| CreateFlags { private })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        "[a-z]{0,20}".prop_map(|name| Request::Hello { name }),
+        (object_id(), flags(), "[a-z]{0,20}", bytes(50), bytes(200))
+            .prop_map(|(id, flags, name, metadata, data)| Request::Put { id, flags, name, metadata, data }),
+        (object_id(), flags(), "[a-z]{0,20}", bytes(50), any::<u64>()).prop_map(
+            |(id, flags, name, metadata, data_len)| Request::Create { id, flags, name, metadata, data_len }
+        ),
+        (object_id(), bytes(100)).prop_map(|(id, data)| Request::Seal { id, data }),
+        object_id().prop_map(|id| Request::Abort { id }),
+        (any::<u64>(), ids()).prop_map(|(timeout_us, ids)| Request::Get { timeout_us, ids }),
+        ids().prop_map(|ids| Request::Release { ids }),
+        ids().prop_map(|ids| Request::Contains { ids }),
+        ids().prop_map(|ids| Request::Delete { ids }),
+        Just(Request::List),
+        Just(Request::Status),
+        any::<u64>().prop_map(|request| Request::Cancel { request }),
+    ]
+}
+
+fn span() -> impl Strategy<Value = Span> {
+    (any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(offset, data_len, metadata_len)| Span {
+        offset,
+        data_len,
+        metadata_len,
+    })
+}
+
+fn granted() -> impl Strategy<Value = Vec<Granted>> {
+    let one = (any::<u32>(), any::<u32>(), any::<bool>()).prop_map(|(segment, version, write)| Granted {
+        segment,
+        version,
+        access: if write { Access::Write } else { Access::Read },
+    });
+    prop::collection::vec(one, 0..4)
+}
+
+fn error() -> impl Strategy<Value = Error> {
+    (1u16..=12, ".{0,30}").prop_map(|(kind, text)| Error::new(ErrorKind::from_wire(kind), text))
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    prop_oneof![
+        (any::<[u8; 16]>(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
+            |(node, segment_size, segments, inline_max)| Reply::Hello {
+                node: NodeId::from_bytes(node),
+                segment_size,
+                segments,
+                inline_max,
+            }
+        ),
+        Just(Reply::PUT_DONE),
+        Just(Reply::SEALED),
+        Just(Reply::ABORTED),
+        (prop_oneof![Just(Placement::Inline), span().prop_map(Placement::Mapped)], granted())
+            .prop_map(|(placement, granted)| Reply::Created { placement, granted }),
+        (prop::collection::vec(prop_oneof![span().prop_map(Ok), error().prop_map(Err)], 0..5), granted())
+            .prop_map(|(objects, granted)| Reply::Got { objects, granted }),
+        Just(Reply::Contains(vec![Presence::Absent, Presence::Here, Presence::Elsewhere])),
+        Just(Reply::Deleted(vec![DeleteOutcome::Absent, DeleteOutcome::Deleted, DeleteOutcome::Deferred])),
+        (object_id(), any::<u64>(), any::<bool>()).prop_map(|(id, data_len, more)| Reply::List {
+            objects: vec![ObjectInfo {
+                id,
+                name: Some("flights".into()),
+                state: ObjectState::Cached,
+                private: true,
+                data_len,
+                metadata_len: 7,
+                pins: 3,
+                age_ms: 12,
+            }],
+            more,
+        }),
+        ".{0,50}".prop_map(Reply::Status),
+        (1u8..=12, error()).prop_map(|(opcode, error)| Reply::Failed { opcode, error }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn requests_survive_the_wire(request in request(), id in any::<u64>()) {
+        let mut buffer = BytesMut::new();
+        request.encode(id, &mut buffer);
+        let (header, body) = Header::take_frame(&mut buffer).unwrap().unwrap();
+        prop_assert_eq!(header.request, id);
+        prop_assert!(buffer.is_empty());
+        prop_assert_eq!(Request::decode(&header, body), Ok(request));
+    }
+
+    #[test]
+    fn replies_survive_the_wire(reply in reply(), id in any::<u64>()) {
+        let mut buffer = BytesMut::new();
+        reply.encode(id, &mut buffer);
+        let (header, body) = Header::take_frame(&mut buffer).unwrap().unwrap();
+        prop_assert_eq!(Reply::decode(&header, body), Ok(reply));
+    }
+
+    #[test]
+    fn a_cut_frame_is_never_a_frame(request in request(), cut in 1usize..40) {
+        let mut buffer = BytesMut::new();
+        request.encode(1, &mut buffer);
+        buffer.truncate(buffer.len().saturating_sub(cut));
+        prop_assert_eq!(Header::take_frame(&mut buffer), Ok(None));
+    }
+
+    #[test]
+    fn damaged_frames_are_refused_or_read_but_never_panic(
+        request in request(), reply in reply(), at in any::<prop::sample::Index>(), value in any::<u8>(),
+    ) {
+        let (mut asked, mut answered) = (BytesMut::new(), BytesMut::new());
+        request.encode(1, &mut asked);
+        reply.encode(1, &mut answered);
+        for buffer in [&mut asked, &mut answered] {
+            let index = at.index(buffer.len());
+            buffer[index] = value;
+            if let Ok(Some((header, body))) = Header::take_frame(buffer) {
+                let _ = Request::decode(&header, body.clone());
+                let _ = Reply::decode(&header, body);
+            }
+        }
+    }
+
+    #[test]
+    fn random_bodies_never_panic(opcode in 0u8..20, body in bytes(300), error in 0u16..3) {
+        let header = Header { opcode, flags: 0, body_len: body.len() as u32, request: 0, error, descriptors: 0 };
+        let _ = Request::decode(&header, body.clone());
+        let _ = Reply::decode(&header, body);
+    }
+}
+
+#[test]
+fn a_header_over_the_limits_is_refused() {
+    let header = |version: u8, len: u32, descriptors: u16| {
+        let mut buffer = BytesMut::new();
+        Header { opcode: 1, flags: 0, body_len: len, request: 1, error: 0, descriptors }.put(&mut buffer);
+        buffer[0] = version;
+        Header::peek(&buffer)
+    };
+    assert!(header(VERSION, 0, 0).is_ok());
+    assert_eq!(header(9, 0, 0), Err(WireError::Version(9)));
+    assert_eq!(header(VERSION, 2 << 20, 0), Err(WireError::TooLong(2 << 20)));
+    assert!(matches!(header(VERSION, 0, 65), Err(WireError::Malformed(_))));
+}
+
+#[test]
+fn descriptors_arrive_with_their_bytes() {
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let file = tempfile();
+    let sent = send_with_descriptors(&near, b"hello", &[file.as_fd(), near.as_fd()]).unwrap();
+    assert_eq!(sent, 5);
+    let mut receiver = Receiver::default();
+    assert_eq!(receiver.receive(&far).unwrap(), 5);
+    assert_eq!(&receiver.buffer[..], b"hello");
+    assert_eq!(receiver.take_descriptors(9).len(), 2);
+    assert!(receiver.take_descriptors(1).is_empty());
+}
+
+fn tempfile() -> std::fs::File {
+    let name = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    std::fs::File::from(name)
+}
