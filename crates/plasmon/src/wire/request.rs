@@ -2,8 +2,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::body::{Reader, put_bytes, put_objects};
-use super::{Header, MAX_BODY, MAX_METADATA, MAX_NAME, WireError, opcode, put_frame};
+use super::body::{Reader, put_bytes, put_many, put_objects};
+use super::{Header, MAX_BODY, MAX_IDS, MAX_METADATA, MAX_NAME, WireError, opcode, put_frame};
 use crate::ObjectId;
 
 /// How an object is created.
@@ -76,10 +76,11 @@ pub enum Request {
         /// The objects.
         ids: Vec<ObjectId>,
     },
-    /// Takes back one pin of each.
+    /// Takes back one pin of each. Pins go by place, not by id: an id that was deleted and created
+    /// anew may be pinned in both its lives.
     Release {
-        /// The objects.
-        ids: Vec<ObjectId>,
+        /// `Span::offset` of the objects, as `Got` told them; at most `MAX_IDS`.
+        offsets: Vec<u64>,
     },
     /// Asks where objects are.
     Contains {
@@ -143,9 +144,8 @@ impl Request {
                 out.put_u64_le(*timeout_us);
                 put_objects(out, ids);
             }
-            Self::Release { ids } | Self::Contains { ids } | Self::Delete { ids } => {
-                put_objects(out, ids);
-            }
+            Self::Release { offsets } => put_many(out, offsets, |out, offset| out.put_u64_le(*offset)),
+            Self::Contains { ids } | Self::Delete { ids } => put_objects(out, ids),
             Self::List | Self::Status => {}
             Self::Cancel { request } => out.put_u64_le(*request),
         });
@@ -189,7 +189,11 @@ impl Request {
                 let (timeout_us, ids) = (body.u64()?, body.objects()?);
                 body.finish(Self::Get { timeout_us, ids })
             }
-            opcode::RELEASE => ids(body, "release", |ids| Self::Release { ids }),
+            opcode::RELEASE => {
+                let mut body = Reader::new(body, "release");
+                let offsets = body.many(MAX_IDS, Reader::u64)?;
+                body.finish(Self::Release { offsets })
+            }
             opcode::CONTAINS => ids(body, "contains", |ids| Self::Contains { ids }),
             opcode::DELETE => ids(body, "delete", |ids| Self::Delete { ids }),
             opcode::LIST => Reader::new(body, "list").finish(Self::List),

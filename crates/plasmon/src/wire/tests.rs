@@ -33,7 +33,7 @@ fn request() -> impl Strategy<Value = Request> {
         (object_id(), bytes(100)).prop_map(|(id, data)| Request::Seal { id, data }),
         object_id().prop_map(|id| Request::Abort { id }),
         (any::<u64>(), ids()).prop_map(|(timeout_us, ids)| Request::Get { timeout_us, ids }),
-        ids().prop_map(|ids| Request::Release { ids }),
+        prop::collection::vec(any::<u64>(), 0..5).prop_map(|offsets| Request::Release { offsets }),
         ids().prop_map(|ids| Request::Contains { ids }),
         ids().prop_map(|ids| Request::Delete { ids }),
         Just(Request::List),
