@@ -1,1 +1,36 @@
-//! Plasmon.
+//! The native half of the Python package: `plasmon._internal`.
+//!
+//! Ids, the connection, and memory behind Python's buffer protocol. What values mean is Python's
+//! part (`plasmon/_values.py`), as are the exception types (`plasmon/errors.py`). Calls give up the
+//! GIL while they wait or copy.
+#![deny(unsafe_code)]
+
+mod client;
+mod error;
+mod id;
+mod memory;
+
+use pyo3::prelude::*;
+
+/// Native half of plasmon: use the package `plasmon`.
+#[pymodule]
+mod _internal {
+    #[pymodule_export]
+    use super::client::Client;
+    #[pymodule_export]
+    use super::id::ObjectId;
+    #[pymodule_export]
+    use super::memory::{Buffer, Creation};
+    use super::*;
+
+    /// Path of the socket on which the node of this host listens unless told otherwise.
+    #[pyfunction]
+    fn default_socket() -> std::ffi::OsString {
+        plasmon::Client::default_socket().into()
+    }
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

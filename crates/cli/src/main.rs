@@ -1,2 +1,34 @@
-//! The plasmon command.
-fn main() {}
+//! The `plasmon` command: run a node, put and get objects, see what a node holds and does.
+#![forbid(unsafe_code)]
+
+mod args;
+mod failure;
+mod objects;
+mod output;
+mod report;
+mod serve;
+
+use std::process::ExitCode;
+
+use args::{Args, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let Args { socket, json, command } = Args::parse();
+    let socket = socket.unwrap_or_else(plasmon::Client::default_socket);
+    let done = match command {
+        Command::Serve(serve) => serve::serve(&socket, json, serve),
+        Command::Put(put) => objects::put(&socket, json, &put),
+        Command::Get(get) => objects::get(&socket, json, &get),
+        Command::Rm(rm) => objects::rm(&socket, json, &rm),
+        Command::Ls => report::ls(&socket, json),
+        Command::Status => report::status(&socket, json),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("plasmon: {failure}");
+            failure.exit_code()
+        }
+    }
+}

@@ -1,1 +1,25 @@
-//! Plasmon.
+//! The Plasmon node daemon: it owns a host's memory, its network and the truth about its objects.
+//!
+//! [`Node::start`] binds and opens everything, [`Node::run`] is the life of the node. One thread,
+//! the engine's, owns all state; read its modules in this order:
+//!
+//! - [`engine`]: the loop, time, client channels and what clients may ask;
+//! - [`object`]: replicas, pins, the table;
+//! - [`memory`]: the arena, its segments and who may write them;
+//! - [`transfer`]: an object's way from one arena to another;
+//! - [`cluster`]: frames between nodes, the directory, membership.
+//!
+//! `docs/design.md` tells the same story along the life of one object.
+#![deny(unsafe_code)]
+
+mod cluster;
+mod config;
+mod engine;
+#[allow(unsafe_code)]
+pub mod memory;
+mod object;
+mod transfer;
+
+pub use cluster::ControlError;
+pub use config::{Config, DEFAULT_LEASE, DEFAULT_LISTEN};
+pub use engine::{ListenError, Node, NodeError};

@@ -6,10 +6,13 @@
 //! the state report and the frames of the [`wire`].
 #![deny(unsafe_code)]
 
+mod client;
 mod error;
 mod id;
 pub mod status;
 pub mod wire;
 
+pub use client::{Client, CreateOptions, Creation, CreationMemory, Object};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{NodeId, ObjectId, ParseIdError};
+pub use wire::{DeleteOutcome, ObjectInfo, ObjectState, Presence};

@@ -1,0 +1,175 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use plasmon::ObjectId;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  it failed; the message says why
+  2  wrong arguments
+  3  no such object
+  4  timed out
+  5  the object exists already
+  6  the store is full, or too small for the object
+  7  no daemon answers
+  8  the object is lost: every node that held it is gone
+
+Examples:
+  plasmon serve --memory 8GiB
+  plasmon serve --socket /tmp/b.sock --listen 127.0.0.1:0 --join 127.0.0.1:4740
+  plasmon put data.parquet --name data
+  plasmon get data --socket /tmp/b.sock -o copy.parquet";
+
+/// Plasmon: a distributed in-memory object store. Objects put on one node are read in place by any
+/// process there, and fetched by the other nodes of the cluster over RDMA or TCP.
+#[derive(Debug, Parser)]
+#[command(version, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Unix socket of the node of this host [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR;
+    /// /run/plasmon/plasmon.sock for root]
+    #[arg(long, global = true, env = "PLASMON_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print JSON for programs to read
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a node until it is told to stop
+    Serve(Serve),
+    /// Put a file into the store
+    Put(Put),
+    /// Get an object, from whichever node holds it
+    Get(Get),
+    /// List the objects on this node
+    Ls,
+    /// Delete objects from every node
+    Rm(Rm),
+    /// Show the state of the node
+    Status,
+}
+
+/// The log goes to standard error; PLASMON_LOG sets what is in it (error, warn, info, debug, trace).
+/// SIGTERM and Ctrl-C stop the node and leave nothing behind.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Serve {
+    /// Memory for objects
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
+    pub(crate) memory: u64,
+    /// Who may connect to the socket, as an octal mode
+    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
+    pub(crate) socket_mode: u32,
+    /// Where other nodes reach this one; port 0 takes a free one [default: 127.0.0.1:4740, or with
+    /// --join a free port on the address that leads there]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Join the cluster of this node; without it, the node starts a cluster of its own
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) join: Option<String>,
+    /// libfabric provider, such as tcp or verbs [default: the fastest there is]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// Do not use huge pages, even if there are enough
+    #[arg(long)]
+    pub(crate) no_huge_pages: bool,
+    /// Do not touch all memory in the background after the start: first writes will be slower
+    #[arg(long)]
+    pub(crate) no_prefault: bool,
+    /// Microseconds to spin before sleeping [default: 50 with four cores or more, else 0]
+    #[arg(long, value_name = "US")]
+    pub(crate) spin: Option<u64>,
+    /// Seconds of silence after which a node is taken for dead
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) lease: Duration,
+    /// Stop when the process that started this one ends
+    #[arg(long)]
+    pub(crate) exit_with_parent: bool,
+}
+
+/// Prints the id of the object. What is read from standard input is gathered in memory first.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Put {
+    /// The file; - reads standard input
+    pub(crate) file: PathBuf,
+    /// Name of the object: its id is the name's hash, the same on every node
+    #[arg(long, conflicts_with = "id", value_parser = name)]
+    pub(crate) name: Option<String>,
+    /// Id of the object, 40 hexadecimal digits [default: a random one]
+    #[arg(long, value_name = "HEX")]
+    pub(crate) id: Option<ObjectId>,
+    /// Only processes of this user may see the object
+    #[arg(long)]
+    pub(crate) private: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Get {
+    /// The object
+    #[arg(value_name = "NAME|ID", value_parser = which)]
+    pub(crate) object: Which,
+    /// Write to this file, whole or not at all [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Seconds to wait for the object; 0 takes only what is on this node
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Rm {
+    /// The objects
+    #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
+    pub(crate) objects: Vec<Which>,
+}
+
+/// An object as the user named it.
+#[derive(Debug, Clone)]
+pub(crate) struct Which {
+    pub(crate) text: String,
+    pub(crate) id: ObjectId,
+}
+
+/// 40 hexadecimal digits are an id, everything else is a name.
+fn which(text: &str) -> Result<Which, String> {
+    let id = match text.parse() {
+        Ok(id) => id,
+        Err(_) => ObjectId::from_name(&name(text)?),
+    };
+    Ok(Which { text: text.to_owned(), id })
+}
+
+fn name(text: &str) -> Result<String, String> {
+    match text.len() {
+        0 => Err("a name has at least one character".into()),
+        len if len > plasmon::wire::MAX_NAME => {
+            Err(format!("a name has at most {} bytes, this one {len}", plasmon::wire::MAX_NAME))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    match text.parse::<ByteSize>() {
+        Ok(size) if size.as_u64() > 0 => Ok(size.as_u64()),
+        Ok(_) => Err("the store needs some memory".into()),
+        Err(error) => Err(format!("{error}; write a size such as 512MiB or 4GiB")),
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "write an octal mode such as 0600 or 0660".into())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "write a number of seconds such as 0.5 or 30".into())
+}

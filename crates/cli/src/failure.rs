@@ -1,0 +1,52 @@
+//! Why a command failed, and the exit code that says so.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use plasmon::ErrorKind;
+
+/// A command's failure.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The store refused or could not be reached.
+    #[error("{0}")]
+    Store(#[from] plasmon::Error),
+    /// A file or stream failed.
+    #[error("cannot {action} {path}: {source}")]
+    File { action: &'static str, path: PathBuf, source: io::Error },
+    /// Nothing of these names is known.
+    #[error("no such object: {0}")]
+    Absent(String),
+    /// The node could not start or go on.
+    #[error(transparent)]
+    Node(#[from] plasmon_node::NodeError),
+    /// A file changed under the command's hands.
+    #[error("{path} changed while it was read: it had {expected} bytes; nothing was stored")]
+    Changed { path: PathBuf, expected: u64 },
+}
+
+impl Failure {
+    /// Names the file that an operation failed on.
+    pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { action, path, source }
+    }
+
+    /// The codes of `plasmon --help`.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Absent(_) => 3,
+            Self::Store(error) => match error.kind() {
+                ErrorKind::NotFound => 3,
+                ErrorKind::TimedOut => 4,
+                ErrorKind::Exists => 5,
+                ErrorKind::Full | ErrorKind::TooLarge => 6,
+                ErrorKind::Disconnected => 7,
+                ErrorKind::Lost => 8,
+                _ => 1,
+            },
+            Self::File { .. } | Self::Node(_) | Self::Changed { .. } => 1,
+        })
+    }
+}

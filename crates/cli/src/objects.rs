@@ -1,0 +1,150 @@
+//! `plasmon put`, `get` and `rm`.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use plasmon::{Client, CreateOptions, DeleteOutcome, ObjectId};
+use rustix::fs::{AtFlags, CWD, linkat};
+use serde_json::json;
+
+use crate::args::{Get, Put, Rm};
+use crate::failure::Failure;
+use crate::output::{Progress, line, size};
+
+/// Bytes moved between two looks at the progress.
+const STEP: usize = 8 << 20;
+
+pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failure> {
+    let id = match (&args.name, args.id) {
+        (Some(name), _) => ObjectId::from_name(name),
+        (None, Some(id)) => id,
+        (None, None) => ObjectId::random(),
+    };
+    let options = CreateOptions { name: args.name.clone(), private: args.private };
+    let client = Client::connect_as(socket, "plasmon put")?;
+    let bytes = if args.file == Path::new("-") {
+        let mut data = Vec::new();
+        io::stdin().read_to_end(&mut data).map_err(Failure::file("read", "standard input"))?;
+        client.put(id, &data, &[], &options)?;
+        data.len() as u64
+    } else {
+        put_file(&client, id, &args.file, &options)?
+    };
+    if as_json {
+        line(&json!({ "id": id.to_string(), "name": args.name, "bytes": bytes }).to_string());
+    } else {
+        line(&id.to_string());
+    }
+    Ok(())
+}
+
+/// Reads a file straight into the store.
+fn put_file(client: &Client, id: ObjectId, path: &Path, options: &CreateOptions) -> Result<u64, Failure> {
+    let mut file = File::open(path).map_err(Failure::file("open", path))?;
+    let found = file.metadata().map_err(Failure::file("look at", path))?;
+    if !found.is_file() {
+        let mut data = Vec::new();
+        file.read_to_end(&mut data).map_err(Failure::file("read", path))?;
+        client.put(id, &data, &[], options)?;
+        return Ok(data.len() as u64);
+    }
+    let bytes = found.len();
+    let progress = Progress::bytes("putting", bytes);
+    let mut creation = client.create(id, bytes, &[], options)?;
+    for step in creation.as_mut_slice().chunks_mut(STEP) {
+        file.read_exact(step).map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => Failure::Changed { path: path.to_owned(), expected: bytes },
+            _ => Failure::File { action: "read", path: path.to_owned(), source },
+        })?;
+        progress.advance(step.len() as u64);
+    }
+    creation.seal()?;
+    Ok(bytes)
+}
+
+pub(crate) fn get(socket: &Path, as_json: bool, args: &Get) -> Result<(), Failure> {
+    let client = Client::connect_as(socket, "plasmon get")?;
+    let waiting = Progress::waiting(&format!("waiting for {}", args.object.text));
+    let mut results = client.get_interruptible(&[args.object.id], Some(args.timeout), &mut || {
+        waiting.show();
+        false
+    })?;
+    drop(waiting);
+    let object = results.pop().expect("one id has one result")?;
+    let data = object.data();
+    match &args.output {
+        None => {
+            write_all(&mut io::stdout().lock(), data).map_err(Failure::file("write", "standard output"))?;
+        }
+        Some(path) => {
+            write_file(path, data)?;
+            if as_json {
+                let id = object.id().to_string();
+                line(&json!({ "id": id, "bytes": data.len(), "output": path }).to_string());
+            } else {
+                line(&format!("{} in {}", size(data.len() as u64), path.display()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_all(to: &mut impl Write, data: &[u8]) -> io::Result<()> {
+    let progress = Progress::bytes("writing", data.len() as u64);
+    for step in data.chunks(STEP) {
+        to.write_all(step)?;
+        progress.advance(step.len() as u64);
+    }
+    to.flush()
+}
+
+/// Writes a file whole or not at all: it has no name until its last byte is there.
+fn write_file(path: &Path, data: &[u8]) -> Result<(), Failure> {
+    let failed = Failure::file("write", path);
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let device = File::options().write(true).open(path);
+        return device.and_then(|mut device| write_all(&mut device, data)).map_err(failed);
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let write = || {
+        let mut file = tempfile::tempfile_in(directory)?;
+        write_all(&mut file, data)?;
+        let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let beside = directory.join(format!(".{}.plasmon", ObjectId::random()));
+        linkat(CWD, &nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
+        fs::rename(&beside, path).inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&beside);
+        })
+    };
+    write().map_err(failed)
+}
+
+pub(crate) fn rm(socket: &Path, as_json: bool, args: &Rm) -> Result<(), Failure> {
+    let client = Client::connect_as(socket, "plasmon rm")?;
+    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id).collect();
+    let outcomes = client.delete(&ids)?;
+    let mut absent = Vec::new();
+    let mut rows = Vec::new();
+    for (object, outcome) in args.objects.iter().zip(outcomes) {
+        let word = match outcome {
+            DeleteOutcome::Absent => "absent",
+            DeleteOutcome::Deleted => "deleted",
+            DeleteOutcome::Deferred => "deferred",
+        };
+        rows.push(json!({ "object": object.text, "id": object.id.to_string(), "outcome": word }));
+        match outcome {
+            DeleteOutcome::Absent => absent.push(object.text.clone()),
+            DeleteOutcome::Deferred if !as_json => {
+                line(&format!("{} is pinned: its memory is freed with its last pin", object.text));
+            }
+            _ => {}
+        }
+    }
+    if as_json {
+        line(&serde_json::Value::from(rows).to_string());
+    }
+    if absent.is_empty() { Ok(()) } else { Err(Failure::Absent(absent.join(", "))) }
+}

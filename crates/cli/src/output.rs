@@ -1,0 +1,80 @@
+//! What all commands print with: sizes, tables, progress.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use bytesize::ByteSize;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// What takes less shows no progress.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// A size for a person: binary units.
+pub(crate) fn size(bytes: u64) -> String {
+    ByteSize::b(bytes).display().iec().to_string()
+}
+
+/// Prints a line; a reader that has gone away is no error.
+pub(crate) fn line(text: &str) {
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
+/// Prints rows under headings, each column as wide as it must be.
+pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) {
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([headings[column].len()]).max().unwrap_or(0)
+    });
+    let print = |cells: [&str; N]| {
+        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        line(padded.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    print(headings);
+    rows.iter().for_each(|row| print(std::array::from_fn(|column| row[column].as_str())));
+}
+
+/// Progress on standard error, once it has taken a second and someone is watching.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+}
+
+impl Progress {
+    /// Of `total` bytes.
+    pub(crate) fn bytes(what: &str, total: u64) -> Self {
+        let style = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
+        Self::new(what, ProgressBar::new(total), style)
+    }
+
+    /// Of something whose length nobody knows.
+    pub(crate) fn waiting(what: &str) -> Self {
+        Self::new(what, ProgressBar::no_length(), "{spinner} {msg} ({elapsed})")
+    }
+
+    fn new(what: &str, bar: ProgressBar, style: &str) -> Self {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+        bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
+        bar.set_message(what.to_owned());
+        Self { bar, started: Instant::now() }
+    }
+
+    /// Moves on by `bytes`.
+    pub(crate) fn advance(&self, bytes: u64) {
+        self.bar.inc(bytes);
+        self.show();
+    }
+
+    /// Draws, when it is time to.
+    pub(crate) fn show(&self) {
+        if self.bar.is_hidden() && self.started.elapsed() > QUIET && io::stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.tick();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

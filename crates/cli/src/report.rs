@@ -1,0 +1,145 @@
+//! `plasmon ls` and `plasmon status`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use plasmon::status::Status;
+use plasmon::{Client, ObjectInfo, ObjectState};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output::{line, size, table};
+
+fn state(state: ObjectState) -> &'static str {
+    match state {
+        ObjectState::Unsealed => "unsealed",
+        ObjectState::Primary => "primary",
+        ObjectState::Cached => "cached",
+        ObjectState::Doomed => "deleted",
+    }
+}
+
+/// Seconds, minutes, hours or days: the largest unit that is not zero.
+fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ ..60 => format!("{seconds}s"),
+        seconds @ ..3600 => format!("{}m", seconds / 60),
+        seconds @ ..86_400 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+pub(crate) fn ls(socket: &Path, as_json: bool) -> Result<(), Failure> {
+    let objects = Client::connect_as(socket, "plasmon ls")?.list()?;
+    if as_json {
+        let row = |object: &ObjectInfo| {
+            json!({
+                "id": object.id.to_string(),
+                "name": object.name,
+                "bytes": object.data_len,
+                "metadata_bytes": object.metadata_len,
+                "state": state(object.state),
+                "private": object.private,
+                "pins": object.pins,
+                "age_seconds": object.age_ms as f64 / 1000.0,
+            })
+        };
+        line(&objects.iter().map(row).collect::<serde_json::Value>().to_string());
+        return Ok(());
+    }
+    let rows: Vec<_> = objects
+        .iter()
+        .map(|object| {
+            [
+                object.id.to_string(),
+                size(object.data_len),
+                state(object.state).to_owned() + if object.private { ", private" } else { "" },
+                object.pins.to_string(),
+                age(Duration::from_millis(object.age_ms)),
+                object.name.clone().unwrap_or_default(),
+            ]
+        })
+        .collect();
+    table(["ID", "SIZE", "STATE", "PINS", "AGE", "NAME"], &rows);
+    Ok(())
+}
+
+pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
+    let client = Client::connect_as(socket, "plasmon status")?;
+    if as_json {
+        line(&client.status_json()?);
+        return Ok(());
+    }
+    let status = client.status()?;
+    let Status { memory, objects, fabric, transfer, cluster, .. } = &status;
+    line(&format!(
+        "node      {} (plasmon {}, process {}, up {})",
+        status.node,
+        status.version,
+        status.pid,
+        age(Duration::from_secs_f64(status.uptime_seconds))
+    ));
+    line(&format!("socket    {}, {} clients", status.socket, status.clients));
+    let prefault = if memory.prefaulted < memory.capacity {
+        format!(", {} pre-faulted", size(memory.prefaulted))
+    } else {
+        String::new()
+    };
+    line(&format!(
+        "memory    {} of {} used, largest free piece {}, {} pages{prefault}",
+        size(memory.used),
+        size(memory.capacity),
+        size(memory.largest_free),
+        memory.pages
+    ));
+    line(&format!(
+        "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, {} evicted",
+        objects.primary,
+        size(objects.primary_bytes),
+        objects.cached,
+        size(objects.cached_bytes),
+        objects.unsealed,
+        objects.pinned,
+        objects.doomed,
+        objects.evicted
+    ));
+    line(&format!(
+        "fabric    {} (libfabric {}; {}), {} registered in {} regions",
+        fabric.provider,
+        fabric.libfabric,
+        fabric.reason,
+        size(fabric.registered_bytes),
+        fabric.registrations
+    ));
+    line(&format!(
+        "fetched   {} eager ({}), {} by one-sided reads ({}), {} failed attempts",
+        transfer.eager_fetched,
+        size(transfer.eager_fetched_bytes),
+        transfer.rendezvous_fetched,
+        size(transfer.rendezvous_fetched_bytes),
+        transfer.fetch_failures
+    ));
+    line(&format!(
+        "served    {} eager, {} to one-sided reads, {} leases now",
+        transfer.eager_served, transfer.rendezvous_served, transfer.leases
+    ));
+    let lost = if cluster.coordinator_connected { "" } else { ", which does not answer" };
+    line(&format!(
+        "cluster   epoch {}, coordinator {}{lost}, {} directory entries here",
+        cluster.epoch, cluster.coordinator, cluster.directory_entries
+    ));
+    let rows: Vec<_> = cluster
+        .members
+        .iter()
+        .map(|member| {
+            let note = match (member.this, member.connected) {
+                (true, _) => "this node",
+                (false, true) => "connected",
+                (false, false) => "not yet used",
+            };
+            [format!("          {}", member.node), member.listen.clone(), note.to_owned()]
+        })
+        .collect();
+    table(["          NODE", "LISTEN", ""], &rows);
+    Ok(())
+}

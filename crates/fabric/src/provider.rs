@@ -1,0 +1,284 @@
+//! Finds out what the host's fabric can do and chooses a provider, with the reason for it.
+//!
+//! Pure look-up: opens nothing. May run on any thread, though a [`Provider`] stays on the one that
+//! made it.
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::net::UdpSocket;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use crate::environment;
+use crate::error::{FabricError, string};
+use crate::ffi;
+
+/// What is chosen without being asked for, best first. `shm`, `udp`, `sockets` and 1.17's `net` are
+/// left out on purpose: a single host, unreliable, deprecated, or unstable.
+const AUTOMATIC: [Wanted; 4] = [
+    Wanted { name: "verbs;ofi_rxm", by_address: true },
+    Wanted { name: "efa", by_address: false },
+    Wanted { name: "cxi", by_address: false },
+    Wanted { name: "tcp;ofi_rxm", by_address: true },
+];
+
+struct Wanted {
+    name: &'static str,
+    /// Whether an IP address selects its interface.
+    by_address: bool,
+}
+
+/// A fabric that can be opened: a provider on one of its interfaces.
+#[derive(Clone)]
+pub struct Provider {
+    info: Rc<Info>,
+    name: String,
+    fabric: String,
+    domain: String,
+    reason: String,
+}
+
+impl Provider {
+    /// libfabric's name, such as `tcp;ofi_rxm`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The network it is on.
+    pub fn fabric(&self) -> &str {
+        &self.fabric
+    }
+
+    /// The device or interface.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The wire protocol's number: two nodes can only talk if theirs are equal.
+    pub fn protocol(&self) -> u32 {
+        self.endpoint_attributes().protocol
+    }
+
+    /// The wire protocol's version, to be equal on both sides as well.
+    pub fn protocol_version(&self) -> u32 {
+        self.endpoint_attributes().protocol_version
+    }
+
+    /// Why it was chosen, for logs and people.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Whether the network card moves one-sided data without this host's processor.
+    pub fn is_rdma(&self) -> bool {
+        !["tcp", "udp", "sockets", "net", "shm"].iter().any(|soft| self.name.starts_with(soft))
+    }
+
+    /// Whether messages go through ofi_rxm, which makes them of connections and one-sided reads.
+    pub(crate) fn is_layered(&self) -> bool {
+        self.name.ends_with(";ofi_rxm")
+    }
+
+    pub(crate) fn info(&self) -> *mut ffi::fi_info {
+        self.info.0.as_ptr()
+    }
+
+    pub(crate) fn endpoint_attributes(&self) -> &ffi::fi_ep_attr {
+        // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
+        unsafe { &*(*self.info()).ep_attr }
+    }
+
+    pub(crate) fn domain_attributes(&self) -> &ffi::fi_domain_attr {
+        // SAFETY: as above.
+        unsafe { &*(*self.info()).domain_attr }
+    }
+
+    pub(crate) fn transmit_attributes(&self) -> &ffi::fi_tx_attr {
+        // SAFETY: as above.
+        unsafe { &*(*self.info()).tx_attr }
+    }
+
+    /// Copies a libfabric entry, if this crate can work with it.
+    fn from_entry(entry: &ffi::fi_info, reason: &dyn Fn(&str) -> String) -> Option<Self> {
+        if !usable(entry) {
+            return None;
+        }
+        // SAFETY: `entry` is one of a list that fi_getinfo returned.
+        let info = Rc::new(Info(NonNull::new(unsafe { ffi::fi_dupinfo(entry) })?));
+        // SAFETY: `usable` has checked both attributes; their names are null or terminated strings.
+        let (name, fabric, domain) = unsafe {
+            let (fabric, domain) = (&*entry.fabric_attr, &*entry.domain_attr);
+            (string(fabric.prov_name)?, string(fabric.name)?, string(domain.name)?)
+        };
+        let reason = reason(&domain);
+        Some(Provider { info, name, fabric, domain, reason })
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider")
+            .field("name", &self.name)
+            .field("fabric", &self.fabric)
+            .field("domain", &self.domain)
+            .field("reason", &self.reason)
+            .finish()
+    }
+}
+
+/// An owned `fi_info`.
+struct Info(NonNull<ffi::fi_info>);
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: made by fi_dupinfo, fi_getinfo or fi_allocinfo, and freed only here.
+        unsafe { ffi::fi_freeinfo(self.0.as_ptr()) };
+    }
+}
+
+/// The providers that would be chosen automatically, best first. `source` is the address or host name
+/// this node listens on (`127.0.0.1`, `10.0.0.1`); it selects the interface.
+pub fn candidates(source: Option<&str>) -> Result<Vec<Provider>, FabricError> {
+    let mut found: Vec<Provider> = Vec::new();
+    if !is_ours(source) {
+        return Ok(found);
+    }
+    for wanted in &AUTOMATIC {
+        let source = source.filter(|_| wanted.by_address);
+        let rdma = !wanted.name.starts_with("tcp");
+        let reason = |domain: &str| match rdma {
+            true => format!("the fastest fabric found: device {domain}"),
+            false => format!("no RDMA device answers; TCP on {domain} works everywhere"),
+        };
+        for provider in query(Some(wanted.name), source, &reason)? {
+            let same = |other: &Provider| other.name == provider.name && other.domain == provider.domain;
+            if !found.iter().any(same) {
+                found.push(provider);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The provider to use: the one named, or else the first of [`candidates`]. `tcp` and `verbs` stand
+/// for `tcp;ofi_rxm` and `verbs;ofi_rxm`.
+pub fn choose(explicit: Option<&str>, source: Option<&str>) -> Result<Provider, FabricError> {
+    let found = match explicit {
+        None => candidates(source)?,
+        Some(_) if !is_ours(source) => Vec::new(),
+        Some(name) => {
+            let name = match name {
+                "tcp" => "tcp;ofi_rxm",
+                "verbs" => "verbs;ofi_rxm",
+                name => name,
+            };
+            let fixed = AUTOMATIC.iter().any(|wanted| wanted.name == name && !wanted.by_address);
+            query(Some(name), source.filter(|_| !fixed), &|_| "asked for by name".to_owned())?
+        }
+    };
+    match found.into_iter().next() {
+        Some(provider) => Ok(provider),
+        None => Err(FabricError::NoProvider {
+            wanted: explicit.map(str::to_owned),
+            source_address: source.map(str::to_owned),
+            available: available()?,
+        }),
+    }
+}
+
+/// Whether the address is one of this host's: tcp finds out only when an endpoint is opened.
+fn is_ours(source: Option<&str>) -> bool {
+    source.is_none_or(|host| UdpSocket::bind((host, 0)).is_ok())
+}
+
+/// The names of everything here that could be asked for.
+fn available() -> Result<String, FabricError> {
+    let mut names: Vec<String> = Vec::new();
+    for provider in query(None, None, &|_| String::new())? {
+        if !names.contains(&provider.name) {
+            names.push(provider.name);
+        }
+    }
+    Ok(if names.is_empty() { "none".to_owned() } else { names.join(", ") })
+}
+
+/// Usable entries for a provider name, in libfabric's order; none if it knows no such provider.
+/// Messages in order are asked for first, and done without where there are none.
+fn query(
+    name: Option<&str>,
+    source: Option<&str>,
+    reason: &dyn Fn(&str) -> String,
+) -> Result<Vec<Provider>, FabricError> {
+    let (Ok(c_name), Ok(c_source)) =
+        (name.map(CString::new).transpose(), source.map(CString::new).transpose())
+    else {
+        return Ok(Vec::new()); // A NUL byte: no provider or host is called that.
+    };
+    for order in [ffi::PLASMON_ORDER_SAS, 0] {
+        let Some(list) = get_info(c_name.as_deref(), c_source.as_deref(), order)? else { continue };
+        let mut providers = Vec::new();
+        let mut next: *const ffi::fi_info = list.0.as_ptr();
+        // SAFETY: `next` is null or an entry of the list, which lives until the end of this block.
+        while let Some(entry) = unsafe { next.as_ref() } {
+            let provider = Provider::from_entry(entry, reason);
+            providers.extend(provider.filter(|provider| name.is_none_or(|name| name == provider.name)));
+            next = entry.next;
+        }
+        if !providers.is_empty() {
+            return Ok(providers);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// One `fi_getinfo`; `None` if nothing matches.
+fn get_info(name: Option<&CStr>, source: Option<&CStr>, order: u64) -> Result<Option<Info>, FabricError> {
+    environment::set_defaults();
+    let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: the name is null or terminated; the hints copy it.
+    let hints = unsafe { ffi::plasmon_hints(pointer(name), order) };
+    let Some(hints) = NonNull::new(hints).map(Info) else {
+        return Err(FabricError::call("fi_allocinfo", -libc::ENOMEM));
+    };
+    let flags = if source.is_some() { ffi::PLASMON_SOURCE } else { 0 };
+    let mut list = ptr::null_mut();
+    // SAFETY: all pointers are valid for the call; `list` receives an owned list.
+    let code = unsafe {
+        ffi::fi_getinfo(
+            ffi::PLASMON_API_VERSION,
+            pointer(source),
+            ptr::null(),
+            flags,
+            hints.0.as_ptr(),
+            &mut list,
+        )
+    };
+    match NonNull::new(list).map(Info) {
+        Some(list) if code == 0 => Ok(Some(list)),
+        // ENODATA: nothing matches. Unknown hosts and addresses of other machines come as
+        // provider-dependent codes, so any failure here means "not this one".
+        _ => {
+            tracing::trace!(?name, ?source, code, "fi_getinfo found nothing");
+            Ok(None)
+        }
+    }
+}
+
+/// Whether this crate can work with an entry: all attributes there, no mode or registration style that
+/// it does not implement, 64-bit keys.
+fn usable(entry: &ffi::fi_info) -> bool {
+    // SAFETY: libfabric's attribute pointers are null or valid as long as the entry.
+    let (Some(domain), Some(_), Some(_), Some(_)) = (unsafe {
+        (
+            entry.domain_attr.as_ref(),
+            entry.fabric_attr.as_ref(),
+            entry.ep_attr.as_ref(),
+            entry.tx_attr.as_ref(),
+        )
+    }) else {
+        return false;
+    };
+    entry.mode & !ffi::PLASMON_MODES == 0
+        && domain.mr_mode & !ffi::PLASMON_MR_MODES == 0
+        && domain.mr_key_size <= size_of::<u64>()
+}

@@ -1,0 +1,191 @@
+//! What the tests share: mapped memory, a node with two lanes, and a loop that drives domains.
+
+use std::collections::VecDeque;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon_fabric::{
+    Access, Domain, Endpoint, EndpointId, Event, FabricError, Memory, Op, Provider, Region, Slice,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Sizes around every threshold we know of.
+pub(crate) const SIZES: [usize; 8] =
+    [0, 1, 4095, (16 << 10) - 1, 16 << 10, (16 << 10) + 1, 1 << 20, (64 << 20) + 7];
+
+/// No test may hang; the longest takes a few seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn variable(name: &str, default: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| default.to_owned())
+}
+
+/// The address that nodes listen on.
+pub(crate) fn source() -> String {
+    variable("PLASMON_TEST_SOURCE", "127.0.0.1")
+}
+
+/// Pages of our own, unmapped when dropped: a use after that is a crash, not luck.
+pub(crate) struct Pages {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Pages {
+    pub(crate) fn new(len: usize) -> Rc<Pages> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, flags) };
+        let base = NonNull::new(base.expect("memory for the test").cast()).expect("mapped");
+        Rc::new(Pages { base, len })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, and nobody uses it any more.
+        unsafe { munmap(self.base.as_ptr().cast(), self.len) }.expect("unmap");
+    }
+}
+
+// SAFETY: base and length never change, the mapping is private to the value and lives as long, and no
+// reference to its bytes is ever made.
+unsafe impl Memory for Pages {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// A domain with a lane for small things and one for bulk.
+pub(crate) struct Node {
+    pub(crate) small: Endpoint,
+    pub(crate) bulk: Endpoint,
+    pub(crate) domain: Domain,
+}
+
+impl Node {
+    pub(crate) fn new(provider: &Provider) -> Node {
+        let domain = Domain::open(provider).expect("domain");
+        let small = domain.endpoint().expect("small lane");
+        let bulk = domain.endpoint().expect("bulk lane");
+        Node { small, bulk, domain }
+    }
+
+    /// Fresh memory of `len` bytes, registered.
+    pub(crate) fn memory(&self, len: usize, access: Access) -> Rc<Region> {
+        self.domain.register(Pages::new(len.max(1)), access).expect("register")
+    }
+
+    /// A slice of fresh memory that holds `bytes`.
+    pub(crate) fn holding(&self, bytes: &[u8]) -> Slice {
+        let slice = whole(&self.memory(bytes.len(), Access::LOCAL), bytes.len());
+        slice.copy_from_slice(bytes).expect("fits");
+        slice
+    }
+
+    /// A slice of fresh memory, all zero.
+    pub(crate) fn empty(&self, len: usize) -> Slice {
+        whole(&self.memory(len, Access::LOCAL), len)
+    }
+}
+
+/// The first `len` bytes.
+pub(crate) fn whole(region: &Rc<Region>, len: usize) -> Slice {
+    region.slice(0, len).expect("within")
+}
+
+/// Bytes in which every position matters; different for every seed.
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Compares without printing megabytes.
+pub(crate) fn assert_same(found: &[u8], wanted: &[u8], what: &str) {
+    assert_eq!(found.len(), wanted.len(), "{what}: length");
+    let differs = found.iter().zip(wanted).position(|(found, wanted)| found != wanted);
+    assert_eq!(differs, None, "{what}: first byte that differs");
+}
+
+/// Polls domains in turn and keeps what they report.
+pub(crate) struct Driver<'a> {
+    domains: Vec<&'a Domain>,
+    pub(crate) events: VecDeque<Event>,
+}
+
+impl<'a> Driver<'a> {
+    pub(crate) fn new(nodes: &[&'a Node]) -> Driver<'a> {
+        Driver { domains: nodes.iter().map(|node| &node.domain).collect(), events: VecDeque::new() }
+    }
+
+    /// Polls each domain once.
+    pub(crate) fn step(&mut self) {
+        let mut events = Vec::new();
+        for domain in &self.domains {
+            domain.poll(&mut events).expect("poll");
+        }
+        self.events.extend(events);
+    }
+
+    /// Polls until `done` gives something.
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut VecDeque<Event>) -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.step();
+            if let Some(value) = done(&mut self.events) {
+                return value;
+            }
+            assert!(Instant::now() < deadline, "hangs: {what}");
+        }
+    }
+
+    /// Polls for a while, for things that should not happen.
+    pub(crate) fn linger(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.step();
+        }
+    }
+
+    /// The outcome of an operation.
+    pub(crate) fn outcome(&mut self, op: &Op) -> Result<(), FabricError> {
+        self.until("an operation", |_| op.result())
+    }
+
+    /// Waits for operations that have to succeed.
+    pub(crate) fn succeed(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.outcome(op).expect("operation");
+        }
+    }
+
+    /// The next message: the endpoint, the buffer and its bytes.
+    pub(crate) fn message(&mut self) -> (EndpointId, Slice, Vec<u8>) {
+        let event = self.until("a message", |events| events.pop_front());
+        match event {
+            Event::Received { endpoint, slice, len, .. } => {
+                let mut bytes = slice.to_vec();
+                bytes.truncate(len);
+                (endpoint, slice, bytes)
+            }
+            other => panic!("expected a message, got {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Asking other nodes, and this one: requests, the answers that come back, and frames to oneself.
+//!
+//! Engine thread only. A [`Call`] ends with its answer, with the end of the node that was asked, or
+//! by being dropped; it sets no deadline, which is for the caller to do.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::{Cluster, Envelope, Message};
+use crate::engine::Core;
+
+/// A call without its answer.
+pub(super) struct Open {
+    /// The node that must live for the answer to come; `None` when any may answer.
+    to: Option<NodeId>,
+    answer: oneshot::Sender<Envelope>,
+}
+
+/// A request under way.
+pub(crate) struct Call {
+    core: Rc<Core>,
+    request: u64,
+    answer: oneshot::Receiver<Envelope>,
+}
+
+impl Call {
+    /// Opens a call that ends in vain when `to` goes; with `None`, only an answer ends it.
+    pub(crate) fn open(core: &Rc<Core>, to: Option<NodeId>) -> Self {
+        let request = core.cluster.next_request.get();
+        core.cluster.next_request.set(request + 1);
+        let (sender, answer) = oneshot::channel();
+        core.cluster.calls.borrow_mut().insert(request, Open { to, answer: sender });
+        Self { core: Rc::clone(core), request, answer }
+    }
+
+    /// The number that joins answer and request.
+    pub(crate) fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// Sends the request.
+    pub(crate) fn send(&self, to: NodeId, tenant: u32, message: Message) -> bool {
+        self.core.send(to, self.core.envelope(self.request, self.core.node, tenant, message))
+    }
+
+    /// The answer; nothing when the node that was asked has gone.
+    pub(crate) async fn answer(&mut self) -> Option<Envelope> {
+        (&mut self.answer).await.ok()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.core.cluster.calls.borrow_mut().remove(&self.request);
+    }
+}
+
+impl Cluster {
+    /// Hands an answer to its call; gives it back when nobody waits for it.
+    pub(super) fn complete(&self, envelope: Envelope) -> Option<Envelope> {
+        match self.calls.borrow_mut().remove(&envelope.request) {
+            Some(call) => call.answer.send(envelope).err(),
+            None => Some(envelope),
+        }
+    }
+
+    /// Ends the calls to nodes that have gone.
+    pub(super) fn abandon(&self, gone: &[NodeId]) {
+        self.calls.borrow_mut().retain(|_, call| !call.to.is_some_and(|to| gone.contains(&to)));
+    }
+}
+
+impl Core {
+    /// A frame from this node.
+    pub(crate) fn envelope(&self, request: u64, reply_to: NodeId, tenant: u32, message: Message) -> Envelope {
+        Envelope {
+            request,
+            from: self.node,
+            incarnation: self.incarnation.get(),
+            reply_to,
+            epoch: self.cluster.epoch(),
+            deadline_us: u64::MAX,
+            tenant,
+            class: 0,
+            message,
+        }
+    }
+
+    /// Sends a frame, to this node as well; `false` when there is no such member.
+    pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
+        if to == self.node {
+            self.loopback.borrow_mut().push_back(envelope);
+            return true;
+        }
+        self.network.send(to, envelope)
+    }
+
+    /// Says something that needs no answer.
+    pub(crate) fn tell(&self, to: NodeId, message: Message) -> bool {
+        self.send(to, self.envelope(0, self.node, 0, message))
+    }
+
+    /// Answers a frame.
+    pub(crate) fn answer(&self, asked: &Envelope, message: Message) {
+        // An asker that has gone needs no answer.
+        self.send(asked.reply_to, self.envelope(asked.request, asked.reply_to, asked.tenant, message));
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// The answer's own; `Disconnected` when the node has gone, `TimedOut` when it does not answer
+    /// within `patience`.
+    pub(crate) async fn ask(
+        self: &Rc<Self>,
+        to: NodeId,
+        tenant: u32,
+        message: Message,
+        patience: Duration,
+    ) -> Result<Message, Error> {
+        let mut call = Call::open(self, Some(to));
+        let gone = || Error::new(ErrorKind::Disconnected, format!("node {to} has left the cluster"));
+        if !call.send(to, tenant, message) {
+            return Err(gone());
+        }
+        let due = self.clock.now() + patience;
+        match self.clock.bounded(Some(due), call.answer()).await {
+            Some(Some(Envelope { message: Message::Refused { error }, .. })) => Err(error),
+            Some(Some(answer)) => Ok(answer.message),
+            Some(None) => Err(gone()),
+            None => {
+                Err(Error::new(ErrorKind::TimedOut, format!("node {to} did not answer within {patience:?}")))
+            }
+        }
+    }
+}

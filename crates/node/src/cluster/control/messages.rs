@@ -1,0 +1,86 @@
+//! What a node and the coordinator say to each other: JSON behind a 32-bit big-endian length.
+
+use std::io;
+
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use plasmon::NodeId;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+
+use crate::cluster::members::{Member, View};
+
+/// Version of these messages.
+pub(super) const PROTOCOL: u32 = 1;
+/// Longest message: some thousands of members.
+const MAX_MESSAGE: usize = 4 << 20;
+
+/// From a node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FromNode {
+    /// Let me in.
+    Join {
+        /// [`PROTOCOL`] of the node.
+        protocol: u32,
+        /// Who I am.
+        member: Member,
+    },
+    /// I am alive.
+    Heartbeat,
+    /// I go.
+    Leave,
+}
+
+/// From the coordinator, or from a node that is asked for it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FromCoordinator {
+    /// You are in.
+    Welcome {
+        /// The members, you among them.
+        view: View,
+        /// The node the coordinator is embedded in.
+        coordinator: String,
+        /// Silence after which either side takes the other for dead.
+        lease_ms: u64,
+    },
+    /// The members changed.
+    View(View),
+    /// I am alive.
+    Heartbeat,
+    /// I am not the coordinator: it listens there.
+    Redirect(String),
+    /// You are not let in.
+    Refused(String),
+}
+
+/// A control connection.
+pub(super) struct Wire(Framed<TcpStream, LengthDelimitedCodec>);
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        // Without it, heartbeats wait for company; a socket that cannot have it still works.
+        let _ = stream.set_nodelay(true);
+        let codec = LengthDelimitedCodec::builder().max_frame_length(MAX_MESSAGE).new_codec();
+        Self(Framed::new(stream, codec))
+    }
+
+    pub(super) async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_vec(message)?;
+        self.0.send(Bytes::from(text)).await
+    }
+
+    /// The next message; nothing when the other side closed. May be cancelled.
+    pub(super) async fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        match self.0.next().await {
+            None => Ok(None),
+            Some(frame) => Ok(Some(serde_json::from_slice(&frame?)?)),
+        }
+    }
+}
+
+/// The coordinator's node in a [`FromCoordinator::Welcome`].
+pub(super) fn parse_node(text: &str) -> io::Result<NodeId> {
+    text.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}

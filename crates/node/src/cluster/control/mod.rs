@@ -1,0 +1,273 @@
+//! Slow control work on a thread of its own: membership and signals, by tokio.
+//!
+//! The engine never waits for this thread. News reach it as [`Event`]s through a channel and a wake
+//! of its poll; it answers nothing. Every node listens on its control address: the first one runs
+//! the [`coordinator`] there, the others send whoever connects on to it.
+
+mod coordinator;
+mod member;
+mod messages;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use plasmon::NodeId;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use self::coordinator::Coordinator;
+use self::messages::{FromCoordinator, Wire};
+use super::members::{Incarnation, Member, View};
+use crate::config::Config;
+use crate::engine::Waker;
+
+/// News for the engine.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// This node is a member, as this incarnation; what it knew of the others is void.
+    Joined { incarnation: Incarnation, view: View, coordinator: NodeId },
+    /// The members changed.
+    View(View),
+    /// The coordinator does not answer; its node is to be taken for dead.
+    CoordinatorLost,
+    /// The node is to stop, and why.
+    Stop(&'static str),
+    /// Control ended with an error: the node cannot go on.
+    Failed(ControlError),
+}
+
+/// Why a node cannot be part of its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The listening address cannot be had.
+    #[error(
+        "cannot listen on {address}: {source}; choose another with --listen HOST:PORT (port 0 takes a free one)"
+    )]
+    Listen {
+        /// What was asked for.
+        address: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Nobody answers where the cluster should be.
+    #[error(
+        "cannot join the cluster at {join}: {reason}; is its first node running, and reachable from here?"
+    )]
+    Unreachable {
+        /// What was asked for.
+        join: String,
+        /// What went wrong last.
+        reason: String,
+    },
+    /// The cluster does not take this node.
+    #[error("the cluster at {join} refused this node: {reason}")]
+    Refused {
+        /// What was asked for.
+        join: String,
+        /// The coordinator's reason.
+        reason: String,
+    },
+    /// The thread cannot be started.
+    #[error("cannot start the control thread: {0}")]
+    Thread(io::Error),
+}
+
+/// Sends events to the engine and wakes it.
+#[derive(Clone)]
+pub(crate) struct EventSender {
+    channel: mpsc::Sender<Event>,
+    waker: Waker,
+}
+
+impl EventSender {
+    pub(crate) fn new(channel: mpsc::Sender<Event>, waker: Waker) -> Self {
+        Self { channel, waker }
+    }
+
+    fn send(&self, event: Event) {
+        // An engine that has gone needs no news.
+        if self.channel.send(event).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+/// The control address, bound before anything else so that a taken port is known at once.
+pub(crate) struct Listener {
+    runtime: tokio::runtime::Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Binds what the configuration says.
+    ///
+    /// # Errors
+    /// When the address does not resolve or is taken, or the cluster to join has no address.
+    pub(crate) fn bind(config: &Config) -> Result<Self, ControlError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ControlError::Thread)?;
+        let address = listen_address(config)?;
+        let error = |source| ControlError::Listen { address: address.clone(), source };
+        let listener = runtime.block_on(TcpListener::bind(&address)).map_err(error)?;
+        let address = listener.local_addr().map_err(error)?;
+        Ok(Self { runtime, listener, address })
+    }
+
+    /// The address, with the port that was taken.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts the thread: joins, keeps the membership, and passes signals on.
+    pub(crate) fn start(
+        self,
+        config: &Config,
+        member: Member,
+        events: EventSender,
+    ) -> Result<Control, ControlError> {
+        let (stop, stopped) = watch::channel(false);
+        let (join, lease) = (config.join.clone(), config.lease);
+        let thread = std::thread::Builder::new()
+            .name("plasmon-control".into())
+            .spawn(move || {
+                let Self { runtime, listener, .. } = self;
+                runtime.block_on(async {
+                    tokio::spawn(signals(events.clone()));
+                    let ended = match join {
+                        None => lead(listener, member, lease, events.clone(), stopped).await,
+                        Some(join) => follow(listener, join, member, events.clone(), stopped).await,
+                    };
+                    if let Err(error) = ended {
+                        events.send(Event::Failed(error));
+                    }
+                });
+            })
+            .map_err(ControlError::Thread)?;
+        Ok(Control { stop, thread: Some(thread) })
+    }
+}
+
+/// The running control thread. Dropping it leaves the cluster and ends the thread.
+pub(crate) struct Control {
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            warn!("the control thread panicked");
+        }
+    }
+}
+
+/// The address to listen on: given, or the one that leads to the cluster, or the default.
+fn listen_address(config: &Config) -> Result<String, ControlError> {
+    match (&config.listen, &config.join) {
+        (Some(address), _) => Ok(address.clone()),
+        (None, None) => Ok(crate::config::DEFAULT_LISTEN.to_owned()),
+        (None, Some(join)) => {
+            // Connecting a datagram socket sends nothing; it asks the routing table.
+            let route = || {
+                use std::net::{ToSocketAddrs, UdpSocket};
+                let to = join.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+                let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let socket = UdpSocket::bind(any)?;
+                socket.connect(to)?;
+                Ok::<_, io::Error>(SocketAddr::new(socket.local_addr()?.ip(), 0).to_string())
+            };
+            route()
+                .map_err(|error| ControlError::Unreachable { join: join.clone(), reason: error.to_string() })
+        }
+    }
+}
+
+/// The first node: the coordinator runs here.
+async fn lead(
+    listener: TcpListener,
+    member: Member,
+    lease: std::time::Duration,
+    events: EventSender,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), ControlError> {
+    let (node, incarnation) = (member.node, member.incarnation);
+    let coordinator = Coordinator::new(member, lease);
+    let mut views = coordinator.views();
+    let view = views.borrow_and_update().clone();
+    events.send(Event::Joined { incarnation, view, coordinator: node });
+    loop {
+        tokio::select! {
+            connection = listener.accept() => match connection {
+                Ok((stream, peer)) => {
+                    let serve = Arc::clone(&coordinator).serve(Wire::new(stream), peer.to_string());
+                    tokio::spawn(serve);
+                }
+                Err(error) => refused_connection(error).await,
+            },
+            _ = views.changed() => {
+                let view = views.borrow_and_update().clone();
+                events.send(Event::View(view));
+            }
+            _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+        }
+    }
+}
+
+/// Any other node: a member, which knows where the coordinator is.
+async fn follow(
+    listener: TcpListener,
+    join: String,
+    member: Member,
+    events: EventSender,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), ControlError> {
+    let (redirect, coordinator) = watch::channel(join.clone());
+    let redirects = async {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let to = coordinator.borrow().clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = Wire::new(stream).send(&FromCoordinator::Redirect(to)).await {
+                            debug!("a connection was not sent on to the coordinator: {error}");
+                        }
+                    });
+                }
+                Err(error) => refused_connection(error).await,
+            }
+        }
+    };
+    tokio::select! {
+        ended = member::run(join, member, events, redirect, stopped) => ended,
+        () = redirects => Ok(()),
+    }
+}
+
+/// Too many open files, mostly: waits a little rather than spin.
+async fn refused_connection(error: io::Error) {
+    warn!("cannot accept a control connection: {error}");
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+}
+
+/// Turns SIGTERM and SIGINT into a stop.
+async fn signals(events: EventSender) {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return warn!("cannot listen for signals: SIGTERM will not stop this node cleanly");
+    };
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => events.send(Event::Stop("SIGTERM")),
+            _ = interrupt.recv() => events.send(Event::Stop("interrupt")),
+        }
+    }
+}

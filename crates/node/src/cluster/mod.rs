@@ -1,0 +1,119 @@
+//! Many nodes as one store: who they are, what they say, and who knows where objects are.
+//!
+//! Engine thread, but for [`control`], which has a thread of its own. Membership comes from the
+//! coordinator as a [`View`]; everything else follows from it without asking anyone: who keeps
+//! which shard of the directory, whom to publish to, which calls are in vain.
+
+mod calls;
+mod control;
+mod directory;
+mod dispatch;
+mod frame;
+mod members;
+mod network;
+mod shards;
+mod views;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use futures::channel::oneshot;
+use plasmon::{NodeId, ObjectId};
+
+pub(crate) use self::calls::Call;
+pub use self::control::ControlError;
+pub(crate) use self::control::{Control, Event, EventSender, Listener};
+use self::directory::Directory;
+pub(crate) use self::frame::{Envelope, Holding, Location, Message};
+pub(crate) use self::members::{Incarnation, Member, View};
+pub(crate) use self::network::{Network, Received};
+use self::shards::{Keepers, ShardMap};
+use self::views::Change;
+
+/// What the node knows of its cluster. Engine thread only.
+pub(crate) struct Cluster {
+    own: NodeId,
+    view: RefCell<View>,
+    shards: RefCell<ShardMap>,
+    directory: RefCell<Directory>,
+    coordinator: Cell<NodeId>,
+    connected: Cell<bool>,
+    /// No other member was ever seen: nothing needs publishing.
+    solo: Cell<bool>,
+    watchers: RefCell<Vec<oneshot::Sender<()>>>,
+    /// What the directory is to be told at the end of the turn.
+    changes: RefCell<Vec<Change>>,
+    calls: RefCell<HashMap<u64, calls::Open>>,
+    next_request: Cell<u64>,
+}
+
+impl Cluster {
+    pub(crate) fn new(own: NodeId) -> Self {
+        Self {
+            own,
+            view: RefCell::new(View { epoch: 0, members: Vec::new() }),
+            shards: RefCell::new(ShardMap::alone(own)),
+            directory: RefCell::default(),
+            coordinator: Cell::new(own),
+            connected: Cell::new(false),
+            solo: Cell::new(true),
+            watchers: RefCell::default(),
+            changes: RefCell::default(),
+            calls: RefCell::default(),
+            next_request: Cell::new(1),
+        }
+    }
+
+    /// The members now.
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.view.borrow().epoch
+    }
+
+    /// Whether the coordinator answers.
+    pub(crate) fn connected(&self) -> bool {
+        self.connected.get()
+    }
+
+    /// Whether this node never had company.
+    pub(crate) fn solo(&self) -> bool {
+        self.solo.get()
+    }
+
+    /// Entries of the directory shards kept here.
+    pub(crate) fn directory_entries(&self) -> usize {
+        self.directory.borrow().len()
+    }
+
+    /// Ends at the next change of members.
+    pub(crate) fn next_view(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut watchers = self.watchers.borrow_mut();
+        watchers.retain(|watcher| !watcher.is_canceled());
+        watchers.push(sender);
+        receiver
+    }
+
+    fn keepers(&self, id: &ObjectId) -> Keepers {
+        self.shards.borrow().keepers(id)
+    }
+
+    /// The node to ask about an object: this one, when it keeps the shard.
+    pub(crate) fn keeper(&self, id: &ObjectId) -> NodeId {
+        let keepers = self.keepers(id);
+        if keepers.contains(self.own) { self.own } else { keepers.first }
+    }
+
+    /// Forgets waiters and deletions whose time is over.
+    pub(crate) fn expire(&self, now: std::time::Instant) {
+        self.directory.borrow_mut().expire(now);
+    }
+
+    /// Whether this node remembers that the object was deleted.
+    pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
+        self.directory.borrow().deleted(id)
+    }
+}

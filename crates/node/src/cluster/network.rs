@@ -1,0 +1,381 @@
+//! The fabric as the node uses it: two lanes, the arena registered, and a connection per peer.
+//!
+//! Engine thread only. Messages travel on the *small* lane in order; one-sided reads have the *bulk*
+//! lane to themselves, so that they do not hold messages up. Connections are made by the provider
+//! with the first operation towards a peer.
+//!
+//! Messages are under credit control: a sender has [`WINDOW`] frames under way towards a peer, which
+//! returns credits with its own frames, or with a [`Message::Credit`] that costs none. The receiver
+//! posts enough blocks for every peer's window, so that no frame ever finds no block.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use plasmon::NodeId;
+use plasmon_fabric::{
+    Access, Domain, Endpoint, Event, FabricError, Op, Provider, Region, RemoteRegion, Slice,
+};
+use tracing::{debug, warn};
+
+use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Location, Message};
+use super::members::{Incarnation, Member};
+use crate::memory::{Arena, Piece, SegmentChange};
+use crate::transfer::Pool;
+
+/// Frames under way towards a peer.
+const WINDOW: u32 = 32;
+/// Blocks posted for each peer: its window, and credit frames, which come outside it.
+const POSTED_PER_PEER: usize = WINDOW as usize + 8;
+/// Frames kept of senders that the next view may make members.
+const STRANGERS: usize = 1024;
+
+/// A segment at one time of its life.
+type SegmentKey = (u32, u32);
+
+/// A piece of a peer's arena, resolved to what the fabric needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Remote {
+    pub(crate) region: RemoteRegion,
+    pub(crate) offset: u64,
+}
+
+/// The lanes, the registrations and the peers.
+pub(crate) struct Network {
+    domain: Domain,
+    small: Endpoint,
+    bulk: Endpoint,
+    pool: Rc<Pool>,
+    posted: Cell<usize>,
+    /// What frames sent to this node must carry.
+    token: u64,
+    segments: RefCell<HashMap<SegmentKey, Rc<Region>>>,
+    peers: RefCell<HashMap<NodeId, Peer>>,
+    strangers: RefCell<VecDeque<(Envelope, u16)>>,
+    dropped: Cell<u64>,
+}
+
+/// Another member, and what stands between it and this node.
+struct Peer {
+    member: Member,
+    small: plasmon_fabric::Peer,
+    bulk: plasmon_fabric::Peer,
+    /// Frames that may still be sent.
+    credits: u32,
+    /// Credits to return.
+    owed: u32,
+    queue: VecDeque<Envelope>,
+    /// Segments of ours that it knows.
+    announced: HashSet<SegmentKey>,
+    /// Segments of its own that it told us.
+    segments: HashMap<SegmentKey, RemoteRegion>,
+    used: bool,
+}
+
+/// What became of a received message.
+pub(crate) enum Received {
+    /// A member's frame.
+    Frame(Envelope),
+    /// Nothing to act on.
+    Nothing,
+}
+
+impl Network {
+    /// Opens the lanes and registers all segments of the arena, once.
+    pub(crate) fn open(provider: &Provider, arena: &mut Arena, token: u64) -> Result<Self, FabricError> {
+        let domain = Domain::open(provider)?;
+        let network = Self {
+            small: domain.endpoint()?,
+            bulk: domain.endpoint()?,
+            pool: Pool::new(&domain, FRAME_MAX),
+            posted: Cell::new(0),
+            token,
+            segments: RefCell::default(),
+            peers: RefCell::default(),
+            strangers: RefCell::default(),
+            dropped: Cell::new(0),
+            domain,
+        };
+        for segment in 0..arena.segment_count() {
+            network.register(arena, segment)?;
+        }
+        Ok(network)
+    }
+
+    /// Fabric addresses of the small and the bulk lane.
+    pub(crate) fn addresses(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.small.address(), self.bulk.address())
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Frames thrown away so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    fn register(&self, arena: &Arena, segment: u32) -> Result<(), FabricError> {
+        let region = self.domain.register(arena.memory(segment), Access::REMOTE_READ)?;
+        self.segments.borrow_mut().insert((segment, arena.version(segment)), region);
+        Ok(())
+    }
+
+    /// Follows what the arena did to its segments.
+    pub(crate) fn follow_arena(&self, arena: &mut Arena) -> Result<(), FabricError> {
+        for change in arena.take_changes() {
+            if let SegmentChange::Recycled { segment, .. } = change {
+                self.segments.borrow_mut().retain(|(number, _), _| *number != segment);
+                self.register(arena, segment)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A piece of our own arena for an operation that owns `owner` until it is finished.
+    pub(crate) fn local(&self, arena: &Arena, piece: Piece) -> Result<Slice, FabricError> {
+        let key = (piece.segment, arena.version(piece.segment));
+        let segments = self.segments.borrow();
+        let region = segments.get(&key).expect("every segment of the arena is registered");
+        region.slice(piece.offset as usize, piece.len as usize)
+    }
+
+    /// What the fabric needs to reach a piece of a peer's arena, if the peer has told us.
+    pub(crate) fn remote(&self, node: NodeId, location: &Location) -> Option<Remote> {
+        let peers = self.peers.borrow();
+        let region = *peers.get(&node)?.segments.get(&(location.segment, location.version))?;
+        Some(Remote { region, offset: location.offset })
+    }
+
+    /// Reads on the bulk lane; nothing when the node is no member any more.
+    pub(crate) fn read(&self, node: NodeId, into: Slice, from: Remote) -> Option<Op> {
+        let mut peers = self.peers.borrow_mut();
+        let peer = peers.get_mut(&node)?;
+        peer.used = true;
+        Some(self.bulk.read(peer.bulk, into, from.region, from.offset))
+    }
+
+    /// Members that this node has exchanged something with.
+    pub(crate) fn connected(&self, node: NodeId) -> bool {
+        self.peers.borrow().get(&node).is_some_and(|peer| peer.used)
+    }
+
+    /// Queues a frame for a peer; `false` when there is no such member.
+    pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
+        let mut peers = self.peers.borrow_mut();
+        let Some(peer) = peers.get_mut(&to) else {
+            return false;
+        };
+        peer.used = true;
+        if let Message::Offer { pieces, .. } = &envelope.message {
+            let unknown = pieces.iter().map(|piece| (piece.segment, piece.version));
+            for key in unknown.filter(|key| peer.announced.insert(*key)).collect::<Vec<_>>() {
+                if let Some(segment) = self.describe(key) {
+                    peer.queue.push_back(Envelope { message: segment, request: 0, ..envelope.clone() });
+                }
+            }
+        }
+        peer.queue.push_back(envelope);
+        self.pump(peer);
+        true
+    }
+
+    /// Our own segment, for a peer that is about to read from it.
+    fn describe(&self, (segment, version): SegmentKey) -> Option<Message> {
+        let RemoteRegion { base, key, len } = self.segments.borrow().get(&(segment, version))?.remote();
+        Some(Message::Segment { segment, version, base, key, len })
+    }
+
+    /// Sends what the credits allow.
+    fn pump(&self, peer: &mut Peer) {
+        while peer.credits > 0
+            && let Some(envelope) = peer.queue.pop_front()
+        {
+            peer.credits -= 1;
+            self.post(peer, &envelope);
+        }
+    }
+
+    fn post(&self, peer: &mut Peer, envelope: &Envelope) {
+        let credits = std::mem::take(&mut peer.owed).min(u32::from(u16::MAX)) as u16;
+        let frame = envelope.encode(peer.member.token, credits);
+        let posted = self.pool.lend().and_then(|block| {
+            let block = block.slice(0, frame.len())?;
+            block.copy_from_slice(&frame)?;
+            Ok(self.small.send(peer.small, block))
+        });
+        match posted {
+            // The block returns by itself. If the frame does not arrive, the peer is dead, which the
+            // coordinator notices, or slow, which the deadlines of the callers notice.
+            Ok(operation) => drop(operation),
+            Err(error) => warn!("cannot send to {}: {error}", peer.member.node),
+        }
+    }
+
+    /// Follows the members: connects the new, forgets the gone. Returns who went.
+    pub(crate) fn follow(&self, own: NodeId, members: &[Member]) -> Vec<NodeId> {
+        let mut peers = self.peers.borrow_mut();
+        let same = |peer: &Peer| members.contains(&peer.member);
+        let gone: Vec<_> = peers.iter().filter(|(_, peer)| !same(peer)).map(|(node, _)| *node).collect();
+        for node in &gone {
+            if let Some(peer) = peers.remove(node) {
+                self.small.disconnect(peer.small);
+                self.bulk.disconnect(peer.bulk);
+            }
+        }
+        for member in members.iter().filter(|member| member.node != own) {
+            if peers.contains_key(&member.node) {
+                continue;
+            }
+            let lanes = self
+                .small
+                .connect(&member.small_address)
+                .and_then(|small| Ok((small, self.bulk.connect(&member.bulk_address)?)));
+            match lanes {
+                Ok((small, bulk)) => {
+                    peers.insert(member.node, Peer::new(member.clone(), small, bulk));
+                }
+                Err(error) => warn!("cannot reach node {} at {}: {error}", member.node, member.listen),
+            }
+        }
+        let wanted = POSTED_PER_PEER * peers.len();
+        drop(peers);
+        while self.posted.get() < wanted {
+            if let Err(error) = self.pool.keep().and_then(|block| self.small.receive(block)) {
+                warn!("cannot post a receive block: {error}");
+                break;
+            }
+            self.posted.set(self.posted.get() + 1);
+        }
+        gone
+    }
+
+    /// Forgets every peer: this node is about to be a member anew.
+    pub(crate) fn forget_all(&self, own: NodeId) -> Vec<NodeId> {
+        self.follow(own, &[])
+    }
+
+    /// Takes an event of the fabric in.
+    pub(crate) fn receive(&self, event: Event) -> Received {
+        let (slice, len) = match event {
+            Event::Received { slice, len, .. } => (slice, len),
+            Event::ReceiveFailed { slice, error } => {
+                debug!("a message was not received: {error}");
+                self.repost(slice);
+                return Received::Nothing;
+            }
+            // Nobody is asked to write here.
+            Event::RemoteWrite { .. } => return self.drop_frame("an unexpected remote write"),
+        };
+        let frame = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
+        self.repost(slice);
+        match frame.map_err(|_| super::frame::FrameError::Malformed).and_then(Envelope::decode) {
+            Ok((envelope, token, credits)) if token == self.token => self.admit(envelope, credits),
+            Ok((envelope, ..)) => self.drop_frame(&format!("a wrong token from {}", envelope.from)),
+            Err(error) => self.drop_frame(&error.to_string()),
+        }
+    }
+
+    /// A frame of a member counts; one of a node that may soon be a member waits.
+    fn admit(&self, envelope: Envelope, credits: u16) -> Received {
+        let mut peers = self.peers.borrow_mut();
+        let peer = peers.get_mut(&envelope.from);
+        let Some(peer) = peer.filter(|peer| peer.member.incarnation >= envelope.incarnation) else {
+            let mut strangers = self.strangers.borrow_mut();
+            if strangers.len() == STRANGERS {
+                strangers.pop_front();
+                self.dropped.set(self.dropped.get() + 1);
+            }
+            strangers.push_back((envelope, credits));
+            return Received::Nothing;
+        };
+        if peer.member.incarnation > envelope.incarnation {
+            drop(peers);
+            return self.drop_frame("a frame from a former life of a node");
+        }
+        peer.used = true;
+        peer.credits = (peer.credits + u32::from(credits)).min(WINDOW);
+        if let Message::Credit { count } = envelope.message {
+            peer.credits = peer.credits.saturating_add(count).min(WINDOW);
+            self.pump(peer);
+            return Received::Nothing;
+        }
+        peer.owed += 1;
+        self.pump(peer);
+        if let Message::Segment { segment, version, base, key, len } = envelope.message {
+            peer.segments.retain(|(number, _), _| *number != segment);
+            peer.segments.insert((segment, version), RemoteRegion { base, key, len });
+            return Received::Nothing;
+        }
+        Received::Frame(envelope)
+    }
+
+    /// Frames of nodes that have become members since they arrived.
+    pub(crate) fn admit_strangers(&self) -> Vec<Envelope> {
+        let waiting = std::mem::take(&mut *self.strangers.borrow_mut());
+        let admitted = waiting.into_iter().map(|(envelope, credits)| self.admit(envelope, credits));
+        let frames = admitted.filter_map(|received| match received {
+            Received::Frame(envelope) => Some(envelope),
+            Received::Nothing => None,
+        });
+        frames.collect()
+    }
+
+    /// Returns credits that no frame has taken along, where half a window has gathered.
+    pub(crate) fn return_credits(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
+        for (node, peer) in self.peers.borrow_mut().iter_mut() {
+            if peer.owed >= WINDOW / 2 {
+                let count = std::mem::take(&mut peer.owed);
+                let envelope = Envelope {
+                    request: 0,
+                    from: own,
+                    incarnation,
+                    reply_to: *node,
+                    epoch,
+                    deadline_us: u64::MAX,
+                    tenant: 0,
+                    class: 0,
+                    message: Message::Credit { count },
+                };
+                self.post(peer, &envelope);
+            }
+        }
+    }
+
+    fn repost(&self, slice: Slice) {
+        if let Err(error) = self.small.receive(slice) {
+            warn!("cannot post a receive block again: {error}");
+            self.posted.set(self.posted.get().saturating_sub(1));
+        }
+    }
+
+    fn drop_frame(&self, why: &str) -> Received {
+        self.dropped.set(self.dropped.get() + 1);
+        debug!("dropped a frame: {why}");
+        Received::Nothing
+    }
+}
+
+impl Peer {
+    fn new(member: Member, small: plasmon_fabric::Peer, bulk: plasmon_fabric::Peer) -> Self {
+        Self {
+            member,
+            small,
+            bulk,
+            credits: WINDOW,
+            owed: 0,
+            queue: VecDeque::new(),
+            announced: HashSet::new(),
+            segments: HashMap::new(),
+            used: false,
+        }
+    }
+}
+
+const _: () = assert!(HEADER_LEN < FRAME_MAX);

@@ -1,0 +1,200 @@
+//! Following the cluster: new views, and what the directory is told of this node's objects.
+//!
+//! Engine thread only. Publications gather during a turn and leave in batches at its end. On a new
+//! view every holder publishes again what the new keepers cannot know, which is all the repair a
+//! lost shard needs.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use tracing::{info, warn};
+
+use super::frame::{Holding, MAX_ENTRIES};
+use super::shards::ShardMap;
+use super::{Event, Incarnation, Message, View};
+use crate::engine::Core;
+
+/// News for the directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
+    Publish(Holding),
+    Unpublish(ObjectId),
+}
+
+impl Core {
+    /// Acts on news from the control thread that concern the cluster.
+    pub(crate) fn on_membership(self: &Rc<Self>, event: Event) {
+        match event {
+            Event::Joined { incarnation, view, coordinator } => {
+                self.cluster.coordinator.set(coordinator);
+                self.cluster.connected.set(true);
+                self.join(incarnation, view);
+            }
+            Event::View(view) => self.follow(view),
+            Event::CoordinatorLost => {
+                self.cluster.connected.set(false);
+                let mut view = self.cluster.view();
+                let coordinator = self.cluster.coordinator.get();
+                warn!(
+                    "the coordinator's node {coordinator} is gone: the other members go on without it, \
+                     nobody can join until it is back"
+                );
+                view.members.retain(|member| member.node != coordinator);
+                self.follow(view);
+            }
+            Event::Stop(_) | Event::Failed(_) => {}
+        }
+    }
+
+    /// Starts as a member, for the first time or anew: peers know nothing of this incarnation.
+    fn join(self: &Rc<Self>, incarnation: Incarnation, view: View) {
+        self.incarnation.set(incarnation);
+        let gone = self.network.forget_all(self.node);
+        self.cluster.abandon(&gone);
+        self.cluster.view.borrow_mut().members.clear();
+        self.follow(view);
+    }
+
+    fn follow(self: &Rc<Self>, view: View) {
+        let nodes: Vec<NodeId> = view.members.iter().map(|member| member.node).collect();
+        let Some(shards) = ShardMap::new(&nodes) else {
+            return;
+        };
+        info!(epoch = view.epoch, members = nodes.len(), "following a new view of the cluster");
+        let cluster = &self.cluster;
+        let gone = self.network.follow(self.node, &view.members);
+        cluster.abandon(&gone);
+        let before = cluster.view.replace(view);
+        let old_shards = cluster.shards.replace(shards);
+        // A member of this view that was none before, or not in this life.
+        let known: HashSet<_> =
+            before.members.iter().map(|member| (member.node, member.incarnation)).collect();
+        let fresh: HashSet<NodeId> = cluster
+            .view
+            .borrow()
+            .members
+            .iter()
+            .filter(|member| !known.contains(&(member.node, member.incarnation)))
+            .map(|member| member.node)
+            .collect();
+        let was_solo = cluster.solo.replace(cluster.solo.get() && nodes.len() == 1);
+        let consequences = cluster
+            .directory
+            .borrow_mut()
+            .follow(|id| cluster.keepers(id).contains(self.node), |node| nodes.contains(&node));
+        for (node, id) in consequences.promoted {
+            if self.node == node || cluster.keepers(&id).first == self.node {
+                self.tell(node, Message::Promote { ids: vec![id] });
+            }
+        }
+        for (id, waiter) in consequences.lost {
+            let envelope = self.envelope(
+                waiter.request,
+                waiter.node,
+                waiter.tenant,
+                Message::Refused { error: lost(id) },
+            );
+            self.send(waiter.node, envelope);
+        }
+        if !cluster.solo.get() {
+            self.republish(&old_shards, &fresh, was_solo);
+        }
+        for watcher in cluster.watchers.take() {
+            // Whoever stopped watching needs no news.
+            let _ = watcher.send(());
+        }
+        for envelope in self.network.admit_strangers() {
+            self.dispatch(envelope);
+        }
+    }
+
+    /// Tells the keepers of this view what they cannot know from the one before.
+    fn republish(&self, old: &ShardMap, fresh: &HashSet<NodeId>, all: bool) {
+        let mut batches = Batches::default();
+        for replica in self.objects.borrow().sealed() {
+            let id = replica.head.id;
+            let before = old.keepers(&id);
+            for keeper in self.cluster.keepers(&id).iter() {
+                if all || fresh.contains(&keeper) || !before.contains(keeper) {
+                    batches.add(keeper, Change::Publish(Holding { id, role: replica.role() }));
+                }
+            }
+        }
+        batches.send(self);
+    }
+
+    /// Notes that this node holds an object from now on.
+    pub(crate) fn publish(&self, holding: Holding) {
+        if !self.cluster.solo() {
+            self.cluster.changes.borrow_mut().push(Change::Publish(holding));
+        }
+    }
+
+    /// Notes that this node does not hold an object any more.
+    pub(crate) fn unpublish(&self, id: ObjectId) {
+        if !self.cluster.solo() {
+            self.cluster.changes.borrow_mut().push(Change::Unpublish(id));
+        }
+    }
+
+    /// Tells the keepers what has changed in this turn.
+    pub(crate) fn flush_changes(&self) {
+        let changes = self.cluster.changes.take();
+        if changes.is_empty() {
+            return;
+        }
+        let mut batches = Batches::default();
+        for change in changes {
+            let id = match &change {
+                Change::Publish(holding) => holding.id,
+                Change::Unpublish(id) => *id,
+            };
+            for keeper in self.cluster.keepers(&id).iter() {
+                batches.add(keeper, change);
+            }
+        }
+        batches.send(self);
+    }
+}
+
+/// What a waiter is told of an object whose holders are all gone.
+pub(super) fn lost(id: ObjectId) -> Error {
+    Error::new(
+        ErrorKind::Lost,
+        format!(
+            "object {id} is lost: every node that held it is gone; create it again, under another id or this"
+        ),
+    )
+}
+
+/// Messages to each keeper; news of one object to one keeper stay in order.
+#[derive(Default)]
+struct Batches(Vec<(NodeId, Message)>);
+
+impl Batches {
+    fn add(&mut self, keeper: NodeId, change: Change) {
+        let last = self.0.iter_mut().rev().find(|(node, _)| *node == keeper).map(|(_, message)| message);
+        match (last, change) {
+            (Some(Message::Publish { holdings }), Change::Publish(holding))
+                if holdings.len() < MAX_ENTRIES =>
+            {
+                holdings.push(holding);
+            }
+            (Some(Message::Unpublish { ids }), Change::Unpublish(id)) if ids.len() < MAX_ENTRIES => {
+                ids.push(id)
+            }
+            (_, Change::Publish(holding)) => {
+                self.0.push((keeper, Message::Publish { holdings: vec![holding] }));
+            }
+            (_, Change::Unpublish(id)) => self.0.push((keeper, Message::Unpublish { ids: vec![id] })),
+        }
+    }
+
+    fn send(self, core: &Core) {
+        for (keeper, message) in self.0 {
+            // A keeper that has just gone is replaced by the next view, which publishes again.
+            core.tell(keeper, message);
+        }
+    }
+}

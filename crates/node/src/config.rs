@@ -1,0 +1,55 @@
+//! What a node is told at its start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a node. Sizes are bytes.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Bytes of the arena.
+    pub memory: u64,
+    /// Path of the unix socket for clients.
+    pub socket: PathBuf,
+    /// Mode of the socket: who on this host may connect.
+    pub socket_mode: u32,
+    /// Where other nodes reach this one, `host:port`; port 0 takes any. `None` takes the address
+    /// that leads to the coordinator, or [`DEFAULT_LISTEN`] without one.
+    pub listen: Option<String>,
+    /// The cluster to join, as `host:port` of any of its nodes. `None` starts a cluster whose
+    /// coordinator is embedded in this node.
+    pub join: Option<String>,
+    /// libfabric provider; `None` chooses the best there is.
+    pub provider: Option<String>,
+    /// Use huge pages when the machine has enough of them free.
+    pub huge_pages: bool,
+    /// Touch all memory in the background after the start.
+    pub prefault: bool,
+    /// How long the engine spins before it sleeps; `None` decides by the number of cores.
+    pub spin: Option<Duration>,
+    /// How long a node may be silent before the coordinator takes it for dead.
+    pub lease: Duration,
+}
+
+/// Where a node listens when nothing else is said: reachable from its own host only.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:4740";
+
+/// Silence after which a node is taken for dead, unless said otherwise.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(5);
+
+impl Config {
+    /// The settings of a cluster's first node.
+    pub fn new(memory: u64, socket: impl Into<PathBuf>) -> Self {
+        Self {
+            memory,
+            socket: socket.into(),
+            socket_mode: 0o600,
+            listen: None,
+            join: None,
+            provider: None,
+            huge_pages: true,
+            prefault: true,
+            spin: None,
+            lease: DEFAULT_LEASE,
+        }
+    }
+}

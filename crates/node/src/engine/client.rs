@@ -1,0 +1,154 @@
+//! A client's connection: bytes in, frames out, and what the client holds.
+//!
+//! Engine thread only. Dropping a [`Client`] is its end: its pins go, its waiting gets are
+//! aborted; its unsealed creations are the table's to drop. Nothing a client does makes the engine
+//! wait: output that it does not read stays queued, and above [`BACKLOG`] its requests are not read.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::future::AbortHandle;
+use plasmon::wire::{self, Access, Header, Receiver, Reply, Request, WireError};
+
+use crate::object::Pin;
+
+/// Queued output above which requests of the client wait.
+const BACKLOG: usize = 4 << 20;
+/// Bytes read of one client before the others have their turn.
+const TURN: usize = 256 << 10;
+
+/// A connected client.
+pub(crate) struct Client {
+    stream: UnixStream,
+    /// The user on the other side, as the kernel says.
+    pub(crate) uid: u32,
+    /// The process on the other side when it connected.
+    pub(crate) pid: u32,
+    /// What it calls itself.
+    pub(crate) name: String,
+    /// It has said hello.
+    pub(crate) greeted: bool,
+    /// What it has pinned, by place, and how often.
+    pub(crate) pins: HashMap<u64, (Pin, u32)>,
+    /// Versions of the segments whose descriptors it has.
+    pub(crate) granted: HashMap<(u32, Access), u32>,
+    /// Requests that wait.
+    pub(crate) waiting: HashMap<u64, AbortHandle>,
+    receiver: Receiver,
+    out: VecDeque<Outgoing>,
+    out_len: usize,
+}
+
+/// Bytes to send, with descriptors on the first of them.
+struct Outgoing {
+    bytes: Bytes,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Farewell {
+    #[error("it closed the connection")]
+    Closed,
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+    #[error("it sent a bad frame: {0}")]
+    Frame(#[from] WireError),
+}
+
+/// What a turn of reading brought.
+pub(super) enum Read {
+    /// Nothing more until the socket is readable.
+    Drained,
+    /// More may be there: read again in the next turn.
+    More,
+}
+
+impl Client {
+    pub(super) fn new(stream: UnixStream, uid: u32, pid: u32) -> Self {
+        Self {
+            stream,
+            uid,
+            pid,
+            name: String::new(),
+            greeted: false,
+            pins: HashMap::new(),
+            granted: HashMap::new(),
+            waiting: HashMap::new(),
+            receiver: Receiver::default(),
+            out: VecDeque::new(),
+            out_len: 0,
+        }
+    }
+
+    /// Whether it is too far behind with reading replies to be given more work.
+    pub(super) fn is_behind(&self) -> bool {
+        self.out_len > BACKLOG
+    }
+
+    /// Receives what is there, within the limits of a turn.
+    pub(super) fn receive(&mut self) -> Result<Read, Farewell> {
+        let mut received = 0;
+        while received < TURN {
+            match self.receiver.receive(&self.stream) {
+                Ok(0) => return Err(Farewell::Closed),
+                Ok(bytes) => received += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Read::Drained),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Read::More)
+    }
+
+    /// The next whole request.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Request)>, WireError> {
+        let Some((header, body)) = Header::take_frame(&mut self.receiver.buffer)? else {
+            return Ok(None);
+        };
+        if header.descriptors != 0 {
+            // The daemon maps nothing of a client's: descriptors have no business here.
+            return Err(WireError::Malformed("request with descriptors"));
+        }
+        Ok(Some((header.request, Request::decode(&header, body)?)))
+    }
+
+    /// Queues a reply with the descriptors it announces.
+    pub(crate) fn reply(&mut self, request: u64, reply: &Reply, descriptors: Vec<OwnedFd>) {
+        debug_assert_eq!(reply.granted().len(), descriptors.len());
+        let mut bytes = BytesMut::new();
+        reply.encode(request, &mut bytes);
+        self.out_len += bytes.len();
+        self.out.push_back(Outgoing { bytes: bytes.freeze(), descriptors });
+    }
+
+    /// Sends what the socket takes.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while let Some(first) = self.out.front_mut() {
+            let descriptors: Vec<_> = first.descriptors.iter().map(AsFd::as_fd).collect();
+            match wire::send_with_descriptors(&self.stream, &first.bytes, &descriptors) {
+                Ok(sent) => {
+                    self.out_len -= sent;
+                    first.descriptors.clear();
+                    first.bytes.advance(sent);
+                    if first.bytes.is_empty() {
+                        self.out.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.waiting.values().for_each(AbortHandle::abort);
+    }
+}

@@ -1,0 +1,123 @@
+//! The state of a node, all of it, on the engine thread.
+//!
+//! Tasks and handlers share one [`Core`] behind an `Rc`. Each part sits in a cell of its own that is
+//! borrowed for the length of a call and never across an await.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytesize::ByteSize;
+use futures::executor::LocalSpawner;
+use futures::task::LocalSpawnExt;
+use plasmon::{Error, ErrorKind, NodeId};
+use slab::Slab;
+
+use super::client::Client;
+use super::clock::Clock;
+use crate::cluster::{Cluster, Envelope, Network};
+use crate::config::Config;
+use crate::memory::{AllocError, Arena, Extent, Zone};
+use crate::object::{Replica, Table};
+use crate::transfer::Transfer;
+
+/// A node's state.
+pub(crate) struct Core {
+    pub(crate) config: Config,
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Cell<u64>,
+    /// `host:port` of the control connection.
+    pub(crate) listen: String,
+    pub(crate) started: Instant,
+    pub(crate) clock: Rc<Clock>,
+    pub(crate) arena: RefCell<Arena>,
+    pub(crate) objects: RefCell<Table>,
+    pub(crate) network: Network,
+    pub(crate) cluster: Cluster,
+    pub(crate) transfer: Transfer,
+    pub(crate) clients: RefCell<Slab<Client>>,
+    /// Clients with replies of this turn.
+    pub(super) unsent: RefCell<Vec<usize>>,
+    /// Frames from this node to itself.
+    pub(crate) loopback: RefCell<VecDeque<Envelope>>,
+    pub(super) spawner: LocalSpawner,
+}
+
+impl Core {
+    /// Runs a task on the engine's executor.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        // The executor outlives the core; only its end refuses tasks.
+        if self.spawner.spawn_local(task).is_err() {
+            tracing::debug!("a task came after the end of the engine");
+        }
+    }
+
+    /// Seals an object on this node: waiters wake, the directory learns of it.
+    pub(crate) fn seal(&self, replica: Rc<Replica>) {
+        let holding = crate::cluster::Holding { id: replica.head.id, role: replica.role() };
+        self.objects.borrow_mut().seal(replica);
+        self.publish(holding);
+    }
+
+    /// Room in the arena; cached replicas make way for it.
+    ///
+    /// # Errors
+    /// `TooLarge` for what can never fit, `Full` when what remains may not be dropped.
+    pub(crate) fn allocate(&self, zone: Zone, len: u64) -> Result<Extent, Error> {
+        loop {
+            let allocated = self.arena.borrow_mut().allocate(zone, len);
+            if let Err(error) = self.network.follow_arena(&mut self.arena.borrow_mut()) {
+                return Err(Error::new(ErrorKind::Internal, format!("cannot register memory: {error}")));
+            }
+            let error = match allocated {
+                Ok(extent) => return Ok(extent),
+                Err(error @ AllocError::Full { .. }) => {
+                    let evicted = self.objects.borrow_mut().evict_one();
+                    if let Some(id) = evicted {
+                        self.unpublish(id);
+                        continue;
+                    }
+                    error
+                }
+                Err(error) => error,
+            };
+            return Err(self.no_room(len, &error));
+        }
+    }
+
+    /// Why there is no room, and who holds it.
+    fn no_room(&self, len: u64, error: &AllocError) -> Error {
+        let size = |bytes| ByteSize::b(bytes).display().iec();
+        match error {
+            AllocError::TooLarge { capacity, .. } => Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "an object of {} cannot fit: the whole store has {}; start the node with more --memory",
+                    size(len),
+                    size(*capacity)
+                ),
+            ),
+            AllocError::Full { free_total, largest_run, .. } => {
+                let census = self.objects.borrow().census();
+                Error::new(
+                    ErrorKind::Full,
+                    format!(
+                        "the store is full: {} wanted, {} free ({} in one piece); primaries hold {}, \
+                         unsealed objects {}, pins {}, deleted but pinned objects {}; delete objects, release \
+                         what is held, or start the node with more --memory",
+                        size(len),
+                        size(*free_total),
+                        size(*largest_run),
+                        size(census.primary_bytes),
+                        size(census.unsealed_bytes),
+                        size(census.pinned_bytes),
+                        size(census.doomed_bytes)
+                    ),
+                )
+            }
+            other => Error::new(ErrorKind::Internal, format!("cannot allocate {}: {other}", size(len))),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The engine: one thread that owns all state of a node.
+//!
+//! A turn of its loop polls the fabric, takes frames to itself, news of the control thread, timers
+//! and the sockets of clients, then runs the tasks that these woke, and at its end sends what has
+//! gathered. When a turn brought nothing the engine spins for a bounded while, if there are cores to
+//! spare, and then sleeps on all descriptors at once: sockets, control thread and the fabric's
+//! completion queue.
+
+mod client;
+mod clock;
+mod core;
+mod listener;
+mod requests;
+mod sockets;
+mod status;
+mod waker;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
+
+use futures::executor::LocalPool;
+use plasmon::NodeId;
+use plasmon_fabric::FabricError;
+use tracing::{info, warn};
+
+use self::clock::Clock;
+pub(crate) use self::core::Core;
+pub use self::listener::ListenError;
+use self::sockets::Sockets;
+pub(crate) use self::waker::Waker;
+use crate::cluster::{
+    Cluster, Control, ControlError, Event, EventSender, Listener as ControlListener, Member, Network,
+    Received,
+};
+use crate::config::Config;
+use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
+use crate::object::Table;
+use crate::transfer::Transfer;
+
+/// How often a fabric without a descriptor is polled.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// How often what expires is looked through.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Why a node cannot start, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The memory cannot be had.
+    #[error(transparent)]
+    Memory(#[from] ArenaError),
+    /// The network cannot be opened.
+    #[error("cannot open the fabric: {0}")]
+    Fabric(#[from] FabricError),
+    /// The unix socket cannot be had.
+    #[error(transparent)]
+    Socket(#[from] ListenError),
+    /// The cluster cannot be joined.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The system refuses something the loop needs.
+    #[error("the engine's loop failed: {0}")]
+    Loop(#[from] io::Error),
+}
+
+/// A node that serves.
+pub struct Node {
+    // In the order of their end: the cluster is told, clients are let go, then state goes.
+    control: Control,
+    sockets: Sockets,
+    pool: LocalPool,
+    core: Rc<Core>,
+    events: mpsc::Receiver<Event>,
+    spin: Duration,
+}
+
+impl Node {
+    /// Binds, opens and registers everything, and joins the cluster.
+    ///
+    /// # Errors
+    /// With what is in the way and what to do about it; nothing is left behind then.
+    pub fn start(config: Config) -> Result<Self, NodeError> {
+        let listener = ControlListener::bind(&config)?;
+        let address = listener.address();
+        let sockets = Sockets::bind(&config)?;
+        let mut arena = Arena::new(&arena_config(&config))?;
+        let source = source_of(&address);
+        let provider = plasmon_fabric::choose(config.provider.as_deref(), source.as_deref())?;
+        info!("fabric provider {}: {}", provider.name(), provider.reason());
+        let network = Network::open(&provider, &mut arena, random_u64())?;
+        if let Some(descriptor) = network.domain().wait_descriptor() {
+            sockets.watch_fabric(descriptor)?;
+        }
+        let (small_address, bulk_address) = network.addresses();
+        let node = NodeId::random();
+        let member = Member {
+            node,
+            incarnation: incarnation(),
+            listen: address.to_string(),
+            provider: provider.name().to_owned(),
+            protocol: (provider.protocol(), provider.protocol_version()),
+            small_address,
+            bulk_address,
+            token: network.token(),
+        };
+        let clock = Clock::system();
+        let pool = LocalPool::new();
+        let core = Rc::new(Core {
+            node,
+            incarnation: Cell::new(member.incarnation),
+            listen: member.listen.clone(),
+            started: clock.now(),
+            clock,
+            arena: RefCell::new(arena),
+            objects: RefCell::new(Table::default()),
+            network,
+            cluster: Cluster::new(node),
+            transfer: Transfer::new(),
+            clients: RefCell::default(),
+            unsent: RefCell::default(),
+            loopback: RefCell::new(VecDeque::new()),
+            spawner: pool.spawner(),
+            config,
+        });
+        if !address.ip().is_loopback() {
+            warn!(
+                "listening on {address} without a cluster secret: whoever reaches this address can join and \
+                 read every shared object"
+            );
+        }
+        let (sender, events) = mpsc::channel();
+        let events_out = EventSender::new(sender, sockets.waker());
+        let control = listener.start(&core.config, member, events_out)?;
+        let spin = core.config.spin.unwrap_or_else(default_spin);
+        let mut node = Self { control, sockets, pool, core, events, spin };
+        node.await_membership()?;
+        node.core.spawn(housekeeping(Rc::clone(&node.core)));
+        Ok(node)
+    }
+
+    /// The node's id.
+    pub fn id(&self) -> NodeId {
+        self.core.node
+    }
+
+    /// `host:port` of the control connection, with the port that was taken.
+    pub fn listen(&self) -> &str {
+        &self.core.listen
+    }
+
+    /// Serves until SIGTERM, an interrupt, or something that ends the node.
+    ///
+    /// # Errors
+    /// When the node cannot go on.
+    pub fn run(mut self) -> Result<(), NodeError> {
+        let ended = self.turns();
+        let Self { control, sockets, mut pool, core, .. } = self;
+        // The others hear of it first, so that nobody starts to read what is about to go.
+        drop(control);
+        drop(sockets);
+        core.clients.borrow_mut().clear();
+        pool.run_until_stalled();
+        ended
+    }
+
+    /// Waits for the first view: without one the node knows not even itself.
+    fn await_membership(&mut self) -> Result<(), NodeError> {
+        match self.events.recv() {
+            Ok(Event::Failed(error)) => Err(error.into()),
+            Ok(Event::Stop(_)) | Err(mpsc::RecvError) => {
+                Err(io::Error::new(io::ErrorKind::Interrupted, "stopped before the node was a member").into())
+            }
+            Ok(event) => {
+                self.core.on_membership(event);
+                Ok(())
+            }
+        }
+    }
+
+    fn turns(&mut self) -> Result<(), NodeError> {
+        let mut received = Vec::new();
+        let mut idle_since = None;
+        loop {
+            let mut work = self.core.network.domain().poll(&mut received)?;
+            for event in received.drain(..) {
+                if let Received::Frame(envelope) = self.core.network.receive(event) {
+                    self.core.dispatch(envelope);
+                }
+            }
+            work += self.take_loopback();
+            for event in self.events.try_iter() {
+                work += 1;
+                match event {
+                    Event::Stop(why) => {
+                        info!("stopping: {why}");
+                        return Ok(());
+                    }
+                    Event::Failed(error) => return Err(error.into()),
+                    event => self.core.on_membership(event),
+                }
+            }
+            work += self.core.clock.fire();
+            work += self.sockets.turn(&self.core)?;
+            self.pool.run_until_stalled();
+            self.core.flush_changes();
+            let core = &self.core;
+            core.network.return_credits(core.node, core.incarnation.get(), core.cluster.epoch());
+            self.sockets.flush(core);
+            if work > 0 || !core.loopback.borrow().is_empty() || self.sockets.has_more() {
+                idle_since = None;
+                continue;
+            }
+            let since = *idle_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= self.spin {
+                self.sleep()?;
+                idle_since = None;
+            }
+        }
+    }
+
+    fn take_loopback(&self) -> usize {
+        let frames = std::mem::take(&mut *self.core.loopback.borrow_mut());
+        let count = frames.len();
+        frames.into_iter().for_each(|envelope| self.core.dispatch(envelope));
+        count
+    }
+
+    /// Sleeps until a socket, the fabric, the control thread or a timer has something.
+    fn sleep(&mut self) -> io::Result<()> {
+        let domain = self.core.network.domain();
+        let polled = domain.wait_descriptor().is_none();
+        if !polled && !domain.try_wait() {
+            return Ok(());
+        }
+        let interval = polled.then_some(POLL_INTERVAL);
+        let limits = [self.core.clock.next(), domain.sleep_limit(), interval];
+        let limit = limits.into_iter().flatten().min();
+        self.sockets.wait(limit)
+    }
+}
+
+/// Looks through what expires, for as long as the node lives.
+async fn housekeeping(core: Rc<Core>) {
+    loop {
+        core.clock.sleep(TICK).await;
+        let now = core.clock.now();
+        core.transfer.expire(now);
+        core.cluster.expire(now);
+        core.objects.borrow_mut().prune_waiters();
+    }
+}
+
+fn arena_config(config: &Config) -> ArenaConfig {
+    let others = config.socket_mode & 0o077 != 0;
+    if config.huge_pages && others {
+        // Whoever may write into a huge page may also take it away, and the engine would die of it.
+        warn!("no huge pages: the socket's mode lets other users in");
+    }
+    ArenaConfig {
+        capacity: config.memory,
+        segment_size: None,
+        huge_pages: if config.huge_pages && !others { HugePages::Auto } else { HugePages::Never },
+        prefault: config.prefault,
+    }
+}
+
+/// The local address the fabric binds to, so that it takes the interface the cluster is on.
+fn source_of(address: &SocketAddr) -> Option<String> {
+    (!address.ip().is_unspecified()).then(|| address.ip().to_string())
+}
+
+/// Milliseconds since 1970: a later start of a node has a larger one.
+fn incarnation() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    u64::from_le_bytes(bytes)
+}
+
+/// No spinning where two nodes would leave no core to their clients.
+fn default_spin() -> Duration {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores >= 4 { Duration::from_micros(50) } else { Duration::ZERO }
+}

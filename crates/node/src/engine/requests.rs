@@ -1,0 +1,470 @@
+//! What clients may ask, request by request. Engine thread only.
+//!
+//! A request that can be answered at once is; one that has to wait becomes a task of its client,
+//! which ends with it. A request that fails leaves everything as it was.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::future::{Either, abortable, join_all, select};
+use plasmon::wire::{Access, CreateFlags, DeleteOutcome, Granted, Placement, Presence, Reply, Request, Span};
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use super::core::Core;
+use crate::memory::{self, Extent, Writer, Zone};
+use crate::object::{Conflict, Creation, Head, Pin, Replica, Role};
+
+/// Largest object that travels through the socket and that the engine writes itself.
+pub(super) const INLINE_MAX: u32 = 64 << 10;
+/// Requests of one client that may wait at once.
+const WAITING: usize = 4096;
+/// Rows in one frame of a listing.
+const LIST_ROWS: usize = 512;
+
+impl Core {
+    /// Answers a client's request, or starts what will.
+    pub(super) fn request(self: &Rc<Self>, client: usize, request: u64, asked: Request) {
+        let answer = match asked {
+            Request::Hello { name } => Ok(self.hello(client, name)),
+            _ if !self.client(client, |client| client.greeted) => {
+                Err(Error::new(ErrorKind::Invalid, "the first frame of a connection must be hello"))
+            }
+            Request::Put { id, flags, name, metadata, data } => {
+                self.put(client, id, flags, name, &metadata, &data).map(|()| Reply::PUT_DONE)
+            }
+            Request::Create { id, flags, name, metadata, data_len } => {
+                match self.create(client, id, flags, name, &metadata, data_len) {
+                    Ok((placement, segments)) => {
+                        return self.reply_with(client, request, &segments, Access::Write, |granted| {
+                            Reply::Created { placement, granted }
+                        });
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Seal { id, data } => self.seal_creation(client, id, &data).map(|()| Reply::SEALED),
+            Request::Abort { id } => self.abort(client, id).map(|()| Reply::ABORTED),
+            Request::Get { timeout_us, ids } => return self.get(client, request, timeout_us, ids),
+            Request::Release { offsets } => return self.release(client, &offsets),
+            Request::Contains { ids } => return self.contains(client, request, ids),
+            Request::Delete { ids } => return self.delete(client, request, ids),
+            Request::List => return self.list(client, request),
+            Request::Status => Ok(Reply::Status(self.status_json())),
+            Request::Cancel { request } => {
+                let waiting = self.client_mut(client, |client| client.waiting.remove(&request));
+                if let Some(waiting) = waiting.flatten() {
+                    waiting.abort();
+                }
+                return;
+            }
+        };
+        let reply = answer.unwrap_or_else(|error| Reply::Failed { opcode: 0, error });
+        self.reply(client, request, &reply);
+    }
+
+    fn hello(&self, client: usize, name: String) -> Reply {
+        self.client_mut(client, |client| {
+            client.name = name;
+            client.greeted = true;
+        });
+        let arena = self.arena.borrow();
+        Reply::Hello {
+            node: self.node,
+            segment_size: arena.segment_size(),
+            segments: arena.segment_count(),
+            inline_max: INLINE_MAX,
+        }
+    }
+
+    fn put(
+        &self,
+        client: usize,
+        id: ObjectId,
+        flags: CreateFlags,
+        name: String,
+        metadata: &[u8],
+        data: &[u8],
+    ) -> Result<(), Error> {
+        if data.len() + metadata.len() > INLINE_MAX as usize {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("object {id}: {} bytes are too many for a put frame; create it instead", data.len()),
+            ));
+        }
+        let head = self.head(client, id, flags, name, metadata, data.len() as u64)?;
+        let extent = self.reserve(&head, Writer::Engine)?;
+        self.write(&extent, 0, data)?;
+        self.write(&extent, head.data_len, metadata)?;
+        self.seal(Replica::new(head, Role::Primary, extent, self.clock.now()));
+        Ok(())
+    }
+
+    fn create(
+        &self,
+        client: usize,
+        id: ObjectId,
+        flags: CreateFlags,
+        name: String,
+        metadata: &[u8],
+        data_len: u64,
+    ) -> Result<(Placement, Vec<u32>), Error> {
+        let head = self.head(client, id, flags, name, metadata, data_len)?;
+        let inline = head.len() <= u64::from(INLINE_MAX);
+        let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
+        let extent = self.reserve(&head, writer)?;
+        self.write(&extent, head.data_len, metadata)?;
+        let (placement, segments) = if inline {
+            (Placement::Inline, Vec::new())
+        } else {
+            let span = Span { offset: extent.offset(), data_len, metadata_len: head.metadata_len };
+            (Placement::Mapped(span), extent.segments().collect())
+        };
+        let created = self.clock.now();
+        self.objects.borrow_mut().begin(Creation { head, extent, client, inline, created });
+        Ok((placement, segments))
+    }
+
+    /// What is to be created, if it may be.
+    fn head(
+        &self,
+        client: usize,
+        id: ObjectId,
+        flags: CreateFlags,
+        name: String,
+        metadata: &[u8],
+        data_len: u64,
+    ) -> Result<Head, Error> {
+        let exists = |what: &str| {
+            Error::new(
+                ErrorKind::Exists,
+                format!("object {id} {what}; objects never change: use another id, or delete it first"),
+            )
+        };
+        match self.objects.borrow().conflict(&id) {
+            Some(Conflict::Sealed(_)) => return Err(exists("exists already")),
+            Some(Conflict::Creating { client: other }) => {
+                let who = if other == client { "this client".into() } else { self.describe(other) };
+                return Err(exists(&format!("is being created by {who}")));
+            }
+            None => {}
+        }
+        let tenant = self.client(client, |client| client.uid);
+        let metadata_len = metadata.len() as u32;
+        if data_len.checked_add(u64::from(metadata_len)).is_none() {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("object {id}: {data_len} bytes are no size"),
+            ));
+        }
+        Ok(Head { id, name, tenant, private: flags.private, data_len, metadata_len })
+    }
+
+    fn reserve(&self, head: &Head, writer: Writer) -> Result<Rc<Extent>, Error> {
+        let zone = Zone { domain: head.domain(), writer };
+        let extent = self.allocate(zone, head.len());
+        extent.map(Rc::new).map_err(|error| {
+            Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
+        })
+    }
+
+    fn write(&self, extent: &Extent, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.transfer.count_copy(bytes.len() as u64);
+        extent.write(at, bytes).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))
+    }
+
+    fn seal_creation(&self, client: usize, id: ObjectId, data: &[u8]) -> Result<(), Error> {
+        let objects = self.objects.borrow();
+        let creation = self.own_creation(&objects, client, &id, "seal")?;
+        let expected = if creation.inline { creation.head.data_len } else { 0 };
+        if data.len() as u64 != expected {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("object {id}: sealed with {} bytes where {expected} belong", data.len()),
+            ));
+        }
+        self.write(&creation.extent, 0, data)?;
+        drop(objects);
+        let creation = self.objects.borrow_mut().end(&id).expect("just seen");
+        self.seal(Replica::new(creation.head, Role::Primary, creation.extent, self.clock.now()));
+        Ok(())
+    }
+
+    fn abort(&self, client: usize, id: ObjectId) -> Result<(), Error> {
+        self.own_creation(&self.objects.borrow(), client, &id, "abort")?;
+        self.objects.borrow_mut().end(&id);
+        Ok(())
+    }
+
+    /// A creation of this client's, or why it cannot be sealed or aborted.
+    fn own_creation<'a>(
+        &self,
+        objects: &'a crate::object::Table,
+        client: usize,
+        id: &ObjectId,
+        verb: &str,
+    ) -> Result<&'a Creation, Error> {
+        match objects.creation(id) {
+            Some(creation) if creation.client == client => Ok(creation),
+            Some(creation) => Err(Error::new(
+                ErrorKind::NotAllowed,
+                format!("cannot {verb} object {id}: {} is creating it", self.describe(creation.client)),
+            )),
+            None if objects.get(id).is_some() => {
+                Err(Error::new(ErrorKind::Exists, format!("cannot {verb} object {id}: it is sealed already")))
+            }
+            None => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("cannot {verb} object {id}: it is not being created; create it first"),
+            )),
+        }
+    }
+
+    fn get(self: &Rc<Self>, client: usize, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
+        let tenant = self.client(client, |client| client.uid);
+        let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
+        if let Some(results) = here {
+            return self.got(client, request, results);
+        }
+        if timeout_us == 0 {
+            let now =
+                ids.iter().map(|id| self.pin_here(*id, tenant).unwrap_or_else(|| Err(self.absent(*id))));
+            return self.got(client, request, now.collect());
+        }
+        let due = self.clock.now().checked_add(Duration::from_micros(timeout_us));
+        let due = due.filter(|_| timeout_us != u64::MAX);
+        let core = Rc::clone(self);
+        self.wait(client, request, async move {
+            let gets = ids.into_iter().map(|id| core.get_one(id, tenant, due));
+            let results = join_all(gets).await;
+            core.got(client, request, results);
+        });
+    }
+
+    /// A pin on an object that is sealed here, or the news that this user may not see it.
+    fn pin_here(&self, id: ObjectId, tenant: u32) -> Option<Result<Pin, Error>> {
+        let objects = self.objects.borrow();
+        let replica = objects.get(&id)?;
+        Some(if replica.head.visible_to(tenant) {
+            Ok(Pin::new(replica))
+        } else {
+            Err(crate::transfer::not_visible(id, tenant))
+        })
+    }
+
+    /// Waits until an object is here, wherever it comes from, and pins it.
+    async fn get_one(self: &Rc<Self>, id: ObjectId, tenant: u32, due: Option<Instant>) -> Result<Pin, Error> {
+        loop {
+            if let Some(result) = self.pin_here(id, tenant) {
+                return result;
+            }
+            let sealed = self.objects.borrow_mut().wait(id);
+            let brought = async {
+                if self.cluster.solo() {
+                    // Its end means that there is company to ask.
+                    let _ = self.cluster.next_view().await;
+                    Ok(())
+                } else {
+                    self.fetch(id, tenant).await
+                }
+            };
+            let brought = std::pin::pin!(brought);
+            match self.clock.bounded(due, select(sealed, brought)).await {
+                None => return Err(self.timed_out(id)),
+                Some(Either::Left(_) | Either::Right((Ok(()), _))) => {}
+                Some(Either::Right((Err(error), _))) => return Err(error),
+            }
+        }
+    }
+
+    fn absent(&self, id: ObjectId) -> Error {
+        let text = format!("object {id} {}; give the get a time-out to wait for it", self.whereabouts(&id));
+        Error::new(ErrorKind::NotFound, text)
+    }
+
+    fn timed_out(&self, id: ObjectId) -> Error {
+        let text = format!("object {id} did not come within the time-out: it {}", self.whereabouts(&id));
+        Error::new(ErrorKind::TimedOut, text)
+    }
+
+    /// What this node knows of an object that is not here.
+    fn whereabouts(&self, id: &ObjectId) -> String {
+        match self.objects.borrow().conflict(id) {
+            Some(Conflict::Creating { client }) => {
+                format!("is being created by {} and not sealed yet", self.describe(client))
+            }
+            _ if self.cluster.deleted(id) => "was deleted".into(),
+            _ => "is not on this node".into(),
+        }
+    }
+
+    /// Hands pinned objects to a client.
+    fn got(&self, client: usize, request: u64, results: Vec<Result<Pin, Error>>) {
+        let mut segments: Vec<u32> = results.iter().flatten().flat_map(|pin| pin.extent.segments()).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        let objects =
+            results.iter().map(|result| result.as_ref().map(|pin| pin.span()).map_err(Clone::clone));
+        let objects = objects.collect();
+        self.client_mut(client, |client| {
+            for pin in results.into_iter().flatten() {
+                client.pins.entry(pin.extent.offset()).or_insert_with(|| (pin, 0)).1 += 1;
+            }
+        });
+        self.reply_with(client, request, &segments, Access::Read, |granted| Reply::Got { objects, granted });
+    }
+
+    fn release(&self, client: usize, offsets: &[u64]) {
+        self.client_mut(client, |client| {
+            for offset in offsets {
+                if let Some((_, count)) = client.pins.get_mut(offset) {
+                    *count -= 1;
+                    if *count == 0 {
+                        client.pins.remove(offset);
+                    }
+                }
+            }
+        });
+    }
+
+    fn contains(self: &Rc<Self>, client: usize, request: u64, ids: Vec<ObjectId>) {
+        let tenant = self.client(client, |client| client.uid);
+        let here: Vec<_> =
+            ids.iter().map(|id| self.pin_here(*id, tenant).is_some_and(|result| result.is_ok())).collect();
+        if self.cluster.solo() || here.iter().all(|here| *here) {
+            let presence = here.iter().map(|here| if *here { Presence::Here } else { Presence::Absent });
+            return self.reply(client, request, &Reply::Contains(presence.collect()));
+        }
+        let core = Rc::clone(self);
+        self.wait(client, request, async move {
+            let elsewhere = core.known(&ids).await;
+            let presence = here.iter().zip(elsewhere).map(|known| match known {
+                (true, _) => Presence::Here,
+                (false, true) => Presence::Elsewhere,
+                (false, false) => Presence::Absent,
+            });
+            core.reply(client, request, &Reply::Contains(presence.collect()));
+        });
+    }
+
+    fn delete(self: &Rc<Self>, client: usize, request: u64, ids: Vec<ObjectId>) {
+        let tenant = self.client(client, |client| client.uid);
+        let mut outcomes = Vec::with_capacity(ids.len());
+        for id in &ids {
+            let visible = matches!(self.pin_here(*id, tenant), Some(Ok(_)));
+            let removed = if visible { self.objects.borrow_mut().remove(id) } else { None };
+            outcomes.push(match removed {
+                None => DeleteOutcome::Absent,
+                Some(replica) if replica.pins() > 0 => DeleteOutcome::Deferred,
+                Some(_) => DeleteOutcome::Deleted,
+            });
+        }
+        self.forget(&ids);
+        if self.cluster.solo() {
+            return self.reply(client, request, &Reply::Deleted(outcomes));
+        }
+        let core = Rc::clone(self);
+        self.wait(client, request, async move {
+            let elsewhere = core.delete_in_cluster(&ids, tenant).await;
+            for (outcome, known) in outcomes.iter_mut().zip(elsewhere) {
+                if *outcome == DeleteOutcome::Absent && known {
+                    *outcome = DeleteOutcome::Deleted;
+                }
+            }
+            core.reply(client, request, &Reply::Deleted(outcomes));
+        });
+    }
+
+    fn list(&self, client: usize, request: u64) {
+        let tenant = self.client(client, |client| client.uid);
+        let mut rows = self.objects.borrow().list(tenant, self.clock.now());
+        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.age_ms), row.id));
+        loop {
+            let rest = rows.split_off(rows.len().min(LIST_ROWS));
+            let more = !rest.is_empty();
+            self.reply(client, request, &Reply::List { objects: rows, more });
+            if !more {
+                return;
+            }
+            rows = rest;
+        }
+    }
+
+    /// Runs a request that has to wait; it ends with its client.
+    fn wait(&self, client: usize, request: u64, task: impl Future<Output = ()> + 'static) {
+        let (task, handle) = abortable(task);
+        let waiting = self.client_mut(client, |client| {
+            let room = client.waiting.len() < WAITING && !client.waiting.contains_key(&request);
+            if room {
+                client.waiting.insert(request, handle);
+            }
+            room
+        });
+        if waiting == Some(true) {
+            self.spawn(async move {
+                // Aborted: nobody waits for it any more.
+                let _ = task.await;
+            });
+        } else {
+            let text = format!("{WAITING} requests of this client wait already; let some of them end first");
+            let error = Error::new(ErrorKind::Busy, text);
+            self.reply(client, request, &Reply::Failed { opcode: 0, error });
+        }
+    }
+
+    /// Replies with the descriptors of segments that the client does not have yet.
+    fn reply_with(
+        &self,
+        client: usize,
+        request: u64,
+        segments: &[u32],
+        access: Access,
+        reply: impl FnOnce(Vec<Granted>) -> Reply,
+    ) {
+        match self.grant(client, segments, access) {
+            Ok((granted, descriptors)) => self.send_reply(client, request, &reply(granted), descriptors),
+            Err(error) => self.reply(client, request, &Reply::Failed { opcode: 0, error }),
+        }
+    }
+
+    fn grant(
+        &self,
+        client: usize,
+        segments: &[u32],
+        access: Access,
+    ) -> Result<(Vec<Granted>, Vec<OwnedFd>), Error> {
+        let mut arena = self.arena.borrow_mut();
+        let (mut granted, mut descriptors) = (Vec::new(), Vec::new());
+        for &segment in segments {
+            let version = arena.version(segment);
+            let has = self.client(client, |client| client.granted.get(&(segment, access)) == Some(&version));
+            if has {
+                continue;
+            }
+            let wanted = match access {
+                Access::Read => memory::Access::Read,
+                Access::Write => memory::Access::Write,
+            };
+            let descriptor = arena
+                .descriptor(segment, wanted)
+                .map_err(|error| error.to_string())
+                .and_then(|fd| fd.try_clone_to_owned().map_err(|error| error.to_string()))
+                .map_err(|error| Error::new(ErrorKind::Internal, format!("cannot share memory: {error}")))?;
+            granted.push(Granted { segment, version, access });
+            descriptors.push(descriptor);
+        }
+        self.client_mut(client, |client| {
+            client.granted.extend(granted.iter().map(|one| ((one.segment, access), one.version)));
+        });
+        Ok((granted, descriptors))
+    }
+
+    /// A client for a person to find: its name and process.
+    fn describe(&self, client: usize) -> String {
+        let clients = self.clients.borrow();
+        clients.get(client).map_or_else(
+            || "a client that has gone".into(),
+            |client| format!("client '{}' (process {})", client.name, client.pid),
+        )
+    }
+}

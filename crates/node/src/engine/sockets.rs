@@ -1,0 +1,265 @@
+//! The sockets of the node's clients: accepting, reading, writing, and sleeping on them all.
+//!
+//! Engine thread only. Readiness comes from one epoll set, edge-triggered for clients: one that was
+//! not drained in its turn stays on the list of those to look at, one that is too far behind with
+//! reading replies comes back when it can be written to. The fabric's descriptor is in the set too,
+//! level-triggered, so that one system call sleeps on everything.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon::wire::Reply;
+use plasmon::{Error, ErrorKind};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use tracing::{debug, info, warn};
+
+use super::client::{Client, Farewell, Read};
+use super::core::Core;
+use super::listener::Listener;
+use super::{NodeError, Waker};
+use crate::config::Config;
+
+const LISTENER: u64 = 0;
+const WAKER: u64 = 1;
+const FABRIC: u64 = 2;
+/// Tokens of clients: their key and this.
+const FIRST_CLIENT: u64 = 3;
+/// Events taken at a time.
+const EVENTS: usize = 256;
+/// How long accepting rests when the system has no more descriptors.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// The poll, the listening socket, and who is to be looked at.
+pub(super) struct Sockets {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+    waker: Waker,
+    listener: Listener,
+    /// Clients with unread input, each once.
+    ready: VecDeque<usize>,
+    accept_at: Option<Instant>,
+}
+
+impl Sockets {
+    pub(super) fn bind(config: &Config) -> Result<Self, NodeError> {
+        let listener = Listener::bind(&config.socket, config.socket_mode)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let waker = Waker::new()?;
+        let events = Vec::with_capacity(EVENTS);
+        let sockets = Self { epoll, events, waker, listener, ready: VecDeque::new(), accept_at: None };
+        sockets.watch(&sockets.listener.socket, LISTENER, EventFlags::IN | EventFlags::ET)?;
+        sockets.watch(&sockets.waker, WAKER, EventFlags::IN)?;
+        Ok(sockets)
+    }
+
+    /// Wakes the engine from another thread.
+    pub(super) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Sleeps on the fabric's descriptor as well from now on.
+    pub(super) fn watch_fabric(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.watch(descriptor, FABRIC, EventFlags::IN)
+    }
+
+    fn watch(&self, descriptor: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, descriptor, EventData::new_u64(token), flags)?)
+    }
+
+    /// Waits for something to be ready, for at most `limit`; `None` waits for ever.
+    pub(super) fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        let rest = self.accept_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let limit = [limit, rest].into_iter().flatten().min();
+        let timeout = limit.map(|limit| Timespec {
+            tv_sec: limit.as_secs().min(3600) as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        });
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Serves whoever is ready, once; returns how much that was.
+    pub(super) fn turn(&mut self, core: &Rc<Core>) -> io::Result<usize> {
+        // What ended a sleep is not asked for again: most of it is told only once.
+        if self.events.is_empty() {
+            self.wait(Some(Duration::ZERO))?;
+        }
+        let mut work = 0;
+        let mut accept = self.accept_at.is_some_and(|at| at <= Instant::now());
+        for event in self.events.drain(..) {
+            match event.data.u64() {
+                LISTENER => accept = true,
+                WAKER => self.waker.clear(),
+                FABRIC => {}
+                token => {
+                    let key = (token - FIRST_CLIENT) as usize;
+                    if !self.ready.contains(&key) {
+                        self.ready.push_back(key);
+                    }
+                }
+            }
+        }
+        if accept {
+            work += self.accept(core);
+        }
+        for _ in 0..self.ready.len() {
+            let key = self.ready.pop_front().expect("counted");
+            work += self.serve(core, key);
+        }
+        Ok(work)
+    }
+
+    /// Whether a client has input that was not looked at.
+    pub(super) fn has_more(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn accept(&mut self, core: &Rc<Core>) -> usize {
+        self.accept_at = None;
+        let mut accepted = 0;
+        loop {
+            match self.listener.socket.accept() {
+                Ok((stream, _)) => {
+                    accepted += 1;
+                    if let Err(error) = self.admit(core, stream) {
+                        warn!("a client could not be let in: {error}");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return accepted,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    warn!("cannot accept a client, trying again in {ACCEPT_REST:?}: {error}");
+                    self.accept_at = Some(Instant::now() + ACCEPT_REST);
+                    return accepted;
+                }
+            }
+        }
+    }
+
+    fn admit(&self, core: &Rc<Core>, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        let mut clients = core.clients.borrow_mut();
+        let entry = clients.vacant_entry();
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        self.watch(&stream, entry.key() as u64 + FIRST_CLIENT, flags)?;
+        let pid = peer.pid.as_raw_nonzero().get() as u32;
+        entry.insert(Client::new(stream, peer.uid.as_raw(), pid));
+        Ok(())
+    }
+
+    /// A client's turn: sends what waits, reads, and answers.
+    fn serve(&mut self, core: &Rc<Core>, key: usize) -> usize {
+        let Some(read) = core.client_mut(key, |client| {
+            client.flush()?;
+            if client.is_behind() { Ok(None) } else { client.receive().map(Some) }
+        }) else {
+            return 0;
+        };
+        // What it said before it left still counts.
+        let (mut requests, mut end) = (0, None);
+        while let Some(next) = core.client_mut(key, Client::next) {
+            match next {
+                Ok(Some((request, asked))) => {
+                    requests += 1;
+                    core.request(key, request, asked);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    let told = Error::new(ErrorKind::Invalid, format!("{error}; the connection is closed"));
+                    core.reply(key, 0, &Reply::Failed { opcode: 0, error: told });
+                    end = Some(Farewell::from(error));
+                    break;
+                }
+            }
+        }
+        match (end, read) {
+            (Some(farewell), _) | (None, Err(farewell)) => {
+                // A last word for a client that sent nonsense; it may be gone already.
+                let _ = core.client_mut(key, Client::flush);
+                self.dismiss(core, key, &farewell);
+                requests + 1
+            }
+            (None, Ok(Some(Read::More))) => {
+                self.ready.push_back(key);
+                requests + 1
+            }
+            // Readiness to write brings a client back that was behind.
+            (None, Ok(Some(Read::Drained) | None)) => requests,
+        }
+    }
+
+    /// Sends what the turn's replies left queued, and lets go of those who cannot be reached.
+    pub(super) fn flush(&mut self, core: &Rc<Core>) {
+        for key in core.take_unsent() {
+            let flushed = core.client_mut(key, Client::flush);
+            if let Some(Err(error)) = flushed {
+                self.dismiss(core, key, &Farewell::Socket(error));
+            }
+        }
+    }
+
+    fn dismiss(&mut self, core: &Rc<Core>, key: usize, why: &Farewell) {
+        // Closing its socket takes it out of the epoll set.
+        let Some(client) = core.clients.borrow_mut().try_remove(key) else {
+            return;
+        };
+        self.ready.retain(|ready| *ready != key);
+        let unsealed = core.objects.borrow_mut().end_all(key);
+        match why {
+            Farewell::Closed => debug!("client '{}' (process {}) left", client.name, client.pid),
+            why => info!("client '{}' (process {}) is let go: {why}", client.name, client.pid),
+        }
+        if unsealed > 0 || !client.pins.is_empty() {
+            info!(
+                unsealed,
+                pins = client.pins.len(),
+                "freed what client '{}' (process {}) held",
+                client.name,
+                client.pid
+            );
+        }
+    }
+}
+
+impl Core {
+    /// Looks at a client; the default when it has gone.
+    pub(super) fn client<T: Default>(&self, key: usize, look: impl FnOnce(&Client) -> T) -> T {
+        self.clients.borrow().get(key).map(look).unwrap_or_default()
+    }
+
+    /// Changes a client; nothing when it has gone.
+    pub(super) fn client_mut<T>(&self, key: usize, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
+        self.clients.borrow_mut().get_mut(key).map(change)
+    }
+
+    /// Queues a reply for a client, to be sent at the end of the turn.
+    pub(super) fn reply(&self, key: usize, request: u64, reply: &Reply) {
+        self.send_reply(key, request, reply, Vec::new());
+    }
+
+    /// Queues a reply with the descriptors it announces.
+    pub(super) fn send_reply(&self, key: usize, request: u64, reply: &Reply, descriptors: Vec<OwnedFd>) {
+        self.client_mut(key, |client| {
+            client.waiting.remove(&request);
+            client.reply(request, reply, descriptors);
+        });
+        let mut unsent = self.unsent.borrow_mut();
+        if !unsent.contains(&key) {
+            unsent.push(key);
+        }
+    }
+
+    /// Clients that were replied to since this was last asked.
+    fn take_unsent(&self) -> Vec<usize> {
+        self.unsent.take()
+    }
+}

@@ -1,0 +1,167 @@
+//! What arena to build: what was asked for, checked against what the host has. Used once, at start.
+
+use super::error::ArenaError;
+use super::system::{self, HUGE_PAGE, HugePagePool, PageKind};
+
+/// Beyond about this many registered regions, NICs slow down.
+const SEGMENTS: u64 = 64;
+const MIN_SEGMENT: u64 = HUGE_PAGE;
+
+/// How much memory the arena has, and of which kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArenaConfig {
+    /// Bytes for objects; rounded up to whole segments.
+    pub capacity: u64,
+    /// Bytes of a segment; by default a 64th of the capacity, at least 2 MiB.
+    pub segment_size: Option<u64>,
+    /// Whether to use huge pages.
+    pub huge_pages: HugePages,
+    /// Whether to allocate base pages in the background at start, rather than at first use.
+    pub prefault: bool,
+}
+
+/// Whether the arena uses huge pages (of 2 MiB).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HugePages {
+    /// If enough of them are free for the whole arena.
+    Auto,
+    /// No.
+    Never,
+    /// Yes, or fail.
+    Require,
+}
+
+/// What to build, checked against what the host has: it fits in memory, so in a `usize` too.
+pub(super) struct Plan {
+    pub(super) segment_size: usize,
+    pub(super) count: usize,
+    pub(super) pages: PageKind,
+    pub(super) prefault: bool,
+    may_use_base_pages: bool,
+}
+
+impl Plan {
+    /// Decides on sizes and pages.
+    pub(super) fn new(config: &ArenaConfig) -> Result<Plan, ArenaError> {
+        if config.capacity == 0 {
+            return Err(ArenaError::ZeroCapacity);
+        }
+        let segment_size = config.segment_size.unwrap_or_else(|| default_segment_size(config.capacity));
+        let granule = PageKind::Base.granule();
+        if segment_size == 0 || !segment_size.is_multiple_of(granule) {
+            return Err(ArenaError::SegmentSize { size: segment_size, granule });
+        }
+        let count = config.capacity.div_ceil(segment_size);
+        let capacity = count.saturating_mul(segment_size);
+        let pages = choose_pages(config.huge_pages, segment_size, capacity)?;
+        if pages == PageKind::Base {
+            check_available(capacity)?;
+        }
+        match (usize::try_from(segment_size), u32::try_from(count)) {
+            (Ok(segment_size), Ok(count)) => Ok(Plan {
+                segment_size,
+                count: count as usize,
+                pages,
+                prefault: config.prefault,
+                may_use_base_pages: config.huge_pages != HugePages::Require,
+            }),
+            _ => Err(ArenaError::TooManySegments { count, segment_size }),
+        }
+    }
+
+    /// Bytes in all segments.
+    pub(super) fn capacity(&self) -> u64 {
+        self.segment_size as u64 * self.count as u64
+    }
+
+    /// What to build instead after `error`, which is returned if there is nothing else. Somebody
+    /// may have taken the huge pages since they were counted.
+    pub(super) fn with_base_pages(self, error: ArenaError) -> Result<Plan, ArenaError> {
+        if self.pages == PageKind::Base || !self.may_use_base_pages {
+            return Err(error);
+        }
+        tracing::warn!(%error, "no huge pages for the arena after all: using base pages");
+        check_available(self.capacity())?;
+        Ok(Plan { pages: PageKind::Base, ..self })
+    }
+}
+
+fn default_segment_size(capacity: u64) -> u64 {
+    capacity.div_ceil(SEGMENTS).max(MIN_SEGMENT).next_multiple_of(HUGE_PAGE)
+}
+
+fn choose_pages(wish: HugePages, segment_size: u64, capacity: u64) -> Result<PageKind, ArenaError> {
+    if wish == HugePages::Never {
+        return Ok(PageKind::Base);
+    }
+    let shortage = if segment_size.is_multiple_of(HUGE_PAGE) {
+        HugePagePool::read().shortage(capacity)
+    } else {
+        Some(format!("segments of {segment_size} bytes are not made of them: choose a multiple of 2 MiB"))
+    };
+    match shortage {
+        None => Ok(PageKind::Huge),
+        Some(reason) if wish == HugePages::Require => Err(ArenaError::HugePages { reason }),
+        Some(reason) => {
+            tracing::warn!(%reason, "the arena uses base pages: first writes and transfers are slower");
+            Ok(PageKind::Base)
+        }
+    }
+}
+
+fn check_available(capacity: u64) -> Result<(), ArenaError> {
+    let available = system::available_memory().map_err(ArenaError::Meminfo)?;
+    if capacity > available {
+        return Err(ArenaError::NotEnoughMemory { capacity, available });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(capacity: u64, segment_size: Option<u64>) -> ArenaConfig {
+        ArenaConfig { capacity, segment_size, huge_pages: HugePages::Never, prefault: false }
+    }
+
+    #[test]
+    fn segments_are_a_64th_within_bounds() {
+        const MIB: u64 = 1 << 20;
+        for (capacity, expected) in [
+            (1, 2 * MIB),
+            (128 * MIB, 2 * MIB),
+            (128 * MIB + 1, 4 * MIB),
+            (6 << 30, 96 * MIB),
+            (64 << 30, 1 << 30),
+            (1 << 40, 1 << 30),
+        ] {
+            assert_eq!(default_segment_size(capacity), expected, "for {capacity}");
+        }
+    }
+
+    #[test]
+    fn capacity_is_rounded_up_to_whole_segments() {
+        let plan = Plan::new(&config((4 << 20) + 1, None)).unwrap();
+        assert_eq!((plan.segment_size, plan.count, plan.capacity()), (2 << 20, 3, 6 << 20));
+        let plan = Plan::new(&config(1, Some(64 << 10))).unwrap();
+        assert_eq!(plan.capacity(), 64 << 10);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_advice() {
+        let refusal =
+            |capacity, segment_size| Plan::new(&config(capacity, segment_size)).err().unwrap().to_string();
+        assert!(refusal(0, None).contains("--memory"));
+        assert!(refusal(1 << 20, Some(0)).contains("multiple of"));
+        assert!(refusal(1 << 20, Some(5000)).contains("multiple of"));
+        for capacity in [1 << 50, u64::MAX] {
+            let message = refusal(capacity, None);
+            let available = format!("{} bytes", capacity.div_ceil(1 << 30).saturating_mul(1 << 30));
+            assert!(message.contains(&available) && message.contains("--memory"), "{message}");
+        }
+        let unaligned = ArenaConfig { huge_pages: HugePages::Require, ..config(1 << 20, Some(64 << 10)) };
+        let message = Plan::new(&unaligned).err().unwrap().to_string();
+        assert!(message.contains("2 MiB"), "{message}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Extents: pieces of the arena that somebody uses. Engine thread only.
+//!
+//! Invariants: the range belongs to this extent alone until it is dropped; dropping only notes it
+//! on a list which the arena empties when it is next asked for anything, so an extent may be
+//! dropped anywhere on the engine thread, even after the arena.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::error::OutOfBounds;
+use super::mapping::Reservation;
+use super::zone::Zone;
+
+/// What extents share with their arena.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) range: Arc<Reservation>,
+    pub(super) segment_size: u64,
+    /// Ranges of dropped extents: (offset, length asked for).
+    pub(super) returned: RefCell<Vec<(u64, u64)>>,
+}
+
+/// A contiguous range of the arena, free again when dropped. It may span adjacent segments, but
+/// one of at most 3584 bytes never does. Its bytes are what the zone's earlier extents left there,
+/// or zeros.
+pub struct Extent {
+    offset: u64,
+    len: u64,
+    zone: Zone,
+    home: Rc<Home>,
+}
+
+/// The part of an extent that lies in one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// The segment.
+    pub segment: u32,
+    /// Where in the segment, in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl Extent {
+    pub(super) fn new(home: &Rc<Home>, zone: Zone, offset: u64, len: u64) -> Extent {
+        Extent { offset, len, zone, home: Rc::clone(home) }
+    }
+
+    /// Where it starts, in bytes from the start of the arena. A multiple of 64; of 4096 if it is
+    /// longer than 3584 bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Its length in bytes, as asked for.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it holds no byte at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The zone it was allocated in.
+    pub fn zone(&self) -> Zone {
+        self.zone
+    }
+
+    /// The segments it lies in: at least one, even if it is empty.
+    pub fn segments(&self) -> Range<u32> {
+        let size = self.home.segment_size;
+        let last = self.offset + self.len.saturating_sub(1);
+        // The arena numbers its segments in 32 bits.
+        (self.offset / size) as u32..(last / size) as u32 + 1
+    }
+
+    /// Its pieces in order, one for each segment; an empty extent has one empty piece.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<> {
+        let (start, end, size) = (self.offset, self.offset + self.len, self.home.segment_size);
+        self.segments().map(move |segment| {
+            let bound = u64::from(segment) * size;
+            let first = start.max(bound);
+            Piece { segment, offset: first - bound, len: end.min(bound + size) - first }
+        })
+    }
+
+    /// Copies `bytes` in, `at` bytes from its start. Writes nothing if they do not fit.
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        let place = self.place(at, bytes.len())?;
+        self.home.range.copy_in(place, bytes).map_err(|_| self.out_of_bounds(at, bytes.len()))
+    }
+
+    /// Copies out what lies `at` bytes from its start. A client that may write there can change it
+    /// between two reads: decide on a copy, and read it once.
+    pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
+        let place = self.place(at, into.len())?;
+        self.home.range.copy_out(place, into).map_err(|_| self.out_of_bounds(at, into.len()))
+    }
+
+    /// Where in the mapped range `len` bytes at `at` lie.
+    fn place(&self, at: u64, len: usize) -> Result<usize, OutOfBounds> {
+        let end = at.checked_add(len as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(self.out_of_bounds(at, len));
+        }
+        usize::try_from(self.offset + at).map_err(|_| self.out_of_bounds(at, len))
+    }
+
+    fn out_of_bounds(&self, at: u64, len: usize) -> OutOfBounds {
+        OutOfBounds { at, len: len as u64, extent: self.len }
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        // Never borrowed meanwhile: the arena takes the whole list out before it looks at it.
+        self.home.returned.borrow_mut().push((self.offset, self.len));
+    }
+}
+
+impl fmt::Debug for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extent")
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("zone", &self.zone)
+            .finish()
+    }
+}

@@ -1,0 +1,179 @@
+//! The engine's addresses: one reserved range in which segments are mapped, and the copies in and
+//! out of it.
+//!
+//! Invariants: the range stays reserved as long as any [`Reservation`] handle lives, so an
+//! address in it never belongs to anyone else; a segment that goes is replaced in place. Shared
+//! with the pre-fault thread, which only ever asks the kernel to populate pages.
+//!
+//! Clients may write the same bytes at any moment. So nothing here forms a reference into the
+//! range; bytes are copied by raw pointer, and a copy that races with a client is as good as what
+//! the client wrote, never more.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// Addresses are aligned to this, so that huge pages of 2 MiB fit.
+const ALIGN: usize = 2 << 20;
+
+/// A contiguous range of addresses, inaccessible where nothing is mapped into it.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    base: NonNull<u8>,
+    len: usize,
+    /// What mmap gave, before alignment.
+    whole: (NonNull<c_void>, usize),
+    /// A hole was left in the range that others may have filled since: never unmap it.
+    torn: AtomicBool,
+}
+
+// SAFETY: it names a range of addresses; all state besides is atomic. Its methods are system calls
+// on that range, and copies, which race with client processes anyway and suppose nothing.
+unsafe impl Send for Reservation {}
+// SAFETY: as above.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Reserves `len` bytes of addresses without memory behind them.
+    pub(super) fn new(len: usize) -> io::Result<Reservation> {
+        let whole = len.checked_add(ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }?;
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        let pad = start.cast::<u8>().align_offset(ALIGN);
+        // SAFETY: `pad` < ALIGN, and the mapping is ALIGN longer than `len`.
+        let base = unsafe { start.cast::<u8>().add(pad) };
+        Ok(Reservation { base, len, whole: (start, whole), torn: AtomicBool::new(false) })
+    }
+
+    /// Maps the whole of `file` read-write at `at`, in place of whatever was there; on failure the
+    /// range is [vacant](Reservation::vacate).
+    pub(super) fn map(&self, at: usize, len: usize, file: BorrowedFd<'_>) -> io::Result<()> {
+        let address = self.address(at, len)?.as_ptr().cast::<c_void>();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range lies in our reservation, so only a segment's mapping is replaced; the
+        // arena does so only while no extent lies in it.
+        let mapped = unsafe { mmap(address, len, protection, flags, file, 0) };
+        if let Err(error) = mapped {
+            self.vacate(at, len)?;
+            return Err(error.into());
+        }
+        // A core dump need not hold everybody's objects, and no child process needs them.
+        for advice in [Advice::LinuxDontDump, Advice::LinuxDontFork] {
+            // SAFETY: neither advice changes what this process sees.
+            unsafe { madvise(address, len, advice) }?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of a segment's mapping but keeps the addresses reserved, and valid: a registration
+    /// that is not yet undone, or a late read by a peer, meets zeros.
+    pub(super) fn vacate(&self, at: usize, len: usize) -> io::Result<()> {
+        let address = self.address(at, len)?.as_ptr().cast::<c_void>();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: as in `map`.
+        let vacated = unsafe { mmap_anonymous(address, len, protection, flags) };
+        if vacated.is_err() {
+            self.torn.store(true, Ordering::Relaxed);
+        }
+        vacated.map(drop).map_err(io::Error::from)
+    }
+
+    /// Allocates the pages behind a part of the range. Harmless wherever a segment is replaced
+    /// meanwhile.
+    pub(super) fn populate(&self, at: usize, len: usize) -> io::Result<()> {
+        let address = self.address(at, len)?.as_ptr().cast::<c_void>();
+        // SAFETY: populating changes no byte that anyone can see.
+        unsafe { madvise(address, len, Advice::LinuxPopulateWrite) }.map_err(io::Error::from)
+    }
+
+    /// Copies `bytes` in at `at`.
+    pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        let to = self.address(at, bytes.len())?;
+        // SAFETY: `to` is good for that many bytes: they lie in the reservation, and an extent
+        // keeps its segment mapped. `bytes` is ours and cannot overlap memory that no reference
+        // ever points into. A client that writes there at once only spoils its own bytes.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes at `at` out.
+    pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> io::Result<()> {
+        let from = self.address(at, into.len())?;
+        // SAFETY: as in `copy_in`, the other way; the copy may be torn if a client writes there
+        // meanwhile, and any byte is a valid u8.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// The address of `len` bytes at `at`, if they lie in the range.
+    fn address(&self, at: usize, len: usize) -> io::Result<NonNull<u8>> {
+        if at.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: within the range, as just checked.
+        Ok(unsafe { self.base.add(at) })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.torn.load(Ordering::Relaxed) {
+            return;
+        }
+        let (start, len) = self.whole;
+        // SAFETY: the range is ours and whole, and this was its last handle: segment memories and
+        // extents hold one each.
+        let unmapped = unsafe { munmap(start.as_ptr(), len) };
+        if let Err(error) = unmapped {
+            tracing::warn!(%error, "cannot unmap the arena");
+        }
+    }
+}
+
+/// The engine's mapping of one segment, to be registered with a fabric.
+///
+/// Keeps the addresses reserved for as long as it lives, even past the arena. When the segment is
+/// recycled, the same addresses show its successor.
+#[derive(Clone)]
+pub struct SegmentMemory {
+    base: NonNull<u8>,
+    len: usize,
+    _range: Arc<Reservation>,
+}
+
+impl SegmentMemory {
+    /// The memory of `len` bytes at `at` of the reserved range.
+    pub(super) fn new(range: &Arc<Reservation>, at: usize, len: usize) -> io::Result<SegmentMemory> {
+        Ok(SegmentMemory { base: range.address(at, len)?, len, _range: Arc::clone(range) })
+    }
+}
+
+// SAFETY: both values are fixed. The range is mapped read-write from before the value exists until
+// its last handle is dropped: a segment is only ever replaced by another, or by zeros. Nothing in
+// this module forms a reference into it.
+unsafe impl plasmon_fabric::Memory for SegmentMemory {
+    /// Where it starts. Others may write there at any time: never form a reference into it.
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl fmt::Debug for SegmentMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentMemory").field("base", &self.base).field("len", &self.len).finish()
+    }
+}

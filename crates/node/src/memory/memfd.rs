@@ -1,0 +1,107 @@
+//! The file of a segment: an anonymous one that others may map, with seals that keep them from
+//! harming us. Engine thread only.
+//!
+//! Invariants: from birth it cannot shrink or grow (a client that truncates it would SIGBUS us)
+//! and has mode 0400, so no other uid re-opens it through /proc with more rights than it was
+//! given. After [`Memfd::give_to`] no seal can be added or removed any more.
+//!
+//! Not prevented: whoever holds a writable descriptor can punch holes in it, since the only seals
+//! against that forbid writing too. With base pages it merely loses its own bytes (holes read as
+//! zeros). With huge pages the page goes back to the host's pool; if another process takes it and
+//! the pool is then empty, our next touch of the hole is a SIGBUS.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals, ftruncate,
+    memfd_create, open,
+};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::system::PageKind;
+use super::zone::Writer;
+
+/// A memfd, and a second, read-only descriptor of it once somebody needs one.
+#[derive(Debug)]
+pub(super) struct Memfd {
+    file: OwnedFd,
+    read_only: Option<OwnedFd>,
+}
+
+impl Memfd {
+    /// A new file of `len` zero bytes.
+    pub(super) fn new(len: u64, pages: PageKind) -> io::Result<Memfd> {
+        let kind = match pages {
+            PageKind::Huge => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+            PageKind::Base => MemfdFlags::empty(),
+        };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
+        // Never executable, where the kernel knows that (6.3).
+        let file = match memfd_create("plasmon-segment", flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => memfd_create("plasmon-segment", flags),
+            made => made,
+        }?;
+        ftruncate(&file, len)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        fchmod(&file, Mode::RUSR)?;
+        Ok(Memfd { file, read_only: None })
+    }
+
+    /// Seals the file for its writer, for good. The engine's own mapping must exist by now.
+    pub(super) fn give_to(&self, writer: Writer) -> io::Result<()> {
+        let seals = match writer {
+            Writer::Engine => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
+            // Its clients hold a writable descriptor: they must not seal each other out.
+            Writer::Uid(_) => SealFlags::SEAL,
+        };
+        fcntl_add_seals(&self.file, seals).map_err(io::Error::from)
+    }
+
+    /// A descriptor that cannot be mapped writable.
+    pub(super) fn read_only(&mut self) -> io::Result<BorrowedFd<'_>> {
+        let descriptor = match self.read_only.take() {
+            Some(descriptor) => descriptor,
+            None => {
+                let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?
+            }
+        };
+        let kept: &OwnedFd = self.read_only.insert(descriptor);
+        Ok(kept.as_fd())
+    }
+
+    /// The descriptor it was made with.
+    pub(super) fn read_write(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Gives its memory back now, even while clients keep it mapped. The kernel refuses that for
+    /// an engine-written file: there the memory returns when the last client unmaps it.
+    pub(super) fn empty(&self, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.file, flags, 0, len).map_err(io::Error::from)
+    }
+}
+
+/// Whether this kernel keeps others from mapping an engine-written file writable. (Some before
+/// 5.13 take the seal on huge pages and ignore it.)
+pub(super) fn probe_seal(len: u64, pages: PageKind) -> io::Result<()> {
+    let file = Memfd::new(len, pages)?;
+    file.give_to(Writer::Engine)?;
+    let length = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    match unsafe { mmap(ptr::null_mut(), length, protection, flags, file.read_write(), 0) } {
+        Err(Errno::PERM) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(mapped) => {
+            // SAFETY: just mapped, and never used.
+            unsafe { munmap(mapped, length) }?;
+            Err(io::Error::other("a sealed file could be mapped writable"))
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The arena: the memory of a node in which its objects live.
+//!
+//! Owns: one contiguous range of addresses cut in equal *segments* (each one sealed memfd), and
+//! the allocator that hands out *extents* of it. Runs on the engine thread; the only other thread
+//! is the one that pre-faults pages in the background (`prefault`).
+//!
+//! Invariants:
+//! - Every segment belongs to at most one [`Zone`] at a time: a domain that may read it and one
+//!   writer. An extent lies in segments of its own zone only.
+//! - Seals and mode are in place before the first descriptor of a segment leaves: it can neither
+//!   shrink nor grow, its mode is 0400, and in an engine-written segment the kernel refuses every
+//!   writable mapping but the engine's own, made before the seal.
+//! - A segment that passes to another zone is destroyed and replaced by a fresh memfd at the same
+//!   place with a higher version. Whoever still holds the old descriptor sees old bytes only.
+//! - All bookkeeping lives on this process's heap, never in shared memory.
+//!
+//! The memory of a replaced segment returns to the system once the last client unmaps it. An
+//! engine-written one cannot be emptied earlier: its seal forbids punching holes, to us as well.
+//!
+//! Read in this order: `zone`, `config`, `arena`, `extent`, then `memfd`, `mapping`, `prefault`,
+//! and the allocator: `pages`, `slabs`, `placement`.
+
+mod arena;
+mod blocks;
+mod config;
+mod error;
+mod extent;
+mod mapping;
+mod memfd;
+mod pages;
+mod placement;
+mod prefault;
+mod slabs;
+mod system;
+mod usage;
+mod zone;
+
+pub use arena::Arena;
+pub(crate) use blocks::BlockMemory;
+pub use config::{ArenaConfig, HugePages};
+pub use error::{AllocError, ArenaError, OutOfBounds, SegmentError};
+pub use extent::{Extent, Piece};
+pub use mapping::SegmentMemory;
+pub use system::PageKind;
+pub use usage::{SegmentChange, Usage, ZoneUsage};
+pub use zone::{Access, Domain, Writer, Zone};
+
+/// Granule of large extents, in bytes.
+pub(crate) const PAGE: u64 = 4096;

@@ -1,0 +1,154 @@
+//! Small extents: equal slots in slabs, one size class each.
+//!
+//! Plain data of the arena, engine thread only. Invariants: a slot is 64-byte aligned and lies in
+//! one segment; a slab is listed as partial while it has a free slot; one without any used slot
+//! does not exist, its pages are free again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::PAGE;
+
+/// Length of a slab, unless only a page is left.
+pub(super) const SLAB: u64 = 64 << 10;
+
+/// Slot lengths: every cache line up to 512 bytes, then four steps a doubling.
+const CLASSES: [u64; 19] =
+    [64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584];
+
+/// A size class of small extents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Class(usize);
+
+impl Class {
+    /// The class for `len` bytes; `None` if that is better served by whole pages.
+    pub(super) fn of(len: u64) -> Option<Class> {
+        let index = CLASSES.partition_point(|slot| *slot < len);
+        (index < CLASSES.len()).then_some(Class(index))
+    }
+
+    /// Length of its slots in bytes.
+    pub(super) fn slot(self) -> u64 {
+        CLASSES[self.0]
+    }
+}
+
+/// What an extent of `len` bytes takes away from the arena, in bytes.
+pub(super) fn footprint(len: u64) -> u64 {
+    Class::of(len).map_or_else(|| len.next_multiple_of(PAGE), Class::slot)
+}
+
+/// The slabs of one zone.
+#[derive(Debug, Default)]
+pub(super) struct Slabs {
+    by_start: BTreeMap<u64, Slab>,
+    /// Those with free slots. The first is used first, so that later ones run empty.
+    partial: [BTreeSet<u64>; CLASSES.len()],
+}
+
+#[derive(Debug)]
+struct Slab {
+    class: Class,
+    end: u64,
+    used: u32,
+    /// One bit a slot, set while it is free.
+    free: Vec<u64>,
+}
+
+impl Slabs {
+    /// Makes a slab of a class out of a free stretch of pages, and takes its first slot, which is
+    /// at its start. Slots that would lie across a segment bound are left out.
+    pub(super) fn add(&mut self, class: Class, stretch: Range<u64>, segment_size: u64) {
+        let slots = (stretch.end - stretch.start) / class.slot();
+        let mut free = vec![0u64; slots.div_ceil(64) as usize];
+        for slot in 1..slots {
+            let first = stretch.start + slot * class.slot();
+            let last = first + class.slot() - 1;
+            if first / segment_size == last / segment_size {
+                free[(slot / 64) as usize] |= 1 << (slot % 64);
+            }
+        }
+        if free.iter().any(|word| *word != 0) {
+            self.partial[class.0].insert(stretch.start);
+        }
+        self.by_start.insert(stretch.start, Slab { class, end: stretch.end, used: 1, free });
+    }
+
+    /// Takes a free slot and returns where it starts.
+    pub(super) fn take(&mut self, class: Class) -> Option<u64> {
+        let start = *self.partial[class.0].first()?;
+        let slab = self.by_start.get_mut(&start)?;
+        let word = slab.free.iter().position(|word| *word != 0)?;
+        let bit = slab.free[word].trailing_zeros();
+        slab.free[word] &= !(1 << bit);
+        slab.used += 1;
+        if slab.free.iter().all(|word| *word == 0) {
+            self.partial[class.0].remove(&start);
+        }
+        Some(start + (word as u64 * 64 + u64::from(bit)) * class.slot())
+    }
+
+    /// Gives a slot back; returns the pages of its slab if that is now empty, and forgets it.
+    pub(super) fn give_back(&mut self, at: u64) -> Option<Range<u64>> {
+        let (&start, slab) = self.by_start.range_mut(..=at).next_back()?;
+        let slot = (at - start) / slab.class.slot();
+        slab.free[(slot / 64) as usize] |= 1 << (slot % 64);
+        slab.used -= 1;
+        let (class, end) = (slab.class, slab.end);
+        if slab.used > 0 {
+            self.partial[class.0].insert(start);
+            return None;
+        }
+        self.partial[class.0].remove(&start);
+        self.by_start.remove(&start);
+        Some(start..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use super::*;
+
+    #[test]
+    fn classes_waste_little_and_never_fall_short() {
+        for len in 0..=3584u64 {
+            let slot = Class::of(len).unwrap().slot();
+            assert!(slot >= len.max(64) && slot.is_multiple_of(64));
+            assert!(slot - len <= (len / 4).max(64), "{len} bytes in a slot of {slot}");
+        }
+        assert_eq!(Class::of(3585), None);
+        assert_eq!((footprint(0), footprint(3585), footprint(4097)), (64, 4096, 8192));
+    }
+
+    #[test]
+    fn a_slab_is_used_up_and_returned_whole() {
+        let class = Class::of(2560).unwrap();
+        let mut slabs = Slabs::default();
+        assert_eq!(slabs.take(class), None);
+        slabs.add(class, SLAB..2 * SLAB, 1 << 20);
+        let slots: Vec<u64> = iter::once(SLAB).chain(iter::from_fn(|| slabs.take(class))).collect();
+        let expected: Vec<u64> = (0..SLAB / 2560).map(|slot| SLAB + slot * 2560).collect();
+        assert_eq!(slots, expected);
+        let (last, others) = slots.split_last().unwrap();
+        for slot in others {
+            assert_eq!(slabs.give_back(*slot), None);
+        }
+        assert_eq!(slabs.take(class), Some(SLAB), "a slot that came back is used again");
+        assert_eq!(slabs.give_back(SLAB), None);
+        assert_eq!(slabs.give_back(*last), Some(SLAB..2 * SLAB));
+        assert_eq!(slabs.take(class), None);
+    }
+
+    #[test]
+    fn no_slot_lies_across_a_segment_bound() {
+        let class = Class::of(3072).unwrap();
+        let mut slabs = Slabs::default();
+        let segment_size = 16 << 10;
+        slabs.add(class, 0..SLAB, segment_size);
+        let slots: Vec<u64> = iter::once(0).chain(iter::from_fn(|| slabs.take(class))).collect();
+        assert_eq!(slots.len(), 21 - 2, "bounds at 16 and 32 KiB cut a slot, the one at 48 KiB does not");
+        assert!(slots.iter().all(|at| at / segment_size == (at + 3071) / segment_size));
+    }
+}

@@ -1,0 +1,247 @@
+//! Random allocations and frees across zones, held against a simple model: a list of what is live.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use plasmon_node::memory::{
+    AllocError, Arena, ArenaConfig, Domain, Extent, HugePages, SegmentChange, Writer, Zone,
+};
+use proptest::prelude::*;
+
+const SEGMENT: u64 = 128 << 10;
+const SEGMENTS: u64 = 8;
+const PAGE: u64 = 4096;
+/// Up to this length extents are small ones, in slabs.
+const SMALL: u64 = 3584;
+/// A slab that a small extent lies in reaches no farther than this.
+const SLAB: u64 = 64 << 10;
+
+const ZONES: [Zone; 4] = [
+    Zone { domain: Domain::Shared, writer: Writer::Engine },
+    Zone { domain: Domain::Shared, writer: Writer::Uid(1000) },
+    Zone { domain: Domain::Private(1000), writer: Writer::Engine },
+    Zone { domain: Domain::Private(1001), writer: Writer::Uid(1001) },
+];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Allocate {
+        zone: usize,
+        len: u64,
+    },
+    /// Drop one of the live extents.
+    Free {
+        which: usize,
+    },
+    /// Drop all extents of a zone.
+    Clear {
+        zone: usize,
+    },
+}
+
+fn steps(len: impl Strategy<Value = u64> + 'static) -> impl Strategy<Value = Vec<Step>> {
+    let allocate = (0..ZONES.len(), len).prop_map(|(zone, len)| Step::Allocate { zone, len });
+    let free = any::<usize>().prop_map(|which| Step::Free { which });
+    let clear = (0..ZONES.len()).prop_map(|zone| Step::Clear { zone });
+    prop::collection::vec(prop_oneof![12 => allocate, 8 => free, 1 => clear], 1..150)
+}
+
+fn large() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => SMALL + 1..40_000, 3 => SMALL + 1..3 * SEGMENT, 1 => SMALL + 1..=SEGMENTS * SEGMENT]
+}
+
+fn any_length() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => 0..=SMALL, 4 => large()]
+}
+
+struct Live {
+    extent: Extent,
+    /// What its first and last bytes hold.
+    mark: u8,
+}
+
+struct Model {
+    arena: Arena,
+    live: Vec<Live>,
+    /// As the changes tell it.
+    zones: HashMap<u32, Zone>,
+    versions: HashMap<u32, u32>,
+    marks: u8,
+}
+
+impl Model {
+    fn new() -> Model {
+        let arena = Arena::new(&ArenaConfig {
+            capacity: SEGMENTS * SEGMENT,
+            segment_size: Some(SEGMENT),
+            huge_pages: HugePages::Never,
+            prefault: true,
+        });
+        Model {
+            arena: arena.unwrap(),
+            live: vec![],
+            zones: HashMap::new(),
+            versions: HashMap::new(),
+            marks: 0,
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Allocate { zone, len } => self.allocate(ZONES[zone], len),
+            Step::Free { which } if !self.live.is_empty() => {
+                let live = self.live.swap_remove(which % self.live.len());
+                check_marks(&live);
+            }
+            Step::Free { .. } => {}
+            Step::Clear { zone } => self.live.retain(|live| {
+                check_marks(live);
+                live.extent.zone() != ZONES[zone]
+            }),
+        }
+        let used: u64 = self.live.iter().map(|live| taken(&live.extent).1).sum();
+        let usage = self.arena.usage();
+        assert!(usage.used >= used, "{usage:?} with {used} in live extents");
+        assert_eq!(usage.used + usage.free, usage.capacity);
+        assert_eq!(usage.zones.iter().map(|zone| zone.used).sum::<u64>(), usage.used);
+    }
+
+    fn allocate(&mut self, zone: Zone, len: u64) {
+        let possible = self.largest_run(zone);
+        match self.arena.allocate(zone, len) {
+            Ok(extent) => self.admit(zone, len, extent),
+            Err(AllocError::Full { len: refused, largest_run, .. }) => {
+                assert_eq!(refused, len);
+                assert!(len.max(1) > possible, "{len} bytes refused with a run of {possible}");
+                assert!(largest_run >= possible && largest_run < len.max(1));
+                self.follow_changes();
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn admit(&mut self, zone: Zone, len: u64, extent: Extent) {
+        self.follow_changes();
+        assert_eq!((extent.len(), extent.zone()), (len, zone));
+        let (offset, taken_bytes) = taken(&extent);
+        assert!(offset % if len > SMALL { PAGE } else { 64 } == 0, "{extent:?}");
+        assert!(offset + taken_bytes <= self.arena.capacity());
+        for live in &self.live {
+            let (other, bytes) = taken(&live.extent);
+            assert!(
+                offset + taken_bytes <= other || other + bytes <= offset,
+                "{extent:?} on {:?}",
+                live.extent
+            );
+        }
+        for segment in extent.segments() {
+            assert_eq!((self.zones.get(&segment), self.arena.zone(segment)), (Some(&zone), Some(zone)));
+        }
+        assert!(len > SMALL || extent.segments().len() == 1);
+        let mut at = offset;
+        for (piece, segment) in extent.pieces().zip(extent.segments()) {
+            assert_eq!((piece.segment, u64::from(segment) * SEGMENT + piece.offset), (segment, at));
+            at += piece.len;
+        }
+        assert_eq!(at, offset + len);
+        self.marks = self.marks.wrapping_add(1);
+        let live = Live { extent, mark: self.marks };
+        for at in ends(len) {
+            live.extent.write(at, &[live.mark]).unwrap();
+        }
+        self.live.push(live);
+    }
+
+    /// Segments may only change hands while nothing lies in them.
+    fn follow_changes(&mut self) {
+        for change in self.arena.take_changes() {
+            match change {
+                SegmentChange::Recycled { segment, version } => {
+                    assert_eq!(version, *self.versions.get(&segment).unwrap_or(&1));
+                    assert!(self.zones.remove(&segment).is_some());
+                    assert!(self.live.iter().all(|live| !live.extent.segments().contains(&segment)));
+                    self.versions.insert(segment, version + 1);
+                }
+                SegmentChange::Assigned { segment, version, zone } => {
+                    assert_eq!(version, *self.versions.get(&segment).unwrap_or(&1));
+                    assert_eq!(self.zones.insert(segment, zone), None);
+                }
+            }
+        }
+    }
+
+    /// The longest run that surely is to be had for a zone: of pages far from any live extent, in
+    /// segments that are the zone's or that nothing lies in.
+    fn largest_run(&self, zone: Zone) -> u64 {
+        let capacity = SEGMENTS * SEGMENT;
+        let mut possible = vec![true; (capacity / PAGE) as usize];
+        let mut block = |range: Range<u64>| {
+            let pages = (range.start / PAGE) as usize..range.end.min(capacity).div_ceil(PAGE) as usize;
+            possible[pages].fill(false);
+        };
+        for live in &self.live {
+            let (offset, bytes) = taken(&live.extent);
+            let range = if live.extent.len() > SMALL {
+                offset..offset + bytes
+            } else {
+                offset.saturating_sub(SLAB)..offset + SLAB
+            };
+            if live.extent.zone() != zone {
+                let first = range.start / SEGMENT * SEGMENT;
+                block(first..range.end.next_multiple_of(SEGMENT));
+            } else {
+                block(range);
+            }
+        }
+        possible.split(|possible| !possible).map(|run| run.len() as u64 * PAGE).max().unwrap_or(0)
+    }
+}
+
+/// Where an extent starts and how many bytes surely are its own.
+fn taken(extent: &Extent) -> (u64, u64) {
+    let granule = if extent.len() > SMALL { PAGE } else { 64 };
+    (extent.offset(), extent.len().max(1).next_multiple_of(granule))
+}
+
+fn ends(len: u64) -> impl Iterator<Item = u64> {
+    [0, len.saturating_sub(1)].into_iter().filter(move |at| *at < len)
+}
+
+fn check_marks(live: &Live) {
+    for at in ends(live.extent.len()) {
+        let mut byte = [0];
+        live.extent.read(at, &mut byte).unwrap();
+        assert_eq!(byte, [live.mark], "{:?} at {at}", live.extent);
+    }
+}
+
+fn run(steps: &[Step]) {
+    let mut model = Model::new();
+    for step in steps {
+        model.step(step);
+    }
+    model.live.drain(..).for_each(|live| check_marks(&live));
+    let usage = model.arena.usage();
+    let capacity = usage.capacity;
+    assert_eq!((usage.used, usage.free, usage.largest_run), (0, capacity, capacity));
+    for zone in ZONES {
+        model.allocate(zone, capacity);
+        assert_eq!(model.live.len(), 1, "every zone can have all of an empty arena");
+        model.live.clear();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Here the model knows exactly what is free.
+    #[test]
+    fn large_extents_never_overlap_and_always_find_a_run(steps in steps(large())) {
+        run(&steps);
+    }
+
+    #[test]
+    fn extents_of_all_sizes_never_overlap_and_find_a_run(steps in steps(any_length())) {
+        run(&steps);
+    }
+}

@@ -1,0 +1,460 @@
+//! One connection shared by many threads, without a thread of its own.
+//!
+//! A caller queues its frame and sends what the socket takes. Then it waits, and one of those who
+//! wait *leads*: it reads the socket and hands every reply to the one it belongs to. When the
+//! leader's own reply has come, it wakes another, who leads on. So a blocked `get` holds up nobody.
+//!
+//! Invariants:
+//! - Nobody sleeps with the state locked, and no foreign code (an interrupt check) runs under it.
+//! - Whenever somebody sleeps, somebody else leads or has been woken to.
+//! - Descriptors are applied by the leader in the order of arrival, whoever the reply is for.
+//! - A reply nobody waits for any more is undone: its pins are released, its creation aborted.
+//! - In a forked child nothing is sent and nothing locked.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BytesMut};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, getpid};
+
+use super::mapping::Arena;
+use crate::wire::{Header, Receiver, Reply, Request, send_with_descriptors};
+use crate::{Error, ErrorKind, ObjectId, Result};
+
+/// How often a wait looks whether it was interrupted.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a release may wait for a daemon that does not read.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Asked while a call waits; `true` ends the wait.
+pub(super) type Interrupt<'a> = &'a mut dyn FnMut() -> bool;
+
+/// A connection after its handshake.
+pub(super) struct Connection {
+    socket: UnixStream,
+    path: PathBuf,
+    process: Pid,
+    arena: Arc<Arena>,
+    state: Mutex<State>,
+    /// Locked by the leader only.
+    receiver: Mutex<Receiver>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whole frames, the first perhaps sent in part.
+    outbox: BytesMut,
+    last_request: u64,
+    open: HashMap<u64, Open>,
+    leading: bool,
+    broken: Option<Error>,
+}
+
+/// A request without its whole reply.
+struct Open {
+    replies: Vec<Reply>,
+    complete: bool,
+    abandoned: bool,
+    /// Its owner sleeps on `wake`.
+    asleep: bool,
+    undo: Undo,
+    wake: Arc<Condvar>,
+}
+
+/// What to do with a reply nobody waits for any more.
+pub(super) enum Undo {
+    /// Nothing.
+    Nothing,
+    /// Release what was pinned.
+    Release,
+    /// Abort the creation.
+    Abort(ObjectId),
+}
+
+impl Connection {
+    /// Takes over a non-blocking socket after the handshake, with what was received beyond it.
+    pub(super) fn new(socket: UnixStream, path: PathBuf, arena: Arc<Arena>, receiver: Receiver) -> Self {
+        let state = Mutex::new(State::default());
+        Self { socket, path, process: getpid(), arena, state, receiver: Mutex::new(receiver) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Sends a request and waits for its reply, at most until `deadline`.
+    pub(super) fn call(&self, request: &Request, undo: Undo, deadline: Option<Instant>) -> Result<Reply> {
+        self.send(request, undo)?.wait(deadline, None)
+    }
+
+    /// Sends a request whose reply the ticket waits for.
+    pub(super) fn send(&self, request: &Request, undo: Undo) -> Result<Ticket<'_>> {
+        self.check_process()?;
+        let mut state = self.lock();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        let number = state.enqueue(request, undo, false);
+        self.flush(&mut state);
+        Ok(Ticket { connection: self, number })
+    }
+
+    /// Sends a request whose reply does not matter. Never blocks for long, never fails.
+    pub(super) fn send_and_forget(&self, request: &Request) {
+        if self.check_process().is_err() {
+            return;
+        }
+        let mut state = self.lock();
+        if state.broken.is_some() {
+            return;
+        }
+        let was_stuck = !state.outbox.is_empty();
+        state.enqueue(request, Undo::Nothing, true);
+        self.flush(&mut state);
+        // Perhaps no call follows that would send the rest. But a daemon that has stopped must not
+        // cost every drop a second: only the first to find it stuck waits.
+        let deadline = Instant::now() + RELEASE_PATIENCE;
+        while !was_stuck && !state.outbox.is_empty() && Instant::now() < deadline {
+            drop(state);
+            self.poll(PollFlags::OUT, Some(TICK));
+            state = self.lock();
+            self.flush(&mut state);
+        }
+    }
+
+    /// An error that says the daemon does not keep to the protocol; the connection ends with it.
+    pub(super) fn fail(&self, error: Error) -> Error {
+        self.lock().fail(error.clone());
+        error
+    }
+
+    fn check_process(&self) -> Result<()> {
+        let process = getpid();
+        if process == self.process {
+            return Ok(());
+        }
+        let message = format!(
+            "the connection to {} was made in process {} and does not work in process {}: connect again \
+             after fork",
+            self.path.display(),
+            self.process,
+            process
+        );
+        Err(Error::new(ErrorKind::Disconnected, message))
+    }
+
+    /// Sends what the socket takes now.
+    fn flush(&self, state: &mut State) {
+        while !state.outbox.is_empty() && state.broken.is_none() {
+            match send_with_descriptors(&self.socket, &state.outbox, &[]) {
+                Ok(sent) => state.outbox.advance(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What the daemon said before it hung up is still to be read: the leader reports.
+                Err(_) => state.outbox.clear(),
+            }
+        }
+    }
+
+    /// Waits for the socket, and returns what it is ready for.
+    fn poll(&self, events: PollFlags, nap: Option<Duration>) -> PollFlags {
+        let timeout = nap.and_then(|nap| Timespec::try_from(nap).ok());
+        let mut sockets = [PollFd::from_borrowed_fd(self.socket.as_fd(), events)];
+        // It fails when a signal comes: the caller looks around and waits again.
+        match poll(&mut sockets, timeout.as_ref()) {
+            Ok(_) => sockets[0].revents(),
+            Err(_) => PollFlags::empty(),
+        }
+    }
+
+    /// Reads the socket once it is readable, into `arrived`; for the leader alone.
+    fn receive(&self, arrived: &mut Vec<(u64, Reply)>) -> Result<()> {
+        let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        match receiver.receive(&self.socket) {
+            Ok(0) => return Err(disconnected(&self.path, None)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(disconnected(&self.path, Some(&error))),
+        }
+        while let Some((header, body)) =
+            Header::take_frame(&mut receiver.buffer).map_err(|error| malformed(&self.path, &error))?
+        {
+            let reply = Reply::decode(&header, body).map_err(|error| malformed(&self.path, &error))?;
+            let descriptors = receiver.take_descriptors(header.descriptors.into());
+            if descriptors.len() < header.descriptors.into() {
+                return Err(Error::new(
+                    ErrorKind::Disconnected,
+                    format!(
+                        "descriptors of the node at {} were lost: raise this process's limit of open files \
+                         (ulimit -n) and connect again",
+                        self.path.display()
+                    ),
+                ));
+            }
+            if let Reply::Created { granted, .. } | Reply::Got { granted, .. } = &reply {
+                for (granted, descriptor) in granted.iter().zip(descriptors) {
+                    self.arena.grant(*granted, descriptor)?;
+                }
+            }
+            arrived.push((header.request, reply));
+        }
+        Ok(())
+    }
+
+    /// One round of leading: waits for the socket and hands out what came.
+    fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>, nap: Option<Duration>) -> MutexGuard<'a, State> {
+        state.leading = true;
+        let unsent = if state.outbox.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        drop(state);
+        let mut arrived = Vec::new();
+        let ready = self.poll(PollFlags::IN | unsent, nap);
+        let outcome = match ready - PollFlags::OUT {
+            nothing if nothing.is_empty() => Ok(()),
+            _ => self.receive(&mut arrived),
+        };
+        let mut state = self.lock();
+        state.leading = false;
+        for (number, reply) in arrived {
+            state.deliver(number, reply);
+        }
+        if let Err(error) = outcome {
+            state.fail(error);
+        }
+        self.flush(&mut state);
+        state
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Queues a frame; returns the number of the request.
+    fn enqueue(&mut self, request: &Request, undo: Undo, abandoned: bool) -> u64 {
+        self.last_request += 1;
+        let number = self.last_request;
+        request.encode(number, &mut self.outbox);
+        if !matches!(request, Request::Release { .. } | Request::Cancel { .. }) {
+            let (replies, wake) = (Vec::new(), Arc::default());
+            let open = Open { replies, complete: false, abandoned, asleep: false, undo, wake };
+            self.open.insert(number, open);
+        }
+        number
+    }
+
+    fn deliver(&mut self, number: u64, reply: Reply) {
+        let Some(open) = self.open.get_mut(&number) else {
+            // The daemon's last words before it hangs up, or nonsense.
+            let error = match reply {
+                Reply::Failed { error, .. } => error,
+                _ => Error::new(ErrorKind::Internal, "the daemon answered a request that was not made"),
+            };
+            return self.fail(error);
+        };
+        open.complete = !matches!(reply, Reply::List { more: true, .. });
+        open.replies.push(reply);
+        if !open.complete {
+            return;
+        }
+        if open.abandoned {
+            self.undo(number);
+        } else {
+            open.wake.notify_one();
+        }
+    }
+
+    /// Forgets a request whose reply has come, and takes back what the reply gave.
+    fn undo(&mut self, number: u64) {
+        let Some(open) = self.open.remove(&number) else { return };
+        match (open.undo, open.replies.last()) {
+            (Undo::Release, Some(Reply::Got { objects, .. })) => {
+                let offsets: Vec<_> = objects.iter().flatten().map(|span| span.offset).collect();
+                if !offsets.is_empty() {
+                    self.enqueue(&Request::Release { offsets }, Undo::Nothing, true);
+                }
+            }
+            (Undo::Abort(id), Some(Reply::Created { .. })) => {
+                self.enqueue(&Request::Abort { id }, Undo::Nothing, true);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the connection: everybody gets this error, now and later.
+    fn fail(&mut self, error: Error) {
+        self.broken.get_or_insert(error);
+        self.outbox.clear();
+        self.open.values().for_each(|open| open.wake.notify_one());
+    }
+
+    fn set_asleep(&mut self, number: u64, asleep: bool) {
+        if let Some(open) = self.open.get_mut(&number) {
+            open.asleep = asleep;
+        }
+    }
+
+    /// Wakes somebody to lead, if nobody does.
+    fn hand_over(&self) {
+        if !self.leading
+            && let Some(heir) = self.open.values().find(|open| open.asleep)
+        {
+            heir.wake.notify_one();
+        }
+    }
+}
+
+/// A request on its way. Dropped without its reply, the request is given up: a waiting `get` is
+/// cancelled, and a reply that comes all the same is undone.
+pub(super) struct Ticket<'a> {
+    connection: &'a Connection,
+    number: u64,
+}
+
+impl Ticket<'_> {
+    /// Waits for the only reply.
+    pub(super) fn wait(self, deadline: Option<Instant>, interrupt: Option<Interrupt<'_>>) -> Result<Reply> {
+        let replies = self.wait_all(deadline, interrupt)?;
+        replies.into_iter().next_back().ok_or_else(|| unexpected("nothing"))
+    }
+
+    /// Waits for all frames of the reply, at most until `deadline`.
+    ///
+    /// A reply that says the request failed is an error here.
+    pub(super) fn wait_all(
+        self,
+        deadline: Option<Instant>,
+        mut interrupt: Option<Interrupt<'_>>,
+    ) -> Result<Vec<Reply>> {
+        let started = Instant::now();
+        let mut looked = started;
+        let connection = self.connection;
+        let mut state = connection.lock();
+        loop {
+            let Some(open) = state.open.get(&self.number) else { return Err(unexpected("nothing")) };
+            if open.complete {
+                let replies = state.open.remove(&self.number).map(|open| open.replies).unwrap_or_default();
+                return match replies.last() {
+                    Some(Reply::Failed { error, .. }) => Err(error.clone()),
+                    _ => Ok(replies),
+                };
+            }
+            let wake = Arc::clone(&open.wake);
+            if let Some(error) = &state.broken {
+                return Err(error.clone());
+            }
+            let now = Instant::now();
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(silent(&connection.path, now - started));
+            }
+            let tick = interrupt.is_some().then_some(TICK);
+            let nap = left.into_iter().chain(tick).min();
+
+            state = if !state.leading {
+                connection.lead(state, nap)
+            } else if !state.outbox.is_empty() {
+                // The leader may not know that there is something to send.
+                drop(state);
+                connection.poll(PollFlags::OUT, Some(nap.unwrap_or(TICK).min(TICK)));
+                let mut state = connection.lock();
+                connection.flush(&mut state);
+                state
+            } else {
+                state.set_asleep(self.number, true);
+                let mut state = match nap {
+                    Some(nap) => wake.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0,
+                    None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                };
+                state.set_asleep(self.number, false);
+                state
+            };
+
+            if let Some(interrupt) = &mut interrupt
+                && looked.elapsed() >= TICK
+            {
+                state.hand_over();
+                drop(state);
+                looked = Instant::now();
+                if interrupt() {
+                    return Err(Error::new(ErrorKind::Interrupted, "the wait was interrupted"));
+                }
+                state = connection.lock();
+            }
+        }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if self.connection.check_process().is_err() {
+            return;
+        }
+        let mut state = self.connection.lock();
+        if let Some(open) = state.open.get_mut(&self.number) {
+            if open.complete {
+                state.undo(self.number);
+            } else {
+                open.abandoned = true;
+                if matches!(open.undo, Undo::Release) && state.broken.is_none() {
+                    state.enqueue(&Request::Cancel { request: self.number }, Undo::Nothing, true);
+                }
+            }
+            self.connection.flush(&mut state);
+        }
+        state.hand_over();
+    }
+}
+
+/// The error for a reply of the wrong kind.
+pub(super) fn unexpected(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("the daemon answered with {what}: install the same release of client and daemon"),
+    )
+}
+
+/// The error for a connection that ended.
+pub(super) fn disconnected(path: &Path, error: Option<&io::Error>) -> Error {
+    let why = error.map_or_else(|| "the daemon closed it".to_owned(), ToString::to_string);
+    let message = format!(
+        "the connection to the node at {} ended ({why}): see whether it runs (`plasmon status --socket {}`), \
+         then connect again",
+        path.display(),
+        path.display()
+    );
+    Error::new(ErrorKind::Disconnected, message)
+}
+
+/// The error for bytes that are no frame.
+pub(super) fn malformed(path: &Path, error: &crate::wire::WireError) -> Error {
+    Error::new(
+        ErrorKind::Disconnected,
+        format!("the node at {} sent no valid reply: {error}", path.display()),
+    )
+}
+
+/// The error for a daemon that does not answer.
+pub(super) fn silent(path: &Path, waited: Duration) -> Error {
+    let message = format!(
+        "the node at {} did not answer within {:.0} s; it may be stopped or overloaded: see its log. What \
+         was asked may still happen",
+        path.display(),
+        waited.as_secs_f64()
+    );
+    Error::new(ErrorKind::TimedOut, message)
+}
+
+#[cfg(test)]
+mod tests;

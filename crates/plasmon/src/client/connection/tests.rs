@@ -1,0 +1,353 @@
+//! A connection against the other end of a socket pair, whose frames each test writes itself.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::thread;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use super::super::{Client, handshake};
+use super::*;
+use crate::wire::{Access, Granted, Placement, Span};
+use crate::{CreateOptions, NodeId, Presence};
+
+const SEGMENT: u64 = 1 << 20;
+/// Nothing takes as long: a test that waits for it has failed.
+const FOREVER: Duration = Duration::from_secs(120);
+
+/// The daemon's end.
+struct Peer {
+    socket: UnixStream,
+    receiver: Receiver,
+}
+
+impl Peer {
+    /// The next request.
+    fn next(&mut self) -> (u64, Request) {
+        loop {
+            if let Some((header, body)) = Header::take_frame(&mut self.receiver.buffer).unwrap() {
+                return (header.request, Request::decode(&header, body).unwrap());
+            }
+            assert_ne!(self.receiver.receive(&self.socket).unwrap(), 0, "the client hung up");
+        }
+    }
+
+    fn answer(&self, request: u64, reply: &Reply) {
+        self.answer_with(request, reply, &[]);
+    }
+
+    fn answer_with(&self, request: u64, reply: &Reply, descriptors: &[OwnedFd]) {
+        let mut frame = BytesMut::new();
+        reply.encode(request, &mut frame);
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let sent = send_with_descriptors(&self.socket, &frame, &descriptors).unwrap();
+        assert_eq!(sent, frame.len());
+    }
+}
+
+/// A client and the daemon's end of its connection, after `Hello`.
+fn pair() -> (Client, Peer) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let client = thread::spawn(|| handshake::greet(ours, Path::new("/run/test.sock"), "test"));
+    let mut peer = Peer { socket: theirs, receiver: Receiver::default() };
+    let (request, hello) = peer.next();
+    assert_eq!(hello, Request::Hello { name: "test".into() });
+    let node = NodeId::from_bytes([7; 16]);
+    peer.answer(request, &Reply::Hello { node, segment_size: SEGMENT, segments: 2, inline_max: 100 });
+    let client = Client::from(client.join().unwrap().unwrap());
+    assert_eq!(client.node(), node);
+    (client, peer)
+}
+
+fn segment() -> OwnedFd {
+    let memory = memfd_create("segment", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&memory, SEGMENT).unwrap();
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+    memory
+}
+
+fn found(offset: u64) -> Result<Span> {
+    Ok(Span { offset, data_len: 3, metadata_len: 2 })
+}
+
+const READ_FIRST: Granted = Granted { segment: 0, version: 1, access: Access::Read };
+
+fn id(number: u8) -> ObjectId {
+    ObjectId::from_bytes([number; 20])
+}
+
+#[test]
+fn a_waiting_get_holds_up_nobody_and_replies_find_their_callers() {
+    let (client, mut peer) = pair();
+    let waiting: Vec<_> = (0..4)
+        .map(|number| {
+            let client = client.clone();
+            thread::spawn(move || client.get(&[id(number)], None).unwrap().remove(0).unwrap())
+        })
+        .collect();
+    let mut gets: Vec<_> = (0..4).map(|_| peer.next()).collect();
+
+    let other = {
+        let client = client.clone();
+        thread::spawn(move || client.contains(&[id(9)]))
+    };
+    let (request, contains) = peer.next();
+    assert_eq!(contains, Request::Contains { ids: vec![id(9)] });
+    peer.answer(request, &Reply::Contains(vec![Presence::Elsewhere]));
+    assert_eq!(other.join().unwrap(), Ok(vec![Presence::Elsewhere]));
+
+    // In another order than they were asked; the first brings the segment for all.
+    gets.rotate_left(2);
+    let mut grants = vec![READ_FIRST];
+    let mut descriptors = vec![segment()];
+    for (request, get) in gets {
+        let Request::Get { timeout_us: u64::MAX, ids } = get else { panic!("{get:?}") };
+        let objects = vec![found(u64::from(ids[0].as_bytes()[0]) * 64)];
+        let granted = std::mem::take(&mut grants);
+        peer.answer_with(request, &Reply::Got { objects, granted }, &std::mem::take(&mut descriptors));
+    }
+    let objects: Vec<_> = waiting.into_iter().map(|waiting| waiting.join().unwrap()).collect();
+    let base = objects[0].data().as_ptr() as usize;
+    for (number, object) in objects.iter().enumerate() {
+        assert_eq!(object.id(), id(number as u8));
+        assert_eq!(object.data().as_ptr() as usize, base + number * 64);
+        assert_eq!((object.data().len(), object.metadata().len()), (3, 2));
+    }
+}
+
+#[test]
+fn the_last_clone_of_an_object_releases_its_pin_by_place() {
+    let (client, mut peer) = pair();
+    let getting = {
+        let client = client.clone();
+        thread::spawn(move || client.get(&[id(1)], None).unwrap().remove(0).unwrap())
+    };
+    let (request, _) = peer.next();
+    peer.answer_with(
+        request,
+        &Reply::Got { objects: vec![found(640)], granted: vec![READ_FIRST] },
+        &[segment()],
+    );
+    let object = getting.join().unwrap();
+    let clone = object.clone();
+    drop(object);
+    drop(client);
+    assert_eq!(clone.data(), [0; 3]);
+    drop(clone);
+    assert_eq!(peer.next().1, Request::Release { offsets: vec![640] });
+    // The object was the last to need the connection.
+    assert_eq!(peer.socket.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn an_interrupted_get_is_cancelled_and_what_it_would_have_got_released() {
+    let (client, mut peer) = pair();
+    let mut asked = 0;
+    let mut interrupt = || {
+        asked += 1;
+        asked == 2
+    };
+    let error = client.get_interruptible(&[id(1), id(2), id(3)], None, &mut interrupt).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    let (get, _) = peer.next();
+    assert_eq!(peer.next().1, Request::Cancel { request: get });
+
+    // The reply was on its way already. Its segment counts for what comes later.
+    let lost = Err(Error::new(ErrorKind::Lost, "gone"));
+    let reply = Reply::Got { objects: vec![found(0), lost, found(64)], granted: vec![READ_FIRST] };
+    peer.answer_with(get, &reply, &[segment()]);
+    let later = {
+        let client = client.clone();
+        thread::spawn(move || client.get(&[id(4)], Some(Duration::ZERO)).unwrap().remove(0))
+    };
+    let (get, _) = peer.next();
+    assert_eq!(peer.next().1, Request::Release { offsets: vec![0, 64] });
+    peer.answer(get, &Reply::Got { objects: vec![found(128)], granted: vec![] });
+    assert_eq!(later.join().unwrap().unwrap().data(), [0; 3]);
+}
+
+#[test]
+fn a_silent_daemon_is_given_up_and_a_late_creation_aborted() {
+    let (client, mut peer) = pair();
+    let create = Request::Create {
+        id: id(1),
+        flags: Default::default(),
+        name: String::new(),
+        metadata: Default::default(),
+        data_len: 1000,
+    };
+    let soon = Instant::now() + Duration::from_millis(20);
+    let error = client.connection.call(&create, Undo::Abort(id(1)), Some(soon)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.message().contains("/run/test.sock"), "{error}");
+    let (request, _) = peer.next();
+
+    peer.answer(request, &Reply::Created { placement: Placement::Inline, granted: vec![] });
+    let status = {
+        let client = client.clone();
+        thread::spawn(move || client.status_json())
+    };
+    let (request, _) = peer.next();
+    assert_eq!(peer.next().1, Request::Abort { id: id(1) });
+    peer.answer(request, &Reply::Status("{}".into()));
+    assert_eq!(status.join().unwrap(), Ok("{}".into()));
+}
+
+#[test]
+fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
+    let (client, mut peer) = pair();
+    let daemon = thread::spawn(move || {
+        let (request, _) = peer.next();
+        peer.answer(request, &Reply::Created { placement: Placement::Inline, granted: vec![] });
+        let (request, seal) = peer.next();
+        assert_eq!(seal, Request::Seal { id: id(1), data: (&b"inline"[..]).into() });
+        peer.answer(request, &Reply::SEALED);
+
+        let memory = segment();
+        let (request, _) = peer.next();
+        let span = Span { offset: SEGMENT + 128, data_len: 200, metadata_len: 2 };
+        let granted = vec![Granted { segment: 1, version: 1, access: Access::Write }];
+        let reply = Reply::Created { placement: Placement::Mapped(span), granted };
+        peer.answer_with(request, &reply, &[memory.try_clone().unwrap()]);
+        let (request, seal) = peer.next();
+        assert_eq!(seal, Request::Seal { id: id(2), data: Default::default() });
+        let mut written = [0; 201];
+        rustix::io::pread(&memory, &mut written, 128).unwrap();
+        assert_eq!(written[..200], [5; 200]);
+        assert_eq!(written[200], 0, "the metadata is the daemon's to write");
+        peer.answer(request, &Reply::SEALED);
+
+        let (request, _) = peer.next();
+        peer.answer(request, &Reply::Created { placement: Placement::Inline, granted: vec![] });
+        assert_eq!(peer.next().1, Request::Abort { id: id(3) });
+    });
+    let options = CreateOptions::default();
+    let mut creation = client.create(id(1), 6, b"", &options).unwrap();
+    creation.as_mut_slice().copy_from_slice(b"inline");
+    creation.seal().unwrap();
+    client.put(id(2), &[5; 200], b"md", &options).unwrap();
+    drop(client.create(id(3), 1, b"", &options).unwrap());
+    daemon.join().unwrap();
+}
+
+#[test]
+fn what_frames_cannot_carry_is_refused_before_it_is_sent() {
+    let (client, _peer) = pair();
+    let long_name = CreateOptions { name: Some("n".repeat(256)), private: false };
+    for (metadata, options) in [(&[0; 65537][..], CreateOptions::default()), (&[], long_name)] {
+        let error = client.put(id(1), b"", metadata, &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.message().contains("over the limit"), "{error}");
+    }
+}
+
+#[test]
+fn when_the_daemon_hangs_up_everybody_learns_it() {
+    let (client, mut peer) = pair();
+    let waiting: Vec<_> = (0..3)
+        .map(|number| {
+            let client = client.clone();
+            thread::spawn(move || client.get(&[id(number)], None).map(drop))
+        })
+        .collect();
+    (0..3).for_each(|_| drop(peer.next()));
+    drop(peer);
+    for waiting in waiting {
+        let error = waiting.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Disconnected);
+        assert!(error.message().contains("/run/test.sock"), "{error}");
+    }
+    assert_eq!(client.list().unwrap_err().kind(), ErrorKind::Disconnected);
+}
+
+#[test]
+fn the_last_words_of_the_daemon_are_passed_on() {
+    let (client, peer) = pair();
+    let error = Error::new(ErrorKind::Busy, "too many clients");
+    peer.answer(u64::MAX, &Reply::Failed { opcode: 1, error: error.clone() });
+    drop(peer);
+    assert_eq!(client.status_json(), Err(error));
+}
+
+#[test]
+fn replies_that_make_no_sense_end_the_connection() {
+    let wrong_count = Reply::Got { objects: vec![], granted: vec![] };
+    let outside = Reply::Got { objects: vec![found(3 * SEGMENT)], granted: vec![] };
+    let not_granted = Reply::Got { objects: vec![found(0)], granted: vec![] };
+    for reply in [wrong_count, outside, not_granted, Reply::SEALED] {
+        let (client, mut peer) = pair();
+        let get = {
+            let client = client.clone();
+            thread::spawn(move || client.get(&[id(1)], None).map(drop))
+        };
+        let (request, _) = peer.next();
+        peer.answer(request, &reply);
+        assert_eq!(get.join().unwrap().unwrap_err().kind(), ErrorKind::Internal, "{reply:?}");
+        assert_eq!(client.list().unwrap_err().kind(), ErrorKind::Internal, "{reply:?}");
+    }
+}
+
+#[test]
+fn a_reply_in_several_frames_is_one() {
+    let (client, mut peer) = pair();
+    let list = thread::spawn(move || client.list());
+    let (request, _) = peer.next();
+    let row = |number| crate::ObjectInfo {
+        id: id(number),
+        name: None,
+        state: crate::ObjectState::Primary,
+        private: false,
+        data_len: 1,
+        metadata_len: 0,
+        pins: 0,
+        age_ms: 0,
+    };
+    peer.answer(request, &Reply::List { objects: vec![row(1), row(2)], more: true });
+    peer.answer(request, &Reply::List { objects: vec![row(3)], more: false });
+    assert_eq!(list.join().unwrap(), Ok(vec![row(1), row(2), row(3)]));
+}
+
+#[test]
+fn more_ids_than_a_frame_takes_are_asked_at_once_and_answered_in_order() {
+    let (client, mut peer) = pair();
+    let ids: Vec<_> = (0..2500).map(|_| ObjectId::random()).collect();
+    let asked = ids.clone();
+    let get = thread::spawn(move || client.get(&asked, Some(Duration::ZERO)).unwrap());
+    let mut requests: Vec<_> = (0..3).map(|_| peer.next()).collect();
+    requests.reverse();
+    for (request, get) in requests {
+        let Request::Get { ids, .. } = get else { panic!("{get:?}") };
+        let objects = ids.iter().map(|id| Err(Error::new(ErrorKind::TimedOut, id.to_string()))).collect();
+        peer.answer(request, &Reply::Got { objects, granted: vec![] });
+    }
+    let messages: Vec<_> =
+        get.join().unwrap().into_iter().map(|one| one.unwrap_err().message().to_owned()).collect();
+    assert_eq!(messages, ids.iter().map(ToString::to_string).collect::<Vec<_>>());
+}
+
+#[test]
+fn threads_that_flood_a_slow_daemon_all_get_their_answers() {
+    let (client, mut peer) = pair();
+    let (done, finished) = mpsc::channel();
+    for thread in 0..8u8 {
+        let (client, done) = (client.clone(), done.clone());
+        thread::spawn(move || {
+            for round in 0..200u8 {
+                let ids: Vec<_> = (0..1024).map(|_| id(thread ^ round)).collect();
+                assert_eq!(client.contains(&ids).unwrap(), vec![Presence::Here; 1024]);
+            }
+            done.send(()).unwrap();
+        });
+    }
+    let daemon = thread::spawn(move || {
+        for _ in 0..8 * 200 {
+            let (request, contains) = peer.next();
+            let Request::Contains { ids } = contains else { panic!("{contains:?}") };
+            peer.answer(request, &Reply::Contains(vec![Presence::Here; ids.len()]));
+        }
+    });
+    (0..8).for_each(|_| finished.recv_timeout(FOREVER).unwrap());
+    daemon.join().unwrap();
+}

@@ -1,0 +1,386 @@
+//! The daemon's memory in this process: the only module of the crate with `unsafe`.
+//!
+//! [`Arena`] reserves one contiguous range of addresses for the whole arena and maps segment `n`
+//! read-only at `n * segment_size` in it, so that an object which runs over several segments is one
+//! slice. [`Writable`] is memory for one creation: a mapping of its own of just its pages, writable
+//! until it is frozen.
+//!
+//! Runs on any thread. Descriptors arrive through [`Arena::grant`] in the order the daemon sent
+//! them, from whichever thread reads the connection.
+//!
+//! Invariants: the reservation is unmapped only when the arena is dropped, and whatever hands out
+//! slices holds the arena. A segment is mapped only after its size and its seals have been checked,
+//! so no access inside it can fault. A segment's mapping is replaced only by a grant, and the daemon
+//! grants a new version only when no object of the old one is pinned.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
+use rustix::param::page_size;
+
+use crate::wire::{Access, Granted, MAX_DESCRIPTORS, Span};
+use crate::{Error, ErrorKind, Result};
+
+/// Larger arenas do not fit beside the rest of a process.
+const MAX_ARENA: u64 = 1 << 46;
+/// Mappings are aligned alike in the arena and in memory, up to this: the largest huge page.
+const MAX_ALIGNMENT: usize = 1 << 30;
+
+/// The arena of the daemon, mapped read-only as far as this client was granted it.
+pub(super) struct Arena {
+    range: Range,
+    segment_size: usize,
+    segments: Mutex<Vec<Segment>>,
+}
+
+/// What this client was granted of a segment.
+#[derive(Default)]
+struct Segment {
+    readable: bool,
+    write: Option<WriteGrant>,
+}
+
+struct WriteGrant {
+    descriptor: OwnedFd,
+    /// Bytes in a page of this segment; what maps it is aligned to that.
+    page: usize,
+}
+
+impl Arena {
+    /// Reserves addresses for an arena of `segments` segments of `segment_size` bytes.
+    pub(super) fn reserve(segment_size: u64, segments: u32) -> Result<Self> {
+        let total = segment_size.checked_mul(segments.into()).filter(|total| *total <= MAX_ARENA);
+        let (Some(total), true) =
+            (total, segment_size > 0 && segment_size.is_multiple_of(page_size() as u64))
+        else {
+            return Err(nonsense(format!("an arena of {segments} segments of {segment_size} bytes")));
+        };
+        if segments == 0 || segments as usize > MAX_DESCRIPTORS {
+            return Err(nonsense(format!("an arena of {segments} segments")));
+        }
+        let segment_size = segment_size as usize;
+        Ok(Self {
+            range: Range::reserve(total as usize, 0, alignment(segment_size))?,
+            segment_size,
+            segments: Mutex::new((0..segments).map(|_| Segment::default()).collect()),
+        })
+    }
+
+    /// Takes a descriptor the daemon granted: maps it, or keeps it for creations.
+    pub(super) fn grant(&self, granted: Granted, descriptor: OwnedFd) -> Result<()> {
+        let number = granted.segment as usize;
+        let mut segments = self.lock();
+        let Some(segment) = segments.get_mut(number) else {
+            return Err(nonsense(format!("segment {number} of {}", self.segments_len())));
+        };
+        let page = self.check(number, &descriptor)?;
+        match granted.access {
+            Access::Read => {
+                let at = number * self.segment_size;
+                // SAFETY: the piece lies inside the reservation. What it replaces is the reservation
+                // itself, or an older version of the segment of which the daemon knows no pin, so
+                // that no slice points there.
+                unsafe { self.range.map(at, self.segment_size, &descriptor, 0, ProtFlags::READ) }?;
+                segment.readable = true;
+            }
+            Access::Write => segment.write = Some(WriteGrant { descriptor, page }),
+        }
+        Ok(())
+    }
+
+    /// The bytes of a pinned object; they hold the arena.
+    pub(super) fn view(self: &Arc<Self>, span: Span) -> Result<View> {
+        let len = span.data_len.checked_add(span.metadata_len.into());
+        let (offset, len) = self.inside(span.offset, len)?;
+        let segments = self.lock();
+        if let Some(number) = self.numbers(offset, len).find(|number| !segments[*number].readable) {
+            return Err(nonsense(format!("an object in segment {number}, which it did not grant")));
+        }
+        Ok(View { arena: Arc::clone(self), offset, data_len: span.data_len as usize, len })
+    }
+
+    /// Maps the place of a creation's data for writing.
+    pub(super) fn writable(&self, span: Span) -> Result<Writable> {
+        let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
+        if len == 0 {
+            return Writable::anonymous(0);
+        }
+        let segments = self.lock();
+        let mut page = page_size();
+        for number in self.numbers(offset, len) {
+            let Some(write) = &segments[number].write else {
+                return Err(nonsense(format!(
+                    "a place to write in segment {number}, which it did not grant"
+                )));
+            };
+            page = page.max(write.page);
+        }
+        // Whole pages around the data, at addresses that are aligned as the arena is.
+        let start = offset - offset % page;
+        let end = (offset + len).next_multiple_of(page);
+        let range = Range::reserve(end - start, start, alignment(self.segment_size))?;
+        for number in self.numbers(start, end - start) {
+            let Some(write) = &segments[number].write else { continue };
+            let first = start.max(number * self.segment_size);
+            let last = end.min((number + 1) * self.segment_size);
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            let within = first - number * self.segment_size;
+            // SAFETY: the piece lies inside the range, which nothing points into yet.
+            unsafe { range.map(first - start, last - first, &write.descriptor, within, access) }?;
+        }
+        Ok(Writable::over(range, offset - start, len))
+    }
+
+    /// Checks that a descriptor is a whole segment that cannot shrink; returns its page size.
+    fn check(&self, number: usize, descriptor: &OwnedFd) -> Result<usize> {
+        let stat = fstat(descriptor).map_err(|error| local("examine a segment", error))?;
+        let seals = fcntl_get_seals(descriptor).unwrap_or(SealFlags::empty());
+        if stat.st_size as u64 != self.segment_size as u64 || !seals.contains(SealFlags::SHRINK) {
+            return Err(nonsense(format!(
+                "segment {number} with {} bytes instead of {} and the seals {seals:?}",
+                stat.st_size, self.segment_size
+            )));
+        }
+        let page = usize::try_from(stat.st_blksize).unwrap_or(0).max(page_size());
+        if !page.is_power_of_two() || page > alignment(self.segment_size) {
+            return Err(nonsense(format!("segment {number} with pages of {page} bytes")));
+        }
+        Ok(page)
+    }
+
+    /// Checks that a span lies in the arena.
+    fn inside(&self, offset: u64, len: Option<u64>) -> Result<(usize, usize)> {
+        let end = len.and_then(|len| offset.checked_add(len));
+        match (end, len) {
+            (Some(end), Some(len)) if end <= self.range.len as u64 => Ok((offset as usize, len as usize)),
+            _ => Err(nonsense(format!("an object at {offset}, outside its arena"))),
+        }
+    }
+
+    /// The segments a span touches.
+    fn numbers(&self, offset: usize, len: usize) -> std::ops::Range<usize> {
+        let first = offset / self.segment_size;
+        if len == 0 { first..first } else { first..(offset + len).div_ceil(self.segment_size) }
+    }
+
+    fn segments_len(&self) -> usize {
+        self.range.len / self.segment_size
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Segment>> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes of one object: data, and metadata right behind it.
+pub(super) struct View {
+    arena: Arc<Arena>,
+    offset: usize,
+    data_len: usize,
+    len: usize,
+}
+
+impl View {
+    /// Where the object lies in the arena: the name of its pin.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset as u64
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `Arena::view` checked that the span lies in mapped segments, which stay mapped as
+        // long as the arena that `self` holds. The object is sealed and pinned by the owner of this
+        // view: the daemon neither writes nor re-uses the bytes.
+        unsafe { slice::from_raw_parts(self.arena.range.at(self.offset), self.len) }
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        &self.bytes()[..self.data_len]
+    }
+
+    pub(super) fn metadata(&self) -> &[u8] {
+        &self.bytes()[self.data_len..]
+    }
+}
+
+/// Memory into which an object is written, for those who keep views of it beyond the
+/// [`Creation`](crate::Creation): the addresses stay mapped until the last holder is gone.
+///
+/// Once the object is sealed or given up the memory is read-only and the daemon may re-use it: a
+/// write is a segmentation fault, and a read may show bytes of another object.
+pub struct CreationMemory {
+    range: Range,
+    at: usize,
+    len: usize,
+    frozen: AtomicBool,
+}
+
+impl CreationMemory {
+    /// The first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.range.at(self.at)
+    }
+
+    /// Bytes of data.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the memory may still be written.
+    pub fn is_writable(&self) -> bool {
+        !self.frozen.load(Ordering::Acquire)
+    }
+}
+
+/// The one handle that gives out slices of a [`CreationMemory`].
+pub(super) struct Writable {
+    memory: Arc<CreationMemory>,
+}
+
+impl Writable {
+    /// Memory of this process, for data that travels in a frame.
+    pub(super) fn anonymous(len: usize) -> Result<Self> {
+        let range = Range::reserve(len.max(1).next_multiple_of(page_size()), 0, page_size())?;
+        // SAFETY: the range is this function's alone.
+        unsafe { range.protect(MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        Ok(Self::over(range, 0, len))
+    }
+
+    fn over(range: Range, at: usize, len: usize) -> Self {
+        Self { memory: Arc::new(CreationMemory { range, at, len, frozen: AtomicBool::new(false) }) }
+    }
+
+    pub(super) fn memory(&self) -> &Arc<CreationMemory> {
+        &self.memory
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped for as long as `memory` lives. Slices come from this handle alone; whoever
+        // writes through the pointer of `CreationMemory` answers for it.
+        unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.memory.len) }
+    }
+
+    /// The bytes to write; empty once frozen.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        if !self.memory.is_writable() {
+            return &mut [];
+        }
+        // SAFETY: as in `bytes`; mapped writable until `freeze`, which borrows `self` mutably.
+        unsafe { slice::from_raw_parts_mut(self.memory.as_ptr(), self.memory.len) }
+    }
+
+    /// Makes the memory read-only, for every holder.
+    pub(super) fn freeze(&mut self) -> Result<()> {
+        self.memory.frozen.store(true, Ordering::Release);
+        // SAFETY: reading stays possible, and no slice to write is borrowed from `self` now.
+        unsafe { self.memory.range.protect(MprotectFlags::READ) }
+    }
+}
+
+/// Addresses of this process that hold nothing else; given back on drop.
+struct Range {
+    /// What was reserved: more than is used, for the alignment.
+    reserved: NonNull<c_void>,
+    reserved_len: usize,
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a range is plain address space; who may touch its bytes is for its owners to say.
+unsafe impl Send for Range {}
+// SAFETY: as above.
+unsafe impl Sync for Range {}
+
+impl Range {
+    /// `len` bytes of addresses without memory whose start is congruent to `offset` modulo
+    /// `alignment`. The three are multiples of the page size, `alignment` a power of two.
+    fn reserve(len: usize, offset: usize, alignment: usize) -> Result<Self> {
+        let reserved_len = len + alignment;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let reserved = unsafe { mmap_anonymous(ptr::null_mut(), reserved_len, ProtFlags::empty(), flags) };
+        let reserved = reserved.ok().and_then(NonNull::new).ok_or_else(|| {
+            let what = format!(
+                "cannot reserve {len} bytes of addresses for the node's memory: raise the limit of \
+                     virtual memory (ulimit -v) of this process"
+            );
+            Error::new(ErrorKind::Internal, what)
+        })?;
+        let first = reserved.as_ptr() as usize;
+        let skip = offset.wrapping_sub(first) & (alignment - 1);
+        let start = reserved.as_ptr().cast::<u8>().wrapping_add(skip);
+        Ok(Self { reserved, reserved_len, start, len })
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.start.wrapping_add(offset)
+    }
+
+    /// Maps a piece of a file over `len` bytes at `at`, both inside the range.
+    ///
+    /// # Safety
+    /// Nothing may point to what the piece held before.
+    unsafe fn map(
+        &self,
+        at: usize,
+        len: usize,
+        file: impl AsFd,
+        offset: usize,
+        access: ProtFlags,
+    ) -> Result<()> {
+        debug_assert!(at + len <= self.len);
+        let mut flags = MapFlags::SHARED | MapFlags::FIXED;
+        if access.contains(ProtFlags::WRITE) {
+            // One by one, the first writes to the pages would cost many times as much.
+            flags |= MapFlags::POPULATE;
+        }
+        // SAFETY: the addresses are this range's, and the caller answers for what they held.
+        unsafe { mmap(self.at(at).cast(), len, access, flags, file, offset as u64) }
+            .map_err(|error| local("map a segment", error))?;
+        Ok(())
+    }
+
+    /// Changes what may be done with the whole range.
+    ///
+    /// # Safety
+    /// Nobody may need the access that is taken away.
+    unsafe fn protect(&self, access: MprotectFlags) -> Result<()> {
+        // SAFETY: the addresses are this range's, and the caller answers for the access.
+        unsafe { mprotect(self.start.cast(), self.len, access) }
+            .map_err(|error| local("change the protection of a mapping", error))
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // SAFETY: the range was reserved by `reserve`, and nothing that points into it outlives it.
+        // It cannot fail for addresses that were mapped whole; if it does, they stay reserved.
+        let _ = unsafe { munmap(self.reserved.as_ptr(), self.reserved_len) };
+    }
+}
+
+/// The largest power of two that divides the segment size, up to the largest huge page.
+fn alignment(segment_size: usize) -> usize {
+    (1 << segment_size.trailing_zeros()).min(MAX_ALIGNMENT)
+}
+
+fn nonsense(what: String) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("the daemon sent {what}: install the same release of client and daemon"),
+    )
+}
+
+fn local(what: &str, error: rustix::io::Errno) -> Error {
+    Error::new(ErrorKind::Internal, format!("this process cannot {what} of the node: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

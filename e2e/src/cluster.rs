@@ -1,0 +1,226 @@
+//! Some daemons that know each other, and the folder they live in.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, id};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::panicking;
+
+use plasmon::Client;
+use plasmon::status::Status;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::daemon::{Daemon, Refused, binary};
+use crate::network::{Network, PREFIX};
+use crate::wait::{PATIENCE, eventually};
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    nodes: usize,
+    memory: String,
+}
+
+impl Builder {
+    /// How many nodes; 1 unless said otherwise.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Memory of each node; "64MiB" unless said otherwise.
+    pub fn memory(mut self, memory: &str) -> Self {
+        self.memory = memory.to_owned();
+        self
+    }
+
+    /// Starts the nodes one after the other and waits until all know all.
+    ///
+    /// The calling thread must live as long as the cluster: the daemons end with their parent thread.
+    ///
+    /// # Panics
+    /// When a daemon does not start; its log is in the message.
+    pub fn start(self) -> Cluster {
+        let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", id())).tempdir();
+        let mut cluster = Cluster {
+            nodes: Vec::new(),
+            network: Network::new(),
+            memory: self.memory,
+            launched: AtomicUsize::new(0),
+            folder: folder.expect("the temporary folder is writable"),
+        };
+        for _ in 0..self.nodes {
+            cluster.add_node();
+        }
+        cluster
+    }
+}
+
+/// Daemons that form a cluster. The first is the coordinator.
+pub struct Cluster {
+    // In this order they are dropped: processes, then the namespaces they ran in, then the folder.
+    nodes: Vec<Node>,
+    network: Network,
+    memory: String,
+    launched: AtomicUsize,
+    folder: TempDir,
+}
+
+/// A host and the last daemon that ran on it.
+struct Node {
+    address: Ipv4Addr,
+    daemon: Daemon,
+}
+
+impl Cluster {
+    /// One node with 64 MiB, for a start.
+    pub fn builder() -> Builder {
+        Builder { nodes: 1, memory: "64MiB".to_owned() }
+    }
+
+    /// Adds a host with a node that joins the others, waits until all know it, and gives its number.
+    ///
+    /// # Panics
+    /// When the daemon does not start; its log is in the message.
+    pub fn add_node(&mut self) -> usize {
+        let index = self.nodes.len();
+        let address = self.network.add_host();
+        fs::create_dir(self.node_folder(index)).expect("the temporary folder is writable");
+        let mut command = self.serve(index);
+        command.args(["--listen", &format!("{address}:0")]);
+        if let Some(first) = self.nodes.first() {
+            command.args(["--join", first.daemon.listen()]);
+        }
+        let daemon = self.launch(index, command).unwrap_or_else(|refused| {
+            panic!("node {index} did not start ({}):\n{}", refused.status, refused.log)
+        });
+        self.nodes.push(Node { address, daemon });
+        for node in 0..=index {
+            eventually("every node knows every node", || {
+                self.status(node).cluster.members.len() == index + 1
+            });
+        }
+        index
+    }
+
+    /// The command `plasmon serve` with the memory and the socket of a node, on its host, still without
+    /// `--listen` and `--join`.
+    pub fn serve(&self, node: usize) -> Command {
+        let mut command = self.network.command(node, &binary());
+        command.args(["serve", "--json", "--exit-with-parent", "--memory", &self.memory]);
+        command.arg("--socket").arg(self.socket(node));
+        command
+            .current_dir(self.node_folder(node))
+            .env("TMPDIR", self.node_folder(node))
+            .env("NO_COLOR", "1");
+        command
+    }
+
+    /// Runs a command made by [`Cluster::serve`] and waits until it serves.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub fn launch(&self, node: usize, command: Command) -> Result<Daemon, Refused> {
+        let number = self.launched.fetch_add(1, Ordering::Relaxed);
+        Daemon::start(command, self.folder(), &format!("daemon{number}-node{node}"))
+    }
+
+    /// A command that runs a program of one's own on the host of a node.
+    pub fn command(&self, node: usize, program: &Path) -> Command {
+        self.network.command(node, program)
+    }
+
+    /// The folder of the whole cluster, with the logs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The folder of a node: its socket, its working folder and its temporary folder.
+    pub fn node_folder(&self, node: usize) -> PathBuf {
+        self.folder().join(format!("node{node}"))
+    }
+
+    /// The unix socket of a node.
+    pub fn socket(&self, node: usize) -> PathBuf {
+        self.node_folder(node).join("plasmon.sock")
+    }
+
+    /// A new client of a node.
+    ///
+    /// # Panics
+    /// When it cannot connect.
+    pub fn client(&self, node: usize) -> Client {
+        Client::connect(self.socket(node)).unwrap_or_else(|error| panic!("node {node}: {error}"))
+    }
+
+    /// The state of a node, asked by a client of its own.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn status(&self, node: usize) -> Status {
+        self.client(node).status().unwrap_or_else(|error| panic!("node {node}: {error}"))
+    }
+
+    /// The daemon of a node.
+    pub fn daemon(&self, node: usize) -> &Daemon {
+        &self.nodes[node].daemon
+    }
+
+    /// Where the control connections of a node are accepted.
+    pub fn listen(&self, node: usize) -> SocketAddr {
+        self.daemon(node).listen().parse().expect("the daemon announces a numeric address")
+    }
+
+    /// The address of a node's host.
+    pub fn address(&self, node: usize) -> Ipv4Addr {
+        self.nodes[node].address
+    }
+
+    /// Connects to the control port of a node, from its own host.
+    ///
+    /// # Panics
+    /// When it cannot connect.
+    pub fn connect(&self, node: usize) -> TcpStream {
+        let stream = self.network.connect(node, self.listen(node), PATIENCE).expect("the node listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
+        stream
+    }
+
+    /// Kills a node with SIGKILL and waits until it is gone.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].daemon.kill();
+    }
+
+    /// Stops a node as a machine that hangs would (SIGSTOP).
+    pub fn pause(&self, node: usize) {
+        self.daemon(node).signal(Signal::STOP);
+    }
+
+    /// Lets a paused node go on.
+    pub fn resume(&self, node: usize) {
+        self.daemon(node).signal(Signal::CONT);
+    }
+
+    /// Asks a node to end and waits until it has.
+    pub fn terminate(&mut self, node: usize, signal: Signal) -> ExitStatus {
+        self.daemon(node).signal(signal);
+        self.nodes[node].daemon.wait()
+    }
+
+    /// What a node logged.
+    pub fn log(&self, node: usize) -> String {
+        self.daemon(node).log()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if panicking() {
+            for (index, node) in self.nodes.iter().enumerate() {
+                eprintln!("--- log of node {index} ---\n{}", node.daemon.log());
+            }
+        }
+    }
+}

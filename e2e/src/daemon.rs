@@ -1,0 +1,129 @@
+//! One `plasmon serve` process.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::wait::until;
+
+/// A daemon that serves. Dropping it kills it.
+pub struct Daemon {
+    child: Child,
+    log: PathBuf,
+    announcement: Value,
+}
+
+/// A daemon that ended instead of serving.
+#[derive(Debug)]
+pub struct Refused {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to stderr.
+    pub log: String,
+}
+
+/// The `plasmon` binary under test: `PLASMON_BIN`, else the one in the same target folder.
+pub fn binary() -> PathBuf {
+    if let Some(path) = env::var_os("PLASMON_BIN") {
+        let path = PathBuf::from(path);
+        return path.canonicalize().unwrap_or_else(|error| panic!("PLASMON_BIN={}: {error}", path.display()));
+    }
+    beside_tests("plasmon")
+        .expect("there is no plasmon binary: cargo build -p plasmon-cli, or set PLASMON_BIN")
+}
+
+/// A binary of this workspace, in the folder that cargo builds the tests into.
+pub(crate) fn beside_tests(name: &str) -> Option<PathBuf> {
+    // target/<profile>/deps/<test>
+    let test = env::current_exe().ok()?;
+    let path = test.parent()?.parent()?.join(name);
+    path.exists().then_some(path)
+}
+
+impl Daemon {
+    /// Runs `command`, which starts `plasmon serve --json`, with its output in `name.out` and `name.log`
+    /// of `folder`, and waits until it serves.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub fn start(mut command: Command, folder: &Path, name: &str) -> Result<Self, Refused> {
+        let (out, log) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.log")));
+        let create = |path| File::create(path).expect("the temporary folder is writable");
+        command.stdin(Stdio::null()).stdout(create(&out)).stderr(create(&log));
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+
+        let line = until("the daemon serves or ends", || {
+            // In this order: what it wrote before it ended is seen.
+            let ended = child.try_wait().expect("it is our child");
+            let text = fs::read_to_string(&out).expect("it was created");
+            let line = text.split_once('\n').map(|(line, _)| Ok(line.to_owned()));
+            line.or(ended.map(Err))
+        });
+        match line {
+            Ok(line) => {
+                let announcement = serde_json::from_str(&line)
+                    .unwrap_or_else(|error| panic!("the daemon announced itself as {line:?}: {error}"));
+                Ok(Self { child, log, announcement })
+            }
+            Err(status) => Err(Refused { status, log: read(&log) }),
+        }
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it listens for other nodes.
+    pub fn listen(&self) -> &str {
+        self.announced("listen")
+    }
+
+    /// Its unix socket.
+    pub fn socket(&self) -> &Path {
+        Path::new(self.announced("socket"))
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        read(&self.log)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("the daemon has not been waited for");
+    }
+
+    /// Kills it with SIGKILL and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        until("the daemon ends", || self.child.try_wait().expect("it is our child"))
+    }
+
+    fn announced(&self, key: &str) -> &str {
+        let value = self.announcement.get(key).and_then(Value::as_str);
+        value.unwrap_or_else(|| panic!("the daemon announced no {key}: {}", self.announcement))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended; that is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(log: &Path) -> String {
+    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}

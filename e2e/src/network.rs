@@ -1,0 +1,201 @@
+//! Where the nodes of a cluster live: each in a network namespace of its own, or all on loopback.
+//!
+//! A cluster with namespaces has one more, the switch: a bridge into which every host's virtual cable
+//! is plugged. The machine's own network sees none of it, so all clusters use the same addresses, and
+//! removing the namespaces removes everything.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, id};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// How the names of all namespaces and temporary folders of this harness begin; a process id follows.
+pub(crate) const PREFIX: &str = "plasmon-e2e-";
+
+/// The network of a cluster.
+pub(crate) enum Network {
+    Loopback,
+    /// Holds what the names of this cluster's namespaces begin with, and the number of hosts.
+    Namespaces {
+        prefix: String,
+        hosts: usize,
+    },
+}
+
+/// Whether clusters of this process are hosts in network namespaces.
+///
+/// `PLASMON_E2E_NETNS=0` says no, `=1` yes; otherwise they are where the system lets us.
+pub fn own_namespaces() -> bool {
+    static DECISION: OnceLock<bool> = OnceLock::new();
+    *DECISION.get_or_init(|| {
+        let wish = env::var("PLASMON_E2E_NETNS").ok();
+        let decision = match wish.as_deref() {
+            Some("0") => false,
+            Some(_) => true,
+            None => rustix::process::geteuid().is_root() && namespaces_work(),
+        };
+        remove_stale();
+        let place = if decision { "hosts in network namespaces" } else { "processes on loopback" };
+        eprintln!("The nodes of these tests are {place}.");
+        decision
+    })
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        static CLUSTERS: AtomicU32 = AtomicU32::new(0);
+        if !own_namespaces() {
+            return Self::Loopback;
+        }
+        let prefix = format!("{PREFIX}{}-{}", id(), CLUSTERS.fetch_add(1, Ordering::Relaxed));
+        ip(["netns", "add", &switch(&prefix)]);
+        ip(["-n", &switch(&prefix), "link", "add", "bridge", "type", "bridge"]);
+        ip(["-n", &switch(&prefix), "link", "set", "bridge", "up"]);
+        Self::Namespaces { prefix, hosts: 0 }
+    }
+
+    /// Adds the next host and gives its address.
+    pub(crate) fn add_host(&mut self) -> Ipv4Addr {
+        let Self::Namespaces { prefix, hosts } = self else {
+            return Ipv4Addr::LOCALHOST;
+        };
+        let number = u8::try_from(*hosts + 1).expect("a cluster has few nodes");
+        let address = Ipv4Addr::new(10, 231, 0, number);
+        let (switch, host, port) = (switch(prefix), host(prefix, *hosts), format!("port{hosts}"));
+        *hosts += 1;
+
+        ip(["netns", "add", &host]);
+        ip(["link", "add", "eth0", "netns", &host, "type", "veth", "peer", &port, "netns", &switch]);
+        ip(["-n", &switch, "link", "set", &port, "master", "bridge", "up"]);
+        ip(["-n", &host, "address", "add", &format!("{address}/24"), "dev", "eth0"]);
+        ip(["-n", &host, "link", "set", "eth0", "up"]);
+        ip(["-n", &host, "link", "set", "lo", "up"]);
+        address
+    }
+
+    /// A command that runs `program` on a host.
+    pub(crate) fn command(&self, on: usize, program: &Path) -> Command {
+        match self {
+            Self::Loopback => Command::new(program),
+            Self::Namespaces { prefix, .. } => {
+                // It replaces itself by the program: the child is the program.
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &host(prefix, on)]).arg(program);
+                command
+            }
+        }
+    }
+
+    /// Connects to `address` as a process on a host would.
+    pub(crate) fn connect(
+        &self,
+        from: usize,
+        address: SocketAddr,
+        patience: Duration,
+    ) -> io::Result<TcpStream> {
+        let Self::Namespaces { prefix, .. } = self else {
+            return TcpStream::connect_timeout(&address, patience);
+        };
+        let namespace = File::open(Path::new("/run/netns").join(host(prefix, from)))?;
+        // A thread of its own, which ends in the namespace it moved into; the stream may leave it.
+        let connecting = thread::spawn(move || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            TcpStream::connect_timeout(&address, patience)
+        });
+        connecting.join().expect("connecting does not panic")
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Self::Namespaces { prefix, hosts } = self {
+            for name in (0..*hosts).map(|number| host(prefix, number)).chain([switch(prefix)]) {
+                remove(&name);
+            }
+        }
+    }
+}
+
+fn switch(prefix: &str) -> String {
+    format!("{prefix}-switch")
+}
+
+fn host(prefix: &str, number: usize) -> String {
+    format!("{prefix}-host{number}")
+}
+
+fn ip<const N: usize>(args: [&str; N]) {
+    let output = Command::new("ip").args(args).output().expect("iproute2 is installed");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {} failed: {text}", args.join(" "));
+}
+
+fn remove(namespace: &str) {
+    // Not checked: it runs while a test fails, and may meet namespaces that were never finished.
+    let _ = Command::new("ip").args(["netns", "delete", namespace]).output();
+}
+
+fn namespaces_work() -> bool {
+    let name = format!("{PREFIX}{}-try", id());
+    let added = Command::new("ip").args(["netns", "add", &name]).output();
+    let works = added.is_ok_and(|output| output.status.success());
+    remove(&name);
+    works
+}
+
+/// Removes the namespaces and temporary folders of runs that were killed.
+fn remove_stale() {
+    let of_the_dead = |name: &OsStr| {
+        let owner = name.to_str()?.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok()?;
+        (!Path::new(&format!("/proc/{owner}")).exists()).then(|| name.to_owned())
+    };
+    let names_in = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| of_the_dead(&entry.file_name())).collect::<Vec<_>>()
+    };
+    for name in names_in(Path::new("/run/netns")) {
+        remove(&name.to_string_lossy());
+    }
+    for name in names_in(&env::temp_dir()) {
+        // Another run may be removing it at this moment.
+        let _ = fs::remove_dir_all(env::temp_dir().join(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_reach_each_other() {
+        let mut network = Network::new();
+        let addresses = [network.add_host(), network.add_host()];
+        for (from, to) in [(0, 1), (1, 0)] {
+            // Nobody listens, and a host that is there says so.
+            let refused = network.connect(from, (addresses[to], 9).into(), Duration::from_secs(60));
+            assert_eq!(refused.expect_err("nobody listens").kind(), io::ErrorKind::ConnectionRefused);
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_network() {
+        let mut network = Network::new();
+        network.add_host();
+        if let Network::Namespaces { prefix, .. } = &network {
+            let names = [switch(prefix), host(prefix, 0)].map(|name| Path::new("/run/netns").join(name));
+            assert!(names.iter().all(|name| name.exists()));
+            drop(network);
+            assert!(!names.iter().any(|name| name.exists()));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Bytes that mean nothing close the connection they came on, and nobody else notices.
+
+use std::io::{ErrorKind as IoError, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use bytes::BytesMut;
+use plasmon::ObjectId;
+use plasmon::wire::{HEADER_LEN, Header, MAX_BODY, Reply, Request, VERSION};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern};
+
+use crate::support::{MIB, get, put, try_put};
+
+/// A frame header with the fields that matter here.
+fn header(version: u8, opcode: u8, body_len: u32, descriptors: u16) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_LEN];
+    bytes[0] = version;
+    bytes[1] = opcode;
+    bytes[4..8].copy_from_slice(&body_len.to_le_bytes());
+    bytes[8] = 7;
+    bytes[18..20].copy_from_slice(&descriptors.to_le_bytes());
+    bytes
+}
+
+fn hello() -> Vec<u8> {
+    let mut out = BytesMut::new();
+    Request::Hello { name: "e2e".to_owned() }.encode(1, &mut out);
+    out.to_vec()
+}
+
+/// Sends bytes to the daemon's socket and gives what it said until it closed the connection.
+fn answer(cluster: &Cluster, bytes: &[u8]) -> Vec<Reply> {
+    let mut stream = UnixStream::connect(cluster.socket(0)).expect("the daemon listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
+    // It may close before it has read everything.
+    let _ = stream.write_all(bytes);
+    let mut said = Vec::new();
+    match stream.read_to_end(&mut said) {
+        Ok(_) => {}
+        Err(error) if error.kind() == IoError::ConnectionReset => {}
+        Err(error) => panic!("the daemon did not close the connection: {error}"),
+    }
+    let mut said = BytesMut::from(&said[..]);
+    let mut replies = Vec::new();
+    while let Some((header, body)) = Header::take_frame(&mut said).expect("the daemon's frames are whole") {
+        replies.push(Reply::decode(&header, body).expect("the daemon's frames make sense"));
+    }
+    replies
+}
+
+/// The message of the last reply, which must be a failure.
+fn complaint(replies: Vec<Reply>) -> String {
+    match replies.last() {
+        Some(Reply::Failed { error, .. }) => error.message().to_owned(),
+        other => panic!("the connection closed with {other:?} instead of an error"),
+    }
+}
+
+/// Runs `attack` while another client has a pin and a get that waits, which must both survive.
+fn undisturbed(attack: impl FnOnce(&Cluster)) {
+    let cluster = Cluster::builder().nodes(2).start();
+    let client = cluster.client(0);
+    let held = get(&client, put(&client, Pattern(1), MIB));
+    let (id, waiter) = (ObjectId::random(), cluster.client(0));
+    let waiting = thread::spawn(move || Pattern(2).check(get(&waiter, id).data()));
+
+    attack(&cluster);
+
+    assert!(!waiting.is_finished(), "the waiting get ended");
+    try_put(&cluster.client(1), id, Pattern(2), 20_000).expect("put");
+    waiting.join().expect("the waiting get succeeds");
+    Pattern(1).check(held.data());
+    let status = cluster.status(0);
+    assert_eq!(status.cluster.members.len(), 2);
+    assert_eq!(status.objects.unsealed, 0);
+}
+
+#[test]
+fn clients_that_send_garbage_are_told_and_closed() {
+    undisturbed(|cluster| {
+        let said = complaint(answer(cluster, &header(VERSION + 1, 1, 0, 0)));
+        assert!(said.contains("version"), "{said}");
+
+        let said = complaint(answer(cluster, &header(VERSION, 1, MAX_BODY as u32 + 1, 0)));
+        assert!(said.contains(&(MAX_BODY + 1).to_string()), "{said}");
+
+        let said = complaint(answer(cluster, &[hello(), header(VERSION, 200, 0, 0)].concat()));
+        assert!(said.contains("opcode 200"), "{said}");
+
+        for opcode in 1..=12 {
+            // A body that is not one of its kind: too short for all of them.
+            let bytes = [hello(), header(VERSION, opcode, 1, 0), vec![0xff]].concat();
+            complaint(answer(cluster, &bytes));
+        }
+        // Descriptors are announced and none come.
+        complaint(answer(cluster, &[hello(), header(VERSION, 11, 0, 3)].concat()));
+        for seed in 0..20 {
+            complaint(answer(cluster, &Pattern(seed).bytes(100_000)));
+            complaint(answer(cluster, &[hello(), Pattern(seed).bytes(100_000)].concat()));
+        }
+    });
+}
+
+#[test]
+fn a_request_before_hello_is_refused() {
+    undisturbed(|cluster| {
+        let mut out = BytesMut::new();
+        Request::Delete { ids: vec![ObjectId::random()] }.encode(3, &mut out);
+        complaint(answer(cluster, &out));
+    });
+}
+
+#[test]
+fn half_a_frame_disturbs_nobody() {
+    undisturbed(|cluster| {
+        let frames = [hello(), header(VERSION, 2, 1000, 0), vec![1; 500]].concat();
+        let mut open = Vec::new();
+        for len in [0, 1, HEADER_LEN - 1, HEADER_LEN, frames.len()] {
+            let mut stream = UnixStream::connect(cluster.socket(0)).expect("the daemon listens");
+            stream.write_all(&frames[..len]).expect("the daemon reads");
+            stream.shutdown(Shutdown::Write).expect("it is connected");
+            open.push(stream);
+        }
+        for mut stream in open {
+            stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
+            stream.read_to_end(&mut Vec::new()).expect("the daemon closes what ended in the middle");
+        }
+    });
+}
+
+#[test]
+fn garbage_on_the_control_port_is_closed() {
+    undisturbed(|cluster| {
+        let mut attempts = vec![
+            vec![0xff; 64],
+            vec![0; 4096],
+            b"GET / HTTP/1.1\r\nHost: plasmon\r\n\r\n".to_vec(),
+            u32::MAX.to_le_bytes().repeat(4),
+        ];
+        attempts.extend((0..10).map(|seed| Pattern(seed).bytes(100_000)));
+        for bytes in attempts {
+            for node in 0..2 {
+                let mut stream = cluster.connect(node);
+                // It may close before it has read everything.
+                let _ = stream.write_all(&bytes);
+                let _ = stream.shutdown(Shutdown::Write);
+                match stream.read_to_end(&mut Vec::new()) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == IoError::ConnectionReset => {}
+                    Err(error) => {
+                        panic!("node {node} kept a connection open that sent {:?}...: {error}", &bytes[..16])
+                    }
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,13 @@
+//! What a cluster promises, asked of real daemons.
+//!
+//! One binary with a module a promise: it links once, and its tests share the machine.
+
+mod death;
+mod fetch;
+mod garbage;
+mod isolation;
+mod join;
+mod room;
+mod start;
+mod stop;
+mod support;

@@ -1,0 +1,110 @@
+//! A store is finite: what does not fit is refused, and nothing sealed is lost.
+
+use plasmon::{CreateOptions, ErrorKind, ObjectId};
+use plasmon_e2e::{Cluster, Pattern, eventually};
+
+use crate::support::{MIB, get, kind, put, try_put};
+
+#[test]
+fn an_object_larger_than_the_store_is_refused() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    for size in [65 * MIB as u64, 1 << 40, u64::MAX] {
+        let result = client.create(ObjectId::random(), size, b"", &CreateOptions::default());
+        assert_eq!(kind(result), ErrorKind::TooLarge, "{size}");
+    }
+    assert_eq!(cluster.status(0).memory.used, 0);
+    Pattern(1).check(get(&client, put(&client, Pattern(1), MIB)).data());
+}
+
+#[test]
+fn a_full_store_refuses_and_keeps_what_it_has() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let mut ids = Vec::new();
+    let refusal = loop {
+        let (id, seed) = (ObjectId::random(), ids.len() as u64);
+        match try_put(&client, id, Pattern(seed), 5 * MIB) {
+            Ok(()) => ids.push(id),
+            Err(error) => break error,
+        }
+        assert!(ids.len() <= 12, "more was put than fits");
+    };
+    assert_eq!(refusal.kind(), ErrorKind::Full, "{refusal}");
+    assert!(ids.len() >= 11, "only {} of 5 MiB fit in 64", ids.len());
+    let all_there = |ids: &[ObjectId]| {
+        for (seed, id) in ids.iter().enumerate() {
+            Pattern(seed as u64).check(get(&client, *id).data());
+        }
+    };
+    all_there(&ids);
+
+    // One goes, one comes.
+    let last = ids.pop().expect("some fit");
+    client.delete(&[last]).expect("delete");
+    ids.push(put(&client, Pattern(ids.len() as u64), 5 * MIB));
+    all_there(&ids);
+}
+
+#[test]
+fn cached_replicas_make_room_and_primaries_do_not() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (here, there) = (cluster.client(0), cluster.client(1));
+    let remote: Vec<_> = (0..3).map(|seed| put(&there, Pattern(seed), 15 * MIB)).collect();
+    for (seed, id) in remote.iter().enumerate() {
+        Pattern(seed as u64).check(get(&here, *id).data());
+    }
+    assert_eq!(cluster.status(0).objects.cached, 3);
+
+    let own: Vec<_> = (10..14).map(|seed| put(&here, Pattern(seed), 15 * MIB)).collect();
+    assert!(cluster.status(0).objects.evicted >= 3);
+    // No room at all for a replica: the get says so, and nothing makes way.
+    assert_eq!(kind(crate::support::try_get(&here, remote[0])), ErrorKind::Full);
+    for (seed, id) in (10..).zip(&own) {
+        Pattern(seed).check(get(&here, *id).data());
+    }
+    here.delete(&own).expect("delete");
+    for (seed, id) in remote.iter().enumerate() {
+        Pattern(seed as u64).check(get(&here, *id).data());
+    }
+}
+
+#[test]
+fn pinned_replicas_do_not_make_room() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (here, there) = (cluster.client(0), cluster.client(1));
+    let held = get(&here, put(&there, Pattern(1), 40 * MIB));
+    assert_eq!(kind(try_put(&here, ObjectId::random(), Pattern(2), 40 * MIB)), ErrorKind::Full);
+    Pattern(1).check(held.data());
+    drop(held);
+    // The release travels behind the drop.
+    eventually("the replica made room", || try_put(&here, ObjectId::random(), Pattern(2), 40 * MIB).is_ok());
+}
+
+#[test]
+fn an_id_is_created_once() {
+    let cluster = Cluster::builder().start();
+    let (one, other) = (cluster.client(0), cluster.client(0));
+    for len in [0, 10, 10 * MIB] {
+        let id = ObjectId::random();
+        let mut creation = one.create(id, len as u64, b"", &CreateOptions::default()).expect("create");
+        assert_eq!(kind(try_put(&other, id, Pattern(2), len)), ErrorKind::Exists);
+        Pattern(1).fill(creation.as_mut_slice());
+        creation.seal().expect("seal");
+        assert_eq!(kind(try_put(&other, id, Pattern(2), len)), ErrorKind::Exists);
+        Pattern(1).check(get(&other, id).data());
+    }
+}
+
+#[test]
+fn an_aborted_creation_was_never_there() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    for len in [10, 10 * MIB as u64] {
+        let id = ObjectId::random();
+        client.create(id, len, b"", &CreateOptions::default()).expect("create").abort().expect("abort");
+        assert_eq!(cluster.status(0).memory.used, 0);
+        try_put(&client, id, Pattern(1), 10).expect("the id is free");
+        client.delete(&[id]).expect("delete");
+    }
+}

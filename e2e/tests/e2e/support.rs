@@ -1,0 +1,91 @@
+//! What the tests of several modules say in one word.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern};
+
+/// Bytes in a mebibyte.
+pub(crate) const MIB: usize = 1 << 20;
+
+/// Puts an object of a pattern and gives its id.
+pub(crate) fn put(client: &Client, pattern: Pattern, len: usize) -> ObjectId {
+    let id = ObjectId::random();
+    try_put(client, id, pattern, len).unwrap_or_else(|error| panic!("put of {len} bytes: {error}"));
+    id
+}
+
+/// Creates, fills and seals an object of a pattern.
+pub(crate) fn try_put(client: &Client, id: ObjectId, pattern: Pattern, len: usize) -> Result<(), Error> {
+    let mut creation = client.create(id, len as u64, b"", &CreateOptions::default())?;
+    pattern.fill(creation.as_mut_slice());
+    creation.seal()
+}
+
+/// Gets one object, for as long as it takes.
+pub(crate) fn get(client: &Client, id: ObjectId) -> Object {
+    try_get(client, id).unwrap_or_else(|error| panic!("get: {:?}: {error}", error.kind()))
+}
+
+/// Gets one object, or the error that belongs to it.
+pub(crate) fn try_get(client: &Client, id: ObjectId) -> Result<Object, Error> {
+    let mut objects = client.get(&[id], Some(PATIENCE))?;
+    assert_eq!(objects.len(), 1, "one result an id");
+    objects.remove(0)
+}
+
+/// The kind of an error, where an error is all that will do.
+pub(crate) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
+    match result {
+        Ok(_) => panic!("it should have failed"),
+        Err(error) => {
+            assert!(!error.message().is_empty(), "{:?} without a message", error.kind());
+            error.kind()
+        }
+    }
+}
+
+/// A client in a process of its own.
+pub(crate) struct ClientProcess(Child);
+
+impl ClientProcess {
+    /// Starts it with what it is to do (see the binary), and waits until it has.
+    pub(crate) fn start(cluster: &Cluster, node: usize, todo: &[&str]) -> Self {
+        let mut command = cluster.command(node, Path::new(env!("CARGO_BIN_EXE_plasmon-e2e-client")));
+        command.arg(cluster.socket(node)).args(todo);
+        Self::spawn(command)
+    }
+
+    /// Runs the command of such a client and waits until it is ready.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let out = child.stdout.take().expect("it is a pipe");
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).expect("the client's output is text");
+        assert_eq!(line, "ready\n", "the client ended early");
+        Self(child)
+    }
+
+    /// Kills it with SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.0.kill().expect("it is our child");
+        self.0.wait().expect("it is our child");
+    }
+}
+
+/// A command that runs a program as nobody: what root cannot be refused, nobody can.
+///
+/// The program is copied to where nobody can reach it.
+pub(crate) fn as_nobody(cluster: &Cluster, program: &Path) -> Command {
+    let own = cluster.folder().join(program.file_name().expect("a program has a name"));
+    fs::set_permissions(cluster.folder(), Permissions::from_mode(0o755)).expect("the folder is ours");
+    fs::copy(program, &own).expect("the folder is ours");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(own);
+    command
+}

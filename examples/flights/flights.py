@@ -1,0 +1,164 @@
+"""A table of real flights, put on one node and queried in place on another.
+
+Run it by `make demo`. Two nodes of this machine form a cluster. The flights of 2013 are put on node A as an
+Arrow table. Node B, which never saw them, is asked for the mean arrival delay by airline: the table comes
+over libfabric once, into memory that node B shares with its programs; Arrow computes on that memory, and
+every further get is a look at the same place.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dataset
+import figures
+import plasmon
+import pyarrow as pa
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "flights"
+NAME = "flights"
+
+T = TypeVar("T")
+
+# What grows at a node when bytes move, with its words.
+COUNTERS = {
+    "eager_fetched_bytes": "fetched inside messages",
+    "rendezvous_fetched_bytes": "fetched by one-sided reads",
+    "cpu_copied_bytes": "copied by its processor",
+}
+
+
+def main() -> None:
+    """Tells the story, or with --json gives its figures."""
+    parser = argparse.ArgumentParser(
+        description="Real flights, put on one node and queried in place on another."
+    )
+    parser.add_argument("--memory", default="1GiB", help="memory of each node (default: %(default)s)")
+    parser.add_argument("--repeat", type=int, default=30, help="how often to measure (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON document")
+    arguments = parser.parse_args()
+    if arguments.repeat < 1:
+        parser.error("--repeat takes 1 or more")
+
+    report: dict[str, Any] = {}
+    table, airlines = dataset.load(CACHE)
+    with plasmon.LocalCluster(nodes=2, memory=arguments.memory) as cluster:
+        a, b = cluster.client(0), cluster.client(1)
+        wait_for_memory(a, b)
+        report["flights"] = share(table, airlines, a, b)
+        if not arguments.json:
+            tell(report["flights"])
+        measured = figures.measure(a, b, arguments.repeat)
+        report["machine"] = figures.machine(b.status())
+    report["figures"] = [vars(figure) for figure in measured]
+
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+        return
+    print(f"What it costs: the first time, and the median of {arguments.repeat} after it\n")
+    print(figures.table(measured))
+    print(f"\n{figures.describe(report['machine'])}")
+
+
+def wait_for_memory(*clients: plasmon.Client) -> None:
+    """Waits until the nodes have touched all their memory, which they do in the background."""
+    for client in clients:
+        while (memory := client.status()["memory"])["prefaulted"] < memory["capacity"]:
+            time.sleep(0.01)
+
+
+def share(table: pa.Table, airlines: dict[str, str], a: plasmon.Client, b: plasmon.Client) -> dict[str, Any]:
+    """Puts the table on node A, queries it on node B, and gives what came out and what it took."""
+    counters = {"before": _counters(b)}
+    put_seconds, _ = _timed(lambda: a.put(table, name=NAME))
+    get_seconds, flights = _timed(lambda: b.get(NAME))
+    counters["first get"] = _counters(b)
+    query_seconds, delays = _timed(lambda: mean_delays(flights, airlines))
+    again_seconds, again = _timed(lambda: b.get(NAME))
+    counters["second get"] = _counters(b)
+
+    # Where the object lies in this program's memory, and where the columns of both tables lie.
+    (buffer,) = b.get_buffers([NAME])
+    places, places_again = _places(flights), _places(again)
+    inside = [
+        buffer.address <= start and start + size <= buffer.address + len(buffer) for start, size in places
+    ]
+    if not all(inside) or places != places_again or counters["first get"] != counters["second get"]:
+        raise SystemExit(f"node B copied: {inside.count(False)} buffers lie elsewhere, {counters}")
+    return {
+        "rows": flights.num_rows,
+        "put_seconds": put_seconds,
+        "first_get_seconds": get_seconds,
+        "second_get_seconds": again_seconds,
+        "query_seconds": query_seconds,
+        "address": buffer.address,
+        "bytes": len(buffer),
+        "buffers_inside": len(places),
+        "counters": counters,
+        "delays": delays,
+    }
+
+
+def mean_delays(flights: pa.Table, airlines: dict[str, str]) -> list[dict[str, Any]]:
+    """The mean arrival delay by airline, worst first."""
+    grouped = flights.group_by("carrier").aggregate([("arr_delay", "mean"), ("arr_delay", "count")])
+    return [
+        {
+            "airline": airlines[row["carrier"]],
+            "flights": row["arr_delay_count"],
+            "minutes": row["arr_delay_mean"],
+        }
+        for row in grouped.sort_by([("arr_delay_mean", "descending")]).to_pylist()
+    ]
+
+
+def tell(report: dict[str, Any]) -> None:
+    """Prints what `share` found."""
+    print(
+        f"Node A: put {report['rows']:,} flights, {report['bytes']:,} bytes of Arrow, in {_ms(report, 'put')}"
+    )
+    print(f"Node B: got them from node A over libfabric in {_ms(report, 'first_get')}")
+    print(f"Node B: computed the mean arrival delay by airline in {_ms(report, 'query')}\n")
+    print(f"  {'airline':<30}{'landed':>9}{'minutes':>9}")
+    for row in report["delays"]:
+        print(f"  {row['airline']:<30}{row['flights']:>9,}{row['minutes']:>9.1f}")
+
+    start, end = report["address"], report["address"] + report["bytes"]
+    print("\nNode B computed on the shared memory itself:\n")
+    print(f"  the object lies at {start:#x} to {end:#x}")
+    print(f"  all {report['buffers_inside']} buffers of the table lie inside")
+    print(f"  a second get took {_ms(report, 'second_get')} and gave the same addresses\n")
+    columns = report["counters"]
+    print(f"  {'bytes at node B':<30}" + "".join(f"{column:>14}" for column in columns))
+    for counter, words in COUNTERS.items():
+        print(f"  {words:<30}" + "".join(f"{values[counter]:>14,}" for values in columns.values()))
+    print()
+
+
+def _counters(client: plasmon.Client) -> dict[str, int]:
+    transfer = client.status()["transfer"]
+    return {counter: transfer[counter] for counter in COUNTERS}
+
+
+def _places(table: pa.Table) -> list[tuple[int, int]]:
+    """Address and size of every buffer behind a table."""
+    chunks = [chunk for column in table.columns for chunk in column.chunks]
+    buffers = [buffer for chunk in chunks for buffer in chunk.buffers()]
+    return [(buffer.address, buffer.size) for buffer in buffers if buffer is not None and buffer.size > 0]
+
+
+def _timed(call: Callable[[], T]) -> tuple[float, T]:
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def _ms(report: dict[str, Any], what: str) -> str:
+    return f"{report[f'{what}_seconds'] * 1e3:.1f} ms"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Plasmon: objects shared in place by the programs of a host, and moved between hosts.
+
+    import plasmon
+
+    with plasmon.connect() as client:
+        client.put(array, name="temperatures")
+        same = client.get("temperatures")  # On any node; read-only, in place.
+
+`LocalCluster` starts nodes of its own, for tests and to try things out.
+"""
+
+from plasmon import errors
+from plasmon._client import Client, IdLike, ObjectInfo, connect
+from plasmon._cluster import LocalCluster
+from plasmon._internal import Buffer, Creation, ObjectId, __version__, default_socket
+from plasmon.errors import (
+    Busy,
+    Disconnected,
+    Error,
+    InvalidArgument,
+    MalformedValue,
+    NotAllowed,
+    ObjectExists,
+    ObjectLost,
+    ObjectNotFound,
+    ObjectTooLarge,
+    StoreFull,
+    TimedOut,
+)
+
+__all__ = [
+    "Buffer",
+    "Busy",
+    "Client",
+    "Creation",
+    "Disconnected",
+    "Error",
+    "IdLike",
+    "InvalidArgument",
+    "LocalCluster",
+    "MalformedValue",
+    "NotAllowed",
+    "ObjectExists",
+    "ObjectId",
+    "ObjectInfo",
+    "ObjectLost",
+    "ObjectNotFound",
+    "ObjectTooLarge",
+    "StoreFull",
+    "TimedOut",
+    "__version__",
+    "connect",
+    "default_socket",
+    "errors",
+]

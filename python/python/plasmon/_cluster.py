@@ -1,0 +1,275 @@
+"""A cluster of nodes on this host, for tests and to try things out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from plasmon._client import Client
+from plasmon.errors import Error, InvalidArgument
+
+_START = 60.0
+"""Seconds for a node to serve, and for the nodes to know each other."""
+_STOP = 20.0
+"""Seconds for a node to end after SIGTERM."""
+_POLL = 0.01
+"""Seconds between two looks."""
+_LOG_SHOWN = 4000
+"""Characters of a log in an error."""
+
+
+class LocalCluster:
+    """Nodes on this host that form a cluster over loopback: `plasmon serve` processes of its own.
+
+    The program is `$PLASMON_BIN`, else `plasmon` beside the Python interpreter, else on the `PATH`. Sockets
+    and logs lie in a private temporary directory. The nodes end with the cluster, and with this process.
+
+        with plasmon.LocalCluster(nodes=2) as cluster:
+            cluster.client(0).put(b"hello", name="greeting")
+            print(bytes(cluster.client(1).get("greeting")))
+
+    Args:
+        nodes: How many nodes, at least one. The first one embeds the coordinator.
+        memory: Memory of each node: bytes, or with a unit, as "256MiB".
+        provider: The libfabric provider for all of them; else each chooses.
+        arguments: More arguments of `plasmon serve`.
+        environment: Environment variables for the nodes, added to those of this process.
+
+    Raises:
+        Error: A node did not start; the message ends with its log.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 2,
+        memory: int | str = "1GiB",
+        provider: str | None = None,
+        *,
+        arguments: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        if nodes < 1:
+            raise InvalidArgument(f"a cluster of {nodes} nodes is none")
+        self._binary = find_binary()
+        self._options = ["--memory", str(memory), *arguments]
+        if provider is not None:
+            self._options += ["--provider", provider]
+        self._environment = {**os.environ, **(environment or {})}
+        self._folder = Path(tempfile.mkdtemp(prefix="plasmon-"))
+        self._nodes: list[_Node] = []
+        self._clients: dict[int, Client] = {}
+        try:
+            for _ in range(nodes):
+                self.add()
+            self._wait_for_members()
+        except BaseException:
+            self._discard()
+            raise
+
+    @property
+    def sockets(self) -> list[str]:
+        """The path of every node's socket, in order of their start."""
+        return [node.socket for node in self._nodes]
+
+    @property
+    def pids(self) -> list[int]:
+        """The process id of every node, in order of their start."""
+        return [node.process.pid for node in self._nodes]
+
+    def log(self, node: int) -> str:
+        """What a node has logged so far."""
+        return self._nodes[node].log()
+
+    def connect(self, node: int = 0) -> Client:
+        """A new connection to a node; the caller closes it."""
+        return Client(self._nodes[node].socket)
+
+    def client(self, node: int = 0) -> Client:
+        """The cluster's own connection to a node, closed with the cluster."""
+        if node not in self._clients:
+            self._clients[node] = self.connect(node)
+        return self._clients[node]
+
+    def add(self) -> int:
+        """Starts one more node that joins the others, and returns its number once it serves."""
+        number = len(self._nodes)
+        join = ["--join", self._nodes[0].listen] if self._nodes else []
+        node = _Node(
+            number, self._folder, [str(self._binary), "serve", *self._options, *join], self._environment
+        )
+        self._nodes.append(node)
+        node.wait_until_it_serves()
+        return number
+
+    def kill(self, node: int) -> None:
+        """Ends a node as a crash would (SIGKILL)."""
+        self._nodes[node].end(signal.SIGKILL)
+
+    def stop(self, node: int) -> None:
+        """Ends a node as an administrator would (SIGTERM).
+
+        Raises:
+            Error: It did not end; it was killed then.
+        """
+        self._nodes[node].end(signal.SIGTERM)
+
+    def close(self) -> None:
+        """Stops all nodes, the last one first, and removes their files.
+
+        Raises:
+            Error: A node had ended by itself, or did not stop and was killed.
+        """
+        complaints = [complaint for node in self._nodes if (complaint := node.complaint())]
+        for client in self._clients.values():
+            client.close()
+        for node in reversed(self._nodes):
+            try:
+                node.end(signal.SIGTERM)
+            except Error as error:
+                complaints.append(str(error))
+        self._discard()
+        if complaints:
+            raise Error("\n".join(complaints))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<plasmon.LocalCluster of {len(self._nodes)} nodes in {self._folder}>"
+
+    def _wait_for_members(self) -> None:
+        """Waits until every node knows all others."""
+        deadline = time.monotonic() + _START
+        for number, node in enumerate(self._nodes):
+            while (known := len(self.client(number).status()["cluster"]["members"])) < len(self._nodes):
+                if time.monotonic() > deadline:
+                    raise Error(
+                        f"node {number} knows {known} of {len(self._nodes)} nodes after {_START:.0f} s."
+                        f"{node.shown_log()}"
+                    )
+                time.sleep(_POLL)
+
+    def _discard(self) -> None:
+        """Leaves nothing behind, whatever state things are in."""
+        for node in self._nodes:
+            if node.process.poll() is None:
+                node.process.kill()
+                node.process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Node:
+    """One `plasmon serve` process."""
+
+    def __init__(self, number: int, folder: Path, command: list[str], environment: dict[str, str]) -> None:
+        self.number = number
+        self.socket = str(folder / f"node-{number}.sock")
+        self.listen = ""
+        self._output = folder / f"node-{number}.out"
+        self._log = folder / f"node-{number}.log"
+        self._expected_to_run = True
+        command = [
+            *command,
+            "--socket",
+            self.socket,
+            "--listen",
+            "127.0.0.1:0",
+            "--json",
+            "--exit-with-parent",
+        ]
+        with self._output.open("wb") as output, self._log.open("wb") as log:
+            # A process group of its own: Ctrl-C is for the program, which then closes the cluster.
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                env=environment,
+                process_group=0,
+            )
+
+    def wait_until_it_serves(self) -> None:
+        deadline = time.monotonic() + _START
+        while True:
+            ended = self.process.poll()
+            # What it wrote before it ended is seen, in this order.
+            line, complete, _ = self._output.read_text().partition("\n")
+            if complete:
+                break
+            if ended is not None:
+                raise Error(f"node {self.number} did not start: it {_how(ended)}.{self.shown_log()}")
+            if time.monotonic() > deadline:
+                raise Error(f"node {self.number} does not serve after {_START:.0f} s.{self.shown_log()}")
+            time.sleep(_POLL)
+        announcement: dict[str, Any] = json.loads(line)
+        self.listen = announcement["listen"]
+
+    def end(self, how: signal.Signals) -> None:
+        """Sends a signal and waits until the process is gone."""
+        self._expected_to_run = False
+        self.process.send_signal(how)
+        try:
+            self.process.wait(_STOP)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise Error(
+                f"node {self.number} did not end within {_STOP:.0f} s of {how.name} and was "
+                f"killed.{self.shown_log()}"
+            ) from None
+
+    def complaint(self) -> str | None:
+        """What is to be said of a node that ended although nobody asked it to."""
+        ended = self.process.poll()
+        if ended is None or not self._expected_to_run:
+            return None
+        return f"node {self.number} {_how(ended)} by itself.{self.shown_log()}"
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def shown_log(self) -> str:
+        return f" Its log ends with:\n{self.log()[-_LOG_SHOWN:]}"
+
+
+def find_binary() -> Path:
+    """The `plasmon` program.
+
+    Raises:
+        Error: There is none.
+    """
+    if given := os.environ.get("PLASMON_BIN"):
+        if not os.access(given, os.X_OK):
+            raise Error(f"PLASMON_BIN={given} is not a program that can be run")
+        return Path(given)
+    beside = Path(sys.executable).parent / "plasmon"
+    if os.access(beside, os.X_OK):
+        return beside
+    if found := shutil.which("plasmon"):
+        return Path(found)
+    raise Error(
+        f"there is no program plasmon beside {sys.executable} nor on the PATH: install it there, or name it "
+        "in PLASMON_BIN"
+    )
+
+
+def _how(status: int) -> str:
+    return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

@@ -1,0 +1,235 @@
+"""Python values as bytes of an object, and back without a copy.
+
+The metadata of an object says what its data is. It is empty for plain bytes, and whatever does not begin
+with `MAGIC` is left to whoever wrote it: such objects are read as plain bytes as well. Else `MAGIC`, whose
+last byte is the version of this format, is followed by a JSON object in UTF-8:
+
+    {"kind": "numpy", "dtype": D, "shape": [n, ...], "order": "C" or "F"}
+        The data is the array's elements. D is a Python literal, as in the .npy format of NumPy.
+    {"kind": "arrow", "type": "table" or "batch"}
+        The data is a stream of Arrow IPC; of a "batch", with one record batch.
+    {"kind": "pickle", "pickle": P, "table": T, "buffers": N}
+        The data begins with P bytes of pickle protocol 5. From T on, a multiple of 8, there are N pairs of
+        64-bit little-endian integers: offset in the data, and length, of every out-of-band buffer in order.
+        Buffers lie at multiples of 64.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import mmap
+import pickle
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plasmon._internal import Buffer
+from plasmon.errors import MalformedValue
+
+if TYPE_CHECKING:
+    import numpy as np
+    from typing_extensions import Buffer as Readable
+
+MAGIC = b"PLPY\x01"
+"""First bytes of the metadata of values of this package, version 1."""
+
+_ALIGNMENT = 64
+_BYTES = (bytes, bytearray, memoryview, mmap.mmap, Buffer)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A value, ready to be stored.
+
+    Its `size` bytes are either `parts`, each with its offset, or written by `write` into a writable buffer.
+    """
+
+    metadata: bytes
+    size: int
+    parts: list[tuple[int, Readable]]
+    write: Callable[[memoryview], None] | None = None
+
+
+def encode(value: Any) -> Encoded:
+    """The bytes of a value. Nothing is copied that lies in one piece already."""
+    if isinstance(value, _BYTES):
+        data = _flat(memoryview(value))
+        return Encoded(b"", data.nbytes, [(0, data)])
+    # Whoever has such a value has imported the package it comes from.
+    if (numpy := sys.modules.get("numpy")) is not None and type(value) is numpy.ndarray:
+        encoded = _encode_array(value)
+        if encoded is not None:
+            return encoded
+    if (arrow := sys.modules.get("pyarrow")) is not None and isinstance(
+        value, arrow.Table | arrow.RecordBatch
+    ):
+        return _encode_arrow(value)
+    return _encode_pickle(value)
+
+
+def decode(buffer: Buffer) -> Any:
+    """The value in an object: read-only, and in place as far as its kind allows.
+
+    Raises:
+        MalformedValue: The data is not what the metadata says.
+        ModuleNotFoundError: Reading it takes NumPy, PyArrow or the module of a pickled class.
+    """
+    metadata = buffer.metadata
+    if not metadata.startswith(MAGIC[:-1]):
+        return memoryview(buffer)
+    try:
+        if not metadata.startswith(MAGIC):
+            raise ValueError("it was written by another version of this package")
+        header = json.loads(metadata[len(MAGIC) :])
+        kind = header["kind"]
+        if kind not in _DECODERS:
+            raise ValueError(f"unknown kind {kind!r}")
+        return _DECODERS[kind](header, buffer)
+    except _MALFORMED as error:
+        raise MalformedValue(
+            f"object {buffer.id} cannot be read as a Python value ({type(error).__name__}: {error}); "
+            "get_buffers() reads its bytes"
+        ) from error
+
+
+# What wrong bytes make json, numpy, pyarrow and pickle raise.
+_MALFORMED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    EOFError,
+    MemoryError,
+    RecursionError,
+    SyntaxError,
+    NotImplementedError,
+    OSError,
+    struct.error,
+    pickle.UnpicklingError,
+)
+
+
+def _metadata(**header: object) -> bytes:
+    return MAGIC + json.dumps(header, separators=(",", ":")).encode()
+
+
+def _flat(view: memoryview) -> memoryview:
+    """The bytes behind a view, in C order."""
+    try:
+        return view.cast("B")
+    except (TypeError, ValueError):  # Not in one piece, empty, or of a format that cannot be cast.
+        return memoryview(view.tobytes())
+
+
+def _encode_array(array: np.ndarray[Any, Any]) -> Encoded | None:
+    """An array as its elements; nothing if its type cannot be told as a literal."""
+    import numpy as np
+
+    dtype = array.dtype
+    # Types that other packages add have numbers of their own, and no literal.
+    if dtype.hasobject or dtype.num >= 256:
+        return None
+    try:
+        literal = repr(np.lib.format.dtype_to_descr(dtype))
+        if np.lib.format.descr_to_dtype(ast.literal_eval(literal)) != dtype:
+            return None
+    except (ValueError, TypeError, SyntaxError):
+        return None
+    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+    elements = array.T if fortran else np.ascontiguousarray(array)
+    metadata = _metadata(kind="numpy", dtype=literal, shape=list(array.shape), order="F" if fortran else "C")
+    data = elements.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
+    return Encoded(metadata, array.nbytes, [(0, data)])
+
+
+def _decode_array(header: dict[str, Any], buffer: Buffer) -> Any:
+    import numpy as np
+
+    dtype = np.lib.format.descr_to_dtype(ast.literal_eval(header["dtype"]))
+    if dtype.hasobject:
+        raise ValueError("arrays of objects are not stored this way")
+    array: np.ndarray[Any, Any] = np.ndarray(
+        header["shape"], dtype, memoryview(buffer), order=header["order"]
+    )
+    if array.nbytes != len(buffer):
+        raise ValueError(f"the array has {array.nbytes} bytes and the object {len(buffer)}")
+    return array
+
+
+def _encode_arrow(value: Any) -> Encoded:
+    import pyarrow as pa
+
+    def write_to(sink: Any) -> None:
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write(value)
+
+    def write(memory: memoryview) -> None:
+        with pa.FixedSizeBufferWriter(pa.py_buffer(memory)) as sink:
+            write_to(sink)
+
+    # A dry run: it counts bytes without touching those of the columns.
+    counter = pa.MockOutputStream()
+    write_to(counter)
+    kind = "table" if isinstance(value, pa.Table) else "batch"
+    return Encoded(_metadata(kind="arrow", type=kind), counter.size(), [], write)
+
+
+def _decode_arrow(header: dict[str, Any], buffer: Buffer) -> Any:
+    import pyarrow as pa
+
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(buffer)) as reader:
+            return reader.read_all() if header["type"] == "table" else reader.read_next_batch()
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+
+
+def _encode_pickle(value: Any) -> Encoded:
+    buffers: list[memoryview] = []
+
+    def out_of_band(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            buffers.append(buffer.raw())
+        except BufferError:  # Not in one piece: it goes into the pickle.
+            return True
+        return False
+
+    pickled = pickle.dumps(value, protocol=5, buffer_callback=out_of_band)
+    table = _aligned(len(pickled), 8)
+    end = table + 16 * len(buffers)
+    parts: list[tuple[int, Readable]] = []
+    entries = bytearray()
+    for buffer in buffers:
+        offset = _aligned(end, _ALIGNMENT)
+        entries += struct.pack("<QQ", offset, buffer.nbytes)
+        parts.append((offset, buffer))
+        end = offset + buffer.nbytes
+    metadata = _metadata(kind="pickle", pickle=len(pickled), table=table, buffers=len(buffers))
+    return Encoded(metadata, end, [(0, pickled), (table, entries), *parts])
+
+
+def _decode_pickle(header: dict[str, Any], buffer: Buffer) -> Any:
+    data = memoryview(buffer)
+    table = struct.Struct("<QQ").iter_unpack(_slice(data, header["table"], 16 * header["buffers"]))
+    buffers = [_slice(data, offset, length) for offset, length in table]
+    return pickle.loads(_slice(data, 0, header["pickle"]), buffers=buffers)
+
+
+def _slice(data: memoryview, offset: int, length: int) -> memoryview:
+    if min(offset, length) < 0 or offset + length > len(data):
+        raise ValueError(f"{length} bytes at {offset} are not within the {len(data)} of the object")
+    return data[offset : offset + length]
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return (offset + alignment - 1) // alignment * alignment
+
+
+_DECODERS: dict[str, Callable[[dict[str, Any], Buffer], Any]] = {
+    "numpy": _decode_array,
+    "arrow": _decode_arrow,
+    "pickle": _decode_pickle,
+}

@@ -1,0 +1,39 @@
+//! Errors of the client as exceptions of `plasmon.errors`.
+
+use plasmon::{Error, ErrorKind};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// The exception of `plasmon.errors` that stands for an error of the client.
+pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    exception(py, class_of(error.kind()), error.message())
+}
+
+/// An exception for an argument that makes no sense.
+pub(crate) fn invalid(py: Python<'_>, message: &str) -> PyErr {
+    exception(py, class_of(ErrorKind::Invalid), message)
+}
+
+fn class_of(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Exists => "ObjectExists",
+        ErrorKind::NotFound => "ObjectNotFound",
+        ErrorKind::TimedOut => "TimedOut",
+        ErrorKind::Full => "StoreFull",
+        ErrorKind::Lost => "ObjectLost",
+        ErrorKind::TooLarge => "ObjectTooLarge",
+        ErrorKind::Invalid => "InvalidArgument",
+        ErrorKind::NotAllowed => "NotAllowed",
+        ErrorKind::Busy => "Busy",
+        ErrorKind::Disconnected => "Disconnected",
+        _ => "Error",
+    }
+}
+
+fn exception(py: Python<'_>, class: &str, message: &str) -> PyErr {
+    let made = || {
+        let class = py.import("plasmon.errors")?.getattr(class)?.cast_into::<PyType>()?;
+        PyResult::Ok(PyErr::from_type(class, message.to_owned()))
+    };
+    made().unwrap_or_else(|error| error)
+}

@@ -1,0 +1,100 @@
+//! Object ids, and what callers may write in their place.
+
+use plasmon::ParseIdError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString, PyTuple};
+
+use crate::error::invalid;
+
+/// The name of an object: 20 bytes, the same on every node.
+///
+/// `ObjectId(data)` makes one of 20 bytes; `from_name`, `from_hex` and `random` are the other ways.
+/// Ids can be compared, hashed, sorted and pickled.
+#[pyclass(frozen, eq, ord, hash, module = "plasmon", from_py_object)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ObjectId(pub(crate) plasmon::ObjectId);
+
+#[pymethods]
+impl ObjectId {
+    /// Bytes in an id.
+    #[classattr]
+    const LENGTH: usize = plasmon::ObjectId::LEN;
+
+    #[new]
+    fn new(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        let bytes = data.try_into().map_err(|_| {
+            let len = plasmon::ObjectId::LEN;
+            invalid(py, &format!("an object id takes {len} bytes, not {}", data.len()))
+        })?;
+        Ok(Self(plasmon::ObjectId::from_bytes(bytes)))
+    }
+
+    /// The id that a name stands for, the same on every host.
+    #[staticmethod]
+    fn from_name(py: Python<'_>, name: &str) -> PyResult<Self> {
+        if name.is_empty() {
+            return Err(invalid(py, "the name of an object cannot be empty"));
+        }
+        Ok(Self(plasmon::ObjectId::from_name(name)))
+    }
+
+    /// The id whose 40 hexadecimal digits are given.
+    #[staticmethod]
+    fn from_hex(py: Python<'_>, text: &str) -> PyResult<Self> {
+        text.parse().map(Self).map_err(|error: ParseIdError| invalid(py, &error.to_string()))
+    }
+
+    /// An id that nobody else has.
+    #[staticmethod]
+    fn random() -> Self {
+        Self(plasmon::ObjectId::random())
+    }
+
+    /// The 20 bytes of the id.
+    fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.as_bytes())
+    }
+
+    /// The id as 40 hexadecimal digits.
+    fn hex(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        self.binary(py)
+    }
+
+    fn __str__(&self) -> String {
+        self.hex()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ObjectId.from_hex('{}')", self.0)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let arguments = (slf.get().binary(slf.py()),);
+        (slf.get_type(), arguments).into_pyobject(slf.py())
+    }
+}
+
+/// An id, 20 bytes, or a name: as every call of the client takes them.
+pub(crate) fn object_id(given: &Bound<'_, PyAny>) -> PyResult<plasmon::ObjectId> {
+    let py = given.py();
+    if let Ok(id) = given.cast::<ObjectId>() {
+        Ok(id.get().0)
+    } else if let Ok(name) = given.cast::<PyString>() {
+        Ok(ObjectId::from_name(py, name.to_cow()?.as_ref())?.0)
+    } else if let Ok(bytes) = given.cast::<PyBytes>() {
+        Ok(ObjectId::new(py, bytes.as_bytes())?.0)
+    } else {
+        let kind = given.get_type();
+        let message = format!("an object id is an ObjectId, 20 bytes or a name, not {}", kind.name()?);
+        Err(pyo3::exceptions::PyTypeError::new_err(message))
+    }
+}
+
+/// Ids from any iterable of them.
+pub(crate) fn object_ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<plasmon::ObjectId>> {
+    given.try_iter()?.map(|one| object_id(&one?)).collect()
+}

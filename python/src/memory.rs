@@ -1,0 +1,229 @@
+//! Memory of the node behind Python's buffer protocol: the only module of this crate with `unsafe`.
+//!
+//! Invariants: a view holds the Python object it came from (`PyBuffer_FillInfo` takes a reference),
+//! and that object holds the pin or the mapping; so no view outlives its memory. Views of a
+//! [`Buffer`] are read-only. A [`Creation`] gives out writable views until it is sealed or aborted,
+//! and none after.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plasmon::{CreationMemory, Object};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error::{invalid, raised};
+use crate::id::ObjectId;
+
+/// A sealed object in the shared memory of this host, read in place through the buffer protocol.
+///
+/// `memoryview(buffer)` is a read-only view of its data. The object stays pinned, and its bytes
+/// unchanged, as long as this buffer or any view of it lives.
+#[pyclass(frozen, module = "plasmon")]
+pub(crate) struct Buffer(pub(crate) Object);
+
+#[pymethods]
+impl Buffer {
+    /// The id of the object.
+    #[getter]
+    fn id(&self) -> ObjectId {
+        ObjectId(self.0.id())
+    }
+
+    /// The metadata of the object, a copy.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.metadata())
+    }
+
+    /// Where in this process the data begins.
+    #[getter]
+    fn address(&self) -> usize {
+        self.0.data().as_ptr() as usize
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.data().len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<plasmon.Buffer of {} bytes, object {}>", self.__len__(), self.0.id())
+    }
+
+    /// # Safety
+    /// Called by Python's buffer protocol, with a view to fill.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let data = slf.get().0.data();
+        // SAFETY: `slf` holds the object, and with it the data; the view is read-only.
+        unsafe { fill(&slf, view, data.as_ptr().cast_mut(), data.len(), true, flags) }
+    }
+}
+
+/// An object being written: its data is writable through the buffer protocol until `seal()`.
+///
+/// As a context manager it seals at the end of the block, and aborts if the block raises. What is
+/// dropped without `seal()` never was. The bytes are undefined before they are written.
+///
+/// Views that are still held after `seal()` or `abort()` are no longer writable: the memory is
+/// read-only for the whole process then, and writing through such a view ends it with a
+/// segmentation fault. Reading through one may show other objects: get the sealed object instead.
+#[pyclass(frozen, module = "plasmon")]
+pub(crate) struct Creation {
+    id: plasmon::ObjectId,
+    memory: Arc<CreationMemory>,
+    open: Arc<OpenCreation>,
+}
+
+/// A creation until it is sealed or aborted, by its own methods or through the client.
+pub(crate) struct OpenCreation(Mutex<Option<plasmon::Creation>>);
+
+impl OpenCreation {
+    fn lock(&self) -> MutexGuard<'_, Option<plasmon::Creation>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the creation by `seal` or `abort`.
+    pub(crate) fn finish(
+        &self,
+        py: Python<'_>,
+        id: plasmon::ObjectId,
+        how: fn(plasmon::Creation) -> plasmon::Result<()>,
+    ) -> PyResult<()> {
+        let creation = self.lock().take();
+        let creation =
+            creation.ok_or_else(|| invalid(py, &format!("object {id} is sealed or aborted already")))?;
+        py.detach(|| how(creation)).map_err(|error| raised(py, &error))
+    }
+}
+
+impl Creation {
+    pub(crate) fn new(creation: plasmon::Creation) -> Self {
+        let (id, memory) = (creation.id(), creation.memory());
+        Self { id, memory, open: Arc::new(OpenCreation(Mutex::new(Some(creation)))) }
+    }
+
+    pub(crate) fn open(&self) -> &Arc<OpenCreation> {
+        &self.open
+    }
+}
+
+#[pymethods]
+impl Creation {
+    /// The id of the object.
+    #[getter]
+    fn id(&self) -> ObjectId {
+        ObjectId(self.id)
+    }
+
+    /// Where in this process the data begins.
+    #[getter]
+    fn address(&self) -> usize {
+        self.memory.as_ptr() as usize
+    }
+
+    /// Makes the object immutable and visible to all.
+    ///
+    /// Raises `InvalidArgument` when it is sealed or aborted already.
+    fn seal(&self, py: Python<'_>) -> PyResult<()> {
+        self.open.finish(py, self.id, plasmon::Creation::seal)
+    }
+
+    /// Gives the object up: its id can be created again.
+    ///
+    /// Raises `InvalidArgument` when it is sealed or aborted already.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.open.finish(py, self.id, plasmon::Creation::abort)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Seals at the end of a block, aborts if it raised; does nothing if the block did either.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        match (self.open.lock().is_some(), kind.is_none()) {
+            (true, true) => self.seal(py),
+            (true, false) => self.abort(py),
+            (false, _) => Ok(()),
+        }
+    }
+
+    fn __len__(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.memory.is_writable() { "open" } else { "finished" };
+        format!("<plasmon.Creation of {} bytes, object {}, {state}>", self.__len__(), self.id)
+    }
+
+    /// # Safety
+    /// Called by Python's buffer protocol, with a view to fill.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let Self { memory, id, .. } = slf.get();
+        if !memory.is_writable() {
+            let message = format!("object {id} is sealed or aborted: get it to read it");
+            return Err(PyBufferError::new_err(message));
+        }
+        // SAFETY: `slf` holds the memory. No slice of it is in use: this crate never asks for one.
+        unsafe { fill(&slf, view, memory.as_ptr(), memory.len(), false, flags) }
+    }
+}
+
+/// Fills in a view of bytes that `owner` keeps in place.
+///
+/// # Safety
+/// `view` is one to fill; `owner` keeps the bytes mapped, for writing too unless `read_only`.
+unsafe fn fill<T>(
+    owner: &Bound<'_, T>,
+    view: *mut ffi::Py_buffer,
+    data: *mut u8,
+    len: usize,
+    read_only: bool,
+    flags: c_int,
+) -> PyResult<()> {
+    let data = data.cast::<c_void>();
+    // No slice is longer than isize::MAX.
+    let len = len as ffi::Py_ssize_t;
+    // SAFETY: the caller answers for view and data; the view takes a reference to the owner. Asked
+    // for a writable view of read-only bytes it raises BufferError.
+    let outcome =
+        unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), data, len, c_int::from(read_only), flags) };
+    if outcome == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}
+
+/// Bytes of another Python object, held in place through the buffer protocol.
+pub(crate) struct Bytes(PyBuffer<u8>);
+
+impl Bytes {
+    /// The bytes of an object that has a contiguous buffer of them.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyBuffer::get(object)?;
+        if !buffer.is_c_contiguous() {
+            return Err(PyTypeError::new_err("the bytes to store are not contiguous"));
+        }
+        Ok(Self(buffer))
+    }
+
+    /// The bytes. Like all of Python's code that reads buffers without the GIL, this trusts the
+    /// program not to write to them meanwhile from another thread; if it does, the bytes stored are
+    /// a mixture of both.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        if self.0.len_bytes() == 0 {
+            return &[];
+        }
+        // SAFETY: the buffer is contiguous and stays in place as long as `self` holds it.
+        unsafe { slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) }
+    }
+}

@@ -1,0 +1,50 @@
+"""Real nodes for all tests: two that share a cluster, and ways to start others."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+
+import plasmon
+import pytest
+
+ANTI_HANG = 60.0
+"""Seconds that nothing takes: a test that waits so long has failed."""
+
+
+def until(what: str, condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds."""
+    deadline = time.monotonic() + ANTI_HANG
+    while not condition():
+        assert time.monotonic() < deadline, f"still waiting: {what}"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[plasmon.LocalCluster]:
+    with plasmon.LocalCluster(nodes=2, memory="256MiB") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def near(cluster: plasmon.LocalCluster) -> Iterator[plasmon.Client]:
+    """A client of the first node. After the test nothing may be pinned on either node."""
+    client = cluster.client(0)
+    yield client
+    gc.collect()
+    for number in range(len(cluster.sockets)):
+        status = cluster.client(number).status
+        until(f"pins on node {number} to go", lambda s=status: s()["objects"]["pinned"] == 0)  # type: ignore[misc]
+
+
+@pytest.fixture
+def far(cluster: plasmon.LocalCluster, near: plasmon.Client) -> plasmon.Client:
+    """A client of the second node."""
+    return cluster.client(1)
+
+
+@pytest.fixture(params=["same node", "other node"])
+def reader(request: pytest.FixtureRequest, near: plasmon.Client, far: plasmon.Client) -> plasmon.Client:
+    """Gets what `near` has put: on the same node, and on the other."""
+    return near if request.param == "same node" else far

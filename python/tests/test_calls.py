@@ -1,0 +1,187 @@
+"""Calls and their errors."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import plasmon
+import pytest
+
+MEBI = 1 << 20
+
+
+def test_many_are_got_in_order(near: plasmon.Client, reader: plasmon.Client) -> None:
+    ids = [near.put(str(number).encode()) for number in range(1500)]
+    values = reader.get(ids, timeout=30)
+    assert [int(bytes(value)) for value in values] == list(range(1500))
+    assert reader.contains(ids) == [True] * 1500
+    assert near.delete(ids) == [True] * 1500
+    assert not any([near.get([]), near.get_buffers([]), near.contains([]), near.delete([])])
+
+
+def test_names(near: plasmon.Client, reader: plasmon.Client) -> None:
+    oid = near.put(b"named", name="a name")
+    assert oid == plasmon.ObjectId.from_name("a name")
+    assert reader.get("a name", timeout=30) == reader.get(oid) == reader.get(oid.binary()) == b"named"
+    assert [row.name for row in near.list() if row.id == oid] == ["a name"]
+    assert near.delete("a name") is True
+    assert near.put(b"", id="another") == plasmon.ObjectId.from_name("another")
+    assert near.delete("another") is True
+    with pytest.raises(plasmon.InvalidArgument, match="two names"):
+        near.put(b"", id="one", name="two")
+    with pytest.raises(plasmon.InvalidArgument, match="stands for"):
+        near.put(b"", id=plasmon.ObjectId.random(), name="two")
+    with pytest.raises(plasmon.InvalidArgument, match="limit of 255"):
+        near.put(b"", name="n" * 256)
+
+
+def test_list_tells_of_every_object(near: plasmon.Client) -> None:
+    oid = near.put(b"12345", name="listed", private=True)
+    half = near.create(plasmon.ObjectId.random(), MEBI, b"md")
+    held = near.get(oid)
+    rows = {row.id: row for row in near.list()}
+    row = rows[oid]
+    assert (row.name, row.state, row.private, row.size, row.pins) == ("listed", "primary", True, 5, 1)
+    assert row.age >= 0
+    row = rows[half.id]
+    assert (row.name, row.state, row.private, row.size, row.metadata_size) == (
+        None,
+        "unsealed",
+        False,
+        MEBI,
+        2,
+    )
+    half.abort()
+    assert half.id not in {row.id for row in near.list()}
+    near.delete(oid)
+    assert [row.state for row in near.list() if row.id == oid] in (["doomed"], [])
+    del held
+
+
+def test_status(near: plasmon.Client, cluster: plasmon.LocalCluster) -> None:
+    status = near.status()
+    assert status["node"] == near.node
+    assert status["pid"] == cluster.pids[0]
+    assert status["socket"] == near.socket == cluster.sockets[0]
+    assert len(status["cluster"]["members"]) == 2
+    assert status["memory"]["capacity"] == 256 * MEBI
+
+
+def test_an_id_is_created_once(near: plasmon.Client, far: plasmon.Client) -> None:
+    oid = near.put(b"first")
+    for data in [b"second", bytes(MEBI)]:
+        with pytest.raises(plasmon.ObjectExists, match=oid.hex()):
+            near.put(data, id=oid)
+    with pytest.raises(plasmon.ObjectExists, match=oid.hex()):
+        near.create(oid, 1)
+    assert near.get(oid) == b"first"
+    creation = near.create(plasmon.ObjectId.random(), 1)
+    with pytest.raises(plasmon.ObjectExists):
+        near.create(creation.id, 1)
+    creation.abort()
+    near.create(creation.id, 1).abort()
+
+
+def test_what_is_deleted_is_gone(near: plasmon.Client, far: plasmon.Client) -> None:
+    oid = near.put(b"short-lived")
+    assert far.get(oid, timeout=30) == b"short-lived"
+    assert near.delete(oid) is True
+    assert near.delete(oid) is False
+    assert near.contains(oid) is False
+    with pytest.raises(plasmon.TimedOut):
+        near.get(oid, timeout=0.05)
+
+
+def test_a_get_ends_with_its_time(near: plasmon.Client) -> None:
+    there = near.put(b"there")
+    missing = plasmon.ObjectId.random()
+    for timeout in [0, 0.05]:
+        with pytest.raises(plasmon.TimedOut, match=missing.hex()) as raised:
+            near.get([there, missing], timeout=timeout)
+        assert isinstance(raised.value, TimeoutError)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), -0.001])
+def test_a_time_that_is_none_is_refused(near: plasmon.Client, timeout: float) -> None:
+    with pytest.raises(plasmon.InvalidArgument, match="number of seconds"):
+        near.get("x", timeout=timeout)
+
+
+def test_infinity_is_for_ever(near: plasmon.Client) -> None:
+    assert near.get(near.put(b"x"), timeout=float("inf")) == b"x"
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 63, 1 << 70])
+def test_sizes_that_are_none_are_refused(near: plasmon.Client, size: int) -> None:
+    with pytest.raises(plasmon.InvalidArgument, match=f"{size} bytes"):
+        near.create("x", size)
+
+
+def test_arguments_of_other_types_are_refused(near: plasmon.Client) -> None:
+    wrong: Any = near
+    with pytest.raises(TypeError):
+        wrong.create("x", "1")
+    with pytest.raises(TypeError):
+        wrong.create("x", 1, "text")
+    with pytest.raises(TypeError):
+        wrong.get(5)
+    with pytest.raises(TypeError):
+        wrong.get("x", timeout="1")
+    with pytest.raises(TypeError):
+        wrong.put(b"", name=5)
+    with pytest.raises(plasmon.InvalidArgument, match="metadata"):
+        near.create("x", 1, bytes((64 << 10) + 1))
+    with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
+        near.put(lambda: 0)
+    with pytest.raises(TypeError):
+        pickle.dumps(near)
+
+
+def test_a_full_store_says_so_and_recovers() -> None:
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        client = cluster.client()
+        with pytest.raises(plasmon.ObjectTooLarge):
+            client.put(bytes(65 * MEBI))
+        ids: list[plasmon.ObjectId] = []
+
+        def fill() -> None:
+            while len(ids) < 64:
+                ids.append(client.put(bytes(4 * MEBI)))
+
+        with pytest.raises(plasmon.StoreFull):
+            fill()
+        assert len(ids) >= 8
+        held = client.get(ids[0])
+        client.delete(ids)
+        client.put(bytes(4 * MEBI))
+        del held
+
+
+def test_a_closed_client_says_so(cluster: plasmon.LocalCluster, near: plasmon.Client) -> None:
+    client = cluster.connect()
+    assert not client.closed
+    client.close()
+    client.close()
+    assert client.closed
+    with pytest.raises(plasmon.Disconnected, match="closed"):
+        client.status()
+    with pytest.raises(plasmon.Disconnected, match="closed"):
+        client.put(b"")
+    with pytest.raises(plasmon.Disconnected, match="closed"):
+        client.get("x")
+    assert "closed" in repr(client)
+
+
+def test_a_node_that_is_not_there(tmp_path: Any) -> None:
+    with pytest.raises(plasmon.Disconnected, match="plasmon serve") as raised:
+        plasmon.connect(tmp_path / "none.sock")
+    assert isinstance(raised.value, ConnectionError)
+
+
+def test_the_default_socket_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
+    monkeypatch.delenv("PLASMON_SOCKET", raising=False)
+    assert plasmon.default_socket() == "/run/user/7/plasmon/plasmon.sock"
+    monkeypatch.setenv("PLASMON_SOCKET", "/somewhere/p.sock")
+    assert plasmon.default_socket() == "/somewhere/p.sock"

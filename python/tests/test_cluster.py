@@ -1,0 +1,91 @@
+"""The nodes that `LocalCluster` starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import plasmon
+import pytest
+from conftest import ANTI_HANG, until
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs, and is not just waiting to be collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_nodes_join_stop_and_leave_nothing_behind() -> None:
+    with plasmon.LocalCluster(nodes=2, memory="64MiB") as cluster:
+        added = cluster.add()
+        assert added == 2
+        oid = cluster.client(0).put(b"for the new one")
+        assert cluster.client(added).get(oid, timeout=ANTI_HANG) == b"for the new one"
+        assert len({client.node for client in map(cluster.client, range(3))}) == 3
+        pids, folder = cluster.pids, Path(cluster.sockets[0]).parent
+        assert all(map(alive, pids))
+        assert folder.stat().st_mode & 0o777 == 0o700
+        cluster.stop(1)
+        assert not alive(pids[1])
+        assert cluster.client(added).get(oid) == b"for the new one"
+    assert not any(map(alive, pids))
+    assert not folder.exists()
+
+
+def test_a_node_that_ends_by_itself_is_told() -> None:
+    cluster = plasmon.LocalCluster(nodes=1, memory="64MiB")
+    os.kill(cluster.pids[0], signal.SIGKILL)
+    until("the node to end", lambda: not alive(cluster.pids[0]))
+    with pytest.raises(plasmon.Error, match="node 0 was ended by SIGKILL by itself"):
+        cluster.close()
+
+
+def test_a_node_that_does_not_start_shows_its_log() -> None:
+    with pytest.raises(plasmon.Error, match=r"(?s)node 0 did not start.*--no-such-flag"):
+        plasmon.LocalCluster(nodes=2, memory="64MiB", arguments=["--no-such-flag"])
+    with pytest.raises(plasmon.Error, match=r"(?s)node 0 did not start.*no-such-provider"):
+        plasmon.LocalCluster(nodes=1, memory="64MiB", provider="no-such-provider")
+    with pytest.raises(plasmon.InvalidArgument):
+        plasmon.LocalCluster(nodes=0)
+
+
+def test_without_the_program_it_says_where_it_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PLASMON_BIN", str(tmp_path / "nothing"))
+    with pytest.raises(plasmon.Error, match="PLASMON_BIN"):
+        plasmon.LocalCluster()
+    monkeypatch.delenv("PLASMON_BIN")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(plasmon.Error, match="PLASMON_BIN"):
+        plasmon.LocalCluster()
+
+
+ABANDONED = """
+import sys, threading, plasmon
+clusters = []
+# Made by a thread that ends: the nodes live as long as the process, not the thread.
+thread = threading.Thread(target=lambda: clusters.append(plasmon.LocalCluster(nodes=2, memory="64MiB")))
+thread.start()
+thread.join()
+clusters[0].client(0).put(b"x")
+print(*clusters[0].pids, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nodes_end_with_the_program_that_started_them() -> None:
+    command = [sys.executable, "-c", ABANDONED]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        pids = [int(pid) for pid in child.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(map(alive, pids))
+        child.kill()
+    for pid in pids:
+        until(f"node {pid} to end", lambda pid=pid: not alive(pid))  # type: ignore[misc]

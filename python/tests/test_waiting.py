@@ -1,0 +1,141 @@
+"""Waiting: for objects to come, in many threads, with Ctrl-C, across fork, and for nodes that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import plasmon
+import pytest
+from conftest import ANTI_HANG
+
+MEBI = 1 << 20
+
+
+def test_a_get_waits_for_a_put_anywhere(near: plasmon.Client, far: plasmon.Client) -> None:
+    ids = [plasmon.ObjectId.random() for _ in range(4)]
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(client.get, oid, ANTI_HANG) for oid in ids for client in (near, far)]
+        for number, oid in enumerate(ids):
+            (near, far)[number % 2].put(str(number).encode() * (MEBI if number > 1 else 1), id=oid)
+        values = [future.result() for future in waiting]
+    assert [bytes(value[:1]) for value in values] == [b"0", b"0", b"1", b"1", b"2", b"2", b"3", b"3"]
+    del waiting
+
+
+def test_blocked_gets_hold_up_no_other_thread(cluster: plasmon.LocalCluster, near: plasmon.Client) -> None:
+    """Eight threads wait while others put, on one connection."""
+    client = cluster.connect()
+    awaited = [plasmon.ObjectId.random() for _ in range(8)]
+
+    def work(seed: int) -> None:
+        for number in range(100):
+            data = bytes([seed, number]) * (10 if number % 10 else 100_000)
+            oid = client.put(data)
+            assert client.get(oid) == data
+            client.delete(oid)
+
+    with ThreadPoolExecutor(16) as pool:
+        waiting = [pool.submit(lambda oid: bytes(client.get(oid, ANTI_HANG)), oid) for oid in awaited]
+        list(pool.map(work, range(6)))
+        assert not any(future.done() for future in waiting)
+        for oid in awaited:
+            client.put(oid.binary(), id=oid)
+        assert [future.result() for future in waiting] == [oid.binary() for oid in awaited]
+    client.close()
+
+
+INTERRUPTED = """
+import signal, sys, threading, plasmon
+client = plasmon.connect(sys.argv[1])
+if sys.argv[2] == "follower":  # Another thread reads the connection.
+    threading.Thread(target=client.get, args=("never",), daemon=True).start()
+print("waiting", flush=True)
+try:
+    client.get("never")
+except KeyboardInterrupt:
+    print("interrupted", client.contains("never"), flush=True)
+"""
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_ctrl_c_ends_a_get_and_the_client_goes_on(
+    cluster: plasmon.LocalCluster, near: plasmon.Client, role: str
+) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, cluster.sockets[0], role]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "waiting\n"
+        # It may not wait yet: the signal counts all the same.
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "interrupted False\n"
+        assert child.wait(ANTI_HANG) == 0
+
+
+def test_a_signal_whose_handler_returns_does_not_end_a_get(near: plasmon.Client) -> None:
+    handled = []
+
+    def handle(*_: object) -> None:
+        handled.append(near.put(b"woken", name="by signal"))
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        assert near.get("by signal", timeout=ANTI_HANG) == b"woken"
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled == [plasmon.ObjectId.from_name("by signal")]
+    near.delete("by signal")
+
+
+def test_a_child_connects_on_its_own(near: plasmon.Client) -> None:
+    oid = near.put(b"of the parent")
+    value = near.get(oid)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            try:
+                near.get(oid)
+            except plasmon.Disconnected as error:
+                status = 2 if "after fork" in str(error) else 3
+            del value  # Must not release the pin of the parent.
+            with plasmon.connect(near.socket) as own:
+                status = 0 if status == 2 and own.get(oid) == b"of the parent" else status
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert near.status()["objects"]["pinned"] == 1
+    assert value == b"of the parent"
+
+
+def test_when_the_node_dies_waits_end_and_values_stay() -> None:
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        client = cluster.client()
+        value = client.get(client.put(b"kept" * MEBI))
+        with ThreadPoolExecutor() as pool:
+            waiting = [pool.submit(client.get, "never") for _ in range(3)]
+            cluster.kill(0)
+            for future in waiting:
+                with pytest.raises(plasmon.Disconnected, match="connect again") as raised:
+                    future.result(ANTI_HANG)
+                assert cluster.sockets[0] in str(raised.value)
+        with pytest.raises(plasmon.Disconnected):
+            client.put(b"")
+        assert value == b"kept" * MEBI
+
+
+def test_an_object_whose_only_node_died_is_lost_or_late_but_does_not_hang() -> None:
+    with plasmon.LocalCluster(nodes=2, memory="64MiB") as cluster:
+        client = cluster.client(0)
+        oid = cluster.client(1).put(b"only there" * MEBI)
+        cluster.kill(1)
+        with pytest.raises((plasmon.ObjectLost, plasmon.TimedOut)):
+            client.get(oid, timeout=5)
+        assert client.get(client.put(b"still here")) == b"still here"

@@ -1,0 +1,43 @@
+# shellcheck shell=bash
+# Sourced by the other scripts: where things are, and how they speak.
+#
+# Sets ROOT (the repository, also the working directory) and VENV.
+
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+VENV=$ROOT/.venv
+cd "$ROOT"
+
+# rustup puts cargo on the PATH of login shells only.
+if ! command -v cargo >/dev/null && [ -f "${CARGO_HOME:-$HOME/.cargo}/env" ]; then
+    # shellcheck source=/dev/null
+    . "${CARGO_HOME:-$HOME/.cargo}/env"
+fi
+
+# One interpreter for every build of the Python module: PyO3 compiles again when it changes.
+export PYO3_PYTHON=$VENV/bin/python
+
+# say STEP: announces a step. die LINE...: says why it ends here, and ends.
+say() {
+    if [ -t 1 ]; then printf '\033[1m==> %s\033[0m\n' "$*"; else printf '==> %s\n' "$*"; fi
+}
+die() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+# checksum PATH...: one word for the contents of files and folders; what git ignores in them does not count.
+checksum() {
+    find "$@" -type f -not -path '*/__pycache__/*' -not -path '*/.*_cache/*' -not -name '*.so' -print0 |
+        sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1
+}
+
+# fresh STAMP WORD: whether the work that left STAMP was done for WORD.
+fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
+
+# target_dir: where cargo puts what it builds.
+target_dir() {
+    cargo metadata --format-version 1 --no-deps --offline |
+        sed -E 's/.*"target_directory":"([^"]*)".*/\1/'
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Formatting, lints and types, of Rust and Python. With --fix it formats instead of complaining.
+. "$(dirname "$0")/lib.sh"
+scripts/setup.sh
+
+PYTHON_CODE=(python examples)
+
+if [ "${1:-}" = --fix ]; then
+    cargo fmt --all
+    "$VENV/bin/ruff" check --quiet --fix "${PYTHON_CODE[@]}"
+    "$VENV/bin/ruff" format "${PYTHON_CODE[@]}"
+    exit
+fi
+say "cargo fmt --check"
+cargo fmt --all --check
+say "cargo clippy"
+cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+say "ruff"
+"$VENV/bin/ruff" format --check "${PYTHON_CODE[@]}"
+"$VENV/bin/ruff" check "${PYTHON_CODE[@]}"
+say "mypy"
+export MYPYPATH=$ROOT/python/python
+"$VENV/bin/mypy" --config-file python/pyproject.toml python/python python/tests
+"$VENV/bin/mypy" --config-file python/pyproject.toml examples/*/*.py

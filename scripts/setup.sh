@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Installs what building and testing needs: system packages, and a Python environment in .venv.
+# Checks the Rust toolchain, which is the user's own. Quick when nothing is missing.
+. "$(dirname "$0")/lib.sh"
+
+REQUIREMENTS=python/requirements-dev.txt
+
+# usable_python: the first interpreter that is new enough and can make a virtual environment.
+usable_python() {
+    local python
+    for python in ${PYTHON:-} python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11; do
+        if "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$python"
+            return
+        fi
+    done
+    return 1
+}
+
+# bindgen loads libclang and reads clang's own headers (stddef.h).
+has_libclang() {
+    [ -n "${LIBCLANG_PATH:-}" ] && return
+    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null &&
+        compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h' >/dev/null
+}
+
+# The Debian packages that provide what this machine lacks.
+missing_packages() {
+    command -v cc >/dev/null || echo gcc
+    [ -f /usr/include/stdio.h ] || echo libc6-dev
+    command -v pkg-config >/dev/null || echo pkg-config
+    pkg-config --exists 'libfabric >= 1.17' 2>/dev/null || echo libfabric-dev
+    has_libclang || echo libclang-dev
+    usable_python >/dev/null || echo python3-venv
+    # Only root can make network namespaces; the end-to-end tests of others run on loopback.
+    [ "$(id -u)" != 0 ] || command -v ip >/dev/null || echo iproute2
+}
+
+install_packages() {
+    local as_root=() packages=("$@")
+    local line="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
+    if ! command -v apt-get >/dev/null; then
+        die "This machine lacks what these Debian packages provide: ${packages[*]}" \
+            "It has no apt-get: install their counterparts, and run this again."
+    fi
+    if [ "$(id -u)" != 0 ]; then
+        as_root=(sudo -n)
+        if ! sudo -n true 2>/dev/null; then
+            command -v sudo >/dev/null && line="sudo sh -c '$line'" || line="su -c '$line'"
+            die "These packages are missing, and installing them takes root: ${packages[*]}" "Type:" "  $line"
+        fi
+    fi
+    say "Installing Debian packages: ${packages[*]}"
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+    local install=("${apt[@]}" install -y --no-install-recommends "${packages[@]}")
+    # The package lists may be absent or too old; only then is fetching them worth the time.
+    if ! "${install[@]}" >/dev/null 2>&1 </dev/null; then
+        "${apt[@]}" update </dev/null
+        "${install[@]}" >/dev/null </dev/null
+    fi
+}
+
+check_rust() {
+    local wanted have
+    wanted=$(sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml)
+    if ! command -v cargo >/dev/null; then
+        echo "A Rust toolchain is needed, $wanted or newer, and there is no cargo on this PATH. Type:" >&2
+        command -v curl >/dev/null || echo "  apt-get install -y curl ca-certificates" >&2
+        die "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+    fi
+    have=$(rustc --version | cut -d' ' -f2)
+    if [ "$(printf '%s\n' "$wanted" "${have%%-*}" | sort -V | head -n1)" != "$wanted" ]; then
+        echo "Rust $wanted or newer is needed; $(command -v rustc) is $have. Type:" >&2
+        command -v rustup >/dev/null && die "  rustup update stable && rustup default stable"
+        die "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+    fi
+    if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+        die "The Rust toolchain lacks rustfmt or clippy. Type:" "  rustup component add rustfmt clippy"
+    fi
+}
+
+make_venv() {
+    local stamp=$VENV/.requirements python wanted
+    wanted=$(checksum "$REQUIREMENTS")
+    fresh "$stamp" "$wanted" && "$VENV/bin/python" -c '' 2>/dev/null && return
+    python=$(usable_python)
+    say "Making .venv with $("$python" --version) and the pinned tools"
+    "$python" -m venv --clear "$VENV"
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install --quiet -r "$REQUIREMENTS"
+    echo "$wanted" >"$stamp"
+}
+
+mapfile -t missing < <(missing_packages)
+[ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+check_rust
+make_venv

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Everything a change must pass. --all adds what takes longer.
+#
+# Unit tests run as debug builds, with their assertions; Python and the end-to-end tests run against the
+# release build, which is what people get.
+. "$(dirname "$0")/lib.sh"
+
+RESULTS=()
+FAILED=0
+
+# step NAME COMMAND...: runs it, whatever became of the steps before, and notes the result.
+step() {
+    local name=$1 start=$SECONDS result=ok
+    shift
+    say "$name"
+    "$@" || { result=FAILED FAILED=1; }
+    RESULTS+=("$(printf '  %-34s %-7s %4d s' "$name" "$result" $((SECONDS - start)))")
+}
+
+unit_tests() { cargo test --quiet --locked --workspace --exclude plasmon-python --exclude plasmon-e2e; }
+python_tests() { "$VENV/bin/pytest" -q python/tests; }
+end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
+end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 end_to_end; }
+documentation() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked --workspace --no-deps --document-private-items; }
+demo() { "$VENV/bin/python" examples/flights/flights.py; }
+
+# Nothing below can run without it.
+scripts/build.sh
+
+step "formatting, lints and types" scripts/lint.sh
+step "unit tests" unit_tests
+step "Python tests" python_tests
+step "end-to-end tests" end_to_end
+if [ "${1:-}" = --all ]; then
+    step "end-to-end tests on loopback" end_to_end_on_loopback
+    step "documentation" documentation
+    step "demo" demo
+fi
+
+say "Summary"
+printf '%s\n' "${RESULTS[@]}"
+exit $FAILED
