@@ -152,7 +152,8 @@ impl Creation {
         _value: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        match (self.open.lock().is_some(), kind.is_none()) {
+        let open = self.open.lock().is_some();
+        match (open, kind.is_none()) {
             (true, true) => self.seal(py),
             (true, false) => self.abort(py),
             (false, _) => Ok(()),

@@ -18,9 +18,9 @@ pub(crate) enum Failure {
     /// Nothing of these names is known.
     #[error("no such object: {0}")]
     Absent(String),
-    /// The node could not start or go on.
-    #[error(transparent)]
-    Node(#[from] plasmon_node::NodeError),
+    /// The daemon's program is not beside this one.
+    #[error("{0} is missing: plasmon and plasmon-node are installed together, in one directory")]
+    NoDaemon(PathBuf),
     /// A file changed under the command's hands.
     #[error("{path} changed while it was read: it had {expected} bytes; nothing was stored")]
     Changed { path: PathBuf, expected: u64 },
@@ -46,7 +46,7 @@ impl Failure {
                 ErrorKind::Lost => 8,
                 _ => 1,
             },
-            Self::File { .. } | Self::Node(_) | Self::Changed { .. } => 1,
+            Self::File { .. } | Self::NoDaemon(_) | Self::Changed { .. } => 1,
         })
     }
 }

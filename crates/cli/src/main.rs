@@ -7,6 +7,7 @@ mod objects;
 mod output;
 mod report;
 mod serve;
+mod serve_args;
 
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
     let Args { socket, json, command } = Args::parse();
     let socket = socket.unwrap_or_else(plasmon::Client::default_socket);
     let done = match command {
-        Command::Serve(serve) => serve::serve(&socket, json, serve),
+        Command::Serve(_) => serve::serve(),
         Command::Put(put) => objects::put(&socket, json, &put),
         Command::Get(get) => objects::get(&socket, json, &get),
         Command::Rm(rm) => objects::rm(&socket, json, &rm),

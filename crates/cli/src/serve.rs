@@ -1,59 +1,26 @@
-//! `plasmon serve`.
+//! `plasmon serve`: becomes the daemon, `plasmon-node`, which lies beside this program.
 
-use std::io::{self, IsTerminal, Write};
-use std::path::Path;
-use std::time::Duration;
+use std::env;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
-use plasmon_node::{Config, Node, NodeError};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use serde_json::json;
-use tracing_subscriber::EnvFilter;
-
-use crate::args::Serve;
 use crate::failure::Failure;
 
-pub(crate) fn serve(socket: &Path, as_json: bool, args: Serve) -> Result<(), Failure> {
-    let filter = EnvFilter::try_from_env("PLASMON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let colours = io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
-    if args.exit_with_parent {
-        follow_parent().map_err(NodeError::Loop)?;
-    }
-    let config = Config {
-        socket_mode: args.socket_mode,
-        listen: args.listen,
-        join: args.join,
-        provider: args.provider,
-        huge_pages: !args.no_huge_pages,
-        prefault: !args.no_prefault,
-        spin: args.spin.map(Duration::from_micros),
-        lease: args.lease.max(Duration::from_millis(100)),
-        ..Config::new(args.memory, std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()))
-    };
-    let socket = config.socket.clone();
-    let node = Node::start(config)?;
-    let (id, listen) = (node.id(), node.listen());
-    let line = if as_json {
-        json!({ "node": id.to_string(), "socket": socket, "listen": listen, "pid": std::process::id() })
-            .to_string()
-    } else {
-        format!(
-            "node {id} serves at {}; other nodes join with: plasmon serve --join {listen}",
-            socket.display()
-        )
-    };
-    // Nobody may be reading: the node serves all the same.
-    let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
-    Ok(node.run()?)
-}
+/// The daemon's program.
+const DAEMON: &str = "plasmon-node";
 
-/// Has the kernel send SIGTERM when the parent ends.
-fn follow_parent() -> io::Result<()> {
-    let parent = getppid();
-    set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have ended before the kernel was asked.
-    if getppid() != parent {
-        return Err(io::Error::other("the parent process has ended"));
-    }
-    Ok(())
+/// Replaces this process by the daemon, with the same arguments; returns only if that fails.
+pub(crate) fn serve() -> Result<(), Failure> {
+    let own = env::current_exe().map_err(Failure::file("find", "this program"))?;
+    let daemon = own.with_file_name(DAEMON);
+    let error = Command::new(&daemon)
+        .args(env::args_os().skip(1))
+        // libinfinipath, which libfabric brings along, would take SIGTERM and SIGINT for itself.
+        .env("IPATH_NO_BACKTRACE", "1")
+        .exec();
+    Err(match error.kind() {
+        io::ErrorKind::NotFound => Failure::NoDaemon(daemon),
+        _ => Failure::File { action: "run", path: daemon, source: error },
+    })
 }

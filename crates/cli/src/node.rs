@@ -1,0 +1,92 @@
+//! `plasmon-node`: the daemon behind `plasmon serve`, with the same command line.
+#![forbid(unsafe_code)]
+
+mod serve_args;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use plasmon_node::{Config, Node, NodeError};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde_json::json;
+use serve_args::Serve;
+use tracing_subscriber::EnvFilter;
+
+/// The daemon of Plasmon. `plasmon serve` starts it.
+#[derive(Debug, Parser)]
+#[command(name = "plasmon-node", version)]
+struct Args {
+    #[arg(long, global = true, env = "PLASMON_SOCKET", value_name = "PATH")]
+    socket: Option<PathBuf>,
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node until it is told to stop
+    Serve(Serve),
+}
+
+fn main() -> ExitCode {
+    let Args { socket, json, command: Command::Serve(serve) } = Args::parse();
+    let socket = socket.unwrap_or_else(plasmon::Client::default_socket);
+    match run(&socket, json, serve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plasmon: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
+    let filter = EnvFilter::try_from_env("PLASMON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
+    if args.exit_with_parent {
+        follow_parent()?;
+    }
+    let config = Config {
+        socket_mode: args.socket_mode,
+        listen: args.listen,
+        join: args.join,
+        provider: args.provider,
+        huge_pages: !args.no_huge_pages,
+        prefault: !args.no_prefault,
+        spin: args.spin.map(Duration::from_micros),
+        lease: args.lease.max(Duration::from_millis(100)),
+        ..Config::new(args.memory, std::path::absolute(socket)?)
+    };
+    let socket = config.socket.clone();
+    let node = Node::start(config)?;
+    let (id, listen) = (node.id(), node.listen());
+    let line = if as_json {
+        json!({ "node": id.to_string(), "socket": socket, "listen": listen, "pid": std::process::id() })
+            .to_string()
+    } else {
+        format!(
+            "node {id} serves at {}; other nodes join with: plasmon serve --join {listen}",
+            socket.display()
+        )
+    };
+    // Nobody may be reading: the node serves all the same.
+    let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+    node.run()
+}
+
+/// Has the kernel send SIGTERM when the parent ends.
+fn follow_parent() -> io::Result<()> {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // The parent may have ended before the kernel was asked.
+    if getppid() != parent {
+        return Err(io::Error::other("the parent process has ended"));
+    }
+    Ok(())
+}

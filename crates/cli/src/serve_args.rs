@@ -1,0 +1,62 @@
+//! The command line of `plasmon serve`, which the daemon reads as well.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::Args;
+
+/// The log goes to standard error; PLASMON_LOG sets what is in it (error, warn, info, debug, trace).
+/// SIGTERM and Ctrl-C stop the node and leave nothing behind.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Memory for objects
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
+    pub(crate) memory: u64,
+    /// Who may connect to the socket, as an octal mode
+    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
+    pub(crate) socket_mode: u32,
+    /// Where other nodes reach this one; port 0 takes a free one [default: 127.0.0.1:4740, or with
+    /// --join a free port on the address that leads there]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Join the cluster of this node; without it, the node starts a cluster of its own
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) join: Option<String>,
+    /// libfabric provider, such as tcp or verbs [default: the fastest there is]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// Do not use huge pages, even if there are enough
+    #[arg(long)]
+    pub(crate) no_huge_pages: bool,
+    /// Do not touch all memory in the background after the start: first writes will be slower
+    #[arg(long)]
+    pub(crate) no_prefault: bool,
+    /// Microseconds to spin before sleeping [default: 50 with four cores or more, else 0]
+    #[arg(long, value_name = "US")]
+    pub(crate) spin: Option<u64>,
+    /// Seconds of silence after which a node is taken for dead
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) lease: Duration,
+    /// Stop when the process that started this one ends
+    #[arg(long)]
+    pub(crate) exit_with_parent: bool,
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    match text.parse::<ByteSize>() {
+        Ok(size) if size.as_u64() > 0 => Ok(size.as_u64()),
+        Ok(_) => Err("the store needs some memory".into()),
+        Err(error) => Err(format!("{error}; write a size such as 512MiB or 4GiB")),
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "write an octal mode such as 0600 or 0660".into())
+}
+
+/// A span in seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "write a number of seconds such as 0.5 or 30".into())
+}
