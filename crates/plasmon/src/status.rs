@@ -70,7 +70,7 @@ pub struct ObjectsStatus {
     pub cached: u64,
     /// Their bytes.
     pub cached_bytes: u64,
-    /// Being created by clients or fetched from peers.
+    /// Being created by clients.
     pub unsealed: u64,
     /// Objects with at least one pin.
     pub pinned: u64,
@@ -114,6 +114,8 @@ pub struct TransferStatus {
     pub eager_served: u64,
     /// Objects offered to one-sided reads.
     pub rendezvous_served: u64,
+    /// Fetches under way now, those that wait for their object to be created included.
+    pub fetching: u64,
     /// Attempts at a holder that failed; each was tried again elsewhere or reported.
     pub fetch_failures: u64,
     /// Objects pinned for peers now.

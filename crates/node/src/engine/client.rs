@@ -51,12 +51,14 @@ struct Outgoing {
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Farewell {
-    #[error("it closed the connection")]
+    #[error("the other side closed the connection")]
     Closed,
     #[error("{0}")]
     Socket(#[from] io::Error),
-    #[error("it sent a bad frame: {0}")]
+    #[error("a frame does not decode: {0}")]
     Frame(#[from] WireError),
+    #[error("the first frame was not a hello")]
+    Unannounced,
 }
 
 /// What a turn of reading brought.

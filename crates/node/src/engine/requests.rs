@@ -27,9 +27,6 @@ impl Core {
     pub(super) fn request(self: &Rc<Self>, client: usize, request: u64, asked: Request) {
         let answer = match asked {
             Request::Hello { name } => Ok(self.hello(client, name)),
-            _ if !self.client(client, |client| client.greeted) => {
-                Err(Error::new(ErrorKind::Invalid, "the first frame of a connection must be hello"))
-            }
             Request::Put { id, flags, name, metadata, data } => {
                 self.put(client, id, flags, name, &metadata, &data).map(|()| Reply::PUT_DONE)
             }
@@ -59,7 +56,7 @@ impl Core {
                 return;
             }
         };
-        let reply = answer.unwrap_or_else(|error| Reply::Failed { opcode: 0, error });
+        let reply = answer.unwrap_or_else(|error| Reply::Failed { error });
         self.reply(client, request, &reply);
     }
 
@@ -408,7 +405,7 @@ impl Core {
         } else {
             let text = format!("{WAITING} requests of this client wait already; let some of them end first");
             let error = Error::new(ErrorKind::Busy, text);
-            self.reply(client, request, &Reply::Failed { opcode: 0, error });
+            self.reply(client, request, &Reply::Failed { error });
         }
     }
 
@@ -423,7 +420,7 @@ impl Core {
     ) {
         match self.grant(client, segments, access) {
             Ok((granted, descriptors)) => self.send_reply(client, request, &reply(granted), descriptors),
-            Err(error) => self.reply(client, request, &Reply::Failed { opcode: 0, error }),
+            Err(error) => self.reply(client, request, &Reply::Failed { error }),
         }
     }
 

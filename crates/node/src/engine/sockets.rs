@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plasmon::wire::Reply;
+use plasmon::wire::{Reply, Request};
 use plasmon::{Error, ErrorKind};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -168,21 +168,22 @@ impl Sockets {
         let (mut requests, mut end) = (0, None);
         while let Some(next) = core.client_mut(key, Client::next) {
             match next {
-                Ok(Some((request, asked))) => {
+                Ok(Some((request, asked))) if core.may_ask(key, &asked) => {
                     requests += 1;
                     core.request(key, request, asked);
                 }
                 Ok(None) => break,
-                Err(error) => {
-                    let told = Error::new(ErrorKind::Invalid, format!("{error}; the connection is closed"));
-                    core.reply(key, 0, &Reply::Failed { opcode: 0, error: told });
-                    end = Some(Farewell::from(error));
-                    break;
-                }
+                Ok(Some((request, _))) => end = Some((request, Farewell::Unannounced)),
+                Err(error) => end = Some((0, Farewell::from(error))),
+            }
+            if let Some((request, farewell)) = &end {
+                let told = Error::new(ErrorKind::Invalid, format!("{farewell}; the connection is closed"));
+                core.reply(key, *request, &Reply::Failed { error: told });
+                break;
             }
         }
         match (end, read) {
-            (Some(farewell), _) | (None, Err(farewell)) => {
+            (Some((_, farewell)), _) | (None, Err(farewell)) => {
                 // A last word for a client that sent nonsense; it may be gone already.
                 let _ = core.client_mut(key, Client::flush);
                 self.dismiss(core, key, &farewell);
@@ -239,6 +240,11 @@ impl Core {
     /// Changes a client; nothing when it has gone.
     pub(super) fn client_mut<T>(&self, key: usize, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
         self.clients.borrow_mut().get_mut(key).map(change)
+    }
+
+    /// Whether a client has said hello, or says it now.
+    fn may_ask(&self, key: usize, asked: &Request) -> bool {
+        matches!(asked, Request::Hello { .. }) || self.client(key, |client| client.greeted)
     }
 
     /// Queues a reply for a client, to be sent at the end of the turn.

@@ -68,7 +68,12 @@ impl Transfer {
 
     /// The counters, now.
     pub(crate) fn status(&self) -> TransferStatus {
-        TransferStatus { leases: self.leases.borrow().len() as u64, ..self.counters.borrow().clone() }
+        let alive = |fetch: &&WeakFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
+        TransferStatus {
+            leases: self.leases.borrow().len() as u64,
+            fetching: self.fetches.borrow().values().filter(alive).count() as u64,
+            ..self.counters.borrow().clone()
+        }
     }
 
     /// Ends the leases whose readers have not renewed.

@@ -5,7 +5,7 @@
 //! | at | size | field |
 //! |---|---|---|
 //! | 0 | 1 | version, [`VERSION`] |
-//! | 1 | 1 | opcode: the request's, repeated in its reply |
+//! | 1 | 1 | opcode: the request's, repeated in its reply; 0 where that failed |
 //! | 2 | 2 | flags, [`FLAG_MORE`] |
 //! | 4 | 4 | body length, at most [`MAX_BODY`] |
 //! | 8 | 8 | request id: the client's, repeated in the reply; unique among its open requests |

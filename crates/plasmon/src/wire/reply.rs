@@ -162,8 +162,6 @@ pub enum Reply {
     Status(String),
     /// To any request that failed as a whole.
     Failed {
-        /// The opcode of the request.
-        opcode: u8,
         /// Why.
         error: Error,
     },
@@ -188,7 +186,8 @@ impl Reply {
     fn opcode(&self) -> u8 {
         match self {
             Self::Hello { .. } => opcode::HELLO,
-            Self::Done { opcode } | Self::Failed { opcode, .. } => *opcode,
+            Self::Done { opcode } => *opcode,
+            Self::Failed { .. } => 0,
             Self::Created { .. } => opcode::CREATE,
             Self::Got { .. } => opcode::GET,
             Self::Contains(_) => opcode::CONTAINS,
@@ -255,7 +254,7 @@ impl Reply {
         if header.error != 0 {
             let mut body = Reader::new(body, "error");
             let error = Error::new(ErrorKind::from_wire(header.error), body.text(MAX_MESSAGE)?);
-            return body.finish(Self::Failed { opcode: header.opcode, error });
+            return body.finish(Self::Failed { error });
         }
         match header.opcode {
             opcode::HELLO => {

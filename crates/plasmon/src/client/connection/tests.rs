@@ -266,7 +266,7 @@ fn when_the_daemon_hangs_up_everybody_learns_it() {
 fn the_last_words_of_the_daemon_are_passed_on() {
     let (client, peer) = pair();
     let error = Error::new(ErrorKind::Busy, "too many clients");
-    peer.answer(u64::MAX, &Reply::Failed { opcode: 1, error: error.clone() });
+    peer.answer(u64::MAX, &Reply::Failed { error: error.clone() });
     drop(peer);
     assert_eq!(client.status_json(), Err(error));
 }
