@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_a_64th_within_bounds() {
+    fn segments_are_a_64th_but_never_tiny() {
         const MIB: u64 = 1 << 20;
         for (capacity, expected) in [
             (1, 2 * MIB),
@@ -134,7 +134,7 @@ mod tests {
             (128 * MIB + 1, 4 * MIB),
             (6 << 30, 96 * MIB),
             (64 << 30, 1 << 30),
-            (1 << 40, 1 << 30),
+            (1 << 40, 16 << 30),
         ] {
             assert_eq!(default_segment_size(capacity), expected, "for {capacity}");
         }
