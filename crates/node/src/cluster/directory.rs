@@ -19,7 +19,7 @@ use crate::object::Role;
 /// How long a deletion is remembered; a fetch that was under way is over by then.
 const TOMBSTONE: Duration = Duration::from_secs(60);
 /// How long a waiter stays without asking again.
-pub(crate) const WAITER: Duration = Duration::from_secs(15);
+const WAITER: Duration = Duration::from_secs(15);
 
 /// A node that waits for an object, and the request to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -92,7 +92,12 @@ impl Cluster {
     pub(crate) fn next_view(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         let mut watchers = self.watchers.borrow_mut();
-        watchers.retain(|watcher| !watcher.is_canceled());
+        // Now and then, so that it costs little however many watch.
+        if watchers.len() == watchers.capacity() {
+            watchers.retain(|watcher| !watcher.is_canceled());
+            let room = watchers.len() + 16;
+            watchers.reserve(room);
+        }
         watchers.push(sender);
         receiver
     }

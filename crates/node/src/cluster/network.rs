@@ -66,6 +66,8 @@ struct Peer {
     /// Credits to return.
     owed: u32,
     queue: VecDeque<Envelope>,
+    /// Frames given to the fabric that may still fail, oldest first.
+    sending: VecDeque<Op>,
     /// Segments of ours that it knows.
     announced: HashSet<SegmentKey>,
     /// Segments of its own that it told us.
@@ -138,12 +140,11 @@ impl Network {
         Ok(())
     }
 
-    /// A piece of our own arena for an operation that owns `owner` until it is finished.
-    pub(crate) fn local(&self, arena: &Arena, piece: Piece) -> Result<Slice, FabricError> {
+    /// A piece of our own arena, for an operation; nothing when its segment could not be registered.
+    pub(crate) fn local(&self, arena: &Arena, piece: Piece) -> Option<Slice> {
         let key = (piece.segment, arena.version(piece.segment));
         let segments = self.segments.borrow();
-        let region = segments.get(&key).expect("every segment of the arena is registered");
-        region.slice(piece.offset as usize, piece.len as usize)
+        segments.get(&key)?.slice(piece.offset as usize, piece.len as usize).ok()
     }
 
     /// What the fabric needs to reach a piece of a peer's arena, if the peer has told us.
@@ -211,10 +212,8 @@ impl Network {
             Ok(self.small.send(peer.small, block))
         });
         match posted {
-            // The block returns by itself. If the frame does not arrive, the peer is dead, which the
-            // coordinator notices, or slow, which the deadlines of the callers notice.
-            Ok(operation) => drop(operation),
-            Err(error) => warn!("cannot send to {}: {error}", peer.member.node),
+            Ok(operation) => peer.sending.push_back(operation),
+            Err(error) => warn!("cannot send to node {}: {error}", peer.member.node),
         }
     }
 
@@ -327,9 +326,12 @@ impl Network {
         frames.collect()
     }
 
-    /// Returns credits that no frame has taken along, where half a window has gathered.
-    pub(crate) fn return_credits(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
+    /// Looks after the peers at the end of a turn: what failed to be sent, and credits that no frame
+    /// has taken along, where half a window has gathered.
+    pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
         for (node, peer) in self.peers.borrow_mut().iter_mut() {
+            peer.reap();
+            self.pump(peer);
             if peer.owed >= WINDOW / 2 {
                 let count = std::mem::take(&mut peer.owed);
                 let envelope = Envelope {
@@ -363,6 +365,18 @@ impl Network {
 }
 
 impl Peer {
+    /// Forgets frames that were sent. Those that were not give their credit back: the peer never had
+    /// them. Whoever waits for an answer to one asks again.
+    fn reap(&mut self) {
+        while let Some(result) = self.sending.front().and_then(Op::result) {
+            self.sending.pop_front();
+            if let Err(error) = result {
+                warn!("a message to node {} was not sent: {error}", self.member.node);
+                self.credits = (self.credits + 1).min(WINDOW);
+            }
+        }
+    }
+
     fn new(member: Member, small: plasmon_fabric::Peer, bulk: plasmon_fabric::Peer) -> Self {
         Self {
             member,
@@ -371,6 +385,7 @@ impl Peer {
             credits: WINDOW,
             owed: 0,
             queue: VecDeque::new(),
+            sending: VecDeque::new(),
             announced: HashSet::new(),
             segments: HashMap::new(),
             used: false,

@@ -208,7 +208,7 @@ impl Node {
             self.pool.run_until_stalled();
             self.core.flush_changes();
             let core = &self.core;
-            core.network.return_credits(core.node, core.incarnation.get(), core.cluster.epoch());
+            core.network.end_turn(core.node, core.incarnation.get(), core.cluster.epoch());
             self.sockets.flush(core);
             if work > 0 || !core.loopback.borrow().is_empty() || self.sockets.has_more() {
                 idle_since = None;

@@ -24,8 +24,10 @@ use crate::engine::Core;
 use crate::memory::{Extent, Piece, Writer, Zone};
 use crate::object::{Conflict, Head, Replica, Role};
 
-/// When an unanswered request is made again.
+/// When an unanswered request is made again, at first; every further time after twice as long.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// And at the longest: before the keeper forgets that this node waits.
+const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
 
 type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 /// A fetch that others may join.
@@ -97,9 +99,17 @@ impl Drop for Ask {
 
 async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32) -> Result<(), Error> {
     let mut except = Vec::new();
+    let mut patience = ASK_AGAIN;
     loop {
+        let creating = core.objects.borrow().creation(&id).is_some();
+        if creating {
+            // A replica could not be sealed now; a seal here ends the gets, and an abort this wait.
+            core.clock.sleep(ASK_AGAIN).await;
+            continue;
+        }
         let next_view = core.cluster.next_view();
-        let again = core.clock.sleep(ASK_AGAIN);
+        let again = core.clock.sleep(patience);
+        patience = (2 * patience).min(ASK_AGAIN_AT_LAST);
         let keeper = core.cluster.keeper(&id);
         let call = Call::open(&core, None);
         let mut ask = Ask { core: Rc::clone(&core), call, keeper, answered: false };
@@ -285,7 +295,11 @@ impl Core {
     ) -> Result<Op, Failure> {
         let unknown = || Failure::Holder(format!("segment {} is not known here", from.segment));
         let remote = self.network.remote(holder, &from).ok_or_else(unknown)?;
-        let slice = self.network.local(&self.arena.borrow(), into)?;
+        let unregistered = || {
+            let text = format!("segment {} of this node is not registered with the fabric", into.segment);
+            Failure::Here(Error::new(ErrorKind::Internal, text))
+        };
+        let slice = self.network.local(&self.arena.borrow(), into).ok_or_else(unregistered)?;
         let slice = slice.with_owner(Rc::clone(extent) as Rc<dyn std::any::Any>);
         self.network
             .read(holder, slice, remote)

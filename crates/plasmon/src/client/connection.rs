@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -237,6 +238,15 @@ impl Connection {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.check_process().is_ok() {
+            // A forked child may hold the socket open. If it is closed already, all is well.
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
     }
 }
 

@@ -126,18 +126,18 @@ impl Client {
             Placement::Inline if data_len <= self.inline_max as u64 => Writable::anonymous(data_len as usize),
             _ => Err(unexpected("a place of another size")),
         };
-        // Without memory the connection ends: the daemon gives the creation up.
-        let memory = memory.map_err(|error| self.connection.fail(error))?;
+        let memory = memory.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
         Ok(Creation::new(Arc::clone(&self.connection), id, memory, inline))
     }
 
     /// Waits until the objects are sealed, wherever that is, and brings them to this host: one
-    /// result an id, in order. Without a time-out it waits for ever; a time-out of zero takes what
-    /// is there.
+    /// result an id, in order. Without a time-out it waits for ever; a time-out of zero takes
+    /// only what is on this node.
     ///
     /// # Errors
-    /// For one object: `TimedOut`, `Lost`, `NotAllowed`, `Full` and others, among the results. For
-    /// the call: `Disconnected`; `TimedOut` when the daemon itself is silent 10 s after the time-out.
+    /// For one object, among the results: `TimedOut` (`NotFound` if it had no time), `Lost`, `NotAllowed`,
+    /// `Full` and others. For the call: `Disconnected`; `TimedOut` when the daemon itself is silent 10 s
+    /// after the time-out.
     pub fn get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Vec<Result<Object>>> {
         self.get_all(ids, timeout, None)
     }
