@@ -96,10 +96,13 @@ def test_what_is_deleted_is_gone(near: plasmon.Client, far: plasmon.Client) -> N
 def test_a_get_ends_with_its_time(near: plasmon.Client) -> None:
     there = near.put(b"there")
     missing = plasmon.ObjectId.random()
-    for timeout in [0, 0.05]:
-        with pytest.raises(plasmon.TimedOut, match=missing.hex()) as raised:
-            near.get([there, missing], timeout=timeout)
-        assert isinstance(raised.value, TimeoutError)
+    with pytest.raises(plasmon.TimedOut, match=missing.hex()) as late:
+        near.get([there, missing], timeout=0.05)
+    assert isinstance(late.value, TimeoutError)
+    with pytest.raises(plasmon.ObjectNotFound, match=missing.hex()) as absent:
+        near.get([there, missing], timeout=0)
+    assert isinstance(absent.value, KeyError)
+    assert str(absent.value).startswith("object")
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), -0.001])

@@ -13,15 +13,14 @@ import numpy as np
 import plasmon
 import pyarrow as pa
 import pytest
-from conftest import until
+from conftest import held, until
 
 MEBI = 1 << 20
 
 
 def pinned(client: plasmon.Client) -> int:
     gc.collect()
-    count: int = client.status()["objects"]["pinned"]
-    return count
+    return held(client)
 
 
 def mapping_of(address: int) -> str:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import plasmon
 import pytest
-from conftest import ANTI_HANG
+from conftest import ANTI_HANG, until
 
 MEBI = 1 << 20
 
@@ -54,8 +54,8 @@ import signal, sys, threading, plasmon
 client = plasmon.connect(sys.argv[1])
 if sys.argv[2] == "follower":  # Another thread reads the connection.
     threading.Thread(target=client.get, args=("never",), daemon=True).start()
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     client.get("never")
 except KeyboardInterrupt:
     print("interrupted", client.contains("never"), flush=True)
@@ -115,6 +115,23 @@ def test_a_child_connects_on_its_own(near: plasmon.Client) -> None:
     assert value == b"of the parent"
 
 
+def test_a_child_keeps_no_connection_of_its_parent_open(
+    cluster: plasmon.LocalCluster, near: plasmon.Client
+) -> None:
+    before = near.status()["clients"]
+    client = cluster.connect()
+    assert near.status()["clients"] == before + 1
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    try:
+        client.close()
+        until("the connection to end", lambda: near.status()["clients"] == before)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def test_when_the_node_dies_waits_end_and_values_stay() -> None:
     with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
         client = cluster.client()
@@ -139,3 +156,17 @@ def test_an_object_whose_only_node_died_is_lost_or_late_but_does_not_hang() -> N
         with pytest.raises((plasmon.ObjectLost, plasmon.TimedOut)):
             client.get(oid, timeout=5)
         assert client.get(client.put(b"still here")) == b"still here"
+
+
+def test_a_get_ends_even_if_the_node_has_stopped() -> None:
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        client = cluster.client()
+        oid = client.put(b"out of reach for a while")
+        os.kill(cluster.pids[0], signal.SIGSTOP)
+        try:
+            with pytest.raises(plasmon.TimedOut, match="did not answer"):
+                client.get(oid, timeout=0)  # The node gets some seconds beyond that.
+        finally:
+            os.kill(cluster.pids[0], signal.SIGCONT)
+        assert client.get(oid) == b"out of reach for a while"
+        until("the late reply to be undone", lambda: client.status()["objects"]["pinned"] == 0)

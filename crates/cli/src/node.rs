@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use plasmon_node::{Config, Node, NodeError};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 use serde_json::json;
 use serve_args::Serve;
 use tracing_subscriber::EnvFilter;
@@ -80,13 +82,24 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
     node.run()
 }
 
-/// Has the kernel send SIGTERM when the parent ends.
+/// Stops the node when the process that started it ends.
+///
+/// Not by the parent-death signal: that comes when the parent's *thread* ends that started this
+/// process.
 fn follow_parent() -> io::Result<()> {
-    let parent = getppid();
-    set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have ended before the kernel was asked.
-    if getppid() != parent {
-        return Err(io::Error::other("the parent process has ended"));
+    let gone = || io::Error::other("the parent process has ended");
+    let parent = getppid().ok_or_else(gone)?;
+    let watched = pidfd_open(parent, PidfdFlags::empty())?;
+    // It may have ended before, and its number be another's now.
+    if getppid() != Some(parent) {
+        return Err(gone());
     }
+    let watch = move || {
+        // A pidfd is readable once its process has ended.
+        let _ = retry_on_intr(|| poll(&mut [PollFd::new(&watched, PollFlags::IN)], None));
+        // It cannot fail: every process may signal itself.
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    std::thread::Builder::new().name("plasmon-parent".into()).spawn(watch)?;
     Ok(())
 }

@@ -110,13 +110,15 @@ class Client:
 
         Args:
             id_or_ids: One id or name, or several.
-            timeout: Seconds to wait, for all of them together; `None` waits for ever, 0 does not wait.
+            timeout: Seconds to wait, for all of them together; `None` waits for ever, 0 takes only
+                what is on this node.
 
         Returns:
             The value; or for several ids, a list of the values in order.
 
         Raises:
             TimedOut: An object was not there within the time-out.
+            ObjectNotFound: With a time-out of 0, an object is not on this node.
             ObjectLost: An object existed, and every node that held it is gone.
             NotAllowed: An object is private to another user.
             StoreFull: There is no room here for an object from another node.
@@ -131,13 +133,14 @@ class Client:
 
         Args:
             ids: Ids or names.
-            timeout: Seconds to wait, for all of them together; `None` waits for ever, 0 does not wait.
+            timeout: Seconds to wait, for all of them together; `None` waits for ever, 0 takes only
+                what is on this node.
 
         Returns:
             One `Buffer` an id, in order.
 
         Raises:
-            TimedOut, ObjectLost, NotAllowed, StoreFull: As `get`.
+            TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
         """
         return self._native.get([ids] if isinstance(ids, _ONE) else ids, timeout)
 

@@ -151,6 +151,8 @@ def _decode_array(header: dict[str, Any], buffer: Buffer) -> Any:
     dtype = np.lib.format.descr_to_dtype(ast.literal_eval(header["dtype"]))
     if dtype.hasobject:
         raise ValueError("arrays of objects are not stored this way")
+    if min(header["shape"], default=0) < 0:  # NumPy would make up a size.
+        raise ValueError("a dimension is negative")
     array: np.ndarray[Any, Any] = np.ndarray(
         header["shape"], dtype, memoryview(buffer), order=header["order"]
     )
