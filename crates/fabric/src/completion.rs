@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use crate::domain::Inner;
+use crate::endpoint::EndpointId;
 use crate::error::{FabricError, describe, string};
 use crate::event::Event;
 use crate::ffi;
@@ -64,9 +65,17 @@ fn succeeded(inner: &Inner, entry: &ffi::fi_cq_data_entry, events: &mut Vec<Even
         return;
     }
     let Some(operation) = take(inner, entry.op_context, true) else { return };
-    if operation.kind() == OpKind::Receive {
+    if let Some(next) = operation.next_part() {
+        let refused = inner.state.borrow_mut().submit(next);
+        if let Some((next, error)) = refused {
+            next.finish(Err(error));
+        }
+    } else if operation.kind() == OpKind::Receive {
         let len = entry.len.min(operation.slice.len());
         let (endpoint, slice) = (operation.endpoint, operation.slice);
+        if is_closing(inner, endpoint) {
+            return;
+        }
         events.push(Event::Received { endpoint, slice, len, immediate });
     } else {
         operation.finish(Ok(()));
@@ -91,6 +100,9 @@ fn read_error(inner: &Inner, events: &mut Vec<Event>) -> bool {
     let error = FabricError::operation(kind, code, text, operation.slice.len());
     tracing::debug!(peer = ?operation.peer, %error, "operation failed");
     if kind == OpKind::Receive {
+        if is_closing(inner, operation.endpoint) {
+            return true;
+        }
         events.push(Event::ReceiveFailed { slice: operation.slice, error });
     } else {
         operation.finish(Err(error));
@@ -106,6 +118,7 @@ fn take(inner: &Inner, context: *const c_void, succeeded: bool) -> Option<Operat
     let mut state = inner.state.borrow_mut();
     let operation = state.operations.remove(index)?;
     match succeeded {
+        true if operation.next_part().is_some() => {}
         true => state.stats.completed += 1,
         false => state.stats.failed += 1,
     }
@@ -113,6 +126,11 @@ fn take(inner: &Inner, context: *const c_void, succeeded: bool) -> Option<Operat
         state.encourage(operation.endpoint, operation.peer);
     }
     Some(operation)
+}
+
+/// Whether the endpoint's owner has dropped it and wants no events of it.
+fn is_closing(inner: &Inner, endpoint: EndpointId) -> bool {
+    inner.state.borrow_mut().endpoints.get_mut(endpoint).is_none_or(|endpoint| endpoint.closing)
 }
 
 /// The general and the provider's own description of a failure.

@@ -78,6 +78,8 @@ pub(crate) struct State {
     pub(crate) operations: Table,
     pub(crate) endpoints: Endpoints,
     pub(crate) stats: Stats,
+    /// Connections and endpoints whose closing has been put off.
+    pub(crate) lingering: usize,
     retired: Vec<Retired>,
 }
 
@@ -261,6 +263,7 @@ impl Domain {
     /// idle. Never blocks. An error means that the completion queue itself is broken.
     pub fn poll(&self, events: &mut Vec<Event>) -> Result<usize, FabricError> {
         let happened = completion::drain(&self.0, events)?;
+        self.settle();
         Ok(happened + self.retry())
     }
 
@@ -316,6 +319,18 @@ impl Domain {
             operation.finish(Err(error));
         }
         happened
+    }
+
+    /// Closes what could not be closed before.
+    fn settle(&self) {
+        let mut state = self.0.state.borrow_mut();
+        if state.lingering == 0 {
+            return;
+        }
+        let released = state.settle();
+        drop(state);
+        drop(released);
+        self.release_retired();
     }
 
     /// A region has been closed with `code`: decides how long its memory is kept.

@@ -1,20 +1,19 @@
-//! Endpoints: where operations are made, posted, queued and, when an endpoint is closed, ended.
+//! Endpoints: where operations are made and checked.
 //!
-//! Owns an endpoint's connection to the provider, its peers and its queues. Engine thread only.
-//! Invariants: operations are handed to the provider in order for each peer; when an endpoint is
-//! dropped, libfabric closes it first (which ends its operations: the provider touches their buffers no
-//! more), and only then are their buffers released.
+//! Owns an endpoint's address and number; the domain's state owns the rest of it. Engine thread only.
+//! Invariants: operations are handed to the provider in order for each peer; no range leaves this
+//! module that has not been checked against its region. How things end is in `closing`.
 
 use std::fmt;
 use std::ptr;
 
+use crate::closing::Ended;
 use crate::domain::{Domain, Handle, State};
 use crate::error::FabricError;
 use crate::ffi;
 use crate::memory::{RemoteRegion, Slice, check_range};
-use crate::operation::{Op, OpKind, Operation, Request};
+use crate::operation::{Immediate, Op, OpKind, Operation, Request};
 use crate::peer::Peer;
-use crate::posting::EndpointState;
 
 /// ofi_rxm copies messages up to its buffer's size and lets the receiver read longer ones.
 const LAYERED_EAGER_SIZE: usize = 16 << 10;
@@ -26,7 +25,8 @@ const LONGEST_ADDRESS: usize = 1024;
 pub struct EndpointId(pub(crate) u32);
 
 /// A reliable-datagram endpoint: one address, any number of peers. Dropping it ends its operations
-/// with [`FabricError::Closed`].
+/// with [`FabricError::Closed`], closes it, and releases their buffers; the last two wait, with the tcp
+/// of libfabric 1.17, for reads under way, while the domain goes on being polled.
 pub struct Endpoint {
     domain: Domain,
     id: EndpointId,
@@ -129,7 +129,9 @@ impl Endpoint {
     }
 
     /// Forgets a peer and closes the connection to it. Everything towards it ends at once with
-    /// [`FabricError::PeerGone`]; buffers that the provider already has are kept until it lets go.
+    /// [`FabricError::PeerGone`]; buffers that the provider already has are kept until it lets go, which
+    /// a later [`Domain::poll`] finds out. With the tcp of libfabric 1.17, reads that are under way hold
+    /// up both until the peer answers them or its connection breaks.
     pub fn disconnect(&self, peer: Peer) {
         let inner = self.domain.inner();
         let mut state = inner.state.borrow_mut();
@@ -139,30 +141,21 @@ impl Endpoint {
         };
         let Some(gone) = endpoint.peers.remove(peer) else { return };
         endpoint.blocked.retain(|blocked| *blocked != peer);
-        let mut queued = Vec::with_capacity(gone.queue.len());
-        queued.extend(gone.queue.into_iter().filter_map(|index| operations.remove(index)));
+        let queued: Vec<_> = gone.queue.into_iter().filter_map(|it| operations.remove(it)).collect();
         stats.queued -= queued.len() as u64;
         stats.failed += queued.len() as u64;
-        let waiters = operations.waiters(peer);
-        let mut address = gone.address;
-        // SAFETY: an entry of this open vector, removed once: it went with the peer's state.
-        let code = unsafe { ffi::fi_av_remove(endpoint.addresses.as_ptr(), &mut address, 1, 0) };
-        if code != 0 {
-            tracing::warn!(error = %FabricError::call("fi_av_remove", code), "forgetting a peer");
-        }
+        let waiters = operations.waiters(|operation| operation.peer == Some(peer));
+        state.forget(&inner.provider, self.id, gone.address);
         drop(state);
-
-        for operation in queued {
-            let kind = operation.kind();
-            operation.finish(Err(disconnected(kind)));
-        }
-        for (kind, waiter) in waiters {
-            waiter.resolve(Err(disconnected(kind)));
-        }
+        let ended = Ended { operations: queued, waiters };
+        ended.finish(|operation| FabricError::PeerGone { operation, text: "it was disconnected".to_owned() });
     }
 
     /// Posts a buffer for one message from anyone; it comes back in an
     /// [`Event`](crate::Event). Buffers are used in the order in which they are posted.
+    ///
+    /// With the tcp of libfabric 1.17, have peers keep to [`Endpoint::eager_size`]: the provider fetches
+    /// longer messages with reads of its own, and may crash if such a connection is closed meanwhile.
     pub fn receive(&self, slice: Slice) -> Result<(), FabricError> {
         self.check_domain(OpKind::Receive, &slice)?;
         let operation = Operation {
@@ -171,7 +164,7 @@ impl Endpoint {
             peer: None,
             slice,
             shared: None,
-            posted: false,
+            posted: None,
         };
         let mut state = self.domain.inner().state.borrow_mut();
         match state.submit(operation) {
@@ -209,7 +202,8 @@ impl Endpoint {
     }
 
     /// Writes to a peer's region at `offset`. With an immediate value, the peer is told:
-    /// [`Event::RemoteWrite`](crate::Event::RemoteWrite). Resolves when the data is at the peer.
+    /// [`Event::RemoteWrite`](crate::Event::RemoteWrite). Resolves when the data is at the peer. Over
+    /// tcp, the value follows the data in a write of its own, which costs another round trip.
     pub fn write(
         &self,
         peer: Peer,
@@ -223,6 +217,11 @@ impl Endpoint {
             let provider = provider.name().to_owned();
             return Op::failed(FabricError::Unsupported { provider, feature: "immediate data" });
         }
+        let immediate = match immediate {
+            None => Immediate::None,
+            Some(value) if provider.must_split_writes() && !from.is_empty() => Immediate::After(value),
+            Some(value) => Immediate::With(value),
+        };
         match remote_address(OpKind::Write, to, offset, from.len()) {
             Ok(address) => self.operate(peer, from, Request::Write { address, key: to.key, immediate }),
             Err(error) => Op::failed(error),
@@ -249,7 +248,7 @@ impl Endpoint {
             peer: Some(peer),
             slice,
             shared: Some(shared),
-            posted: false,
+            posted: None,
         };
         let failed = self.domain.inner().state.borrow_mut().submit(operation);
         if let Some((operation, error)) = failed {
@@ -304,24 +303,8 @@ impl Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let inner = self.domain.inner();
-        let mut state = inner.state.borrow_mut();
-        let Some(endpoint) = state.endpoints.remove(self.id) else { return };
-        let EndpointState { ep, addresses, .. } = endpoint;
-        // From here on, the provider touches none of the endpoint's buffers.
-        if !ep.close() {
-            std::mem::forget(addresses);
-            // It might, after all: its operations stay in the table for ever. They hold their regions,
-            // regions hold the domain, so nothing they need is ever freed.
-            return;
-        }
-        drop(addresses);
-        let operations = state.operations.remove_endpoint(self.id);
-        state.stats.queued -= operations.iter().filter(|it| !it.posted).count() as u64;
-        drop(state);
-        for operation in operations {
-            let kind = operation.kind();
-            operation.finish(Err(FabricError::Closed { operation: kind }));
-        }
+        let ended = inner.state.borrow_mut().close(&inner.provider, self.id);
+        ended.finish(|operation| FabricError::Closed { operation });
         self.domain.release_retired();
     }
 }
@@ -330,10 +313,6 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("id", &self.id).finish_non_exhaustive()
     }
-}
-
-fn disconnected(operation: OpKind) -> FabricError {
-    FabricError::PeerGone { operation, text: "it was disconnected".to_owned() }
 }
 
 /// The address of `offset` in a peer's region; an error unless `len` bytes are there.

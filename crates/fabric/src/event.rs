@@ -23,7 +23,8 @@ pub enum Event {
     RemoteWrite {
         /// The writer's value.
         immediate: u32,
-        /// Bytes written, as far as the provider reports them.
+        /// Bytes written, as far as the provider reports them: 0 over tcp, where the value comes in a
+        /// write of its own.
         len: usize,
     },
     /// A posted buffer is given back without a message.

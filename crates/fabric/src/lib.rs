@@ -24,8 +24,10 @@
 //! # Reading order
 //! [`provider`](Provider) chooses, [`domain`](Domain) drives, [`endpoint`](Endpoint) posts,
 //! `posting` queues and
-//! retries, `operation` remembers, `completion` translates what libfabric reports.
+//! retries, `operation` remembers, `completion` translates what libfabric
+//! reports, `closing` ends things.
 
+mod closing;
 mod completion;
 mod domain;
 mod endpoint;

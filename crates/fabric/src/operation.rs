@@ -117,7 +117,18 @@ pub(crate) enum Request {
     Receive,
     Send,
     Read { address: u64, key: u64 },
-    Write { address: u64, key: u64, immediate: Option<u32> },
+    Write { address: u64, key: u64, immediate: Immediate },
+}
+
+/// How a writer's value gets to the peer.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Immediate {
+    #[default]
+    None,
+    /// With the data.
+    With(u32),
+    /// By an empty write, once the data is there.
+    After(u32),
 }
 
 impl Request {
@@ -140,13 +151,33 @@ pub(crate) struct Operation {
     pub(crate) slice: Slice,
     /// None for receives: they are reported as events.
     pub(crate) shared: Option<Rc<Shared>>,
-    /// Handed to the provider, which will report a completion.
-    pub(crate) posted: bool,
+    /// The address it was posted to, if it was: the provider will report a completion.
+    pub(crate) posted: Option<u64>,
 }
 
 impl Operation {
+    /// One that nobody waits for.
+    pub(crate) fn internal(request: Request, endpoint: EndpointId, slice: Slice) -> Self {
+        Operation { request, endpoint, peer: None, slice, shared: None, posted: None }
+    }
+
     pub(crate) fn kind(&self) -> OpKind {
         self.request.kind()
+    }
+
+    /// What is still to be done after this part of it has succeeded.
+    pub(crate) fn next_part(&self) -> Option<Operation> {
+        let Request::Write { address, key, immediate: Immediate::After(value) } = self.request else {
+            return None;
+        };
+        Some(Operation {
+            request: Request::Write { address, key, immediate: Immediate::With(value) },
+            endpoint: self.endpoint,
+            peer: self.peer,
+            slice: self.slice.slice(0, 0).ok()?,
+            shared: self.shared.clone(),
+            posted: None,
+        })
     }
 
     /// Ends it: releases the buffer, then tells whoever waits. Hold no borrow of the domain's state.
@@ -191,12 +222,15 @@ impl Operation {
                         rma_iov: &remote,
                         rma_iov_count: 1,
                         context,
-                        data: u64::from(immediate.unwrap_or(0)),
+                        data: match immediate {
+                            Immediate::With(value) => value.into(),
+                            Immediate::None | Immediate::After(_) => 0,
+                        },
                     };
                     // By default a write completes when it is queued. Ours completes when the peer's
                     // side has it.
                     let mut flags = ffi::PLASMON_COMPLETION | ffi::PLASMON_TRANSMIT_COMPLETE;
-                    if immediate.is_some() {
+                    if let Immediate::With(_) = immediate {
                         flags |= ffi::PLASMON_REMOTE_CQ_DATA;
                     }
                     ffi::fi_writemsg(endpoint, &message, flags)
@@ -277,7 +311,7 @@ impl Table {
         let mut removed = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if let Some(operation) = slot.operation.take_if(|it| it.endpoint == endpoint) {
-                let reusable = if operation.posted { &mut self.stale } else { &mut self.free };
+                let reusable = if operation.posted.is_some() { &mut self.stale } else { &mut self.free };
                 reusable.push(index);
                 removed.push(operation);
             }
@@ -285,15 +319,35 @@ impl Table {
         removed
     }
 
+    /// Takes out what the provider has never seen of an endpoint.
+    pub(crate) fn remove_queued(&mut self, endpoint: EndpointId) -> Vec<Operation> {
+        let mut removed = Vec::new();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let queued = |it: &mut Operation| it.endpoint == endpoint && it.posted.is_none();
+            if let Some(operation) = slot.operation.take_if(queued) {
+                self.free.push(index);
+                removed.push(operation);
+            }
+        }
+        removed
+    }
+
+    /// The reads of an endpoint that are under way: address and buffer.
+    pub(crate) fn posted_reads(&self, endpoint: EndpointId) -> impl Iterator<Item = (u64, &Slice)> {
+        let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
+        let reads = operations.filter(move |it| it.endpoint == endpoint && it.kind() == OpKind::Read);
+        reads.filter_map(|it| Some((it.posted?, &it.slice)))
+    }
+
     /// The completion queue has been seen empty: blocks of closed endpoints are free.
     pub(crate) fn queue_is_empty(&mut self) {
         self.free.append(&mut self.stale);
     }
 
-    /// Those who wait for operations towards `peer`.
-    pub(crate) fn waiters(&self, peer: Peer) -> Vec<(OpKind, Rc<Shared>)> {
+    /// Those who wait for the operations that `concerned` picks.
+    pub(crate) fn waiters(&self, concerned: impl Fn(&Operation) -> bool) -> Vec<(OpKind, Rc<Shared>)> {
         let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
-        let concerned = operations.filter(|operation| operation.peer == Some(peer));
+        let concerned = operations.filter(|operation| concerned(operation));
         concerned.filter_map(|it| Some((it.kind(), Rc::clone(it.shared.as_ref()?)))).collect()
     }
 

@@ -35,6 +35,19 @@ pub(crate) struct EndpointState {
     /// Receive buffers that the provider has no room for.
     receives: VecDeque<usize>,
     receive_retry: Retry,
+    /// Addresses to be forgotten when no read from them is under way.
+    pub(crate) leaving: Vec<u64>,
+    /// Dropped by its owner; to be closed when no read is under way.
+    pub(crate) closing: bool,
+}
+
+impl EndpointState {
+    /// What was queued has been taken out of the table.
+    pub(crate) fn forget_queues(&mut self) {
+        self.peers = Peers::default();
+        self.blocked.clear();
+        self.receives.clear();
+    }
 }
 
 /// The open endpoints of a domain.
@@ -55,6 +68,8 @@ impl Endpoints {
             blocked: Vec::new(),
             receives: VecDeque::new(),
             receive_retry: Retry::default(),
+            leaving: Vec::new(),
+            closing: false,
         };
         self.open.insert(id, state);
         id
@@ -66,6 +81,10 @@ impl Endpoints {
 
     pub(crate) fn remove(&mut self, id: EndpointId) -> Option<EndpointState> {
         self.open.remove(&id)
+    }
+
+    pub(crate) fn ids(&self) -> Vec<EndpointId> {
+        self.open.keys().copied().collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -101,10 +120,16 @@ impl Endpoints {
 }
 
 /// What became of an attempt to post.
-enum Outcome {
+pub(crate) enum Outcome {
     Posted,
     Again,
     Refused(i64),
+}
+
+impl Outcome {
+    pub(crate) fn is_posted(&self) -> bool {
+        matches!(self, Outcome::Posted)
+    }
 }
 
 impl State {
@@ -192,7 +217,7 @@ impl State {
 }
 
 /// One call of the provider for the operation at `index`.
-fn attempt(
+pub(crate) fn attempt(
     operations: &mut Table,
     stats: &mut Stats,
     ep: &Handle<ffi::fid_ep>,
@@ -207,7 +232,7 @@ fn attempt(
     // completion, or until the endpoint has been closed.
     match unsafe { operation.post(ep.pointer(), target, context) } {
         Ok(()) => {
-            operation.posted = true;
+            operation.posted = Some(target);
             *match operation.kind() {
                 OpKind::Send => &mut stats.sends,
                 OpKind::Read => &mut stats.reads,

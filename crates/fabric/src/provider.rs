@@ -79,6 +79,18 @@ impl Provider {
         self.name.ends_with(";ofi_rxm")
     }
 
+    /// Whether closing a connection during a read crashes the provider: see `closing`.
+    pub(crate) fn must_read_to_the_end(&self) -> bool {
+        self.name.starts_with("tcp") && crate::version() < (1, 18)
+    }
+
+    /// Whether the *target* of a write with an immediate value crashes if it closes the connection with
+    /// part of the data received: ofi_rxm (1.17 to 2.6 at least) takes the null context of such a write
+    /// for one of its own. An empty write cannot be received in part.
+    pub(crate) fn must_split_writes(&self) -> bool {
+        self.name == "tcp;ofi_rxm"
+    }
+
     pub(crate) fn info(&self) -> *mut ffi::fi_info {
         self.info.0.as_ptr()
     }

@@ -9,7 +9,7 @@ use plasmon_fabric::{Access, FabricError, OpKind, Provider, RemoteRegion};
 
 use super::Case;
 use super::remote::{LEN, Remote, SEED};
-use super::support::{Driver, Node, assert_same, pattern, source, whole};
+use super::support::{Driver, Node, assert_same, pattern, reads_to_the_end, source, whole};
 
 pub(crate) const CASES: &[Case] = &[
     ("fails_when_the_peer_is_killed", peer_is_killed),
@@ -91,36 +91,42 @@ fn peer_is_killed(provider: &Provider) {
     }
 }
 
-/// A peer that is alive but makes no progress: `disconnect` ends everything towards it, and gives the
-/// buffers back without its help.
+/// A peer that is alive but makes no progress, from different moments on: `disconnect` ends everything
+/// towards it, and gives the buffers back without its help if the provider is able to.
 fn peer_hangs(provider: &Provider) {
-    let (here, there) = (Node::new(provider), Node::new(provider));
-    let memory = there.memory(8 << 20, Access::REMOTE_READ_WRITE);
-    let region = memory.remote();
-    let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
-    {
-        let mut driver = Driver::new(&[&here, &there]);
-        driver.succeed(&[here.bulk.read(peer, here.empty(8 << 20), region, 0)]);
+    for steps in [0, 1, 2, 3, 4, 6, 8] {
+        let (here, there) = (Node::new(provider), Node::new(provider));
+        let memory = there.memory(8 << 20, Access::REMOTE_READ_WRITE);
+        let region = memory.remote();
+        let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
+        let mut both = Driver::new(&[&here, &there]);
+        both.succeed(&[here.bulk.read(peer, here.empty(8 << 20), region, 0)]);
+
+        let target = here.memory(8 << 20, Access::LOCAL);
+        let owner: Rc<dyn Any> = Rc::new(());
+        let mut ops = Vec::new();
+        for _ in 0..20 {
+            let slice = whole(&target, 8 << 20).with_owner(Rc::clone(&owner));
+            ops.push(here.bulk.read(peer, slice.clone(), region, 0));
+            ops.push(here.bulk.write(peer, slice.clone(), region, 0, None));
+            let small = slice.slice(0, here.bulk.eager_size()).expect("within");
+            ops.push(here.bulk.send(peer, small));
+        }
+        for _ in 0..steps {
+            both.step();
+        }
+        // From here on, only this side moves.
+        let mut alone = Driver::new(&[&here]);
+        alone.linger(Duration::from_millis(50));
+        assert!(ops.iter().any(|op| op.result().is_none()), "the peer does not hang");
+        here.bulk.disconnect(peer);
+        assert!(ops.iter().all(|op| op.result().is_some()));
+        drop(ops);
+        alone.linger(Duration::from_millis(50));
+        let mut driver = if reads_to_the_end(provider) { both } else { alone };
+        driver.until("all buffers", |_| (Rc::strong_count(&owner) == 1).then_some(()));
+        assert_eq!(here.domain.stats().in_flight, 0);
     }
-    let target = here.memory(8 << 20, Access::LOCAL);
-    let owner: Rc<dyn Any> = Rc::new(());
-    let mut ops = Vec::new();
-    for _ in 0..8 {
-        let slice = whole(&target, 8 << 20).with_owner(Rc::clone(&owner));
-        ops.push(here.bulk.read(peer, slice.clone(), region, 0));
-        ops.push(here.bulk.write(peer, slice.clone(), region, 0, None));
-        let small = slice.slice(0, here.bulk.eager_size()).expect("within");
-        ops.push(here.bulk.send(peer, small));
-    }
-    // Only this side moves.
-    let mut driver = Driver::new(&[&here]);
-    driver.linger(Duration::from_millis(200));
-    assert!(ops[0].result().is_none(), "the peer does not hang");
-    here.bulk.disconnect(peer);
-    assert!(ops.iter().all(|op| op.result().is_some()));
-    drop(ops);
-    driver.until("all buffers", |_| (Rc::strong_count(&owner) == 1).then_some(()));
-    assert_eq!(here.domain.stats().in_flight, 0);
 }
 
 /// A port without a listener: the operation fails or waits, without a storm of attempts, and

@@ -8,15 +8,17 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use plasmon_fabric::{Access, FabricError, Provider};
 
 use super::Case;
-use super::support::{Driver, Node, Pages, assert_same, pattern, whole};
+use super::support::{Driver, Node, Pages, assert_same, pattern, reads_to_the_end, whole};
 
 pub(crate) const CASES: &[Case] = &[
     ("lifetimes_of_dropped_futures", dropped_futures),
     ("lifetimes_of_a_closed_endpoint", closed_endpoint),
+    ("lifetimes_of_a_target", target_of_writes),
     ("lifetimes_of_memory", memory),
     ("lifetimes_of_retired_memory", retired_memory),
     ("lifetimes_in_any_order", any_order),
@@ -85,6 +87,10 @@ fn closed_endpoint(provider: &Provider) {
                 Err(other) => panic!("unexpected: {other:?}"),
             }
         }
+        if reads_to_the_end(provider) {
+            let mut driver = Driver::of(&[&domain, &there.domain]);
+            driver.until("the reads", |_| mapping.upgrade().is_none().then_some(()));
+        }
         assert!(mapping.upgrade().is_none(), "the buffers are still held");
         assert_eq!(domain.stats().in_flight, 0);
         // The other lane goes on, and late completions of the closed one confuse nobody.
@@ -93,6 +99,38 @@ fn closed_endpoint(provider: &Provider) {
         for (lane, address) in [(&here.small, there.small.address()), (&here.bulk, there.bulk.address())] {
             let peer = lane.connect(&address).expect("connect");
             driver.succeed(&[lane.read(peer, here.empty(1 << 20), region.remote(), 0)]);
+        }
+    }
+}
+
+/// An endpoint is dropped while a peer writes through it: the writer is told, and nothing is written
+/// after the memory is gone.
+fn target_of_writes(provider: &Provider) {
+    for immediate in [None, Some(7)] {
+        for steps in [0, 1, 2, 3, 5, 8] {
+            let (here, there) = (Node::new(provider), Node::new(provider));
+            let region = here.memory(32 << 20, Access::REMOTE_WRITE);
+            let remote = region.remote();
+            let peer = there.bulk.connect(&here.bulk.address()).expect("connect");
+            let mut driver = Driver::new(&[&here, &there]);
+            driver.succeed(&[there.bulk.write(peer, there.empty(1), remote, 0, None)]);
+            let from = there.holding(&pattern(32 << 20, 1));
+            let op = there.bulk.write(peer, from, remote, 0, immediate);
+            for _ in 0..steps {
+                driver.step();
+            }
+            let finished = op.result().is_some();
+            let Node { domain, small, bulk } = here;
+            drop((bulk, region));
+            let mut driver = Driver::of(&[&domain, &there.domain]);
+            driver.linger(Duration::from_millis(20));
+            assert_eq!(domain.stats().retired_bytes, if provider.is_rdma() { 0 } else { 32 << 20 });
+            drop(small);
+            assert_eq!(domain.stats().retired_bytes, 0);
+            there.bulk.disconnect(peer);
+            if !finished {
+                driver.outcome(&op).expect_err("the target is gone");
+            }
         }
     }
 }

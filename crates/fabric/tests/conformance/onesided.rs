@@ -137,6 +137,8 @@ fn writes_by_the_thousand(provider: &Provider) {
         })
         .collect();
     assert_eq!(values, (0..COUNT as u32).collect::<Vec<_>>());
+    let stats = here.domain.stats();
+    assert_eq!((stats.in_flight, stats.completed, stats.failed), (0, COUNT as u64, 0));
 }
 
 /// The engine's way: a large object in chunks of 1 MiB, several under way on the bulk lane, while

@@ -46,6 +46,7 @@ fn ask(node: &Node, send: impl Fn() -> Op) -> u64 {
 /// however long it has been idle; the pauses let it fall asleep in every state.
 fn sleeping_target_serves(provider: &Provider) {
     let remote = Remote::start(provider);
+    let wanted = pattern(LEN, SEED);
     let mut wakes = 0;
     for round in 0..12 {
         // A new node each round: new connections.
@@ -60,13 +61,14 @@ fn sleeping_target_serves(provider: &Provider) {
             assert!(count > wakes || provider_cannot_sleep(&node), "it does not sleep");
             wakes = count;
             pause();
-            let into = node.empty(LEN);
+            let size = if round == 0 { LEN } else { 1 << 20 };
+            let into = node.empty(size);
             let op = node.bulk.read(bulk, into.clone(), remote.region, 0);
             spin(&node, "a read from the sleeper", |_| op.result().is_some());
             op.result().expect("done").expect("read");
-            assert_same(&into.to_vec(), &pattern(LEN, SEED), "what was read");
+            assert_same(&into.to_vec(), &wanted[..size], "what was read");
             pause();
-            let from = node.holding(&pattern(LEN, SEED));
+            let from = node.holding(&wanted[..size]);
             let op = node.bulk.write(bulk, from, remote.region, 0, Some(9));
             spin(&node, "a write to the sleeper", |_| op.result().is_some());
             op.result().expect("done").expect("write");
@@ -87,6 +89,7 @@ fn sleeping_initiator_wakes(provider: &Provider) {
     let small = node.small.connect(&remote.small).expect("connect");
     let bulk = node.bulk.connect(&remote.bulk).expect("connect");
     let message = node.holding(&node.small.address());
+    let wanted = pattern(LEN, SEED);
     let mut events = Vec::new();
     for size in [1, 1000, 100_000, LEN].repeat(25) {
         node.small.receive(node.empty(8)).expect("receive");
@@ -115,7 +118,7 @@ fn sleeping_initiator_wakes(provider: &Provider) {
         }
         assert!(matches!(events[..], [Event::Received { len: 8, .. }]), "{events:?}");
         events.clear();
-        assert_same(&into.to_vec(), &pattern(LEN, SEED)[..size], "what was read");
+        assert_same(&into.to_vec(), &wanted[..size], "what was read");
     }
     remote.finish();
 }
@@ -125,13 +128,14 @@ fn connect_storm(provider: &Provider) {
     let remote = Remote::start(provider);
     let node = Node::new(provider);
     let region = remote.region;
+    let wanted = pattern(LEN, SEED);
     for round in 0..200 {
         let peer = node.bulk.connect(&remote.bulk).expect("connect");
         let into = node.empty(4096);
         let op = node.bulk.read(peer, into.clone(), region, 4096);
         spin(&node, "a read through a new connection", |_| op.result().is_some());
         op.result().expect("done").unwrap_or_else(|error| panic!("round {round}: {error}"));
-        assert_same(&into.to_vec(), &pattern(LEN, SEED)[4096..8192], "what was read");
+        assert_same(&into.to_vec(), &wanted[4096..8192], "what was read");
         node.bulk.disconnect(peer);
     }
     remote.finish();

@@ -26,6 +26,11 @@ pub(crate) fn source() -> String {
     variable("PLASMON_TEST_SOURCE", "127.0.0.1")
 }
 
+/// Whether the provider cannot close a connection during a read: libfabric 1.17's tcp would crash.
+pub(crate) fn reads_to_the_end(provider: &Provider) -> bool {
+    provider.name().starts_with("tcp") && plasmon_fabric::version() < (1, 18)
+}
+
 /// Pages of our own, unmapped when dropped: a use after that is a crash, not luck.
 pub(crate) struct Pages {
     base: NonNull<u8>,
@@ -129,6 +134,10 @@ pub(crate) struct Driver<'a> {
 impl<'a> Driver<'a> {
     pub(crate) fn new(nodes: &[&'a Node]) -> Driver<'a> {
         Driver { domains: nodes.iter().map(|node| &node.domain).collect(), events: VecDeque::new() }
+    }
+
+    pub(crate) fn of(domains: &[&'a Domain]) -> Driver<'a> {
+        Driver { domains: domains.to_vec(), events: VecDeque::new() }
     }
 
     /// Polls each domain once.

@@ -1,0 +1,150 @@
+//! Ends connections and endpoints.
+//!
+//! Owns nothing; works on the domain's state, with it borrowed, so what has to be released is returned.
+//! Engine thread only. Invariants: the buffers of an endpoint's operations are released only after
+//! libfabric has closed it; with [`Provider::must_read_to_the_end`], no connection is closed on which
+//! a read is under way.
+//!
+//! The latter is for the tcp of libfabric 1.17, which corrupts its memory and then crashes when a
+//! connection is closed with part of a read's answer received (upstream's pull request 8656, in 1.18).
+//! There, futures end at once all the same, but connection and buffers are kept until the answer is
+//! complete or the connection breaks. To hurry that up, the peer is sent a write that it must refuse,
+//! upon which it closes the connection; if its host is gone, TCP gives up on that write in the end.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use crate::domain::{Handle, State};
+use crate::endpoint::EndpointId;
+use crate::error::FabricError;
+use crate::ffi;
+use crate::operation::{Immediate, OpKind, Operation, Request, Shared};
+use crate::posting::{EndpointState, attempt};
+use crate::provider::Provider;
+
+/// Operations to be finished with no borrow of the state, and futures to be resolved likewise.
+#[derive(Default)]
+pub(crate) struct Ended {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) waiters: Vec<(OpKind, Rc<Shared>)>,
+}
+
+impl Ended {
+    /// Ends everything with what `error` makes of its kind. Runs foreign code.
+    pub(crate) fn finish(self, error: impl Fn(OpKind) -> FabricError) {
+        for (kind, waiter) in self.waiters {
+            waiter.resolve(Err(error(kind)));
+        }
+        for operation in self.operations {
+            let kind = operation.kind();
+            operation.finish(Err(error(kind)));
+        }
+    }
+}
+
+impl State {
+    /// Forgets an address and closes the connection to it, once that is harmless.
+    pub(crate) fn forget(&mut self, provider: &Provider, endpoint: EndpointId, address: u64) {
+        if provider.must_read_to_the_end() && self.is_reading(endpoint, Some(address)) {
+            self.hurry(endpoint, address);
+            if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+                endpoint.leaving.push(address);
+                self.lingering += 1;
+            }
+        } else if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+            remove_address(&endpoint.addresses, address);
+        }
+    }
+
+    /// Closes an endpoint that its owner has dropped, once that is harmless. Its futures end now.
+    pub(crate) fn close(&mut self, provider: &Provider, id: EndpointId) -> Ended {
+        let mut ended = Ended {
+            operations: self.operations.remove_queued(id),
+            waiters: self.operations.waiters(|operation| operation.endpoint == id),
+        };
+        self.stats.queued -= ended.operations.len() as u64;
+        let Some(endpoint) = self.endpoints.get_mut(id) else { return ended };
+        endpoint.forget_queues();
+        if provider.must_read_to_the_end() && self.is_reading(id, None) {
+            let reads = self.operations.posted_reads(id);
+            let addresses: BTreeSet<u64> = reads.map(|(address, _)| address).collect();
+            addresses.into_iter().for_each(|address| self.hurry(id, address));
+            if let Some(endpoint) = self.endpoints.get_mut(id) {
+                endpoint.closing = true;
+                self.lingering += 1;
+            }
+        } else {
+            ended.operations.extend(self.close_now(id));
+        }
+        ended
+    }
+
+    /// Does what `forget` and `close` have put off and what is harmless by now.
+    pub(crate) fn settle(&mut self) -> Vec<Operation> {
+        let mut released = Vec::new();
+        for id in self.endpoints.ids() {
+            let Some(endpoint) = self.endpoints.get_mut(id) else { continue };
+            let closing = endpoint.closing;
+            for address in std::mem::take(&mut endpoint.leaving) {
+                let reading = self.is_reading(id, Some(address));
+                let Some(endpoint) = self.endpoints.get_mut(id) else { continue };
+                if reading {
+                    endpoint.leaving.push(address);
+                } else {
+                    remove_address(&endpoint.addresses, address);
+                    self.lingering -= 1;
+                }
+            }
+            if closing && !self.is_reading(id, None) {
+                released.extend(self.close_now(id));
+                self.lingering -= 1;
+            }
+        }
+        released
+    }
+
+    fn close_now(&mut self, id: EndpointId) -> Vec<Operation> {
+        let Some(endpoint) = self.endpoints.remove(id) else { return Vec::new() };
+        let EndpointState { ep, addresses, leaving, .. } = endpoint;
+        self.lingering -= leaving.len();
+        // From here on, the provider touches none of the endpoint's buffers.
+        if !ep.close() {
+            // It might, after all: its operations stay in the table for ever. They hold their regions,
+            // regions hold the domain, so nothing they need is ever freed.
+            std::mem::forget(addresses);
+            return Vec::new();
+        }
+        drop(addresses);
+        self.operations.remove_endpoint(id)
+    }
+
+    /// Whether a read is under way on an endpoint, from one address or from any.
+    fn is_reading(&self, endpoint: EndpointId, address: Option<u64>) -> bool {
+        let mut reads = self.operations.posted_reads(endpoint);
+        reads.any(|(from, _)| address.is_none_or(|address| address == from))
+    }
+
+    /// Makes the peer close the connection: writes to a key that it does not have.
+    fn hurry(&mut self, id: EndpointId, address: u64) {
+        let State { operations, endpoints, stats, .. } = self;
+        let Some(endpoint) = endpoints.get_mut(id) else { return };
+        let mut reads = operations.posted_reads(id).filter(|(from, _)| *from == address);
+        let Some(nothing) = reads.next().and_then(|(_, slice)| slice.slice(0, 0).ok()) else { return };
+        drop(reads);
+        let request = Request::Write { address: 0, key: u64::MAX, immediate: Immediate::None };
+        let index = operations.insert(Operation::internal(request, id, nothing));
+        // Best effort. If it cannot be posted, nothing is lost but time.
+        if !attempt(operations, stats, &endpoint.ep, address, index).is_posted() {
+            drop(operations.remove(index));
+        }
+    }
+}
+
+fn remove_address(vector: &Handle<ffi::fid_av>, mut address: u64) {
+    // SAFETY: the vector is open and the entry is one of its own, removed once for each insertion: its
+    // number went with the peer's state.
+    let code = unsafe { ffi::fi_av_remove(vector.as_ptr(), &mut address, 1, 0) };
+    if code != 0 {
+        tracing::warn!(error = %FabricError::call("fi_av_remove", code), "forgetting a peer");
+    }
+}
