@@ -132,10 +132,19 @@ impl Directory {
         Published::Welcome(waiters.into_iter().map(|(waiter, _)| waiter).collect())
     }
 
-    /// A node dropped its replica.
-    pub(crate) fn unpublish(&mut self, node: NodeId, id: &ObjectId) {
+    /// A node dropped its replica to make room: without another, the object is lost.
+    pub(crate) fn evicted(&mut self, node: NodeId, id: &ObjectId) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.holders.retain(|(holder, _)| *holder != node);
+        }
+    }
+
+    /// A node dropped its replica because the object was deleted. It may have published it after the
+    /// deletion came here.
+    pub(crate) fn dropped(&mut self, node: NodeId, id: ObjectId, now: Instant) {
+        self.evicted(node, &id);
+        if self.entries.get(&id).is_some_and(|entry| entry.holders.is_empty()) {
+            self.delete(id, now);
         }
     }
 
@@ -269,6 +278,20 @@ mod tests {
         directory.delete(id, now);
         directory.expire(now + TOMBSTONE);
         assert!(!directory.deleted(&id));
+    }
+
+    #[test]
+    fn a_publication_that_a_deletion_overtook_leaves_nothing() {
+        let (mut directory, id, now) = (Directory::default(), ObjectId::random(), Instant::now());
+        assert_eq!(directory.delete(id, now), None);
+        directory.publish(A, primary(id));
+        directory.dropped(A, id, now);
+        assert_eq!(directory.len(), 0, "deleted, not lost");
+        directory.publish(A, primary(id));
+        directory.publish(B, cached(id));
+        directory.evicted(A, &id);
+        directory.evicted(B, &id);
+        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost, "nobody deleted it");
     }
 
     #[test]

@@ -20,14 +20,18 @@ const DROP_PATIENCE: Duration = Duration::from_secs(3);
 /// How long keepers are waited for.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Enters what a keeper answered about the ids at these positions.
+/// Enters what a node answered about the ids at these positions.
 fn mark(known: &mut [bool], asked: &[usize], answer: Result<Message, Error>) {
     match answer {
-        Ok(Message::Deleted { known: answers } | Message::Found { known: answers }) => {
+        Ok(
+            Message::Deleted { known: answers }
+            | Message::Dropped { known: answers }
+            | Message::Found { known: answers },
+        ) => {
             asked.iter().zip(answers).for_each(|(at, answer)| known[*at] |= answer);
         }
-        Ok(other) => tracing::warn!("a keeper answered with something else: {other:?}"),
-        Err(error) => tracing::warn!("a keeper of the directory did not answer: {error}"),
+        Ok(other) => tracing::warn!("a node answered with something else: {other:?}"),
+        Err(error) => tracing::warn!("a node did not say what it knows of some objects: {error}"),
     }
 }
 
@@ -60,9 +64,15 @@ impl Core {
             Message::Renew { lease } => self.renew(&envelope, *lease),
             Message::Release { requests } => self.release_leases(from, requests),
             Message::Publish { holdings } => holdings.iter().for_each(|one| self.published(from, *one)),
-            Message::Unpublish { ids } => {
-                let mut directory = self.cluster.directory.borrow_mut();
-                ids.iter().for_each(|id| directory.unpublish(from, id));
+            Message::Unpublish { deleted, ids } => {
+                let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
+                for id in ids {
+                    if *deleted {
+                        directory.dropped(from, *id, now);
+                    } else {
+                        directory.evicted(from, id);
+                    }
+                }
             }
             Message::Delete { quiet: true, ids } => {
                 let (known, _) = self.forget_entries(ids);
@@ -76,8 +86,8 @@ impl Core {
                 });
             }
             Message::Drop { cached_only, ids } => {
-                ids.iter().for_each(|id| self.drop_replica(id, *cached_only));
-                self.answer(&envelope, Message::Dropped);
+                let known = ids.iter().map(|id| self.drop_replica(*id, *cached_only)).collect();
+                self.answer(&envelope, Message::Dropped { known });
             }
             Message::Promote { ids } => {
                 for id in ids {
@@ -140,17 +150,24 @@ impl Core {
         (known, holders)
     }
 
-    /// Forgets objects and has every holder drop them.
+    /// Forgets objects and has every holder drop them. Of an object that is not known here a node may
+    /// have sealed a replica whose publication is still on its way: all are told to drop it.
     async fn delete_everywhere(self: &Rc<Self>, ids: &[ObjectId]) -> Vec<bool> {
-        let (known, holders) = self.forget_entries(ids);
-        let drops = holders.into_iter().map(|(holder, ids)| {
-            self.ask(holder, 0, Message::Drop { cached_only: false, ids }, DROP_PATIENCE)
-        });
-        for dropped in join_all(drops).await {
-            if let Err(error) = dropped {
-                // A dead holder's replicas are gone with it.
-                tracing::debug!("a holder did not confirm a deletion: {error}");
+        let (mut known, mut holders) = self.forget_entries(ids);
+        for (id, known) in ids.iter().zip(&known) {
+            if !known {
+                for member in self.cluster.view.borrow().members.iter() {
+                    holders.entry(member.node).or_default().push(*id);
+                }
             }
+        }
+        let drops = holders.into_iter().map(|(holder, dropped)| async move {
+            let order = Message::Drop { cached_only: false, ids: dropped.clone() };
+            (dropped, self.ask(holder, 0, order, DROP_PATIENCE).await)
+        });
+        for (dropped, answer) in join_all(drops).await {
+            let at = |id: &ObjectId| ids.iter().position(|other| other == id);
+            mark(&mut known, &dropped.iter().filter_map(at).collect::<Vec<_>>(), answer);
         }
         known
     }
@@ -209,11 +226,14 @@ impl Core {
         lots.into_iter().flat_map(split).collect()
     }
 
-    /// Removes an object by order of its keeper, who has forgotten it already.
-    fn drop_replica(&self, id: &ObjectId, cached_only: bool) {
+    /// Removes an object by order of its keeper; tells whether there was one.
+    fn drop_replica(&self, id: ObjectId, cached_only: bool) -> bool {
         let mut objects = self.objects.borrow_mut();
-        if objects.get(id).is_some_and(|replica| !cached_only || replica.role() == Role::Cached) {
-            objects.remove(id);
+        let found = objects.get(&id).is_some_and(|replica| !cached_only || replica.role() == Role::Cached);
+        if found {
+            objects.remove(&id);
+            self.unpublish(id, true);
         }
+        found
     }
 }

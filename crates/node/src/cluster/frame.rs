@@ -78,8 +78,8 @@ pub(crate) enum Message {
     Release { requests: Vec<u64> },
     /// The sender holds these.
     Publish { holdings: Vec<Holding> },
-    /// The sender does not hold these any more.
-    Unpublish { ids: Vec<ObjectId> },
+    /// The sender does not hold these any more: by a deletion, or only to make room.
+    Unpublish { deleted: bool, ids: Vec<ObjectId> },
     /// Remove these everywhere. Their second keeper is told with `quiet`: it forgets its entries and
     /// leaves the holders to the first, so that no late order can hit an object created anew.
     Delete { quiet: bool, ids: Vec<ObjectId> },
@@ -87,8 +87,8 @@ pub(crate) enum Message {
     Deleted { known: Vec<bool> },
     /// Drop your replicas of these; with `cached_only`, primaries stay.
     Drop { cached_only: bool, ids: Vec<ObjectId> },
-    /// The replicas are dropped.
-    Dropped,
+    /// The replicas are dropped, and which of them there were.
+    Dropped { known: Vec<bool> },
     /// No primary of these is left: yours take that role.
     Promote { ids: Vec<ObjectId> },
     /// Are these anywhere?
@@ -143,7 +143,7 @@ impl Message {
             Self::Segment { .. } => 15,
             Self::Credit { .. } => 16,
             Self::Refused { .. } => 17,
-            Self::Dropped => 18,
+            Self::Dropped { .. } => 18,
             Self::Promote { .. } => 19,
         }
     }
@@ -156,7 +156,7 @@ impl Message {
                 | Self::Offer { .. }
                 | Self::Renewed { .. }
                 | Self::Deleted { .. }
-                | Self::Dropped
+                | Self::Dropped { .. }
                 | Self::Found { .. }
                 | Self::Refused { .. }
         )
@@ -175,7 +175,7 @@ impl Message {
                 out.put_u8(u8::from(*forwarded));
                 put_many(out, except, |out, node| out.put_slice(node.as_bytes()));
             }
-            Self::Forget | Self::Dropped => {}
+            Self::Forget => {}
             Self::Renew { lease } => out.put_u64_le(*lease),
             Self::Eager { head, bytes } => {
                 put_head(out, head);
@@ -197,12 +197,14 @@ impl Message {
                 out.put_slice(holding.id.as_bytes());
                 out.put_u8(u8::from(holding.role == Role::Cached));
             }),
-            Self::Unpublish { ids } | Self::Query { ids } | Self::Promote { ids } => put_objects(out, ids),
-            Self::Delete { quiet: narrow, ids } | Self::Drop { cached_only: narrow, ids } => {
-                out.put_u8(u8::from(*narrow));
+            Self::Query { ids } | Self::Promote { ids } => put_objects(out, ids),
+            Self::Unpublish { deleted: flag, ids }
+            | Self::Delete { quiet: flag, ids }
+            | Self::Drop { cached_only: flag, ids } => {
+                out.put_u8(u8::from(*flag));
                 put_objects(out, ids);
             }
-            Self::Deleted { known } | Self::Found { known } => {
+            Self::Deleted { known } | Self::Dropped { known } | Self::Found { known } => {
                 put_many(out, known, |out, one| out.put_u8(u8::from(*one)));
             }
             Self::Segment { segment, version, base, key, len } => {
@@ -252,7 +254,7 @@ impl Message {
                     Ok(Holding { id, role })
                 })?,
             },
-            9 => Self::Unpublish { ids: many(body, object)? },
+            9 => Self::Unpublish { deleted: flag(body)?, ids: many(body, object)? },
             10 => Self::Delete { quiet: flag(body)?, ids: many(body, object)? },
             11 => Self::Deleted { known: many(body, flag)? },
             12 => Self::Drop { cached_only: flag(body)?, ids: many(body, object)? },
@@ -271,7 +273,7 @@ impl Message {
                 let message = String::from_utf8(bytes(body)?.into()).map_err(|_| FrameError::Malformed)?;
                 Self::Refused { error: Error::new(kind, message) }
             }
-            18 => Self::Dropped,
+            18 => Self::Dropped { known: many(body, flag)? },
             19 => Self::Promote { ids: many(body, object)? },
             other => return Err(FrameError::Opcode(other)),
         })
@@ -475,9 +477,9 @@ mod tests {
             any::<u32>().prop_map(|lease_ms| Message::Renewed { lease_ms }),
             prop::collection::vec(any::<u64>(), 0..5).prop_map(|requests| Message::Release { requests }),
             prop::collection::vec(holding, 0..5).prop_map(|holdings| Message::Publish { holdings }),
-            ids().prop_map(|ids| Message::Unpublish { ids }),
+            (any::<bool>(), ids()).prop_map(|(deleted, ids)| Message::Unpublish { deleted, ids }),
             (any::<bool>(), ids()).prop_map(|(quiet, ids)| Message::Delete { quiet, ids }),
-            Just(Message::Dropped),
+            flags().prop_map(|known| Message::Dropped { known }),
             ids().prop_map(|ids| Message::Promote { ids }),
             flags().prop_map(|known| Message::Deleted { known }),
             (any::<bool>(), ids()).prop_map(|(cached_only, ids)| Message::Drop { cached_only, ids }),

@@ -19,7 +19,7 @@ use crate::engine::Core;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     Publish(Holding),
-    Unpublish(ObjectId),
+    Unpublish { id: ObjectId, deleted: bool },
 }
 
 impl Core {
@@ -131,10 +131,10 @@ impl Core {
         }
     }
 
-    /// Notes that this node does not hold an object any more.
-    pub(crate) fn unpublish(&self, id: ObjectId) {
+    /// Notes that this node does not hold an object any more: by a deletion, or to make room.
+    pub(crate) fn unpublish(&self, id: ObjectId, deleted: bool) {
         if !self.cluster.solo() {
-            self.cluster.changes.borrow_mut().push(Change::Unpublish(id));
+            self.cluster.changes.borrow_mut().push(Change::Unpublish { id, deleted });
         }
     }
 
@@ -148,7 +148,7 @@ impl Core {
         for change in changes {
             let id = match &change {
                 Change::Publish(holding) => holding.id,
-                Change::Unpublish(id) => *id,
+                Change::Unpublish { id, .. } => *id,
             };
             for keeper in self.cluster.keepers(&id).iter() {
                 batches.add(keeper, change);
@@ -181,13 +181,17 @@ impl Batches {
             {
                 holdings.push(holding);
             }
-            (Some(Message::Unpublish { ids }), Change::Unpublish(id)) if ids.len() < MAX_ENTRIES => {
-                ids.push(id)
+            (Some(Message::Unpublish { deleted: before, ids }), Change::Unpublish { id, deleted })
+                if *before == deleted && ids.len() < MAX_ENTRIES =>
+            {
+                ids.push(id);
             }
             (_, Change::Publish(holding)) => {
                 self.0.push((keeper, Message::Publish { holdings: vec![holding] }));
             }
-            (_, Change::Unpublish(id)) => self.0.push((keeper, Message::Unpublish { ids: vec![id] })),
+            (_, Change::Unpublish { id, deleted }) => {
+                self.0.push((keeper, Message::Unpublish { deleted, ids: vec![id] }));
+            }
         }
     }
 

@@ -76,7 +76,7 @@ impl Core {
                 Err(error @ AllocError::Full { .. }) => {
                     let evicted = self.objects.borrow_mut().evict_one();
                     if let Some(id) = evicted {
-                        self.unpublish(id);
+                        self.unpublish(id, false);
                         continue;
                     }
                     error

@@ -15,7 +15,7 @@ impl Core {
         let message = match self.objects.borrow().pin(&id) {
             None => {
                 // The directory was wrong: it learns so, and the asker asks it again.
-                self.unpublish(id);
+                self.unpublish(id, false);
                 let text = format!("node {} does not hold object {id} any more", self.node);
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
