@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures::future::{Either, abortable, join_all, select};
-use plasmon::wire::{Access, CreateFlags, DeleteOutcome, Granted, Placement, Presence, Reply, Request, Span};
+use plasmon::wire::{Access, DeleteOutcome, Granted, NewObject, Placement, Presence, Reply, Request, Span};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::core::Core;
@@ -27,19 +27,15 @@ impl Core {
     pub(super) fn request(self: &Rc<Self>, client: usize, request: u64, asked: Request) {
         let answer = match asked {
             Request::Hello { name } => Ok(self.hello(client, name)),
-            Request::Put { id, flags, name, metadata, data } => {
-                self.put(client, id, flags, name, &metadata, &data).map(|()| Reply::PUT_DONE)
-            }
-            Request::Create { id, flags, name, metadata, data_len } => {
-                match self.create(client, id, flags, name, &metadata, data_len) {
-                    Ok((placement, segments)) => {
-                        return self.reply_with(client, request, &segments, Access::Write, |granted| {
-                            Reply::Created { placement, granted }
-                        });
-                    }
-                    Err(error) => Err(error),
+            Request::Put { object, data } => self.put(client, object, &data).map(|()| Reply::PUT_DONE),
+            Request::Create { object, data_len } => match self.create(client, object, data_len) {
+                Ok((placement, segments)) => {
+                    return self.reply_with(client, request, &segments, Access::Write, |granted| {
+                        Reply::Created { placement, granted }
+                    });
                 }
-            }
+                Err(error) => Err(error),
+            },
             Request::Seal { id, data } => self.seal_creation(client, id, &data).map(|()| Reply::SEALED),
             Request::Abort { id } => self.abort(client, id).map(|()| Reply::ABORTED),
             Request::Get { timeout_us, ids } => return self.get(client, request, timeout_us, ids),
@@ -74,25 +70,18 @@ impl Core {
         }
     }
 
-    fn put(
-        &self,
-        client: usize,
-        id: ObjectId,
-        flags: CreateFlags,
-        name: String,
-        metadata: &[u8],
-        data: &[u8],
-    ) -> Result<(), Error> {
+    fn put(&self, client: usize, object: NewObject, data: &[u8]) -> Result<(), Error> {
+        let (id, metadata) = (object.id, object.metadata.clone());
         if data.len() + metadata.len() > INLINE_MAX as usize {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!("object {id}: {} bytes are too many for a put frame; create it instead", data.len()),
             ));
         }
-        let head = self.head(client, id, flags, name, metadata, data.len() as u64)?;
+        let head = self.head(client, object, data.len() as u64)?;
         let extent = self.reserve(&head, Writer::Engine)?;
         self.write(&extent, 0, data)?;
-        self.write(&extent, head.data_len, metadata)?;
+        self.write(&extent, head.data_len, &metadata)?;
         self.seal(Replica::new(head, Role::Primary, extent, self.clock.now()));
         Ok(())
     }
@@ -100,17 +89,15 @@ impl Core {
     fn create(
         &self,
         client: usize,
-        id: ObjectId,
-        flags: CreateFlags,
-        name: String,
-        metadata: &[u8],
+        object: NewObject,
         data_len: u64,
     ) -> Result<(Placement, Vec<u32>), Error> {
-        let head = self.head(client, id, flags, name, metadata, data_len)?;
+        let metadata = object.metadata.clone();
+        let head = self.head(client, object, data_len)?;
         let inline = head.len() <= u64::from(INLINE_MAX);
         let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
         let extent = self.reserve(&head, writer)?;
-        self.write(&extent, head.data_len, metadata)?;
+        self.write(&extent, head.data_len, &metadata)?;
         let (placement, segments) = if inline {
             (Placement::Inline, Vec::new())
         } else {
@@ -123,15 +110,8 @@ impl Core {
     }
 
     /// What is to be created, if it may be.
-    fn head(
-        &self,
-        client: usize,
-        id: ObjectId,
-        flags: CreateFlags,
-        name: String,
-        metadata: &[u8],
-        data_len: u64,
-    ) -> Result<Head, Error> {
+    fn head(&self, client: usize, object: NewObject, data_len: u64) -> Result<Head, Error> {
+        let NewObject { id, private, name, metadata } = object;
         let exists = |what: &str| {
             Error::new(
                 ErrorKind::Exists,
@@ -154,7 +134,7 @@ impl Core {
                 format!("object {id}: {data_len} bytes are no size"),
             ));
         }
-        Ok(Head { id, name, tenant, private: flags.private, data_len, metadata_len })
+        Ok(Head { id, name, tenant, private, data_len, metadata_len })
     }
 
     fn reserve(&self, head: &Head, writer: Writer) -> Result<Rc<Extent>, Error> {

@@ -28,7 +28,7 @@ pub use object::Object;
 
 use crate::status::Status;
 use crate::wire::{
-    CreateFlags, DeleteOutcome, MAX_IDS, MAX_METADATA, MAX_NAME, ObjectInfo, Placement, Presence, Reply,
+    DeleteOutcome, MAX_IDS, MAX_METADATA, MAX_NAME, NewObject, ObjectInfo, Placement, Presence, Reply,
     Request,
 };
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
@@ -97,10 +97,9 @@ impl Client {
             creation.as_mut_slice().copy_from_slice(data);
             return creation.seal();
         }
-        let (name, metadata) = self.check_creation(metadata, options)?;
-        let flags = CreateFlags { private: options.private };
+        let object = self.new_object(id, metadata, options)?;
         let data = Bytes::copy_from_slice(data);
-        done(self.call(&Request::Put { id, flags, name, metadata, data }, Undo::Nothing)?)
+        done(self.call(&Request::Put { object, data }, Undo::Nothing)?)
     }
 
     /// Starts an object of `data_len` bytes, to be written in place and sealed.
@@ -114,9 +113,8 @@ impl Client {
         metadata: &[u8],
         options: &CreateOptions,
     ) -> Result<Creation> {
-        let (name, metadata) = self.check_creation(metadata, options)?;
-        let flags = CreateFlags { private: options.private };
-        let request = Request::Create { id, flags, name, metadata, data_len };
+        let object = self.new_object(id, metadata, options)?;
+        let request = Request::Create { object, data_len };
         let Reply::Created { placement, .. } = self.call(&request, Undo::Abort(id))? else {
             return Err(self.connection.fail(unexpected("something else than a creation")));
         };
@@ -298,7 +296,7 @@ impl Client {
     }
 
     /// Checks what the frames can carry of a creation.
-    fn check_creation(&self, metadata: &[u8], options: &CreateOptions) -> Result<(String, Bytes)> {
+    fn new_object(&self, id: ObjectId, metadata: &[u8], options: &CreateOptions) -> Result<NewObject> {
         let name = options.name.clone().unwrap_or_default();
         for (what, len, max) in [("metadata", metadata.len(), MAX_METADATA), ("a name", name.len(), MAX_NAME)]
         {
@@ -308,7 +306,7 @@ impl Client {
                 return Err(Error::new(ErrorKind::Invalid, message));
             }
         }
-        Ok((name, Bytes::copy_from_slice(metadata)))
+        Ok(NewObject { id, private: options.private, name, metadata: Bytes::copy_from_slice(metadata) })
     }
 }
 

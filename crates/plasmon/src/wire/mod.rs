@@ -24,7 +24,7 @@ mod request;
 
 pub use descriptors::{Receiver, send_with_descriptors};
 pub use reply::{Access, DeleteOutcome, Granted, ObjectInfo, ObjectState, Placement, Presence, Reply, Span};
-pub use request::{CreateFlags, Request};
+pub use request::{NewObject, Request};
 
 use bytes::{Buf, BufMut, BytesMut};
 

@@ -6,21 +6,17 @@ use super::body::{Reader, put_bytes, put_many, put_objects};
 use super::{Header, MAX_BODY, MAX_IDS, MAX_METADATA, MAX_NAME, WireError, opcode, put_frame};
 use crate::ObjectId;
 
-/// How an object is created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CreateFlags {
+/// What is said of an object before its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewObject {
+    /// Its id.
+    pub id: ObjectId,
     /// Only the creating user may see the object (its domain is private).
     pub private: bool,
-}
-
-impl CreateFlags {
-    fn bits(self) -> u16 {
-        u16::from(self.private)
-    }
-
-    fn from_bits(bits: u16) -> Option<Self> {
-        (bits <= 1).then_some(Self { private: bits == 1 })
-    }
+    /// The name behind the id; empty when there is none.
+    pub name: String,
+    /// Its metadata.
+    pub metadata: Bytes,
 }
 
 /// A request. All but `Release` and `Cancel` are answered.
@@ -33,27 +29,15 @@ pub enum Request {
     },
     /// Creates and seals an object of at most the daemon's `inline_max` bytes.
     Put {
-        /// Its id.
-        id: ObjectId,
-        /// How.
-        flags: CreateFlags,
-        /// The name behind the id; empty when there is none.
-        name: String,
-        /// Its metadata.
-        metadata: Bytes,
+        /// Which.
+        object: NewObject,
         /// Its data.
         data: Bytes,
     },
     /// Reserves an object; the reply says where its data is to be written.
     Create {
-        /// Its id.
-        id: ObjectId,
-        /// How.
-        flags: CreateFlags,
-        /// The name behind the id; empty when there is none.
-        name: String,
-        /// Its metadata.
-        metadata: Bytes,
+        /// Which.
+        object: NewObject,
         /// Bytes of data it will have.
         data_len: u64,
     },
@@ -127,12 +111,12 @@ impl Request {
             Header { opcode: self.opcode(), flags: 0, body_len: 0, request, error: 0, descriptors: 0 };
         put_frame(out, header, |out| match self {
             Self::Hello { name } => put_bytes(out, name.as_bytes()),
-            Self::Put { id, flags, name, metadata, data } => {
-                put_creation(out, id, *flags, name, metadata);
+            Self::Put { object, data } => {
+                put_new(out, object);
                 put_bytes(out, data);
             }
-            Self::Create { id, flags, name, metadata, data_len } => {
-                put_creation(out, id, *flags, name, metadata);
+            Self::Create { object, data_len } => {
+                put_new(out, object);
                 out.put_u64_le(*data_len);
             }
             Self::Seal { id, data } => {
@@ -164,15 +148,13 @@ impl Request {
             }
             opcode::PUT => {
                 let mut body = Reader::new(body, "put");
-                let (id, flags, name, metadata) = creation(&mut body)?;
-                let data = body.bytes(MAX_BODY)?;
-                body.finish(Self::Put { id, flags, name, metadata, data })
+                let (object, data) = (new_object(&mut body)?, body.bytes(MAX_BODY)?);
+                body.finish(Self::Put { object, data })
             }
             opcode::CREATE => {
                 let mut body = Reader::new(body, "create");
-                let (id, flags, name, metadata) = creation(&mut body)?;
-                let data_len = body.u64()?;
-                body.finish(Self::Create { id, flags, name, metadata, data_len })
+                let (object, data_len) = (new_object(&mut body)?, body.u64()?);
+                body.finish(Self::Create { object, data_len })
             }
             opcode::SEAL => {
                 let mut body = Reader::new(body, "seal");
@@ -208,17 +190,22 @@ impl Request {
     }
 }
 
-fn put_creation(out: &mut BytesMut, id: &ObjectId, flags: CreateFlags, name: &str, metadata: &[u8]) {
-    out.put_slice(id.as_bytes());
-    out.put_u16_le(flags.bits());
-    put_bytes(out, name.as_bytes());
-    put_bytes(out, metadata);
+fn put_new(out: &mut BytesMut, object: &NewObject) {
+    out.put_slice(object.id.as_bytes());
+    out.put_u16_le(u16::from(object.private));
+    put_bytes(out, object.name.as_bytes());
+    put_bytes(out, &object.metadata);
 }
 
-fn creation(body: &mut Reader) -> Result<(ObjectId, CreateFlags, String, Bytes), WireError> {
+fn new_object(body: &mut Reader) -> Result<NewObject, WireError> {
     let id = body.object()?;
-    let flags = CreateFlags::from_bits(body.u16()?).ok_or(body.malformed())?;
-    Ok((id, flags, body.text(MAX_NAME)?, body.bytes(MAX_METADATA)?))
+    let private = match body.u16()? {
+        0 => false,
+        1 => true,
+        // Flags that this side does not know are refused, not ignored.
+        _ => return Err(body.malformed()),
+    };
+    Ok(NewObject { id, private, name: body.text(MAX_NAME)?, metadata: body.bytes(MAX_METADATA)? })
 }
 
 fn ids(

@@ -18,18 +18,16 @@ fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from)
 }
 
-fn flags() -> impl Strategy<Value = CreateFlags> {
-    any::<bool>().prop_map(|private| CreateFlags { private })
+fn new_object() -> impl Strategy<Value = NewObject> {
+    (object_id(), any::<bool>(), "[a-z]{0,20}", bytes(50))
+        .prop_map(|(id, private, name, metadata)| NewObject { id, private, name, metadata })
 }
 
 fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         "[a-z]{0,20}".prop_map(|name| Request::Hello { name }),
-        (object_id(), flags(), "[a-z]{0,20}", bytes(50), bytes(200))
-            .prop_map(|(id, flags, name, metadata, data)| Request::Put { id, flags, name, metadata, data }),
-        (object_id(), flags(), "[a-z]{0,20}", bytes(50), any::<u64>()).prop_map(
-            |(id, flags, name, metadata, data_len)| Request::Create { id, flags, name, metadata, data_len }
-        ),
+        (new_object(), bytes(200)).prop_map(|(object, data)| Request::Put { object, data }),
+        (new_object(), any::<u64>()).prop_map(|(object, data_len)| Request::Create { object, data_len }),
         (object_id(), bytes(100)).prop_map(|(id, data)| Request::Seal { id, data }),
         object_id().prop_map(|id| Request::Abort { id }),
         (any::<u64>(), ids()).prop_map(|(timeout_us, ids)| Request::Get { timeout_us, ids }),

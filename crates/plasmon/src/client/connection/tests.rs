@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use super::super::{Client, handshake};
 use super::*;
-use crate::wire::{Access, Granted, Placement, Span};
+use crate::wire::{Access, Granted, NewObject, Placement, Span};
 use crate::{CreateOptions, NodeId, Presence};
 
 const SEGMENT: u64 = 1 << 20;
@@ -171,13 +171,8 @@ fn an_interrupted_get_is_cancelled_and_what_it_would_have_got_released() {
 #[test]
 fn a_silent_daemon_is_given_up_and_a_late_creation_aborted() {
     let (client, mut peer) = pair();
-    let create = Request::Create {
-        id: id(1),
-        flags: Default::default(),
-        name: String::new(),
-        metadata: Default::default(),
-        data_len: 1000,
-    };
+    let object = NewObject { id: id(1), private: false, name: String::new(), metadata: Default::default() };
+    let create = Request::Create { object, data_len: 1000 };
     let soon = Instant::now() + Duration::from_millis(20);
     let error = client.connection.call(&create, Undo::Abort(id(1)), Some(soon)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
