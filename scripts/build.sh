@@ -9,9 +9,13 @@ ln -sfn "$(target_dir)/release/plasmon" "$VENV/bin/plasmon"
 
 stamp=$VENV/.plasmon
 wanted=$(checksum Cargo.toml Cargo.lock python crates/plasmon)
-if ! fresh "$stamp" "$wanted"; then
-    say "Installing the Python package into .venv"
-    VIRTUAL_ENV=$VENV PATH=$VENV/bin:$PATH \
-        maturin develop --release --locked --manifest-path python/Cargo.toml
+if ! fresh "$stamp" "$wanted" || ! "$VENV/bin/python" -c 'import plasmon' 2>/dev/null; then
+    say "Building the Python package and installing it into .venv"
+    rm -f "$stamp"
+    wheels=$(mktemp -d)
+    trap 'rm -rf "$wheels"' EXIT
+    "$VENV/bin/maturin" build --quiet --release --locked --compatibility linux --interpreter "$VENV/bin/python" \
+        --manifest-path python/Cargo.toml --out "$wheels"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheels"/*.whl
     echo "$wanted" >"$stamp"
 fi

@@ -2,5 +2,6 @@
 # Removes everything that was built or downloaded.
 . "$(dirname "$0")/lib.sh"
 command -v cargo >/dev/null && cargo clean
-rm -rf "$VENV" .cache .mypy_cache .ruff_cache
-find python examples -name '*.so' -delete -o -name '__pycache__' -prune -exec rm -rf {} +
+rm -rf "$VENV" .cache
+find python examples e2e \( -name '__pycache__' -o -name '.*_cache' \) -prune -exec rm -rf {} +
+rm -rf .pytest_cache .mypy_cache .ruff_cache

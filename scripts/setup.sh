@@ -86,7 +86,7 @@ make_venv() {
     python=$(usable_python)
     say "Making .venv with $("$python" --version) and the pinned tools"
     "$python" -m venv --clear "$VENV"
-    PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install --quiet -r "$REQUIREMENTS"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -r "$REQUIREMENTS"
     echo "$wanted" >"$stamp"
 }
 

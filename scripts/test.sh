@@ -21,7 +21,7 @@ unit_tests() { cargo test --quiet --locked --workspace --exclude plasmon-python 
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
 end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 end_to_end; }
-documentation() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked --workspace --no-deps --document-private-items; }
+documentation() { RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --quiet --locked --workspace --no-deps --document-private-items; }
 demo() { "$VENV/bin/python" examples/flights/flights.py; }
 
 # Nothing below can run without it.

@@ -36,9 +36,7 @@ impl Builder {
         self
     }
 
-    /// Starts the nodes one after the other and waits until all know all.
-    ///
-    /// The calling thread must live as long as the cluster: the daemons end with their parent thread.
+    /// Starts the nodes one after the other and waits until all know all. They end with this process.
     ///
     /// # Panics
     /// When a daemon does not start; its log is in the message.

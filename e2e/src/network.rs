@@ -135,9 +135,13 @@ fn host(prefix: &str, number: usize) -> String {
 }
 
 fn ip<const N: usize>(args: [&str; N]) {
-    let output = Command::new("ip").args(args).output().expect("iproute2 is installed");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {} failed: {text}", args.join(" "));
+    try_ip(args).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn try_ip<const N: usize>(args: [&str; N]) -> Result<(), String> {
+    let failed = |why: &str| format!("ip {} failed: {why}", args.join(" "));
+    let output = Command::new("ip").args(args).output().map_err(|error| failed(&error.to_string()))?;
+    if output.status.success() { Ok(()) } else { Err(failed(&String::from_utf8_lossy(&output.stderr))) }
 }
 
 fn remove(namespace: &str) {
@@ -145,12 +149,18 @@ fn remove(namespace: &str) {
     let _ = Command::new("ip").args(["netns", "delete", namespace]).output();
 }
 
+/// Tries what a network is made of: some containers let root do none or only part of it.
 fn namespaces_work() -> bool {
     let name = format!("{PREFIX}{}-try", id());
-    let added = Command::new("ip").args(["netns", "add", &name]).output();
-    let works = added.is_ok_and(|output| output.status.success());
+    let tried = try_ip(["netns", "add", &name])
+        .and_then(|()| try_ip(["-n", &name, "link", "add", "bridge", "type", "bridge"]))
+        .and_then(|()| try_ip(["-n", &name, "link", "add", "eth0", "type", "veth", "peer", "port0"]))
+        .and_then(|()| try_ip(["netns", "exec", &name, "true"]));
     remove(&name);
-    works
+    if let Err(error) = &tried {
+        eprintln!("Network namespaces do not work here: {}", error.trim_end());
+    }
+    tried.is_ok()
 }
 
 /// Removes the namespaces and temporary folders of runs that were killed.

@@ -30,11 +30,11 @@ Seconds = Generator[float, None, None]
 # Runs as a process of its own, and answers every length with as many bytes.
 TCP_SENDER = """
 import socket
+data = memoryview(bytes(range(256)) * (1 << 18))
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 connection, _ = listener.accept()
 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-data = memoryview(bytes(range(256)) * (1 << 18))
 while length := connection.recv(8, socket.MSG_WAITALL):
     connection.sendall(data[: int.from_bytes(length, "little")])
 """
@@ -75,8 +75,11 @@ def _local_put(client: plasmon.Client, data: Bytes) -> Seconds:
     while True:
         start = time.perf_counter()
         object_id = client.put(data.data)
-        yield time.perf_counter() - start
-        client.delete(object_id)
+        seconds = time.perf_counter() - start
+        try:
+            yield seconds
+        finally:
+            client.delete(object_id)
 
 
 def _local_get(client: plasmon.Client, data: Bytes) -> Seconds:
@@ -98,11 +101,12 @@ def _remote_get(a: plasmon.Client, b: plasmon.Client, data: Bytes) -> Seconds:
         object_id = a.put(data.data)
         start = time.perf_counter()
         (buffer,) = b.get_buffers([object_id])
-        yield time.perf_counter() - start
+        seconds = time.perf_counter() - start
         if not np.array_equal(np.frombuffer(memoryview(buffer), np.uint8), data):
             raise SystemExit(f"object {object_id} arrived with other bytes than were put")
         del buffer
         a.delete(object_id)
+        yield seconds
 
 
 def _raw_tcp(data: Bytes) -> Seconds:

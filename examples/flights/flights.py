@@ -51,6 +51,7 @@ def main() -> None:
         report["flights"] = share(table, airlines, a, b)
         if not arguments.json:
             tell(report["flights"])
+        a.delete(NAME)
         measured = figures.measure(a, b, arguments.repeat)
         report["machine"] = figures.machine(b.status())
     report["figures"] = [vars(figure) for figure in measured]
@@ -161,4 +162,7 @@ def _ms(report: dict[str, Any], what: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except plasmon.Error as error:
+        raise SystemExit(f"The demo ended early: {error}") from error

@@ -159,7 +159,17 @@ impl Client {
     /// Deletes objects everywhere; says of each whether there was anything to delete.
     fn delete(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
         let ids = object_ids(ids)?;
-        let outcomes = self.call(py, |client| client.delete(&ids))?;
+        let outcomes = self.call(py, |client| {
+            let outcomes = client.delete(&ids)?;
+            match outcomes.iter().position(|outcome| *outcome == DeleteOutcome::NotAllowed) {
+                Some(at) => {
+                    let message =
+                        format!("object {} is private to another user: it was not deleted", ids[at]);
+                    Err(plasmon::Error::new(ErrorKind::NotAllowed, message))
+                }
+                None => Ok(outcomes),
+            }
+        })?;
         Ok(outcomes.into_iter().map(|outcome| outcome != DeleteOutcome::Absent).collect())
     }
 

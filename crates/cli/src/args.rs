@@ -116,6 +116,9 @@ fn name(text: &str) -> Result<String, String> {
         len if len > plasmon::wire::MAX_NAME => {
             Err(format!("a name has at most {} bytes, this one {len}", plasmon::wire::MAX_NAME))
         }
+        _ if text.parse::<ObjectId>().is_ok() => {
+            Err("40 hexadecimal digits are an id, not a name: use --id, or another name".into())
+        }
         _ => Ok(text.to_owned()),
     }
 }

@@ -18,6 +18,9 @@ pub(crate) enum Failure {
     /// Nothing of these names is known.
     #[error("no such object: {0}")]
     Absent(String),
+    /// Other users' private objects.
+    #[error("not deleted, because they are private to another user: {0}")]
+    Refused(String),
     /// The daemon's program is not beside this one.
     #[error("{0} is missing: plasmon and plasmon-node are installed together, in one directory")]
     NoDaemon(PathBuf),
@@ -46,7 +49,7 @@ impl Failure {
                 ErrorKind::Lost => 8,
                 _ => 1,
             },
-            Self::File { .. } | Self::NoDaemon(_) | Self::Changed { .. } => 1,
+            Self::File { .. } | Self::Refused(_) | Self::NoDaemon(_) | Self::Changed { .. } => 1,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! `plasmon put`, `get` and `rm`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -44,7 +44,8 @@ pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failur
 fn put_file(client: &Client, id: ObjectId, path: &Path, options: &CreateOptions) -> Result<u64, Failure> {
     let mut file = File::open(path).map_err(Failure::file("open", path))?;
     let found = file.metadata().map_err(Failure::file("look at", path))?;
-    if !found.is_file() {
+    // The files of /proc say that they are empty.
+    if !found.is_file() || found.len() == 0 {
         let mut data = Vec::new();
         file.read_to_end(&mut data).map_err(Failure::file("read", path))?;
         client.put(id, &data, &[], options)?;
@@ -100,43 +101,58 @@ fn write_all(to: &mut impl Write, data: &[u8]) -> io::Result<()> {
     to.flush()
 }
 
-/// Writes a file whole or not at all: it has no name until its last byte is there.
+/// Writes a file whole or not at all: it has no name until its last byte is there. Links are followed,
+/// and a file that is replaced keeps its mode.
 fn write_file(path: &Path, data: &[u8]) -> Result<(), Failure> {
     let failed = Failure::file("write", path);
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+    let Ok(existing) = fs::metadata(path) else {
+        return write_new(path, data, None).map_err(failed);
+    };
+    if !existing.is_file() {
         let device = File::options().write(true).open(path);
         return device.and_then(|mut device| write_all(&mut device, data)).map_err(failed);
     }
+    let replace =
+        fs::canonicalize(path).and_then(|path| write_new(&path, data, Some(existing.permissions())));
+    replace.map_err(failed)
+}
+
+fn write_new(path: &Path, data: &[u8], mode: Option<Permissions>) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let write = || {
-        let mut file = tempfile::tempfile_in(directory)?;
-        write_all(&mut file, data)?;
-        let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let beside = directory.join(format!(".{}.plasmon", ObjectId::random()));
-        linkat(CWD, &nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
-        fs::rename(&beside, path).inspect_err(|_| {
-            // The first error is the one to tell.
-            let _ = fs::remove_file(&beside);
-        })
-    };
-    write().map_err(failed)
+    let beside = directory.join(format!(".{}.plasmon", ObjectId::random()));
+    let mut file = tempfile::tempfile_in(directory)?;
+    write_all(&mut file, data)?;
+    if let Some(mode) = mode {
+        file.set_permissions(mode)?;
+    }
+    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if linkat(CWD, &nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW).is_err() {
+        // A file system without nameless files: interrupted, this leaves the other name behind.
+        fs::copy(&nameless, &beside)?;
+    }
+    fs::rename(&beside, path).inspect_err(|_| {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&beside);
+    })
 }
 
 pub(crate) fn rm(socket: &Path, as_json: bool, args: &Rm) -> Result<(), Failure> {
     let client = Client::connect_as(socket, "plasmon rm")?;
     let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id).collect();
     let outcomes = client.delete(&ids)?;
-    let mut absent = Vec::new();
+    let (mut absent, mut refused) = (Vec::new(), Vec::new());
     let mut rows = Vec::new();
     for (object, outcome) in args.objects.iter().zip(outcomes) {
         let word = match outcome {
             DeleteOutcome::Absent => "absent",
             DeleteOutcome::Deleted => "deleted",
             DeleteOutcome::Deferred => "deferred",
+            DeleteOutcome::NotAllowed => "not allowed",
         };
         rows.push(json!({ "object": object.text, "id": object.id.to_string(), "outcome": word }));
         match outcome {
             DeleteOutcome::Absent => absent.push(object.text.clone()),
+            DeleteOutcome::NotAllowed => refused.push(object.text.clone()),
             DeleteOutcome::Deferred if !as_json => {
                 line(&format!("{} is pinned: its memory is freed with its last pin", object.text));
             }
@@ -146,5 +162,9 @@ pub(crate) fn rm(socket: &Path, as_json: bool, args: &Rm) -> Result<(), Failure>
     if as_json {
         line(&serde_json::Value::from(rows).to_string());
     }
-    if absent.is_empty() { Ok(()) } else { Err(Failure::Absent(absent.join(", "))) }
+    match (refused.is_empty(), absent.is_empty()) {
+        (false, _) => Err(Failure::Refused(refused.join(", "))),
+        (true, false) => Err(Failure::Absent(absent.join(", "))),
+        (true, true) => Ok(()),
+    }
 }

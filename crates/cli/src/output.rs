@@ -14,6 +14,11 @@ pub(crate) fn size(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
 }
 
+/// Text of someone else's choice, without what would steer a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char }).collect()
+}
+
 /// Prints a line; a reader that has gone away is no error.
 pub(crate) fn line(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");

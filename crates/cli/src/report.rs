@@ -8,7 +8,7 @@ use plasmon::{Client, ObjectInfo, ObjectState};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::output::{line, size, table};
+use crate::output::{line, plain, size, table};
 
 fn state(state: ObjectState) -> &'static str {
     match state {
@@ -56,7 +56,7 @@ pub(crate) fn ls(socket: &Path, as_json: bool) -> Result<(), Failure> {
                 state(object.state).to_owned() + if object.private { ", private" } else { "" },
                 object.pins.to_string(),
                 age(Duration::from_millis(object.age_ms)),
-                object.name.clone().unwrap_or_default(),
+                plain(object.name.as_deref().unwrap_or_default()),
             ]
         })
         .collect();

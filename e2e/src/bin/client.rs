@@ -2,6 +2,7 @@
 //!
 //! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE]...` does as told, prints `ready`, and holds what
 //! it has until its stdin ends.
+#![forbid(unsafe_code)]
 
 use std::env;
 use std::error::Error;

@@ -1,48 +1,67 @@
 //! Whatever dies: who lives goes on, and no get hangs.
 
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use plasmon::{ErrorKind, ObjectId};
+use plasmon::{Error, ErrorKind, Object, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually, until};
 
 use crate::support::{ClientProcess, MIB, get, kind, put, try_get};
 
 const BIG: usize = 256 * MIB;
 
-/// Begins to get a big object on node 0 and stops the holder that serves it, so that the fetch stands in its
-/// middle. Gives the stopped holder, or nothing when the fetch was over too soon.
-fn stop_the_holder(cluster: &Cluster, holders: &[usize], finished: impl Fn() -> bool) -> Option<usize> {
-    let serving = until("a holder serves, or all is over", || {
-        let serving = holders.iter().copied().find(|&holder| cluster.status(holder).transfer.leases > 0);
-        serving.map(Some).or(finished().then_some(None))
-    })?;
-    cluster.pause(serving);
-    // Only what is in the sockets' buffers can still arrive.
-    (cluster.status(0).transfer.rendezvous_fetched == 0).then_some(serving)
+/// How often a fetch must be seen unfinished before it counts as stopped. Far more than it takes to empty the
+/// sockets' buffers.
+const LOOKS: usize = 200;
+
+/// Begins to get a big object on node 0 and kills the holder that serves it, in the middle. Gives the result.
+///
+/// `prepare` puts an object of pattern 1 where it is to be held. The holder is stopped before it is killed, to see
+/// that the fetch stands: one that was too fast does not count, and another object takes its place.
+fn kill_the_holder(
+    cluster: &mut Cluster,
+    holders: &[usize],
+    prepare: impl Fn(&Cluster) -> ObjectId,
+) -> Result<Object, Error> {
+    let fetched = |cluster: &Cluster| cluster.status(0).transfer.rendezvous_fetched;
+    for _ in 0..20 {
+        let (id, before) = (prepare(cluster), fetched(cluster));
+        let client = cluster.client(0);
+        let fetch = thread::spawn(move || try_get(&client, id));
+        // Room was made for the object: the first bytes are on their way.
+        let begun = || cluster.status(0).memory.used >= BIG as u64;
+        let serving = until("a holder serves, or all is over", || {
+            let serving = holders.iter().copied().find(|&holder| cluster.status(holder).transfer.leases > 0);
+            serving.filter(|_| begun()).map(Some).or(fetch.is_finished().then_some(None))
+        });
+        if let Some(holder) = serving {
+            cluster.pause(holder);
+            if (0..LOOKS).all(|_| fetched(cluster) == before) {
+                cluster.kill(holder);
+                return fetch.join().expect("no panic");
+            }
+            cluster.resume(holder);
+        }
+        drop(fetch.join().expect("no panic").expect("nobody died"));
+        cluster.client(0).delete(&[id]).expect("delete");
+        for node in [&[0], holders].concat() {
+            eventually("its memory is free", || cluster.status(node).memory.used < BIG as u64);
+        }
+    }
+    panic!("no fetch of {BIG} bytes could be stopped in its middle");
 }
 
 #[test]
 fn the_only_holder_dies_in_the_middle_of_a_fetch() {
     let mut cluster = Cluster::builder().nodes(2).memory("320MiB").start();
-    let id = put(&cluster.client(1), Pattern(1), BIG);
     let bystander = put(&cluster.client(0), Pattern(2), MIB);
 
-    let client = cluster.client(0);
-    let fetch = thread::spawn(move || try_get(&client, id).map(|object| object.data().len()));
-    let holder = stop_the_holder(&cluster, &[1], || fetch.is_finished());
-    assert_eq!(holder, Some(1), "256 MiB arrived before the holder could be stopped");
-    cluster.kill(1);
-
-    let error = fetch.join().expect("no panic").expect_err("half an object is no object");
+    let result = kill_the_holder(&mut cluster, &[1], |cluster| put(&cluster.client(1), Pattern(1), BIG));
+    let error = result.expect_err("half an object is no object");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 
     // Nothing is left of the attempt, and nobody else noticed.
-    eventually("its memory is free", || {
-        let status = cluster.status(0);
-        status.objects.unsealed == 0 && status.memory.used < 2 * MIB as u64
-    });
+    eventually("its memory is free", || cluster.status(0).memory.used < 2 * MIB as u64);
     Pattern(2).check(get(&cluster.client(0), bystander).data());
     let again = put(&cluster.client(0), Pattern(3), BIG);
     Pattern(3).check(get(&cluster.client(0), again).data());
@@ -51,21 +70,17 @@ fn the_only_holder_dies_in_the_middle_of_a_fetch() {
 #[test]
 fn another_holder_serves_when_one_dies_in_the_middle_of_a_fetch() {
     let mut cluster = Cluster::builder().nodes(3).memory("320MiB").start();
-    let id = put(&cluster.client(1), Pattern(1), BIG);
-    Pattern(1).check(get(&cluster.client(2), id).data());
-    eventually("both holders are at rest", || {
-        [1, 2].iter().all(|&holder| cluster.status(holder).transfer.leases == 0)
+    let result = kill_the_holder(&mut cluster, &[1, 2], |cluster| {
+        let id = put(&cluster.client(1), Pattern(1), BIG);
+        Pattern(1).check(get(&cluster.client(2), id).data());
+        eventually("both holders are at rest", || {
+            [1, 2].iter().all(|&holder| cluster.status(holder).transfer.leases == 0)
+        });
+        id
     });
-
-    let client = cluster.client(0);
-    let fetch = thread::spawn(move || {
-        let object = try_get(&client, id)?;
-        Pattern(1).check(object.data());
-        Ok::<_, plasmon::Error>(object.data().len())
-    });
-    let holder = stop_the_holder(&cluster, &[1, 2], || fetch.is_finished());
-    cluster.kill(holder.expect("256 MiB arrived before the holder could be stopped"));
-    assert_eq!(fetch.join().expect("the data is right"), Ok(BIG));
+    let object = result.expect("the other holder serves");
+    assert_eq!(object.data().len(), BIG);
+    Pattern(1).check(object.data());
     assert!(cluster.status(0).transfer.fetch_failures >= 1);
 }
 
@@ -119,20 +134,15 @@ fn the_pins_and_creations_of_a_killed_client_go_with_it() {
 
 #[test]
 fn clients_of_a_killed_daemon_learn_it_at_once() {
-    let mut cluster = Cluster::builder().start();
+    let mut cluster = Cluster::builder().nodes(2).start();
     let client = cluster.client(0);
     let id = put(&client, Pattern(1), MIB);
     let held = get(&client, id);
 
-    let (sender, receiver) = mpsc::channel();
     let waiting = cluster.client(0);
-    let thread = thread::spawn(move || {
-        sender.send(()).expect("the test waits for it");
-        // For ever: only the end of the connection can end it.
-        waiting.get(&[ObjectId::random()], None).map(|_| ())
-    });
-    receiver.recv().expect("the thread runs");
-    eventually("both clients are connected", || cluster.status(0).clients >= 2);
+    // For ever: only the end of the connection can end it.
+    let thread = thread::spawn(move || waiting.get(&[ObjectId::random()], None).map(|_| ()));
+    eventually("the get waits", || cluster.status(0).transfer.fetching == 1);
     cluster.kill(0);
     assert_eq!(kind(thread.join().expect("no panic")), ErrorKind::Disconnected);
 
@@ -141,4 +151,49 @@ fn clients_of_a_killed_daemon_learn_it_at_once() {
     drop(held);
     assert_eq!(kind(client.status()), ErrorKind::Disconnected);
     assert_eq!(kind(try_get(&client, id)), ErrorKind::Disconnected);
+}
+
+#[test]
+fn nodes_go_on_without_their_coordinator() {
+    let mut cluster = Cluster::builder().nodes(3).start();
+    let own = put(&cluster.client(1), Pattern(1), MIB);
+    cluster.kill(0);
+    Pattern(1).check(get(&cluster.client(1), own).data());
+    let new = put(&cluster.client(1), Pattern(2), MIB);
+    Pattern(2).check(get(&cluster.client(1), new).data());
+    // Whether what another node holds can still be found depends on where the directory had it: but no get hangs.
+    for id in [own, new] {
+        let patience = Some(Duration::from_millis(500));
+        match cluster.client(2).get(&[id], patience).expect("get").remove(0) {
+            Ok(object) => assert_eq!(object.data().len(), MIB),
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Lost), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_node_that_died_comes_back_as_a_new_one() {
+    let mut cluster = Cluster::builder().nodes(2).start();
+    let kept = put(&cluster.client(0), Pattern(1), MIB);
+    let gone = put(&cluster.client(1), Pattern(2), MIB);
+    let before = cluster.status(1);
+    cluster.kill(1);
+    eventually("the death is known", || cluster.status(0).cluster.members.len() == 1);
+
+    let mut command = cluster.serve(1);
+    command.args([
+        "--listen",
+        &format!("{}:0", cluster.address(1)),
+        "--join",
+        &cluster.listen(0).to_string(),
+    ]);
+    let _daemon = cluster.launch(1, command).expect("it starts");
+    eventually("it is a member", || cluster.status(0).cluster.members.len() == 2);
+    assert_ne!(cluster.status(1).node, before.node);
+    Pattern(1).check(get(&cluster.client(1), kept).data());
+    let new = put(&cluster.client(1), Pattern(3), MIB);
+    Pattern(3).check(get(&cluster.client(0), new).data());
+    // What died with it is known to be gone, or waited for in vain; it is never wrong.
+    let result = cluster.client(0).get(&[gone], Some(Duration::from_millis(300))).expect("get").remove(0);
+    assert!(matches!(kind(result), ErrorKind::Lost | ErrorKind::TimedOut));
 }

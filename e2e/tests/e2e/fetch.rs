@@ -74,8 +74,7 @@ fn a_get_waits_for_a_seal_on_another_node() {
             let early = created_first.then(create);
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| get(&cluster.client(2), id).data().to_vec());
-                // The reader has asked for an object nobody has: it is connected and waits.
-                eventually("the reader is connected", || cluster.status(2).clients >= 2);
+                eventually("the get waits", || cluster.status(2).transfer.fetching == 1);
                 let mut creation = early.unwrap_or_else(create);
                 pattern.fill(creation.as_mut_slice());
                 assert!(!waiting.is_finished(), "a get returned before the seal");

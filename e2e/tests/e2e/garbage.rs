@@ -8,7 +8,7 @@ use std::thread;
 use bytes::BytesMut;
 use plasmon::ObjectId;
 use plasmon::wire::{HEADER_LEN, Header, MAX_BODY, Reply, Request, VERSION};
-use plasmon_e2e::{Cluster, PATIENCE, Pattern};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, put, try_put};
 
@@ -64,6 +64,7 @@ fn undisturbed(attack: impl FnOnce(&Cluster)) {
     let held = get(&client, put(&client, Pattern(1), MIB));
     let (id, waiter) = (ObjectId::random(), cluster.client(0));
     let waiting = thread::spawn(move || Pattern(2).check(get(&waiter, id).data()));
+    eventually("the get waits", || cluster.status(0).transfer.fetching == 1);
 
     attack(&cluster);
 
@@ -155,4 +156,31 @@ fn garbage_on_the_control_port_is_closed() {
             }
         }
     });
+}
+
+#[test]
+fn a_client_that_never_reads_disturbs_nobody() {
+    undisturbed(|cluster| {
+        let mut stream = UnixStream::connect(cluster.socket(0)).expect("the daemon listens");
+        stream.set_nonblocking(true).expect("it is connected");
+        let mut requests = BytesMut::from(&hello()[..]);
+        (2..1000).for_each(|number| Request::Status.encode(number, &mut requests));
+        // As many questions as the daemon takes, of which the answers are never read.
+        let taken = (0..100_000).map(|_| stream.write(&requests)).take_while(Result::is_ok).count();
+        assert!(taken < 100_000, "the daemon took questions without end");
+        // A new client gets its answers all the same.
+        Pattern(3).check(get(&cluster.client(0), put(&cluster.client(0), Pattern(3), MIB)).data());
+    });
+}
+
+#[test]
+fn connections_that_say_nothing_keep_nobody_out() {
+    let mut cluster = Cluster::builder().nodes(2).start();
+    let silent: Vec<_> = (0..50).map(|_| cluster.connect(0)).collect();
+    let clients = (0..50).map(|_| UnixStream::connect(cluster.socket(0)).expect("the daemon listens"));
+    let clients: Vec<_> = clients.collect();
+    let late = cluster.add_node();
+    let id = put(&cluster.client(0), Pattern(1), MIB);
+    Pattern(1).check(get(&cluster.client(late), id).data());
+    drop((silent, clients));
 }

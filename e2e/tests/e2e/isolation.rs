@@ -36,7 +36,7 @@ fn a_reader_of_another_user_cannot_change_anything() {
         [put(&here, Pattern(1), 100), put(&here, Pattern(1), 5 * MIB), put(&there, Pattern(1), 5 * MIB)];
     for id in objects {
         let held = get(&here, id);
-        let done = intrude(&cluster, as_nobody(&cluster, Path::new(INTRUDER)), id);
+        let done = intrude(&cluster, as_nobody(&cluster, &[Path::new(INTRUDER)]), id);
         assert!(done.is_empty(), "{done:?}");
         Pattern(1).check(held.data());
     }

@@ -8,6 +8,7 @@ mod fetch;
 mod garbage;
 mod isolation;
 mod join;
+mod mixed;
 mod room;
 mod start;
 mod stop;

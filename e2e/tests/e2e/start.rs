@@ -82,7 +82,8 @@ fn a_folder_that_cannot_be_written_is_named() {
     let socket = folder.join("plasmon.sock");
     // Nothing is read-only to root: be nobody.
     let command = if geteuid().is_root() {
-        let mut command = as_nobody(&cluster, &binary());
+        let daemon = binary().with_file_name("plasmon-node");
+        let mut command = as_nobody(&cluster, &[&binary(), &daemon]);
         command.args(serve(&socket, "127.0.0.1:0").get_args());
         command
     } else {

@@ -78,14 +78,18 @@ impl ClientProcess {
     }
 }
 
-/// A command that runs a program as nobody: what root cannot be refused, nobody can.
+/// A command that runs the first of some programs as nobody: what root cannot be refused, nobody can.
 ///
-/// The program is copied to where nobody can reach it.
-pub(crate) fn as_nobody(cluster: &Cluster, program: &Path) -> Command {
-    let own = cluster.folder().join(program.file_name().expect("a program has a name"));
+/// The programs are copied to where nobody can reach them.
+pub(crate) fn as_nobody(cluster: &Cluster, programs: &[&Path]) -> Command {
     fs::set_permissions(cluster.folder(), Permissions::from_mode(0o755)).expect("the folder is ours");
-    fs::copy(program, &own).expect("the folder is ours");
+    let copy = |program: &&Path| {
+        let own = cluster.folder().join(program.file_name().expect("a program has a name"));
+        fs::copy(program, &own).expect("the folder is ours");
+        own
+    };
+    let copies: Vec<_> = programs.iter().map(copy).collect();
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(own);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copies[0]);
     command
 }

@@ -4,9 +4,12 @@
 //! lost entry comes back by itself. Nothing here sends anything: every call returns what is to be
 //! told to whom.
 //!
-//! An entry is *lost* when its last holder went without a deletion; it stays, so that whoever asks
-//! learns that the object existed. A *tombstone* is the memory of a recent deletion: it turns away
-//! replicas that were being fetched while their object was deleted.
+//! An id may live several times: deleted, and created anew. Each creation draws a *life*, and what is
+//! said of a replica names it, so that news of a former life cannot touch the present one. An entry is
+//! *lost* when its last holder went without a deletion; it stays, so that whoever asks learns that the
+//! object existed. A *tombstone* is the memory of a deleted life: it turns away replicas that were
+//! being fetched meanwhile. An *orphan* has cached replicas only, which any eviction may take: one of
+//! its holders is told to become the primary, until it says that it is.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -18,10 +21,12 @@ use crate::object::Role;
 
 /// How long a deletion is remembered; a fetch that was under way is over by then.
 const TOMBSTONE: Duration = Duration::from_secs(60);
+/// Tombstones kept at most; the oldest give way.
+const TOMBSTONES: usize = 1 << 16;
 /// How long a waiter stays without asking again.
 const WAITER: Duration = Duration::from_secs(15);
 
-/// A node that waits for an object, and the request to answer.
+/// A node that waits for an object on behalf of a user, and the request to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) node: NodeId,
@@ -45,34 +50,58 @@ pub(crate) enum Lookup {
 pub(crate) enum Published {
     /// These waited for it.
     Welcome(Vec<Waiter>),
-    /// The object was deleted meanwhile: the replica is to be dropped.
-    Deleted,
+    /// The replica is of a life that has ended: it is to be dropped.
+    Stale,
 }
 
-/// What follows from a change of members.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Consequences {
-    /// These waited for an object that is now lost.
-    pub(crate) lost: Vec<(ObjectId, Waiter)>,
-    /// This holder's replica becomes the primary.
-    pub(crate) promoted: Vec<(NodeId, ObjectId)>,
+/// What follows from a deletion.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    /// Nothing is known of the object here.
+    Unknown,
+    /// It is another user's, and private.
+    NotAllowed,
+    /// It is forgotten; these hold it, in these lives.
+    Forgotten(Vec<(NodeId, u64)>),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    node: NodeId,
+    holding: Holding,
 }
 
 #[derive(Default)]
 struct Entry {
     /// Empty: lost.
-    holders: Vec<(NodeId, Role)>,
+    holders: Vec<Holder>,
     /// Spreads fetches over holders.
     turn: usize,
+}
+
+impl Entry {
+    fn primary(&self) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.holding.role == Role::Primary)
+    }
+
+    fn is_orphan(&self) -> bool {
+        !self.holders.is_empty() && self.primary().is_none()
+    }
+
+    /// The life that is handed out: the first primary's, if there is one.
+    fn life(&self) -> Option<u64> {
+        self.primary().or(self.holders.first()).map(|holder| holder.holding.life)
+    }
 }
 
 /// The entries of the shards this node keeps.
 #[derive(Default)]
 pub(crate) struct Directory {
     entries: HashMap<ObjectId, Entry>,
+    orphans: HashSet<ObjectId>,
     waiters: HashMap<ObjectId, Vec<(Waiter, Instant)>>,
-    tombstones: HashSet<ObjectId>,
-    buried: VecDeque<(Instant, ObjectId)>,
+    tombstones: HashMap<(ObjectId, u64), Instant>,
+    buried: VecDeque<(Instant, ObjectId, u64)>,
 }
 
 impl Directory {
@@ -81,52 +110,59 @@ impl Directory {
         self.entries.len()
     }
 
-    /// Whether a living holder is known.
-    pub(crate) fn knows(&self, id: &ObjectId) -> bool {
-        self.entries.get(id).is_some_and(|entry| !entry.holders.is_empty())
+    /// Whether a living holder is known of an object that this user may see.
+    pub(crate) fn knows(&self, id: &ObjectId, tenant: u32) -> bool {
+        let holders = self.entries.get(id).map(|entry| entry.holders.as_slice());
+        holders.unwrap_or_default().iter().any(|holder| holder.holding.visible_to(tenant))
     }
 
-    /// Finds a holder for `waiter` that is not among `except`, or notes that it waits.
+    /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that
+    /// asks again for the same user waits once.
     pub(crate) fn fetch(&mut self, id: ObjectId, waiter: Waiter, except: &[NodeId], now: Instant) -> Lookup {
         if let Some(entry) = self.entries.get_mut(&id) {
-            if entry.holders.is_empty() {
+            let Some(life) = entry.life() else {
                 return Lookup::Lost;
-            }
+            };
             entry.turn = entry.turn.wrapping_add(1);
             let count = entry.holders.len();
-            let turned = (0..count).map(|at| entry.holders[(entry.turn + at) % count].0);
-            let mut usable = turned.filter(|node| *node != waiter.node && !except.contains(node));
+            let turned = (0..count).map(|at| entry.holders[(entry.turn + at) % count]);
+            let mut usable = turned.filter(|holder| {
+                holder.holding.life == life && holder.node != waiter.node && !except.contains(&holder.node)
+            });
             if let Some(holder) = usable.next() {
-                return Lookup::Holder(holder);
+                return Lookup::Holder(holder.node);
             }
         }
         let waiters = self.waiters.entry(id).or_default();
-        waiters.retain(|(other, _)| (other.node, other.request) != (waiter.node, waiter.request));
+        waiters.retain(|(other, _)| (other.node, other.tenant) != (waiter.node, waiter.tenant));
         waiters.push((waiter, now + WAITER));
         Lookup::Waiting
     }
 
     /// A waiter gave up.
-    pub(crate) fn forget(&mut self, node: NodeId, request: u64) {
-        self.waiters.retain(|_, waiters| {
+    pub(crate) fn forget(&mut self, id: &ObjectId, node: NodeId, request: u64) {
+        if let Some(waiters) = self.waiters.get_mut(id) {
             waiters.retain(|(waiter, _)| (waiter.node, waiter.request) != (node, request));
-            !waiters.is_empty()
-        });
+            if waiters.is_empty() {
+                self.waiters.remove(id);
+            }
+        }
     }
 
     /// A node holds an object.
     pub(crate) fn publish(&mut self, node: NodeId, holding: Holding) -> Published {
-        let Holding { id, role } = holding;
-        if self.tombstones.contains(&id) {
-            if role == Role::Cached {
-                return Published::Deleted;
-            }
-            self.tombstones.remove(&id);
+        let Holding { id, role, life, .. } = holding;
+        if self.tombstones.contains_key(&(id, life)) {
+            return Published::Stale;
         }
-        let holders = &mut self.entries.entry(id).or_default().holders;
-        match holders.iter_mut().find(|(holder, _)| *holder == node) {
-            Some(known) => known.1 = role,
-            None => holders.push((node, role)),
+        let entry = self.entries.entry(id).or_default();
+        if role == Role::Cached && entry.primary().is_some_and(|primary| primary.holding.life != life) {
+            return Published::Stale;
+        }
+        entry.holders.retain(|holder| holder.node != node);
+        entry.holders.push(Holder { node, holding });
+        if entry.is_orphan() {
+            self.orphans.insert(id);
         }
         let waiters = self.waiters.remove(&id).unwrap_or_default();
         Published::Welcome(waiters.into_iter().map(|(waiter, _)| waiter).collect())
@@ -135,70 +171,101 @@ impl Directory {
     /// A node dropped its replica to make room: without another, the object is lost.
     pub(crate) fn evicted(&mut self, node: NodeId, id: &ObjectId) {
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.holders.retain(|(holder, _)| *holder != node);
+            entry.holders.retain(|holder| holder.node != node);
+            if entry.is_orphan() {
+                self.orphans.insert(*id);
+            }
         }
     }
 
     /// A node dropped its replica because the object was deleted. It may have published it after the
     /// deletion came here.
-    pub(crate) fn dropped(&mut self, node: NodeId, id: ObjectId, now: Instant) {
+    pub(crate) fn dropped(&mut self, node: NodeId, id: ObjectId) {
         self.evicted(node, &id);
         if self.entries.get(&id).is_some_and(|entry| entry.holders.is_empty()) {
-            self.delete(id, now);
+            self.entries.remove(&id);
         }
     }
 
-    /// Forgets a deleted object; returns who holds it, or nothing when it was not known.
-    pub(crate) fn delete(&mut self, id: ObjectId, now: Instant) -> Option<Vec<NodeId>> {
-        if self.tombstones.insert(id) {
-            self.buried.push_back((now, id));
+    /// Forgets an object that a user deletes, and remembers the deletion.
+    pub(crate) fn delete(&mut self, id: ObjectId, tenant: u32, now: Instant) -> Deletion {
+        let Some(entry) = self.entries.get(&id) else {
+            return Deletion::Unknown;
+        };
+        if !entry.holders.iter().all(|holder| holder.holding.visible_to(tenant)) {
+            return Deletion::NotAllowed;
         }
-        let entry = self.entries.remove(&id)?;
-        Some(entry.holders.into_iter().map(|(node, _)| node).collect())
+        let holders: Vec<_> = entry.holders.iter().map(|holder| (holder.node, holder.holding.life)).collect();
+        self.entries.remove(&id);
+        holders.iter().for_each(|(_, life)| self.bury(id, *life, now));
+        Deletion::Forgotten(holders)
     }
 
-    /// Whether it was deleted a short while ago.
+    /// A life of an object has ended: its replicas are turned away from now on.
+    pub(crate) fn bury(&mut self, id: ObjectId, life: u64, now: Instant) {
+        if self.tombstones.insert((id, life), now).is_none() {
+            self.buried.push_back((now, id, life));
+        }
+        if self.buried.len() > TOMBSTONES
+            && let Some((_, id, life)) = self.buried.pop_front()
+        {
+            self.tombstones.remove(&(id, life));
+        }
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.holders.retain(|holder| holder.holding.life != life);
+            if entry.holders.is_empty() {
+                self.entries.remove(&id);
+            }
+        }
+    }
+
+    /// Whether it was deleted a short while ago. Walks the tombstones: for error messages.
     pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
-        self.tombstones.contains(id)
+        self.tombstones.keys().any(|(buried, _)| buried == id)
     }
 
-    /// Drops waiters and tombstones whose time is over.
-    pub(crate) fn expire(&mut self, now: Instant) {
-        while self.buried.front().is_some_and(|(at, _)| *at + TOMBSTONE <= now) {
-            let (_, id) = self.buried.pop_front().expect("just seen");
-            self.tombstones.remove(&id);
+    /// Drops waiters and tombstones whose time is over. Returns the holders that are to become
+    /// primaries of objects that have none.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(NodeId, ObjectId)> {
+        while self.buried.front().is_some_and(|(at, ..)| *at + TOMBSTONE <= now) {
+            if let Some((_, id, life)) = self.buried.pop_front() {
+                self.tombstones.remove(&(id, life));
+            }
         }
         self.waiters.retain(|_, waiters| {
             waiters.retain(|(_, until)| *until > now);
             !waiters.is_empty()
         });
+        let entries = &self.entries;
+        self.orphans.retain(|id| entries.get(id).is_some_and(Entry::is_orphan));
+        // Both keepers come to the same choice.
+        let heir = |id: &ObjectId| Some((entries[id].holders.iter().map(|holder| holder.node).min()?, *id));
+        self.orphans.iter().filter_map(heir).collect()
     }
 
     /// Follows a change of members: drops the shards that are kept elsewhere now, and the dead.
+    /// Returns who waited for an object that is now lost.
     pub(crate) fn follow(
         &mut self,
         kept_here: impl Fn(&ObjectId) -> bool,
         alive: impl Fn(NodeId) -> bool,
-    ) -> Consequences {
-        let mut consequences = Consequences::default();
+    ) -> Vec<(ObjectId, Waiter)> {
         self.entries.retain(|id, _| kept_here(id));
         for waiters in self.waiters.values_mut() {
             waiters.retain(|(waiter, _)| alive(waiter.node));
         }
         self.waiters.retain(|id, waiters| kept_here(id) && !waiters.is_empty());
+        let mut lost = Vec::new();
         for (id, entry) in &mut self.entries {
-            entry.holders.retain(|(node, _)| alive(*node));
+            entry.holders.retain(|holder| alive(holder.node));
             if entry.holders.is_empty() {
                 let waiters = self.waiters.remove(id).unwrap_or_default();
-                consequences.lost.extend(waiters.into_iter().map(|(waiter, _)| (*id, waiter)));
-            } else if entry.holders.iter().all(|(_, role)| *role == Role::Cached) {
-                // Both keepers come to the same choice.
-                let heir = entry.holders.iter_mut().min_by_key(|(node, _)| *node).expect("not empty");
-                heir.1 = Role::Primary;
-                consequences.promoted.push((heir.0, *id));
+                lost.extend(waiters.into_iter().map(|(waiter, _)| (*id, waiter)));
+            } else if entry.is_orphan() {
+                self.orphans.insert(*id);
             }
         }
-        consequences
+        lost
     }
 }
 
@@ -214,30 +281,35 @@ mod tests {
         Waiter { node, request: 7, tenant: 0 }
     }
 
-    fn primary(id: ObjectId) -> Holding {
-        Holding { id, role: Role::Primary }
+    fn primary(id: ObjectId, life: u64) -> Holding {
+        Holding { id, role: Role::Primary, life, owner: None }
     }
 
-    fn cached(id: ObjectId) -> Holding {
-        Holding { id, role: Role::Cached }
+    fn cached(id: ObjectId, life: u64) -> Holding {
+        Holding { role: Role::Cached, ..primary(id, life) }
+    }
+
+    fn new() -> (Directory, ObjectId, Instant) {
+        (Directory::default(), ObjectId::random(), Instant::now())
     }
 
     #[test]
     fn a_waiter_is_told_by_the_publication() {
-        let (mut directory, id, now) = (Directory::default(), ObjectId::random(), Instant::now());
+        let (mut directory, id, now) = new();
         assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Waiting);
-        assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Waiting, "asking again adds nobody");
-        assert_eq!(directory.publish(A, primary(id)), Published::Welcome(vec![waiter(B)]));
+        let again = Waiter { request: 8, ..waiter(B) };
+        assert_eq!(directory.fetch(id, again, &[], now), Lookup::Waiting, "asking again adds nobody");
+        assert_eq!(directory.publish(A, primary(id, 1)), Published::Welcome(vec![again]));
         assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Holder(A));
         assert_eq!(directory.fetch(id, waiter(B), &[A], now), Lookup::Waiting, "its only holder failed it");
-        assert_eq!(directory.publish(C, cached(id)), Published::Welcome(vec![waiter(B)]));
+        assert_eq!(directory.publish(C, cached(id, 1)), Published::Welcome(vec![waiter(B)]));
     }
 
     #[test]
     fn holders_take_turns() {
-        let (mut directory, id, now) = (Directory::default(), ObjectId::random(), Instant::now());
-        directory.publish(A, primary(id));
-        directory.publish(B, cached(id));
+        let (mut directory, id, now) = new();
+        directory.publish(A, primary(id, 1));
+        directory.publish(B, cached(id, 1));
         let asked: HashSet<_> = (0..2)
             .map(|_| match directory.fetch(id, waiter(C), &[], now) {
                 Lookup::Holder(node) => node,
@@ -249,62 +321,82 @@ mod tests {
     }
 
     #[test]
-    fn the_death_of_the_last_holder_is_a_loss_and_of_the_primary_a_promotion() {
-        let (mut directory, now) = (Directory::default(), Instant::now());
-        let (single, doubled) = (ObjectId::random(), ObjectId::random());
-        directory.publish(A, primary(single));
-        directory.publish(A, primary(doubled));
-        directory.publish(B, cached(doubled));
-        assert_eq!(directory.fetch(single, waiter(C), &[A], now), Lookup::Waiting);
-        let consequences = directory.follow(|_| true, |node| node != A);
-        assert_eq!(consequences.lost, vec![(single, waiter(C))]);
-        assert_eq!(consequences.promoted, vec![(B, doubled)]);
-        assert_eq!(directory.fetch(single, waiter(C), &[], now), Lookup::Lost);
-        assert!(!directory.knows(&single) && directory.knows(&doubled));
-        assert_eq!(directory.publish(C, primary(single)), Published::Welcome(vec![]), "found again");
-        assert!(directory.knows(&single));
+    fn the_death_of_the_last_holder_is_a_loss() {
+        let (mut directory, id, now) = new();
+        directory.publish(A, primary(id, 1));
+        assert_eq!(directory.fetch(id, waiter(C), &[A], now), Lookup::Waiting);
+        assert_eq!(directory.follow(|_| true, |node| node != A), vec![(id, waiter(C))]);
+        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost);
+        assert!(!directory.knows(&id, 0));
+        assert_eq!(directory.publish(C, primary(id, 1)), Published::Welcome(vec![]), "found again");
+        assert!(directory.knows(&id, 0));
     }
 
     #[test]
-    fn a_deletion_turns_late_replicas_away_but_not_a_new_object() {
-        let (mut directory, id, now) = (Directory::default(), ObjectId::random(), Instant::now());
-        directory.publish(A, primary(id));
-        assert_eq!(directory.delete(id, now), Some(vec![A]));
-        assert_eq!(directory.delete(id, now), None);
+    fn an_object_without_a_primary_gets_one_however_it_lost_it() {
+        let (mut directory, id, now) = new();
+        directory.publish(A, primary(id, 1));
+        directory.publish(B, cached(id, 1));
+        directory.publish(C, cached(id, 1));
+        assert_eq!(directory.expire(now), vec![]);
+        directory.follow(|_| true, |node| node != A);
+        assert_eq!(directory.expire(now), vec![(B, id)]);
+        directory.evicted(B, &id);
+        assert_eq!(directory.expire(now), vec![(C, id)], "the heir had gone");
+        assert_eq!(directory.expire(now), vec![(C, id)], "until it says that it is");
+        directory.publish(C, primary(id, 1));
+        assert_eq!(directory.expire(now), vec![]);
+    }
+
+    #[test]
+    fn news_of_a_former_life_do_not_touch_the_present_one() {
+        let (mut directory, id, now) = new();
+        directory.publish(A, primary(id, 1));
+        assert_eq!(directory.delete(id, 0, now), Deletion::Forgotten(vec![(A, 1)]));
+        assert_eq!(directory.delete(id, 0, now), Deletion::Unknown);
         assert!(directory.deleted(&id));
-        assert_eq!(directory.publish(B, cached(id)), Published::Deleted);
-        assert_eq!(directory.publish(A, primary(id)), Published::Welcome(vec![]));
-        assert!(!directory.deleted(&id) && directory.knows(&id));
-        directory.delete(id, now);
+        assert_eq!(directory.publish(B, cached(id, 1)), Published::Stale, "its fetch was under way");
+        assert_eq!(directory.publish(A, primary(id, 1)), Published::Stale, "it was away for the deletion");
+        assert_eq!(directory.publish(A, primary(id, 2)), Published::Welcome(vec![]));
+        directory.bury(id, 1, now);
+        assert!(directory.knows(&id, 0), "a late order to bury the former life");
         directory.expire(now + TOMBSTONE);
-        assert!(!directory.deleted(&id));
+        assert_eq!(directory.publish(B, cached(id, 1)), Published::Stale, "the primary knows better");
+        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Holder(A));
     }
 
     #[test]
     fn a_publication_that_a_deletion_overtook_leaves_nothing() {
-        let (mut directory, id, now) = (Directory::default(), ObjectId::random(), Instant::now());
-        assert_eq!(directory.delete(id, now), None);
-        directory.publish(A, primary(id));
-        directory.dropped(A, id, now);
+        let (mut directory, id, now) = new();
+        assert_eq!(directory.delete(id, 0, now), Deletion::Unknown);
+        directory.publish(A, primary(id, 1));
+        directory.dropped(A, id);
         assert_eq!(directory.len(), 0, "deleted, not lost");
-        directory.publish(A, primary(id));
-        directory.publish(B, cached(id));
+        directory.publish(A, cached(id, 1));
         directory.evicted(A, &id);
-        directory.evicted(B, &id);
         assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost, "nobody deleted it");
     }
 
     #[test]
+    fn a_private_object_is_its_owners_alone() {
+        let (mut directory, id, now) = new();
+        directory.publish(A, Holding { owner: Some(7), ..primary(id, 1) });
+        assert!(directory.knows(&id, 7) && !directory.knows(&id, 8));
+        assert_eq!(directory.delete(id, 8, now), Deletion::NotAllowed);
+        assert_eq!(directory.delete(id, 7, now), Deletion::Forgotten(vec![(A, 1)]));
+    }
+
+    #[test]
     fn waiters_end_by_forgetting_expiry_and_moved_shards() {
-        let (mut directory, id, now) = (Directory::default(), ObjectId::random(), Instant::now());
+        let (mut directory, id, now) = new();
         directory.fetch(id, waiter(B), &[], now);
-        directory.forget(B, 7);
+        directory.forget(&id, B, 7);
         assert!(directory.waiters.is_empty());
         directory.fetch(id, waiter(B), &[], now);
         directory.expire(now + WAITER);
         assert!(directory.waiters.is_empty());
         directory.fetch(id, waiter(B), &[], now);
-        directory.publish(A, primary(ObjectId::random()));
+        directory.publish(A, primary(ObjectId::random(), 1));
         directory.follow(|_| false, |_| true);
         assert!(directory.waiters.is_empty() && directory.entries.is_empty());
     }

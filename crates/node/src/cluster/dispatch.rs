@@ -5,35 +5,23 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use plasmon::{Error, NodeId, ObjectId};
+use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
+use tracing::warn;
 
-use super::directory::{Lookup, Published, Waiter};
+use super::directory::{Deletion, Lookup, Published, Waiter};
 use super::frame::{Holding, MAX_ENTRIES};
 use super::views::lost;
 use super::{Envelope, Message};
 use crate::engine::Core;
-use crate::object::Role;
+use crate::object::Replica;
 
 /// How long holders are waited for when an object is deleted.
 const DROP_PATIENCE: Duration = Duration::from_secs(3);
 
+/// In an order to drop an object: whichever life it is in. No object draws it.
+const ANY_LIFE: u64 = 0;
 /// How long keepers are waited for.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Enters what a node answered about the ids at these positions.
-fn mark(known: &mut [bool], asked: &[usize], answer: Result<Message, Error>) {
-    match answer {
-        Ok(
-            Message::Deleted { known: answers }
-            | Message::Dropped { known: answers }
-            | Message::Found { known: answers },
-        ) => {
-            asked.iter().zip(answers).for_each(|(at, answer)| known[*at] |= answer);
-        }
-        Ok(other) => tracing::warn!("a node answered with something else: {other:?}"),
-        Err(error) => tracing::warn!("a node did not say what it knows of some objects: {error}"),
-    }
-}
 
 impl Core {
     /// Acts on a member's frame.
@@ -60,46 +48,45 @@ impl Core {
                     Lookup::Waiting => {}
                 }
             }
-            Message::Forget => self.cluster.directory.borrow_mut().forget(reply_to, request),
+            Message::Forget { id } => self.cluster.directory.borrow_mut().forget(id, reply_to, request),
             Message::Renew { lease } => self.renew(&envelope, *lease),
             Message::Release { requests } => self.release_leases(from, requests),
             Message::Publish { holdings } => holdings.iter().for_each(|one| self.published(from, *one)),
             Message::Unpublish { deleted, ids } => {
-                let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
+                let mut directory = self.cluster.directory.borrow_mut();
                 for id in ids {
                     if *deleted {
-                        directory.dropped(from, *id, now);
+                        directory.dropped(from, *id);
                     } else {
                         directory.evicted(from, id);
                     }
                 }
             }
-            Message::Delete { quiet: true, ids } => {
-                let (known, _) = self.forget_entries(ids);
-                self.answer(&envelope, Message::Deleted { known });
-            }
-            Message::Delete { ids, .. } => {
+            Message::Delete { ids } => {
                 let (core, ids) = (Rc::clone(self), ids.clone());
                 self.spawn(async move {
-                    let known = core.delete_everywhere(&ids).await;
-                    core.answer(&envelope, Message::Deleted { known });
+                    let outcomes = core.delete_everywhere(&ids, tenant).await;
+                    core.answer(&envelope, Message::Deleted { outcomes });
                 });
             }
-            Message::Drop { cached_only, ids } => {
-                let known = ids.iter().map(|id| self.drop_replica(*id, *cached_only)).collect();
+            Message::Bury { lives } => {
+                let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
+                lives.iter().for_each(|(id, life)| directory.bury(*id, *life, now));
+            }
+            Message::Drop { lives } => {
+                let known = lives.iter().map(|(id, life)| self.drop_replica(*id, *life, tenant)).collect();
                 self.answer(&envelope, Message::Dropped { known });
             }
             Message::Promote { ids } => {
                 for id in ids {
-                    if let Some(replica) = self.objects.borrow().get(id) {
-                        replica.promote();
-                        self.publish(Holding { id: *id, role: Role::Primary });
+                    if let Some(replica) = self.objects.borrow_mut().promote(id) {
+                        self.publish(Holding::of(&replica));
                     }
                 }
             }
             Message::Query { ids } => {
                 let directory = self.cluster.directory.borrow();
-                let known = ids.iter().map(|id| directory.knows(id)).collect();
+                let known = ids.iter().map(|id| directory.knows(id, tenant)).collect();
                 drop(directory);
                 self.answer(&envelope, Message::Found { known });
             }
@@ -129,111 +116,134 @@ impl Core {
                     self.forward(holder, holding.id, waiter);
                 }
             }
-            Published::Deleted => {
-                self.tell(holder, Message::Drop { cached_only: true, ids: vec![holding.id] });
+            Published::Stale => {
+                self.tell(holder, Message::Drop { lives: vec![(holding.id, holding.life)] });
             }
         }
-    }
-
-    /// Takes entries out of the directory: which were known, and who holds what.
-    fn forget_entries(&self, ids: &[ObjectId]) -> (Vec<bool>, HashMap<NodeId, Vec<ObjectId>>) {
-        let (mut known, mut holders) = (Vec::new(), HashMap::<_, Vec<_>>::new());
-        let now = self.clock.now();
-        let mut directory = self.cluster.directory.borrow_mut();
-        for id in ids {
-            let entry = directory.delete(*id, now);
-            known.push(entry.is_some());
-            for holder in entry.into_iter().flatten() {
-                holders.entry(holder).or_default().push(*id);
-            }
-        }
-        (known, holders)
     }
 
     /// Forgets objects and has every holder drop them. Of an object that is not known here a node may
     /// have sealed a replica whose publication is still on its way: all are told to drop it.
-    async fn delete_everywhere(self: &Rc<Self>, ids: &[ObjectId]) -> Vec<bool> {
-        let (mut known, mut holders) = self.forget_entries(ids);
-        for (id, known) in ids.iter().zip(&known) {
-            if !known {
-                for member in self.cluster.view.borrow().members.iter() {
-                    holders.entry(member.node).or_default().push(*id);
+    async fn delete_everywhere(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Vec<DeleteOutcome> {
+        let mut outcomes = Vec::with_capacity(ids.len());
+        let mut orders: HashMap<NodeId, Vec<(usize, u64)>> = HashMap::new();
+        let members: Vec<_> = self.cluster.view.borrow().members.iter().map(|member| member.node).collect();
+        for (at, id) in ids.iter().enumerate() {
+            let deletion = self.cluster.directory.borrow_mut().delete(*id, tenant, self.clock.now());
+            let (outcome, holders) = match deletion {
+                Deletion::NotAllowed => (DeleteOutcome::NotAllowed, Vec::new()),
+                Deletion::Unknown => {
+                    (DeleteOutcome::Absent, members.iter().map(|member| (*member, ANY_LIFE)).collect())
                 }
+                Deletion::Forgotten(holders) => {
+                    self.tell_second(*id, &holders);
+                    (DeleteOutcome::Deleted, holders)
+                }
+            };
+            outcomes.push(outcome);
+            for (holder, life) in holders {
+                orders.entry(holder).or_default().push((at, life));
             }
         }
-        let drops = holders.into_iter().map(|(holder, dropped)| async move {
-            let order = Message::Drop { cached_only: false, ids: dropped.clone() };
-            (dropped, self.ask(holder, 0, order, DROP_PATIENCE).await)
+        let drops = orders.into_iter().map(|(holder, order)| async move {
+            let lives = order.iter().map(|(at, life)| (ids[*at], *life)).collect();
+            (order, self.ask(holder, tenant, Message::Drop { lives }, DROP_PATIENCE).await)
         });
-        for (dropped, answer) in join_all(drops).await {
-            let at = |id: &ObjectId| ids.iter().position(|other| other == id);
-            mark(&mut known, &dropped.iter().filter_map(at).collect::<Vec<_>>(), answer);
+        for (order, answer) in join_all(drops).await {
+            match answer {
+                Ok(Message::Dropped { known }) => {
+                    let dropped = order.iter().zip(known).filter(|(_, known)| *known);
+                    dropped.for_each(|((at, _), _)| outcomes[*at] = DeleteOutcome::Deleted);
+                }
+                Ok(other) => warn!("a holder answered a deletion with something else: {other:?}"),
+                // It has gone, and its replicas with it; or it learns when it publishes them again.
+                Err(error) => warn!("a holder did not confirm a deletion: {error}"),
+            }
         }
-        known
+        outcomes
     }
 
-    /// Forgets entries of the directory kept here, and remembers the deletion.
-    pub(crate) fn forget(&self, ids: &[ObjectId]) {
-        if self.cluster.solo() {
-            self.forget_entries(ids);
+    /// Has the other keeper of an object forget these lives.
+    fn tell_second(&self, id: ObjectId, holders: &[(NodeId, u64)]) {
+        let lives: Vec<_> = holders.iter().map(|(_, life)| (id, *life)).collect();
+        for keeper in self.cluster.keepers(&id).iter().filter(|keeper| *keeper != self.node) {
+            self.tell(keeper, Message::Bury { lives: lives.clone() });
         }
     }
 
-    /// Deletes objects on every node; returns which were known to their keepers.
-    pub(crate) async fn delete_in_cluster(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Vec<bool> {
-        let mut known = vec![false; ids.len()];
-        let asked = self.by_keeper(ids, true).into_iter().map(|((keeper, quiet), asked)| async move {
+    /// Remembers the end of a replica's life that this node's own client ended.
+    pub(crate) fn bury(&self, replica: &Replica) {
+        let (id, life) = (replica.head.id, replica.head.life);
+        self.cluster.directory.borrow_mut().bury(id, life, self.clock.now());
+    }
+
+    /// Deletes objects on every node.
+    ///
+    /// # Errors
+    /// When a keeper cannot be asked: some of the objects may still be there.
+    pub(crate) async fn delete_in_cluster(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        tenant: u32,
+    ) -> Result<Vec<DeleteOutcome>, Error> {
+        let mut outcomes = vec![DeleteOutcome::Absent; ids.len()];
+        let first = |id: &ObjectId| self.cluster.keepers(id).first;
+        let asked = by_keeper(ids, first).into_iter().map(|(keeper, asked)| async move {
             let ids = asked.iter().map(|at| ids[*at]).collect();
-            (asked, self.ask(keeper, tenant, Message::Delete { quiet, ids }, ASK_PATIENCE).await)
+            (asked, self.ask(keeper, tenant, Message::Delete { ids }, ASK_PATIENCE).await)
         });
         for (asked, answer) in join_all(asked).await {
-            mark(&mut known, &asked, answer);
+            let Message::Deleted { outcomes: answers } = answer? else {
+                return Err(Error::new(
+                    ErrorKind::Internal,
+                    "a keeper answered a deletion with something else",
+                ));
+            };
+            asked.iter().zip(answers).for_each(|(at, answer)| outcomes[*at] = answer);
         }
-        known
+        Ok(outcomes)
     }
 
     /// Asks the keepers whether objects exist anywhere.
-    pub(crate) async fn known(self: &Rc<Self>, ids: &[ObjectId]) -> Vec<bool> {
+    pub(crate) async fn known(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Result<Vec<bool>, Error> {
         let mut known = vec![false; ids.len()];
-        let asked = self.by_keeper(ids, false).into_iter().map(|((keeper, _), asked)| async move {
-            let ids = asked.iter().map(|at| ids[*at]).collect();
-            (asked, self.ask(keeper, 0, Message::Query { ids }, ASK_PATIENCE).await)
-        });
+        let asked =
+            by_keeper(ids, |id| self.cluster.keeper(id, 0)).into_iter().map(|(keeper, asked)| async move {
+                let ids = asked.iter().map(|at| ids[*at]).collect();
+                (asked, self.ask(keeper, tenant, Message::Query { ids }, ASK_PATIENCE).await)
+            });
         for (asked, answer) in join_all(asked).await {
-            mark(&mut known, &asked, answer);
+            let Message::Found { known: answers } = answer? else {
+                return Err(Error::new(ErrorKind::Internal, "a keeper answered a query with something else"));
+            };
+            asked.iter().zip(answers).for_each(|(at, answer)| known[*at] = answer);
         }
-        known
+        Ok(known)
     }
 
-    /// Positions of ids by the keeper to ask, in lots that fit a frame; with `all`, the second
-    /// keepers too, marked quiet.
-    fn by_keeper(&self, ids: &[ObjectId], all: bool) -> Vec<((NodeId, bool), Vec<usize>)> {
-        let mut lots: HashMap<(NodeId, bool), Vec<usize>> = HashMap::new();
-        for (at, id) in ids.iter().enumerate() {
-            if all {
-                let keepers = self.cluster.keepers(id);
-                lots.entry((keepers.first, false)).or_default().push(at);
-                if let Some(second) = keepers.second {
-                    lots.entry((second, true)).or_default().push(at);
-                }
-            } else {
-                lots.entry((self.cluster.keeper(id), false)).or_default().push(at);
-            }
-        }
-        let split = |(key, lot): (_, Vec<usize>)| -> Vec<_> {
-            lot.chunks(MAX_ENTRIES).map(|lot| (key, lot.to_vec())).collect()
-        };
-        lots.into_iter().flat_map(split).collect()
-    }
-
-    /// Removes an object by order of its keeper; tells whether there was one.
-    fn drop_replica(&self, id: ObjectId, cached_only: bool) -> bool {
+    /// Removes a replica by order of its keeper; tells whether there was one. An order for any life is
+    /// a user's, who may only remove what that user sees.
+    fn drop_replica(&self, id: ObjectId, life: u64, tenant: u32) -> bool {
         let mut objects = self.objects.borrow_mut();
-        let found = objects.get(&id).is_some_and(|replica| !cached_only || replica.role() == Role::Cached);
+        let found = objects.get(&id).is_some_and(|replica| {
+            replica.head.life == life || life == ANY_LIFE && replica.head.visible_to(tenant)
+        });
         if found {
             objects.remove(&id);
             self.unpublish(id, true);
         }
         found
     }
+}
+
+/// Positions of ids by the keeper to ask, in lots that fit a frame.
+fn by_keeper(ids: &[ObjectId], keeper: impl Fn(&ObjectId) -> NodeId) -> Vec<(NodeId, Vec<usize>)> {
+    let mut lots: HashMap<NodeId, Vec<usize>> = HashMap::new();
+    for (at, id) in ids.iter().enumerate() {
+        lots.entry(keeper(id)).or_default().push(at);
+    }
+    let split = |(keeper, lot): (NodeId, Vec<usize>)| -> Vec<_> {
+        lot.chunks(MAX_ENTRIES).map(|lot| (keeper, lot.to_vec())).collect()
+    };
+    lots.into_iter().flat_map(split).collect()
 }

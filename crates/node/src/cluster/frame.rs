@@ -8,10 +8,10 @@
 //! is dropped and counted. Requests that a node cannot serve are answered with [`Message::Refused`].
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 
 use super::members::Incarnation;
-use crate::object::{Head, Role};
+use crate::object::{Head, Replica, Role};
 
 /// Version of the frames.
 pub(crate) const VERSION: u8 = 1;
@@ -65,7 +65,7 @@ pub(crate) enum Message {
     /// `except`, or keeps it until there is one; a holder answers `Eager` or `Offer`.
     Fetch { id: ObjectId, forwarded: bool, except: Vec<NodeId> },
     /// The asker of a `Fetch` no longer wants it.
-    Forget,
+    Forget { id: ObjectId },
     /// An object, whole.
     Eager { head: Head, bytes: Bytes },
     /// An object to be read where it lies, within `lease_ms` of the request's sending.
@@ -80,13 +80,14 @@ pub(crate) enum Message {
     Publish { holdings: Vec<Holding> },
     /// The sender does not hold these any more: by a deletion, or only to make room.
     Unpublish { deleted: bool, ids: Vec<ObjectId> },
-    /// Remove these everywhere. Their second keeper is told with `quiet`: it forgets its entries and
-    /// leaves the holders to the first, so that no late order can hit an object created anew.
-    Delete { quiet: bool, ids: Vec<ObjectId> },
-    /// Which of those existed; every holder has let go.
-    Deleted { known: Vec<bool> },
-    /// Drop your replicas of these; with `cached_only`, primaries stay.
-    Drop { cached_only: bool, ids: Vec<ObjectId> },
+    /// Remove these everywhere, for the tenant.
+    Delete { ids: Vec<ObjectId> },
+    /// What became of those; every holder has let go.
+    Deleted { outcomes: Vec<DeleteOutcome> },
+    /// To the second keeper: these lives have ended.
+    Bury { lives: Vec<(ObjectId, u64)> },
+    /// Drop your replicas of these lives; 0 stands for whatever life the tenant may see.
+    Drop { lives: Vec<(ObjectId, u64)> },
     /// The replicas are dropped, and which of them there were.
     Dropped { known: Vec<bool> },
     /// No primary of these is left: yours take that role.
@@ -108,6 +109,22 @@ pub(crate) enum Message {
 pub(crate) struct Holding {
     pub(crate) id: ObjectId,
     pub(crate) role: Role,
+    /// Which life of the id.
+    pub(crate) life: u64,
+    /// The user whose private object it is.
+    pub(crate) owner: Option<u32>,
+}
+
+impl Holding {
+    /// Of this replica.
+    pub(crate) fn of(replica: &Replica) -> Self {
+        let Head { id, life, tenant, private, .. } = replica.head;
+        Self { id, role: replica.role(), life, owner: private.then_some(tenant) }
+    }
+
+    pub(crate) fn visible_to(&self, tenant: u32) -> bool {
+        self.owner.is_none_or(|owner| owner == tenant)
+    }
 }
 
 /// A frame that does not decode.
@@ -121,13 +138,11 @@ pub(crate) enum FrameError {
     Malformed,
 }
 
-const PRIVATE: u8 = 1;
-
 impl Message {
     fn opcode(&self) -> u8 {
         match self {
             Self::Fetch { .. } => 1,
-            Self::Forget => 2,
+            Self::Forget { .. } => 2,
             Self::Eager { .. } => 3,
             Self::Offer { .. } => 4,
             Self::Renew { .. } => 5,
@@ -145,6 +160,7 @@ impl Message {
             Self::Refused { .. } => 17,
             Self::Dropped { .. } => 18,
             Self::Promote { .. } => 19,
+            Self::Bury { .. } => 20,
         }
     }
 
@@ -175,7 +191,7 @@ impl Message {
                 out.put_u8(u8::from(*forwarded));
                 put_many(out, except, |out, node| out.put_slice(node.as_bytes()));
             }
-            Self::Forget => {}
+            Self::Forget { id } => out.put_slice(id.as_bytes()),
             Self::Renew { lease } => out.put_u64_le(*lease),
             Self::Eager { head, bytes } => {
                 put_head(out, head);
@@ -196,15 +212,21 @@ impl Message {
             Self::Publish { holdings } => put_many(out, holdings, |out, holding| {
                 out.put_slice(holding.id.as_bytes());
                 out.put_u8(u8::from(holding.role == Role::Cached));
+                out.put_u64_le(holding.life);
+                out.put_u8(u8::from(holding.owner.is_some()));
+                out.put_u32_le(holding.owner.unwrap_or_default());
             }),
-            Self::Query { ids } | Self::Promote { ids } => put_objects(out, ids),
-            Self::Unpublish { deleted: flag, ids }
-            | Self::Delete { quiet: flag, ids }
-            | Self::Drop { cached_only: flag, ids } => {
-                out.put_u8(u8::from(*flag));
+            Self::Delete { ids } | Self::Query { ids } | Self::Promote { ids } => put_objects(out, ids),
+            Self::Unpublish { deleted, ids } => {
+                out.put_u8(u8::from(*deleted));
                 put_objects(out, ids);
             }
-            Self::Deleted { known } | Self::Dropped { known } | Self::Found { known } => {
+            Self::Bury { lives } | Self::Drop { lives } => put_many(out, lives, |out, (id, life)| {
+                out.put_slice(id.as_bytes());
+                out.put_u64_le(*life);
+            }),
+            Self::Deleted { outcomes } => put_many(out, outcomes, |out, one| out.put_u8(*one as u8)),
+            Self::Dropped { known } | Self::Found { known } => {
                 put_many(out, known, |out, one| out.put_u8(u8::from(*one)));
             }
             Self::Segment { segment, version, base, key, len } => {
@@ -230,7 +252,7 @@ impl Message {
                 forwarded: flag(body)?,
                 except: many(body, |body| array(body).map(NodeId::from_bytes))?,
             },
-            2 => Self::Forget,
+            2 => Self::Forget { id: object(body)? },
             3 => Self::Eager { head: head(body)?, bytes: bytes(body)? },
             4 => Self::Offer {
                 head: head(body)?,
@@ -251,13 +273,18 @@ impl Message {
                 holdings: many(body, |body| {
                     let id = object(body)?;
                     let role = if flag(body)? { Role::Cached } else { Role::Primary };
-                    Ok(Holding { id, role })
+                    let (life, private, tenant) = (u64(body)?, flag(body)?, u32(body)?);
+                    Ok(Holding { id, role, life, owner: private.then_some(tenant) })
                 })?,
             },
             9 => Self::Unpublish { deleted: flag(body)?, ids: many(body, object)? },
-            10 => Self::Delete { quiet: flag(body)?, ids: many(body, object)? },
-            11 => Self::Deleted { known: many(body, flag)? },
-            12 => Self::Drop { cached_only: flag(body)?, ids: many(body, object)? },
+            10 => Self::Delete { ids: many(body, object)? },
+            11 => Self::Deleted {
+                outcomes: many(body, |body| {
+                    DeleteOutcome::from_wire(u8(body)?).ok_or(FrameError::Malformed)
+                })?,
+            },
+            12 => Self::Drop { lives: many(body, life)? },
             13 => Self::Query { ids: many(body, object)? },
             14 => Self::Found { known: many(body, flag)? },
             15 => Self::Segment {
@@ -275,6 +302,7 @@ impl Message {
             }
             18 => Self::Dropped { known: many(body, flag)? },
             19 => Self::Promote { ids: many(body, object)? },
+            20 => Self::Bury { lives: many(body, life)? },
             other => return Err(FrameError::Opcode(other)),
         })
     }
@@ -352,27 +380,28 @@ fn put_objects(out: &mut BytesMut, ids: &[ObjectId]) {
 }
 
 fn head_len(head: &Head) -> usize {
-    ObjectId::LEN + 4 + 1 + 8 + 4 + 4 + head.name.len()
+    ObjectId::LEN + 8 + 4 + 1 + 8 + 4 + 4 + head.name.len()
 }
 
 fn put_head(out: &mut BytesMut, head: &Head) {
     out.put_slice(head.id.as_bytes());
+    out.put_u64_le(head.life);
     out.put_u32_le(head.tenant);
-    out.put_u8(if head.private { PRIVATE } else { 0 });
+    out.put_u8(u8::from(head.private));
     out.put_u64_le(head.data_len);
     out.put_u32_le(head.metadata_len);
     put_bytes(out, head.name.as_bytes());
 }
 
 fn head(body: &mut Bytes) -> Result<Head, FrameError> {
-    let (id, tenant, private) = (object(body)?, u32(body)?, flag(body)?);
+    let (id, life, tenant, private) = (object(body)?, u64(body)?, u32(body)?, flag(body)?);
     let (data_len, metadata_len) = (u64(body)?, u32(body)?);
     let name = bytes(body)?;
     let limits = name.len() <= plasmon::wire::MAX_NAME
         && metadata_len as usize <= plasmon::wire::MAX_METADATA
         && data_len.checked_add(u64::from(metadata_len)).is_some();
     let name = String::from_utf8(name.into()).map_err(|_| FrameError::Malformed)?;
-    let head = Head { id, name, tenant, private, data_len, metadata_len };
+    let head = Head { id, name, life, tenant, private, data_len, metadata_len };
     if limits { Ok(head) } else { Err(FrameError::Malformed) }
 }
 
@@ -386,12 +415,20 @@ fn object(body: &mut Bytes) -> Result<ObjectId, FrameError> {
     array(body).map(ObjectId::from_bytes)
 }
 
+fn life(body: &mut Bytes) -> Result<(ObjectId, u64), FrameError> {
+    Ok((object(body)?, u64(body)?))
+}
+
 fn flag(body: &mut Bytes) -> Result<bool, FrameError> {
-    match body.try_get_u8() {
-        Ok(0) => Ok(false),
-        Ok(1) => Ok(true),
+    match u8(body)? {
+        0 => Ok(false),
+        1 => Ok(true),
         _ => Err(FrameError::Malformed),
     }
+}
+
+fn u8(body: &mut Bytes) -> Result<u8, FrameError> {
+    body.try_get_u8().map_err(|_| FrameError::Malformed)
 }
 
 fn u16(body: &mut Bytes) -> Result<u16, FrameError> {
@@ -440,16 +477,16 @@ mod tests {
     }
 
     fn head() -> impl Strategy<Value = Head> {
-        (id(), "[a-z]{0,30}", any::<u32>(), any::<bool>(), 0u64..1 << 40, 0u32..65_000).prop_map(
-            |(id, name, tenant, private, data_len, metadata_len)| Head {
+        (id(), "[a-z]{0,30}", any::<u64>(), any::<u32>(), any::<bool>(), 0u64..1 << 40, 0u32..65_000)
+            .prop_map(|(id, name, life, tenant, private, data_len, metadata_len)| Head {
                 id,
                 name,
+                life,
                 tenant,
                 private,
                 data_len,
                 metadata_len,
-            },
-        )
+            })
     }
 
     fn ids() -> impl Strategy<Value = Vec<ObjectId>> {
@@ -463,12 +500,20 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         let piece = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>())
             .prop_map(|(segment, version, offset, len)| Location { segment, version, offset, len });
-        let holding = (id(), any::<bool>())
-            .prop_map(|(id, cached)| Holding { id, role: if cached { Role::Cached } else { Role::Primary } });
+        let holding = (id(), any::<bool>(), any::<u64>(), any::<Option<u32>>()).prop_map(
+            |(id, cached, life, owner)| Holding {
+                id,
+                role: if cached { Role::Cached } else { Role::Primary },
+                life,
+                owner,
+            },
+        );
+        let lives = || prop::collection::vec((id(), any::<u64>()), 0..5);
+        let outcome = (0u8..4).prop_map(|code| DeleteOutcome::from_wire(code).expect("a code in use"));
         prop_oneof![
             (id(), any::<bool>(), prop::collection::vec(node(), 0..4))
                 .prop_map(|(id, forwarded, except)| Message::Fetch { id, forwarded, except }),
-            Just(Message::Forget),
+            id().prop_map(|id| Message::Forget { id }),
             (head(), prop::collection::vec(any::<u8>(), 0..300))
                 .prop_map(|(head, bytes)| Message::Eager { head, bytes: bytes.into() }),
             (head(), any::<u32>(), prop::collection::vec(piece, 0..4))
@@ -478,11 +523,12 @@ mod tests {
             prop::collection::vec(any::<u64>(), 0..5).prop_map(|requests| Message::Release { requests }),
             prop::collection::vec(holding, 0..5).prop_map(|holdings| Message::Publish { holdings }),
             (any::<bool>(), ids()).prop_map(|(deleted, ids)| Message::Unpublish { deleted, ids }),
-            (any::<bool>(), ids()).prop_map(|(quiet, ids)| Message::Delete { quiet, ids }),
+            ids().prop_map(|ids| Message::Delete { ids }),
+            lives().prop_map(|lives| Message::Bury { lives }),
             flags().prop_map(|known| Message::Dropped { known }),
             ids().prop_map(|ids| Message::Promote { ids }),
-            flags().prop_map(|known| Message::Deleted { known }),
-            (any::<bool>(), ids()).prop_map(|(cached_only, ids)| Message::Drop { cached_only, ids }),
+            prop::collection::vec(outcome, 0..5).prop_map(|outcomes| Message::Deleted { outcomes }),
+            lives().prop_map(|lives| Message::Drop { lives }),
             ids().prop_map(|ids| Message::Query { ids }),
             flags().prop_map(|known| Message::Found { known }),
             (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(

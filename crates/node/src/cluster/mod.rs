@@ -26,7 +26,7 @@ pub(crate) use self::control::{Control, Event, EventSender, Listener};
 use self::directory::Directory;
 pub(crate) use self::frame::{Envelope, Holding, Location, Message};
 pub(crate) use self::members::{Incarnation, Member, View};
-pub(crate) use self::network::{Network, Received};
+pub(crate) use self::network::Network;
 use self::shards::{Keepers, ShardMap};
 use self::views::Change;
 
@@ -106,15 +106,15 @@ impl Cluster {
         self.shards.borrow().keepers(id)
     }
 
-    /// The node to ask about an object: this one, when it keeps the shard.
-    pub(crate) fn keeper(&self, id: &ObjectId) -> NodeId {
+    /// The node to ask about an object: this one, if it keeps the shard, and the other keeper every
+    /// second attempt, since a node that has just become a keeper does not know what was lost before.
+    pub(crate) fn keeper(&self, id: &ObjectId, attempt: usize) -> NodeId {
         let keepers = self.keepers(id);
-        if keepers.contains(self.own) { self.own } else { keepers.first }
-    }
-
-    /// Forgets waiters and deletions whose time is over.
-    pub(crate) fn expire(&self, now: std::time::Instant) {
-        self.directory.borrow_mut().expire(now);
+        let mut order = [Some(keepers.first), keepers.second];
+        if keepers.second == Some(self.own) {
+            order.reverse();
+        }
+        order[attempt % 2].unwrap_or(keepers.first)
     }
 
     /// Whether this node remembers that the object was deleted.

@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use plasmon::NodeId;
+use plasmon::wire::MAX_DESCRIPTORS;
 use plasmon_fabric::{
     Access, Domain, Endpoint, Event, FabricError, Op, Provider, Region, RemoteRegion, Slice,
 };
@@ -28,6 +29,8 @@ use crate::transfer::Pool;
 const WINDOW: u32 = 32;
 /// Blocks posted for each peer: its window, and credit frames, which come outside it.
 const POSTED_PER_PEER: usize = WINDOW as usize + 8;
+/// Frames that may wait for a peer; one that takes none is as good as gone.
+const QUEUE: usize = 1 << 16;
 /// Frames kept of senders that the next view may make members.
 const STRANGERS: usize = 1024;
 
@@ -73,14 +76,7 @@ struct Peer {
     /// Segments of its own that it told us.
     segments: HashMap<SegmentKey, RemoteRegion>,
     used: bool,
-}
-
-/// What became of a received message.
-pub(crate) enum Received {
-    /// A member's frame.
-    Frame(Envelope),
-    /// Nothing to act on.
-    Nothing,
+    missed_frames: bool,
 }
 
 impl Network {
@@ -129,15 +125,17 @@ impl Network {
         Ok(())
     }
 
-    /// Follows what the arena did to its segments.
-    pub(crate) fn follow_arena(&self, arena: &mut Arena) -> Result<(), FabricError> {
+    /// Follows what the arena did to its segments. One that cannot be registered can hold objects of
+    /// this node's clients, but nothing can be fetched into it or out of it.
+    pub(crate) fn follow_arena(&self, arena: &mut Arena) {
         for change in arena.take_changes() {
             if let SegmentChange::Recycled { segment, .. } = change {
                 self.segments.borrow_mut().retain(|(number, _), _| *number != segment);
-                self.register(arena, segment)?;
+                if let Err(error) = self.register(arena, segment) {
+                    warn!("segment {segment} cannot be registered: {error}");
+                }
             }
         }
-        Ok(())
     }
 
     /// A piece of our own arena, for an operation; nothing when its segment could not be registered.
@@ -167,10 +165,10 @@ impl Network {
         self.peers.borrow().get(&node).is_some_and(|peer| peer.used)
     }
 
-    /// Queues a frame for a peer; `false` when there is no such member.
+    /// Queues a frame for a peer; `false` when there is no such member, or it takes nothing.
     pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
         let mut peers = self.peers.borrow_mut();
-        let Some(peer) = peers.get_mut(&to) else {
+        let Some(peer) = peers.get_mut(&to).filter(|peer| peer.queue.len() < QUEUE) else {
             return false;
         };
         peer.used = true;
@@ -213,7 +211,7 @@ impl Network {
         });
         match posted {
             Ok(operation) => peer.sending.push_back(operation),
-            Err(error) => warn!("cannot send to node {}: {error}", peer.member.node),
+            Err(error) => peer.missed(&error),
         }
     }
 
@@ -260,14 +258,14 @@ impl Network {
         self.follow(own, &[])
     }
 
-    /// Takes an event of the fabric in.
-    pub(crate) fn receive(&self, event: Event) -> Received {
+    /// Takes an event of the fabric in; returns a member's frame to act on.
+    pub(crate) fn receive(&self, event: Event) -> Option<Envelope> {
         let (slice, len) = match event {
             Event::Received { slice, len, .. } => (slice, len),
             Event::ReceiveFailed { slice, error } => {
                 debug!("a message was not received: {error}");
                 self.repost(slice);
-                return Received::Nothing;
+                return None;
             }
             // Nobody is asked to write here.
             Event::RemoteWrite { .. } => return self.drop_frame("an unexpected remote write"),
@@ -282,7 +280,7 @@ impl Network {
     }
 
     /// A frame of a member counts; one of a node that may soon be a member waits.
-    fn admit(&self, envelope: Envelope, credits: u16) -> Received {
+    fn admit(&self, envelope: Envelope, credits: u16) -> Option<Envelope> {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&envelope.from);
         let Some(peer) = peer.filter(|peer| peer.member.incarnation >= envelope.incarnation) else {
@@ -292,7 +290,7 @@ impl Network {
                 self.dropped.set(self.dropped.get() + 1);
             }
             strangers.push_back((envelope, credits));
-            return Received::Nothing;
+            return None;
         };
         if peer.member.incarnation > envelope.incarnation {
             drop(peers);
@@ -303,32 +301,32 @@ impl Network {
         if let Message::Credit { count } = envelope.message {
             peer.credits = peer.credits.saturating_add(count).min(WINDOW);
             self.pump(peer);
-            return Received::Nothing;
+            return None;
         }
         peer.owed += 1;
         self.pump(peer);
         if let Message::Segment { segment, version, base, key, len } = envelope.message {
+            if segment as usize >= MAX_DESCRIPTORS {
+                drop(peers);
+                return self.drop_frame("a segment beyond any arena");
+            }
             peer.segments.retain(|(number, _), _| *number != segment);
             peer.segments.insert((segment, version), RemoteRegion { base, key, len });
-            return Received::Nothing;
+            return None;
         }
-        Received::Frame(envelope)
+        Some(envelope)
     }
 
     /// Frames of nodes that have become members since they arrived.
     pub(crate) fn admit_strangers(&self) -> Vec<Envelope> {
         let waiting = std::mem::take(&mut *self.strangers.borrow_mut());
-        let admitted = waiting.into_iter().map(|(envelope, credits)| self.admit(envelope, credits));
-        let frames = admitted.filter_map(|received| match received {
-            Received::Frame(envelope) => Some(envelope),
-            Received::Nothing => None,
-        });
-        frames.collect()
+        waiting.into_iter().filter_map(|(envelope, credits)| self.admit(envelope, credits)).collect()
     }
 
-    /// Looks after the peers at the end of a turn: what failed to be sent, and credits that no frame
-    /// has taken along, where half a window has gathered.
-    pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
+    /// Looks after the peers at the end of a turn: credits that no frame has taken along, where half a
+    /// window has gathered, and what failed to be sent. Returns the peers that missed something.
+    pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) -> Vec<NodeId> {
+        let mut missed = Vec::new();
         for (node, peer) in self.peers.borrow_mut().iter_mut() {
             peer.reap();
             self.pump(peer);
@@ -347,7 +345,11 @@ impl Network {
                 };
                 self.post(peer, &envelope);
             }
+            if std::mem::take(&mut peer.missed_frames) {
+                missed.push(*node);
+            }
         }
+        missed
     }
 
     fn repost(&self, slice: Slice) {
@@ -357,24 +359,31 @@ impl Network {
         }
     }
 
-    fn drop_frame(&self, why: &str) -> Received {
+    fn drop_frame(&self, why: &str) -> Option<Envelope> {
         self.dropped.set(self.dropped.get() + 1);
         debug!("dropped a frame: {why}");
-        Received::Nothing
+        None
     }
 }
 
 impl Peer {
-    /// Forgets frames that were sent. Those that were not give their credit back: the peer never had
-    /// them. Whoever waits for an answer to one asks again.
+    /// Forgets frames that were sent, and notes those that were not.
     fn reap(&mut self) {
         while let Some(result) = self.sending.front().and_then(Op::result) {
             self.sending.pop_front();
             if let Err(error) = result {
-                warn!("a message to node {} was not sent: {error}", self.member.node);
-                self.credits = (self.credits + 1).min(WINDOW);
+                self.missed(&error);
             }
         }
+    }
+
+    /// A frame did not reach the peer: its credit is free again, and what the peer was told of
+    /// segments and objects is told again. Whoever waits for an answer asks again.
+    fn missed(&mut self, error: &FabricError) {
+        warn!("a message to node {} was not sent: {error}", self.member.node);
+        self.credits = (self.credits + 1).min(WINDOW);
+        self.announced.clear();
+        self.missed_frames = true;
     }
 
     fn new(member: Member, small: plasmon_fabric::Peer, bulk: plasmon_fabric::Peer) -> Self {
@@ -389,6 +398,7 @@ impl Peer {
             announced: HashSet::new(),
             segments: HashMap::new(),
             used: false,
+            missed_frames: false,
         }
     }
 }

@@ -34,17 +34,28 @@ impl Core {
             Event::View(view) => self.follow(view),
             Event::CoordinatorLost => {
                 self.cluster.connected.set(false);
-                let mut view = self.cluster.view();
-                let coordinator = self.cluster.coordinator.get();
-                warn!(
-                    "the coordinator's node {coordinator} is gone: the other members go on without it, \
-                     nobody can join until it is back"
-                );
-                view.members.retain(|member| member.node != coordinator);
-                self.follow(view);
+                let core = Rc::clone(self);
+                self.spawn(async move { core.outlive_coordinator().await });
             }
             Event::Stop(_) | Event::Failed(_) => {}
         }
+    }
+
+    /// Takes the coordinator's node for dead if it stays away for a lease. Not at once: it may be this
+    /// node that was away, and then it is a member again in a moment.
+    async fn outlive_coordinator(self: &Rc<Self>) {
+        self.clock.sleep(self.config.lease).await;
+        let coordinator = self.cluster.coordinator.get();
+        if self.cluster.connected() {
+            return;
+        }
+        warn!(
+            "the coordinator's node {coordinator} is gone: the other members go on without it, nobody can \
+             join until it is back"
+        );
+        let mut view = self.cluster.view();
+        view.members.retain(|member| member.node != coordinator);
+        self.follow(view);
     }
 
     /// Starts as a member, for the first time or anew: peers know nothing of this incarnation.
@@ -79,23 +90,13 @@ impl Core {
             .map(|member| member.node)
             .collect();
         let was_solo = cluster.solo.replace(cluster.solo.get() && nodes.len() == 1);
-        let consequences = cluster
+        let lost_waiters = cluster
             .directory
             .borrow_mut()
             .follow(|id| cluster.keepers(id).contains(self.node), |node| nodes.contains(&node));
-        for (node, id) in consequences.promoted {
-            if self.node == node || cluster.keepers(&id).first == self.node {
-                self.tell(node, Message::Promote { ids: vec![id] });
-            }
-        }
-        for (id, waiter) in consequences.lost {
-            let envelope = self.envelope(
-                waiter.request,
-                waiter.node,
-                waiter.tenant,
-                Message::Refused { error: lost(id) },
-            );
-            self.send(waiter.node, envelope);
+        for (id, waiter) in lost_waiters {
+            let message = Message::Refused { error: lost(id) };
+            self.send(waiter.node, self.envelope(waiter.request, waiter.node, waiter.tenant, message));
         }
         if !cluster.solo.get() {
             self.republish(&old_shards, &fresh, was_solo);
@@ -113,15 +114,33 @@ impl Core {
     fn republish(&self, old: &ShardMap, fresh: &HashSet<NodeId>, all: bool) {
         let mut batches = Batches::default();
         for replica in self.objects.borrow().sealed() {
-            let id = replica.head.id;
-            let before = old.keepers(&id);
-            for keeper in self.cluster.keepers(&id).iter() {
+            let before = old.keepers(&replica.head.id);
+            for keeper in self.cluster.keepers(&replica.head.id).iter() {
                 if all || fresh.contains(&keeper) || !before.contains(keeper) {
-                    batches.add(keeper, Change::Publish(Holding { id, role: replica.role() }));
+                    batches.add(keeper, Change::Publish(Holding::of(replica)));
                 }
             }
         }
         batches.send(self);
+    }
+
+    /// Publishes again to keepers that may have missed something.
+    pub(crate) fn republish_to(&self, keepers: &[NodeId]) {
+        let mut batches = Batches::default();
+        for replica in self.objects.borrow().sealed() {
+            for keeper in self.cluster.keepers(&replica.head.id).iter().filter(|one| keepers.contains(one)) {
+                batches.add(keeper, Change::Publish(Holding::of(replica)));
+            }
+        }
+        batches.send(self);
+    }
+
+    /// Lets go of what has expired in the directory, and sees to objects without a primary.
+    pub(crate) fn tend_directory(&self) {
+        let heirs = self.cluster.directory.borrow_mut().expire(self.clock.now());
+        for (heir, id) in heirs {
+            self.tell(heir, Message::Promote { ids: vec![id] });
+        }
     }
 
     /// Notes that this node holds an object from now on.

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::future::AbortHandle;
@@ -15,8 +16,13 @@ use plasmon::wire::{self, Access, Header, Receiver, Reply, Request, WireError};
 
 use crate::object::Pin;
 
+/// A connection, for as long as the node runs: keys are never used again.
+pub(crate) type ClientKey = u64;
+
 /// Queued output above which requests of the client wait.
 const BACKLOG: usize = 4 << 20;
+/// How long a connection may take to say hello.
+const HELLO: Duration = Duration::from_secs(10);
 /// Bytes read of one client before the others have their turn.
 const TURN: usize = 256 << 10;
 
@@ -31,12 +37,13 @@ pub(crate) struct Client {
     pub(crate) name: String,
     /// It has said hello.
     pub(crate) greeted: bool,
-    /// What it has pinned, by place, and how often.
-    pub(crate) pins: HashMap<u64, (Pin, u32)>,
+    connected: Instant,
+    /// What it has pinned, by place; one for each time.
+    pub(crate) pins: HashMap<u64, Vec<Pin>>,
     /// Versions of the segments whose descriptors it has.
     pub(crate) granted: HashMap<(u32, Access), u32>,
-    /// Requests that wait.
-    pub(crate) waiting: HashMap<u64, AbortHandle>,
+    /// Requests that wait, and for how many objects.
+    pub(crate) waiting: HashMap<u64, (AbortHandle, usize)>,
     receiver: Receiver,
     out: VecDeque<Outgoing>,
     out_len: usize,
@@ -59,6 +66,8 @@ pub(crate) enum Farewell {
     Frame(#[from] WireError),
     #[error("the first frame was not a hello")]
     Unannounced,
+    #[error("request {0} was made again while it waits")]
+    Repeated(u64),
 }
 
 /// What a turn of reading brought.
@@ -70,20 +79,31 @@ pub(super) enum Read {
 }
 
 impl Client {
-    pub(super) fn new(stream: UnixStream, uid: u32, pid: u32) -> Self {
+    pub(super) fn new(stream: UnixStream, uid: u32, pid: u32, connected: Instant) -> Self {
         Self {
             stream,
             uid,
             pid,
             name: String::new(),
             greeted: false,
+            connected,
             pins: HashMap::new(),
             granted: HashMap::new(),
             waiting: HashMap::new(),
-            receiver: Receiver::default(),
+            receiver: Receiver::without_descriptors(),
             out: VecDeque::new(),
             out_len: 0,
         }
+    }
+
+    /// Whether it takes a place without ever having said hello.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        !self.greeted && now.saturating_duration_since(self.connected) > HELLO
+    }
+
+    /// Objects that its requests wait for.
+    pub(super) fn awaited(&self) -> usize {
+        self.waiting.values().map(|(_, objects)| objects).sum()
     }
 
     /// Whether it is too far behind with reading replies to be given more work.
@@ -112,7 +132,6 @@ impl Client {
             return Ok(None);
         };
         if header.descriptors != 0 {
-            // The daemon maps nothing of a client's: descriptors have no business here.
             return Err(WireError::Malformed("request with descriptors"));
         }
         Ok(Some((header.request, Request::decode(&header, body)?)))
@@ -151,6 +170,6 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.waiting.values().for_each(AbortHandle::abort);
+        self.waiting.values().for_each(|(handle, _)| handle.abort());
     }
 }

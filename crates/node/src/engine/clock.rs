@@ -1,8 +1,8 @@
 //! The engine's time: a clock that tests can move, and the timers that follow it.
 //!
 //! Engine thread only. A timer is a future; it fires when [`Clock::fire`] is called at or after its
-//! moment, which the engine does once a turn. A dropped timer costs nothing but its place in the
-//! heap until its moment has passed.
+//! moment, which the engine does once a turn. Dropped timers leave the heap when they are the larger
+//! part of it.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -20,6 +20,8 @@ pub(crate) struct Clock {
     source: Box<dyn Fn() -> Instant>,
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     drawn: Cell<u64>,
+    /// Timers in the heap whose futures were dropped.
+    dropped: Rc<Cell<usize>>,
 }
 
 /// Which is due first; `number` makes equal moments distinct.
@@ -35,6 +37,9 @@ struct State {
     waker: RefCell<Option<Waker>>,
 }
 
+/// So many dropped timers are not worth a look through the heap.
+const SMALL: usize = 64;
+
 impl Clock {
     /// The machine's monotonic clock.
     pub(crate) fn system() -> Rc<Self> {
@@ -43,7 +48,12 @@ impl Clock {
 
     /// A clock that shows what `source` says.
     pub(crate) fn with_source(source: impl Fn() -> Instant + 'static) -> Rc<Self> {
-        Rc::new(Self { source: Box::new(source), timers: RefCell::default(), drawn: Cell::new(0) })
+        Rc::new(Self {
+            source: Box::new(source),
+            timers: RefCell::default(),
+            drawn: Cell::new(0),
+            dropped: Rc::default(),
+        })
     }
 
     /// The time.
@@ -56,8 +66,13 @@ impl Clock {
         let state = Rc::new(State::default());
         let number = self.drawn.get();
         self.drawn.set(number + 1);
-        self.timers.borrow_mut().push(Reverse(Timer { due, number, state: Rc::downgrade(&state) }));
-        Sleep { state }
+        let mut timers = self.timers.borrow_mut();
+        if self.dropped.get() > SMALL.max(timers.len() / 2) {
+            timers.retain(|Reverse(timer)| timer.state.strong_count() > 0);
+            self.dropped.set(0);
+        }
+        timers.push(Reverse(Timer { due, number, state: Rc::downgrade(&state) }));
+        Sleep { state, dropped: Rc::clone(&self.dropped) }
     }
 
     /// Ends after `span`.
@@ -92,12 +107,15 @@ impl Clock {
             }
             let timer = timers.pop().map(|Reverse(timer)| timer.state);
             drop(timers);
-            if let Some(state) = timer.and_then(|state| state.upgrade()) {
-                state.fired.set(true);
-                fired += 1;
-                if let Some(waker) = state.waker.borrow_mut().take() {
-                    waker.wake();
+            match timer.and_then(|state| state.upgrade()) {
+                Some(state) => {
+                    state.fired.set(true);
+                    fired += 1;
+                    if let Some(waker) = state.waker.borrow_mut().take() {
+                        waker.wake();
+                    }
                 }
+                None => self.dropped.set(self.dropped.get().saturating_sub(1)),
             }
         }
     }
@@ -107,6 +125,7 @@ impl Clock {
         let mut timers = self.timers.borrow_mut();
         while timers.peek().is_some_and(|Reverse(timer)| timer.state.strong_count() == 0) {
             timers.pop();
+            self.dropped.set(self.dropped.get().saturating_sub(1));
         }
         timers.peek().map(|Reverse(timer)| timer.due.saturating_duration_since(self.now()))
     }
@@ -115,6 +134,15 @@ impl Clock {
 /// A timer that has been set.
 pub(crate) struct Sleep {
     state: Rc<State>,
+    dropped: Rc<Cell<usize>>,
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if !self.state.fired.get() {
+            self.dropped.set(self.dropped.get() + 1);
+        }
+    }
 }
 
 impl Future for Sleep {
@@ -177,6 +205,16 @@ mod tests {
         assert!(late.as_mut().poll(&mut context).is_pending());
         drop(late);
         assert_eq!(clock.next(), None, "a dropped timer keeps nobody awake");
+    }
+
+    #[test]
+    fn dropped_timers_do_not_pile_up() {
+        let (clock, _) = manual();
+        let _first = clock.sleep(Duration::from_secs(1));
+        for _ in 0..10_000 {
+            drop(clock.sleep(Duration::from_secs(86_400)));
+        }
+        assert!(clock.timers.borrow().len() <= 2 * SMALL, "{}", clock.timers.borrow().len());
     }
 
     #[test]

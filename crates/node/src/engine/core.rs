@@ -4,7 +4,7 @@
 //! borrowed for the length of a call and never across an await.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Instant;
@@ -13,11 +13,10 @@ use bytesize::ByteSize;
 use futures::executor::LocalSpawner;
 use futures::task::LocalSpawnExt;
 use plasmon::{Error, ErrorKind, NodeId};
-use slab::Slab;
 
-use super::client::Client;
+use super::client::{Client, ClientKey};
 use super::clock::Clock;
-use crate::cluster::{Cluster, Envelope, Network};
+use crate::cluster::{Cluster, Envelope, Holding, Network};
 use crate::config::Config;
 use crate::memory::{AllocError, Arena, Extent, Zone};
 use crate::object::{Replica, Table};
@@ -37,9 +36,10 @@ pub(crate) struct Core {
     pub(crate) network: Network,
     pub(crate) cluster: Cluster,
     pub(crate) transfer: Transfer,
-    pub(crate) clients: RefCell<Slab<Client>>,
+    pub(crate) clients: RefCell<HashMap<ClientKey, Client>>,
+    pub(super) next_client: Cell<ClientKey>,
     /// Clients with replies of this turn.
-    pub(super) unsent: RefCell<Vec<usize>>,
+    pub(super) unsent: RefCell<Vec<ClientKey>>,
     /// Frames from this node to itself.
     pub(crate) loopback: RefCell<VecDeque<Envelope>>,
     pub(super) spawner: LocalSpawner,
@@ -56,7 +56,7 @@ impl Core {
 
     /// Seals an object on this node: waiters wake, the directory learns of it.
     pub(crate) fn seal(&self, replica: Rc<Replica>) {
-        let holding = crate::cluster::Holding { id: replica.head.id, role: replica.role() };
+        let holding = Holding::of(&replica);
         self.objects.borrow_mut().seal(replica);
         self.publish(holding);
     }
@@ -68,12 +68,13 @@ impl Core {
     pub(crate) fn allocate(&self, zone: Zone, len: u64) -> Result<Extent, Error> {
         loop {
             let allocated = self.arena.borrow_mut().allocate(zone, len);
-            if let Err(error) = self.network.follow_arena(&mut self.arena.borrow_mut()) {
-                return Err(Error::new(ErrorKind::Internal, format!("cannot register memory: {error}")));
-            }
+            self.network.follow_arena(&mut self.arena.borrow_mut());
             let error = match allocated {
                 Ok(extent) => return Ok(extent),
-                Err(error @ AllocError::Full { .. }) => {
+                // What dropping every cached replica could not make room for costs none of them.
+                Err(error @ AllocError::Full { free_total, .. })
+                    if free_total + self.objects.borrow().cached_bytes() >= len =>
+                {
                     let evicted = self.objects.borrow_mut().evict_one();
                     if let Some(id) = evicted {
                         self.unpublish(id, false);

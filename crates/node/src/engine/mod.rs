@@ -26,8 +26,10 @@ use std::time::{Duration, Instant, SystemTime};
 use futures::executor::LocalPool;
 use plasmon::NodeId;
 use plasmon_fabric::FabricError;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
+pub(crate) use self::client::ClientKey;
 use self::clock::Clock;
 pub(crate) use self::core::Core;
 pub use self::listener::ListenError;
@@ -35,7 +37,6 @@ use self::sockets::Sockets;
 pub(crate) use self::waker::Waker;
 use crate::cluster::{
     Cluster, Control, ControlError, Event, EventSender, Listener as ControlListener, Member, Network,
-    Received,
 };
 use crate::config::Config;
 use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
@@ -84,6 +85,7 @@ impl Node {
     /// # Errors
     /// With what is in the way and what to do about it; nothing is left behind then.
     pub fn start(config: Config) -> Result<Self, NodeError> {
+        raise_descriptor_limit();
         let listener = ControlListener::bind(&config)?;
         let address = listener.address();
         let sockets = Sockets::bind(&config)?;
@@ -121,6 +123,7 @@ impl Node {
             cluster: Cluster::new(node),
             transfer: Transfer::new(),
             clients: RefCell::default(),
+            next_client: Cell::new(0),
             unsent: RefCell::default(),
             loopback: RefCell::new(VecDeque::new()),
             spawner: pool.spawner(),
@@ -187,7 +190,7 @@ impl Node {
         loop {
             let mut work = self.core.network.domain().poll(&mut received)?;
             for event in received.drain(..) {
-                if let Received::Frame(envelope) = self.core.network.receive(event) {
+                if let Some(envelope) = self.core.network.receive(event) {
                     self.core.dispatch(envelope);
                 }
             }
@@ -208,7 +211,10 @@ impl Node {
             self.pool.run_until_stalled();
             self.core.flush_changes();
             let core = &self.core;
-            core.network.end_turn(core.node, core.incarnation.get(), core.cluster.epoch());
+            let missed = core.network.end_turn(core.node, core.incarnation.get(), core.cluster.epoch());
+            if !missed.is_empty() {
+                core.republish_to(&missed);
+            }
             self.sockets.flush(core);
             if work > 0 || !core.loopback.borrow().is_empty() || self.sockets.has_more() {
                 idle_since = None;
@@ -249,8 +255,9 @@ async fn housekeeping(core: Rc<Core>) {
         core.clock.sleep(TICK).await;
         let now = core.clock.now();
         core.transfer.expire(now);
-        core.cluster.expire(now);
-        core.objects.borrow_mut().prune_waiters();
+        core.tend_directory();
+        core.objects.borrow_mut().prune();
+        core.dismiss_silent(now);
     }
 }
 
@@ -271,6 +278,14 @@ fn arena_config(config: &Config) -> ArenaConfig {
 /// The local address the fabric binds to, so that it takes the interface the cluster is on.
 fn source_of(address: &SocketAddr) -> Option<String> {
     (!address.ip().is_unspecified()).then(|| address.ip().to_string())
+}
+
+/// Every client and every segment takes a descriptor: as many as this user may have.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        warn!("cannot raise the limit of open files: {error}");
+    }
 }
 
 /// Milliseconds since 1970: a later start of a node has a larger one.

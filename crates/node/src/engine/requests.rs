@@ -11,52 +11,68 @@ use futures::future::{Either, abortable, join_all, select};
 use plasmon::wire::{Access, DeleteOutcome, Granted, NewObject, Placement, Presence, Reply, Request, Span};
 use plasmon::{Error, ErrorKind, ObjectId};
 
+use super::client::{Client, ClientKey};
 use super::core::Core;
 use crate::memory::{self, Extent, Writer, Zone};
 use crate::object::{Conflict, Creation, Head, Pin, Replica, Role};
 
 /// Largest object that travels through the socket and that the engine writes itself.
 pub(super) const INLINE_MAX: u32 = 64 << 10;
-/// Requests of one client that may wait at once.
-const WAITING: usize = 4096;
+/// Objects that the requests of one client may wait for at once.
+const AWAITED: usize = 1 << 16;
+/// What a request costs that walks the table.
+const WALK: usize = 128;
 /// Rows in one frame of a listing.
 const LIST_ROWS: usize = 512;
 
 impl Core {
-    /// Answers a client's request, or starts what will.
-    pub(super) fn request(self: &Rc<Self>, client: usize, request: u64, asked: Request) {
+    /// Answers a client's request, or starts what will. Returns what it cost, in simple requests.
+    pub(super) fn request(self: &Rc<Self>, client: ClientKey, request: u64, asked: Request) -> usize {
+        let mut cost = 1;
         let answer = match asked {
             Request::Hello { name } => Ok(self.hello(client, name)),
             Request::Put { object, data } => self.put(client, object, &data).map(|()| Reply::PUT_DONE),
-            Request::Create { object, data_len } => match self.create(client, object, data_len) {
-                Ok((placement, segments)) => {
-                    return self.reply_with(client, request, &segments, Access::Write, |granted| {
-                        Reply::Created { placement, granted }
-                    });
-                }
-                Err(error) => Err(error),
-            },
+            Request::Create { object, data_len } => {
+                return self.create(client, request, object, data_len);
+            }
             Request::Seal { id, data } => self.seal_creation(client, id, &data).map(|()| Reply::SEALED),
             Request::Abort { id } => self.abort(client, id).map(|()| Reply::ABORTED),
-            Request::Get { timeout_us, ids } => return self.get(client, request, timeout_us, ids),
-            Request::Release { offsets } => return self.release(client, &offsets),
-            Request::Contains { ids } => return self.contains(client, request, ids),
-            Request::Delete { ids } => return self.delete(client, request, ids),
-            Request::List => return self.list(client, request),
-            Request::Status => Ok(Reply::Status(self.status_json())),
+            Request::Get { timeout_us, ids } => {
+                cost = ids.len().max(1);
+                self.get(client, request, timeout_us, ids);
+                return cost;
+            }
+            Request::Release { offsets } => {
+                self.release(client, &offsets);
+                return cost;
+            }
+            Request::Contains { ids } => {
+                self.contains(client, request, ids);
+                return cost;
+            }
+            Request::Delete { ids } => {
+                self.delete(client, request, ids);
+                return cost;
+            }
+            Request::List => {
+                self.list(client, request);
+                return WALK;
+            }
+            Request::Status => {
+                cost = WALK;
+                Ok(Reply::Status(self.status_json()))
+            }
             Request::Cancel { request } => {
-                let waiting = self.client_mut(client, |client| client.waiting.remove(&request));
-                if let Some(waiting) = waiting.flatten() {
-                    waiting.abort();
-                }
-                return;
+                self.cancel(client, request);
+                return cost;
             }
         };
         let reply = answer.unwrap_or_else(|error| Reply::Failed { error });
         self.reply(client, request, &reply);
+        cost
     }
 
-    fn hello(&self, client: usize, name: String) -> Reply {
+    fn hello(&self, client: ClientKey, name: String) -> Reply {
         self.client_mut(client, |client| {
             client.name = name;
             client.greeted = true;
@@ -70,7 +86,7 @@ impl Core {
         }
     }
 
-    fn put(&self, client: usize, object: NewObject, data: &[u8]) -> Result<(), Error> {
+    fn put(&self, client: ClientKey, object: NewObject, data: &[u8]) -> Result<(), Error> {
         let (id, metadata) = (object.id, object.metadata.clone());
         if data.len() + metadata.len() > INLINE_MAX as usize {
             return Err(Error::new(
@@ -86,9 +102,26 @@ impl Core {
         Ok(())
     }
 
-    fn create(
+    fn create(&self, client: ClientKey, request: u64, object: NewObject, data_len: u64) -> usize {
+        let id = object.id;
+        let created = self.reserve_for(client, object, data_len).and_then(|(placement, segments)| {
+            let granted = self.grant(client, &segments, Access::Write);
+            if granted.is_err() {
+                self.objects.borrow_mut().end(&id);
+            }
+            granted.map(|(granted, descriptors)| (Reply::Created { placement, granted }, descriptors))
+        });
+        match created {
+            Ok((reply, descriptors)) => self.send_reply(client, request, &reply, descriptors),
+            Err(error) => self.reply(client, request, &Reply::Failed { error }),
+        }
+        1
+    }
+
+    /// Begins a creation: where its data goes, and the segments that takes.
+    fn reserve_for(
         &self,
-        client: usize,
+        client: ClientKey,
         object: NewObject,
         data_len: u64,
     ) -> Result<(Placement, Vec<u32>), Error> {
@@ -110,7 +143,7 @@ impl Core {
     }
 
     /// What is to be created, if it may be.
-    fn head(&self, client: usize, object: NewObject, data_len: u64) -> Result<Head, Error> {
+    fn head(&self, client: ClientKey, object: NewObject, data_len: u64) -> Result<Head, Error> {
         let NewObject { id, private, name, metadata } = object;
         let exists = |what: &str| {
             Error::new(
@@ -134,7 +167,13 @@ impl Core {
                 format!("object {id}: {data_len} bytes are no size"),
             ));
         }
-        Ok(Head { id, name, tenant, private, data_len, metadata_len })
+        let life = self.draw_life();
+        Ok(Head { id, name, life, tenant, private, data_len, metadata_len })
+    }
+
+    /// Names a life of an id: never zero, and never drawn before in this cluster but by a miracle.
+    fn draw_life(&self) -> u64 {
+        super::random_u64().max(1)
     }
 
     fn reserve(&self, head: &Head, writer: Writer) -> Result<Rc<Extent>, Error> {
@@ -150,7 +189,7 @@ impl Core {
         extent.write(at, bytes).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))
     }
 
-    fn seal_creation(&self, client: usize, id: ObjectId, data: &[u8]) -> Result<(), Error> {
+    fn seal_creation(&self, client: ClientKey, id: ObjectId, data: &[u8]) -> Result<(), Error> {
         let objects = self.objects.borrow();
         let creation = self.own_creation(&objects, client, &id, "seal")?;
         let expected = if creation.inline { creation.head.data_len } else { 0 };
@@ -167,7 +206,7 @@ impl Core {
         Ok(())
     }
 
-    fn abort(&self, client: usize, id: ObjectId) -> Result<(), Error> {
+    fn abort(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
         self.own_creation(&self.objects.borrow(), client, &id, "abort")?;
         self.objects.borrow_mut().end(&id);
         Ok(())
@@ -177,7 +216,7 @@ impl Core {
     fn own_creation<'a>(
         &self,
         objects: &'a crate::object::Table,
-        client: usize,
+        client: ClientKey,
         id: &ObjectId,
         verb: &str,
     ) -> Result<&'a Creation, Error> {
@@ -197,7 +236,7 @@ impl Core {
         }
     }
 
-    fn get(self: &Rc<Self>, client: usize, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
+    fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
         let tenant = self.client(client, |client| client.uid);
         let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
         if let Some(results) = here {
@@ -211,7 +250,7 @@ impl Core {
         let due = self.clock.now().checked_add(Duration::from_micros(timeout_us));
         let due = due.filter(|_| timeout_us != u64::MAX);
         let core = Rc::clone(self);
-        self.wait(client, request, async move {
+        self.wait(client, request, ids.len(), async move {
             let gets = ids.into_iter().map(|id| core.get_one(id, tenant, due));
             let results = join_all(gets).await;
             core.got(client, request, results);
@@ -276,27 +315,31 @@ impl Core {
     }
 
     /// Hands pinned objects to a client.
-    fn got(&self, client: usize, request: u64, results: Vec<Result<Pin, Error>>) {
+    fn got(&self, client: ClientKey, request: u64, results: Vec<Result<Pin, Error>>) {
         let mut segments: Vec<u32> = results.iter().flatten().flat_map(|pin| pin.extent.segments()).collect();
         segments.sort_unstable();
         segments.dedup();
+        let (granted, descriptors) = match self.grant(client, &segments, Access::Read) {
+            Ok(granted) => granted,
+            Err(error) => return self.reply(client, request, &Reply::Failed { error }),
+        };
         let objects =
             results.iter().map(|result| result.as_ref().map(|pin| pin.span()).map_err(Clone::clone));
-        let objects = objects.collect();
+        let reply = Reply::Got { objects: objects.collect(), granted };
         self.client_mut(client, |client| {
             for pin in results.into_iter().flatten() {
-                client.pins.entry(pin.extent.offset()).or_insert_with(|| (pin, 0)).1 += 1;
+                client.pins.entry(pin.extent.offset()).or_default().push(pin);
             }
         });
-        self.reply_with(client, request, &segments, Access::Read, |granted| Reply::Got { objects, granted });
+        self.send_reply(client, request, &reply, descriptors);
     }
 
-    fn release(&self, client: usize, offsets: &[u64]) {
+    fn release(&self, client: ClientKey, offsets: &[u64]) {
         self.client_mut(client, |client| {
             for offset in offsets {
-                if let Some((_, count)) = client.pins.get_mut(offset) {
-                    *count -= 1;
-                    if *count == 0 {
+                if let Some(pins) = client.pins.get_mut(offset) {
+                    pins.pop();
+                    if pins.is_empty() {
                         client.pins.remove(offset);
                     }
                 }
@@ -304,7 +347,7 @@ impl Core {
         });
     }
 
-    fn contains(self: &Rc<Self>, client: usize, request: u64, ids: Vec<ObjectId>) {
+    fn contains(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
         let tenant = self.client(client, |client| client.uid);
         let here: Vec<_> =
             ids.iter().map(|id| self.pin_here(*id, tenant).is_some_and(|result| result.is_ok())).collect();
@@ -313,100 +356,116 @@ impl Core {
             return self.reply(client, request, &Reply::Contains(presence.collect()));
         }
         let core = Rc::clone(self);
-        self.wait(client, request, async move {
-            let elsewhere = core.known(&ids).await;
-            let presence = here.iter().zip(elsewhere).map(|known| match known {
-                (true, _) => Presence::Here,
-                (false, true) => Presence::Elsewhere,
-                (false, false) => Presence::Absent,
-            });
-            core.reply(client, request, &Reply::Contains(presence.collect()));
+        self.wait(client, request, ids.len(), async move {
+            let reply = match core.known(&ids, tenant).await {
+                Err(error) => Reply::Failed { error },
+                Ok(elsewhere) => Reply::Contains(
+                    here.into_iter()
+                        .zip(elsewhere)
+                        .map(|known| match known {
+                            (true, _) => Presence::Here,
+                            (false, true) => Presence::Elsewhere,
+                            (false, false) => Presence::Absent,
+                        })
+                        .collect(),
+                ),
+            };
+            core.reply(client, request, &reply);
         });
     }
 
-    fn delete(self: &Rc<Self>, client: usize, request: u64, ids: Vec<ObjectId>) {
+    /// Deletes here at once and everywhere in the background: that goes on if the client leaves.
+    fn delete(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
         let tenant = self.client(client, |client| client.uid);
-        let mut outcomes = Vec::with_capacity(ids.len());
-        for id in &ids {
-            let visible = matches!(self.pin_here(*id, tenant), Some(Ok(_)));
-            let removed = if visible { self.objects.borrow_mut().remove(id) } else { None };
-            outcomes.push(match removed {
-                None => DeleteOutcome::Absent,
-                Some(replica) if replica.pins() > 0 => DeleteOutcome::Deferred,
-                Some(_) => DeleteOutcome::Deleted,
-            });
-        }
-        self.forget(&ids);
+        let mut outcomes: Vec<_> = ids.iter().map(|id| self.delete_here(id, tenant)).collect();
         if self.cluster.solo() {
             return self.reply(client, request, &Reply::Deleted(outcomes));
         }
         let core = Rc::clone(self);
-        self.wait(client, request, async move {
-            let elsewhere = core.delete_in_cluster(&ids, tenant).await;
-            for (outcome, known) in outcomes.iter_mut().zip(elsewhere) {
-                if *outcome == DeleteOutcome::Absent && known {
-                    *outcome = DeleteOutcome::Deleted;
+        self.spawn(async move {
+            let reply = match core.delete_in_cluster(&ids, tenant).await {
+                Err(error) => Reply::Failed { error },
+                Ok(elsewhere) => {
+                    for (outcome, elsewhere) in outcomes.iter_mut().zip(elsewhere) {
+                        if *outcome == DeleteOutcome::Absent {
+                            *outcome = elsewhere;
+                        }
+                    }
+                    Reply::Deleted(outcomes)
                 }
-            }
-            core.reply(client, request, &Reply::Deleted(outcomes));
+            };
+            core.reply(client, request, &reply);
         });
     }
 
-    fn list(&self, client: usize, request: u64) {
-        let tenant = self.client(client, |client| client.uid);
-        let mut rows = self.objects.borrow().list(tenant, self.clock.now());
-        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.age_ms), row.id));
-        loop {
-            let rest = rows.split_off(rows.len().min(LIST_ROWS));
-            let more = !rest.is_empty();
-            self.reply(client, request, &Reply::List { objects: rows, more });
-            if !more {
-                return;
+    fn delete_here(&self, id: &ObjectId, tenant: u32) -> DeleteOutcome {
+        let mut objects = self.objects.borrow_mut();
+        match objects.get(id) {
+            None => DeleteOutcome::Absent,
+            Some(replica) if !replica.head.visible_to(tenant) => DeleteOutcome::NotAllowed,
+            Some(replica) => {
+                let replica = Rc::clone(replica);
+                objects.remove(id);
+                self.bury(&replica);
+                self.unpublish(*id, true);
+                if replica.pins() > 0 { DeleteOutcome::Deferred } else { DeleteOutcome::Deleted }
             }
-            rows = rest;
         }
     }
 
-    /// Runs a request that has to wait; it ends with its client.
-    fn wait(&self, client: usize, request: u64, task: impl Future<Output = ()> + 'static) {
-        let (task, handle) = abortable(task);
-        let waiting = self.client_mut(client, |client| {
-            let room = client.waiting.len() < WAITING && !client.waiting.contains_key(&request);
-            if room {
-                client.waiting.insert(request, handle);
+    fn list(&self, client: ClientKey, request: u64) {
+        let tenant = self.client(client, |client| client.uid);
+        let mut rows = self.objects.borrow().list(tenant, self.clock.now());
+        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.age_ms), row.id));
+        let mut rows = rows.into_iter().peekable();
+        loop {
+            let objects = rows.by_ref().take(LIST_ROWS).collect();
+            let more = rows.peek().is_some();
+            self.reply(client, request, &Reply::List { objects, more });
+            if !more {
+                return;
             }
-            room
-        });
-        if waiting == Some(true) {
-            self.spawn(async move {
-                // Aborted: nobody waits for it any more.
-                let _ = task.await;
-            });
-        } else {
-            let text = format!("{WAITING} requests of this client wait already; let some of them end first");
+        }
+    }
+
+    /// Runs a request that has to wait for some objects; it ends with its client.
+    fn wait(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        objects: usize,
+        task: impl Future<Output = ()> + 'static,
+    ) {
+        if self.client(client, Client::awaited) + objects > AWAITED {
+            let text =
+                format!("this client waits for {AWAITED} objects already; let some of them come first");
             let error = Error::new(ErrorKind::Busy, text);
+            return self.reply(client, request, &Reply::Failed { error });
+        }
+        let (task, handle) = abortable(task);
+        self.client_mut(client, |client| client.waiting.insert(request, (handle, objects)));
+        let core = Rc::clone(self);
+        self.spawn(async move {
+            // Aborted: nobody waits for it any more.
+            let _ = task.await;
+            core.client_mut(client, |client| client.waiting.remove(&request));
+        });
+    }
+
+    /// Ends a request that waits; its last word is that it was interrupted.
+    fn cancel(&self, client: ClientKey, request: u64) {
+        let waiting = self.client_mut(client, |client| client.waiting.remove(&request));
+        if let Some((waiting, _)) = waiting.flatten() {
+            waiting.abort();
+            let error = Error::new(ErrorKind::Interrupted, "the client no longer waits");
             self.reply(client, request, &Reply::Failed { error });
         }
     }
 
-    /// Replies with the descriptors of segments that the client does not have yet.
-    fn reply_with(
-        &self,
-        client: usize,
-        request: u64,
-        segments: &[u32],
-        access: Access,
-        reply: impl FnOnce(Vec<Granted>) -> Reply,
-    ) {
-        match self.grant(client, segments, access) {
-            Ok((granted, descriptors)) => self.send_reply(client, request, &reply(granted), descriptors),
-            Err(error) => self.reply(client, request, &Reply::Failed { error }),
-        }
-    }
-
+    /// Descriptors of those segments that the client does not have yet.
     fn grant(
         &self,
-        client: usize,
+        client: ClientKey,
         segments: &[u32],
         access: Access,
     ) -> Result<(Vec<Granted>, Vec<OwnedFd>), Error> {
@@ -437,11 +496,11 @@ impl Core {
     }
 
     /// A client for a person to find: its name and process.
-    fn describe(&self, client: usize) -> String {
+    fn describe(&self, client: ClientKey) -> String {
         let clients = self.clients.borrow();
-        clients.get(client).map_or_else(
+        clients.get(&client).map_or_else(
             || "a client that has gone".into(),
-            |client| format!("client '{}' (process {})", client.name, client.pid),
+            |client| format!("client {:?} (process {})", client.name, client.pid),
         )
     }
 }

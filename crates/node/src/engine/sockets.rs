@@ -19,7 +19,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use tracing::{debug, info, warn};
 
-use super::client::{Client, Farewell, Read};
+use super::client::{Client, ClientKey, Farewell, Read};
 use super::core::Core;
 use super::listener::Listener;
 use super::{NodeError, Waker};
@@ -30,6 +30,8 @@ const WAKER: u64 = 1;
 const FABRIC: u64 = 2;
 /// Tokens of clients: their key and this.
 const FIRST_CLIENT: u64 = 3;
+/// Requests of one client served before the others have their turn.
+const REQUESTS: usize = 128;
 /// Events taken at a time.
 const EVENTS: usize = 256;
 /// How long accepting rests when the system has no more descriptors.
@@ -42,7 +44,7 @@ pub(super) struct Sockets {
     waker: Waker,
     listener: Listener,
     /// Clients with unread input, each once.
-    ready: VecDeque<usize>,
+    ready: VecDeque<ClientKey>,
     accept_at: Option<Instant>,
 }
 
@@ -100,7 +102,7 @@ impl Sockets {
                 WAKER => self.waker.clear(),
                 FABRIC => {}
                 token => {
-                    let key = (token - FIRST_CLIENT) as usize;
+                    let key = token - FIRST_CLIENT;
                     if !self.ready.contains(&key) {
                         self.ready.push_back(key);
                     }
@@ -147,54 +149,62 @@ impl Sockets {
     fn admit(&self, core: &Rc<Core>, stream: UnixStream) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-        let mut clients = core.clients.borrow_mut();
-        let entry = clients.vacant_entry();
+        let key = core.next_client.get();
+        core.next_client.set(key + 1);
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        self.watch(&stream, entry.key() as u64 + FIRST_CLIENT, flags)?;
+        self.watch(&stream, key + FIRST_CLIENT, flags)?;
         let pid = peer.pid.as_raw_nonzero().get() as u32;
-        entry.insert(Client::new(stream, peer.uid.as_raw(), pid));
+        let client = Client::new(stream, peer.uid.as_raw(), pid, core.clock.now());
+        core.clients.borrow_mut().insert(key, client);
         Ok(())
     }
 
-    /// A client's turn: sends what waits, reads, and answers.
-    fn serve(&mut self, core: &Rc<Core>, key: usize) -> usize {
+    /// A client's turn: sends what waits, reads, and answers, within limits.
+    fn serve(&mut self, core: &Rc<Core>, key: ClientKey) -> usize {
         let Some(read) = core.client_mut(key, |client| {
             client.flush()?;
             if client.is_behind() { Ok(None) } else { client.receive().map(Some) }
         }) else {
             return 0;
         };
-        // What it said before it left still counts.
         let (mut requests, mut end) = (0, None);
-        while let Some(next) = core.client_mut(key, Client::next) {
-            match next {
-                Ok(Some((request, asked))) if core.may_ask(key, &asked) => {
-                    requests += 1;
-                    core.request(key, request, asked);
-                }
+        // What it said before it left still counts.
+        while requests < REQUESTS && !core.client(key, Client::is_behind) {
+            let Some(next) = core.client_mut(key, Client::next) else {
+                return requests;
+            };
+            let (request, asked) = match next {
+                Ok(Some(next)) => next,
                 Ok(None) => break,
-                Ok(Some((request, _))) => end = Some((request, Farewell::Unannounced)),
-                Err(error) => end = Some((0, Farewell::from(error))),
-            }
-            if let Some((request, farewell)) = &end {
-                let told = Error::new(ErrorKind::Invalid, format!("{farewell}; the connection is closed"));
-                core.reply(key, *request, &Reply::Failed { error: told });
+                Err(error) => {
+                    end = Some((0, Farewell::from(error)));
+                    break;
+                }
+            };
+            if let Err(farewell) = core.may_ask(key, request, &asked) {
+                end = Some((request, farewell));
                 break;
             }
+            requests += core.request(key, request, asked);
+        }
+        if let Some((request, farewell)) = &end {
+            // A last word for a client that sent nonsense; it may be gone already.
+            let told = Error::new(ErrorKind::Invalid, format!("{farewell}; the connection is closed"));
+            core.reply(key, *request, &Reply::Failed { error: told });
+            let _ = core.client_mut(key, Client::flush);
         }
         match (end, read) {
             (Some((_, farewell)), _) | (None, Err(farewell)) => {
-                // A last word for a client that sent nonsense; it may be gone already.
-                let _ = core.client_mut(key, Client::flush);
                 self.dismiss(core, key, &farewell);
                 requests + 1
             }
-            (None, Ok(Some(Read::More))) => {
+            (None, Ok(Some(Read::Drained))) if requests < REQUESTS => requests,
+            // Readiness to write brings a client back that is behind.
+            (None, Ok(_)) if core.client(key, Client::is_behind) => requests,
+            (None, Ok(_)) => {
                 self.ready.push_back(key);
                 requests + 1
             }
-            // Readiness to write brings a client back that was behind.
-            (None, Ok(Some(Read::Drained) | None)) => requests,
         }
     }
 
@@ -208,64 +218,74 @@ impl Sockets {
         }
     }
 
-    fn dismiss(&mut self, core: &Rc<Core>, key: usize, why: &Farewell) {
-        // Closing its socket takes it out of the epoll set.
-        let Some(client) = core.clients.borrow_mut().try_remove(key) else {
-            return;
-        };
+    fn dismiss(&mut self, core: &Rc<Core>, key: ClientKey, why: &Farewell) {
         self.ready.retain(|ready| *ready != key);
-        let unsealed = core.objects.borrow_mut().end_all(key);
-        match why {
-            Farewell::Closed => debug!("client '{}' (process {}) left", client.name, client.pid),
-            why => info!("client '{}' (process {}) is let go: {why}", client.name, client.pid),
-        }
-        if unsealed > 0 || !client.pins.is_empty() {
-            info!(
-                unsealed,
-                pins = client.pins.len(),
-                "freed what client '{}' (process {}) held",
-                client.name,
-                client.pid
-            );
-        }
+        core.let_go(key, &why.to_string());
     }
 }
 
 impl Core {
     /// Looks at a client; the default when it has gone.
-    pub(super) fn client<T: Default>(&self, key: usize, look: impl FnOnce(&Client) -> T) -> T {
-        self.clients.borrow().get(key).map(look).unwrap_or_default()
+    pub(super) fn client<T: Default>(&self, key: ClientKey, look: impl FnOnce(&Client) -> T) -> T {
+        self.clients.borrow().get(&key).map(look).unwrap_or_default()
     }
 
     /// Changes a client; nothing when it has gone.
-    pub(super) fn client_mut<T>(&self, key: usize, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
-        self.clients.borrow_mut().get_mut(key).map(change)
+    pub(super) fn client_mut<T>(&self, key: ClientKey, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
+        self.clients.borrow_mut().get_mut(&key).map(change)
     }
 
-    /// Whether a client has said hello, or says it now.
-    fn may_ask(&self, key: usize, asked: &Request) -> bool {
-        matches!(asked, Request::Hello { .. }) || self.client(key, |client| client.greeted)
+    /// Whether a client has said hello, or says it now, and does not ask what it waits for already.
+    fn may_ask(&self, key: ClientKey, request: u64, asked: &Request) -> Result<(), Farewell> {
+        if !matches!(asked, Request::Hello { .. }) && !self.client(key, |client| client.greeted) {
+            return Err(Farewell::Unannounced);
+        }
+        if self.client(key, |client| client.waiting.contains_key(&request)) {
+            return Err(Farewell::Repeated(request));
+        }
+        Ok(())
     }
 
     /// Queues a reply for a client, to be sent at the end of the turn.
-    pub(super) fn reply(&self, key: usize, request: u64, reply: &Reply) {
+    pub(super) fn reply(&self, key: ClientKey, request: u64, reply: &Reply) {
         self.send_reply(key, request, reply, Vec::new());
     }
 
     /// Queues a reply with the descriptors it announces.
-    pub(super) fn send_reply(&self, key: usize, request: u64, reply: &Reply, descriptors: Vec<OwnedFd>) {
-        self.client_mut(key, |client| {
-            client.waiting.remove(&request);
-            client.reply(request, reply, descriptors);
-        });
+    pub(super) fn send_reply(&self, key: ClientKey, request: u64, reply: &Reply, descriptors: Vec<OwnedFd>) {
+        self.client_mut(key, |client| client.reply(request, reply, descriptors));
         let mut unsent = self.unsent.borrow_mut();
-        if !unsent.contains(&key) {
+        if unsent.last() != Some(&key) {
             unsent.push(key);
         }
     }
 
     /// Clients that were replied to since this was last asked.
-    fn take_unsent(&self) -> Vec<usize> {
+    fn take_unsent(&self) -> Vec<ClientKey> {
         self.unsent.take()
+    }
+
+    /// Ends a connection and frees what its client held. Closing the socket takes it out of the epoll
+    /// set.
+    fn let_go(&self, key: ClientKey, why: &str) {
+        let Some(client) = self.clients.borrow_mut().remove(&key) else {
+            return;
+        };
+        let unsealed = self.objects.borrow_mut().end_all(key);
+        let (name, pid, pins) = (&client.name, client.pid, client.pins.len());
+        if unsealed > 0 || pins > 0 {
+            info!(
+                "client {name:?} (process {pid}) has gone: {why}; freed {pins} pins and {unsealed} creations"
+            );
+        } else {
+            debug!("client {name:?} (process {pid}) has gone: {why}");
+        }
+    }
+
+    /// Ends connections that have not said hello in time.
+    pub(super) fn dismiss_silent(&self, now: Instant) {
+        let silent = |(key, client): (&ClientKey, &Client)| client.is_silent(now).then_some(*key);
+        let silent: Vec<_> = self.clients.borrow().iter().filter_map(silent).collect();
+        silent.into_iter().for_each(|key| self.let_go(key, "it never said hello"));
     }
 }

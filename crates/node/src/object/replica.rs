@@ -16,6 +16,8 @@ pub(crate) struct Head {
     pub(crate) id: ObjectId,
     /// The name behind the id; empty when there is none.
     pub(crate) name: String,
+    /// Which life of the id this is: drawn at random when the object is created.
+    pub(crate) life: u64,
     /// The user who created it.
     pub(crate) tenant: u32,
     /// Only that user sees it.
@@ -81,7 +83,7 @@ impl Replica {
     }
 
     /// No other primary is left: from now on this one is never dropped.
-    pub(crate) fn promote(&self) {
+    pub(super) fn promote(&self) {
         self.role.set(Role::Primary);
     }
 

@@ -12,6 +12,7 @@ use futures::channel::oneshot;
 use plasmon::{ObjectId, wire};
 
 use super::{Head, Pin, Replica, Role};
+use crate::engine::ClientKey;
 use crate::memory::Extent;
 
 /// An object a client is writing.
@@ -19,7 +20,7 @@ pub(crate) struct Creation {
     pub(crate) head: Head,
     pub(crate) extent: Rc<Extent>,
     /// The client, by the engine's key for its connection.
-    pub(crate) client: usize,
+    pub(crate) client: ClientKey,
     /// The client sends the data with its seal, and the engine writes it.
     pub(crate) inline: bool,
     pub(crate) created: Instant,
@@ -33,7 +34,7 @@ pub(crate) enum Conflict {
     /// A client is writing it.
     Creating {
         /// That client's key.
-        client: usize,
+        client: ClientKey,
     },
 }
 
@@ -62,6 +63,7 @@ pub(crate) struct Table {
     doomed: Vec<Weak<Replica>>,
     /// Cached replicas in the order of the clock hand.
     ring: VecDeque<Weak<Replica>>,
+    cached_bytes: u64,
     evicted: u64,
 }
 
@@ -95,7 +97,7 @@ impl Table {
     }
 
     /// Gives up every creation of a client that has gone.
-    pub(crate) fn end_all(&mut self, client: usize) -> usize {
+    pub(crate) fn end_all(&mut self, client: ClientKey) -> usize {
         let before = self.creating.len();
         self.creating.retain(|_, creation| creation.client != client);
         before - self.creating.len()
@@ -106,6 +108,7 @@ impl Table {
         let id = replica.head.id;
         if replica.role() == Role::Cached {
             self.ring.push_back(Rc::downgrade(&replica));
+            self.cached_bytes += replica.head.len();
         }
         self.sealed.insert(id, replica);
         for waiter in self.waiting.remove(&id).into_iter().flatten() {
@@ -117,25 +120,42 @@ impl Table {
     /// Ends when this id is sealed here.
     pub(crate) fn wait(&mut self, id: ObjectId) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        let waiters = self.waiting.entry(id).or_default();
-        waiters.retain(|waiter| !waiter.is_canceled());
-        waiters.push(sender);
+        self.waiting.entry(id).or_default().push(sender);
         receiver
     }
 
-    /// Forgets waiters that have gone.
-    pub(crate) fn prune_waiters(&mut self) {
+    /// Forgets what has gone: waiters, and replicas that were deleted.
+    pub(crate) fn prune(&mut self) {
         self.waiting.retain(|_, waiters| {
             waiters.retain(|waiter| !waiter.is_canceled());
             !waiters.is_empty()
         });
+        self.ring.retain(|replica| replica.strong_count() > 0);
+        self.doomed.retain(|replica| replica.strong_count() > 0);
+    }
+
+    /// Bytes that dropping all cached replicas would free, were none pinned.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.cached_bytes
+    }
+
+    /// Makes the replica of this id a primary: from now on it is never dropped.
+    pub(crate) fn promote(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
+        let replica = self.sealed.get(id)?;
+        if replica.role() == Role::Cached {
+            self.cached_bytes -= replica.head.len();
+            replica.promote();
+        }
+        Some(Rc::clone(replica))
     }
 
     /// Takes a sealed object out. Its memory returns with its last pin.
     pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = self.sealed.remove(id)?;
+        if replica.role() == Role::Cached {
+            self.cached_bytes -= replica.head.len();
+        }
         if replica.pins() > 0 {
-            self.doomed.retain(|doomed| doomed.strong_count() > 0);
             self.doomed.push(Rc::downgrade(&replica));
         }
         Some(replica)
@@ -152,6 +172,7 @@ impl Table {
             };
             if replica.pins() == 0 && !replica.take_touched() {
                 self.sealed.remove(&replica.head.id);
+                self.cached_bytes -= replica.head.len();
                 self.evicted += 1;
                 return Some(replica.head.id);
             }

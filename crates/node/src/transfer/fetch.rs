@@ -29,6 +29,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// And at the longest: before the keeper forgets that this node waits.
 const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
 
+/// How long one chunk may take.
+const STALLED: Duration = Duration::from_secs(10);
+
 type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 /// A fetch that others may join.
 pub(super) type WeakFetch = WeakShared<Outcome>;
@@ -84,15 +87,17 @@ impl Core {
 struct Ask {
     core: Rc<Core>,
     call: Call,
+    id: ObjectId,
     keeper: NodeId,
-    answered: bool,
+    /// Nobody is to be told: it was answered, or is about to be asked again.
+    settled: bool,
 }
 
 impl Drop for Ask {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.settled {
             let (core, request) = (&self.core, self.call.request());
-            core.send(self.keeper, core.envelope(request, core.node, 0, Message::Forget));
+            core.send(self.keeper, core.envelope(request, core.node, 0, Message::Forget { id: self.id }));
         }
     }
 }
@@ -100,6 +105,7 @@ impl Drop for Ask {
 async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32) -> Result<(), Error> {
     let mut except = Vec::new();
     let mut patience = ASK_AGAIN;
+    let mut attempt = 0;
     loop {
         let creating = core.objects.borrow().creation(&id).is_some();
         if creating {
@@ -110,19 +116,22 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32) -> Result<(), Error> {
         let next_view = core.cluster.next_view();
         let again = core.clock.sleep(patience);
         patience = (2 * patience).min(ASK_AGAIN_AT_LAST);
-        let keeper = core.cluster.keeper(&id);
+        let keeper = core.cluster.keeper(&id, attempt);
+        attempt += 1;
         let call = Call::open(&core, None);
-        let mut ask = Ask { core: Rc::clone(&core), call, keeper, answered: false };
+        let mut ask = Ask { core: Rc::clone(&core), call, id, keeper, settled: false };
         let asked_at = core.clock.now();
         ask.call.send(keeper, tenant, Message::Fetch { id, forwarded: false, except: except.clone() });
         let answer = match select(std::pin::pin!(ask.call.answer()), select(next_view, again)).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => {
                 except.clear();
+                // Asking again replaces this request, at this keeper; the other lets it expire.
+                ask.settled = true;
                 continue;
             }
         };
-        ask.answered = true;
+        ask.settled = true;
         let Some(Envelope { from, request, message, .. }) = answer else {
             continue;
         };
@@ -151,10 +160,17 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32) -> Result<(), Error> {
             Failure::Here(error) => return Err(error),
             Failure::Holder(reason) => {
                 warn!("cannot fetch object {id} from node {from}: {reason}; trying elsewhere");
-                except.push(from);
+                if !except.contains(&from) {
+                    except.push(from);
+                }
             }
         }
     }
+}
+
+/// The part of a lease that the reader relies on: two clocks may differ in speed, if only by little.
+fn trusted(span: Duration) -> Duration {
+    span * 9 / 10
 }
 
 /// The reader's end of a lease. Dropping it tells the holder that it is over.
@@ -170,7 +186,7 @@ struct Lease {
 impl Lease {
     fn new(core: &Rc<Core>, holder: NodeId, request: u64, lease_ms: u32, asked_at: Instant) -> Self {
         let span = Duration::from_millis(u64::from(lease_ms));
-        let until = Cell::new(asked_at + span);
+        let until = Cell::new(asked_at + trusted(span));
         Self { core: Rc::clone(core), holder, request, span: Cell::new(span), until }
     }
 
@@ -188,7 +204,7 @@ impl Lease {
             match self.core.ask(self.holder, 0, renew, half).await {
                 Ok(Message::Renewed { lease_ms }) => {
                     self.span.set(Duration::from_millis(u64::from(lease_ms)));
-                    self.until.set(renewing_at + self.span.get());
+                    self.until.set(renewing_at + trusted(self.span.get()));
                 }
                 Ok(_) => return Failure::Holder("the lease was answered by something else".into()),
                 Err(error) => return Failure::Holder(format!("the lease was not renewed: {error}")),
@@ -234,7 +250,10 @@ impl Core {
         pieces: &[Location],
         lease: &Lease,
     ) -> Result<(), Failure> {
-        let offered = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.len));
+        let offered = pieces.iter().try_fold(0u64, |sum, piece| {
+            piece.offset.checked_add(piece.len)?;
+            sum.checked_add(piece.len)
+        });
         if head.id != id || offered != Some(head.len()) {
             return Err(Failure::Holder("it offered another object or another length".into()));
         }
@@ -283,7 +302,12 @@ impl Core {
         extent: &Rc<Extent>,
     ) -> Result<(), Failure> {
         let operation = self.post_read(holder, from, into, extent)?;
-        operation.await.map_err(Failure::from)
+        // The lease says that the holder lives; only bytes say that the bulk lane does.
+        let due = self.clock.now() + STALLED;
+        match self.clock.bounded(Some(due), operation).await {
+            Some(result) => result.map_err(Failure::from),
+            None => Err(Failure::Holder(format!("no bytes came on the bulk lane for {STALLED:?}"))),
+        }
     }
 
     fn post_read(

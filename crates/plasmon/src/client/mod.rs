@@ -211,8 +211,8 @@ impl Client {
     /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it.
     ///
     /// # Errors
-    /// `NotAllowed` for objects of another user; `Disconnected`, or `TimedOut` when the daemon is
-    /// silent.
+    /// `Disconnected`, or `TimedOut` when the daemon is silent or another node does not answer: some
+    /// of the objects may still be there.
     pub fn delete(&self, ids: &[ObjectId]) -> Result<Vec<DeleteOutcome>> {
         self.by_chunks(
             ids,

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::BytesMut;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use super::MAX_DESCRIPTORS;
@@ -17,24 +17,42 @@ use super::MAX_DESCRIPTORS;
 const CHUNK: usize = 64 << 10;
 
 /// The receiving half of a connection: bytes not yet decoded and descriptors not yet claimed.
-#[derive(Default)]
 pub struct Receiver {
     /// Bytes received; frames are taken from its front.
     pub buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
+    takes_descriptors: bool,
     scratch: Vec<u8>,
 }
 
+impl Default for Receiver {
+    fn default() -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            descriptors: VecDeque::new(),
+            takes_descriptors: true,
+            scratch: Vec::new(),
+        }
+    }
+}
+
 impl Receiver {
+    /// A receiver that takes none of the other side's descriptors: to it, they are an error.
+    pub fn without_descriptors() -> Self {
+        Self { takes_descriptors: false, ..Self::default() }
+    }
+
     /// Receives what is there; 0 bytes means that the other side closed the connection.
     ///
     /// # Errors
     /// The socket's, `WouldBlock` and `Interrupted` among them; and `InvalidData` when more
-    /// descriptors arrive than any frame may carry.
+    /// descriptors arrive than any frame may carry, or this side takes.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
         self.scratch.resize(CHUNK, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        // Without room for them, the kernel closes what came and says so.
+        let room = if self.takes_descriptors { &mut space[..] } else { &mut [] };
+        let mut ancillary = RecvAncillaryBuffer::new(room);
         let message = recvmsg(
             socket,
             &mut [IoSliceMut::new(&mut self.scratch)],
@@ -46,7 +64,7 @@ impl Receiver {
                 self.descriptors.extend(descriptors);
             }
         }
-        if self.descriptors.len() > 2 * MAX_DESCRIPTORS {
+        if self.descriptors.len() > 2 * MAX_DESCRIPTORS || message.flags.contains(ReturnFlags::CTRUNC) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "too many descriptors"));
         }
         self.buffer.extend_from_slice(&self.scratch[..message.bytes]);

@@ -77,6 +77,17 @@ pub enum DeleteOutcome {
     Deleted = 1,
     /// It is pinned: it cannot be found any more, and its memory goes with the last pin.
     Deferred = 2,
+    /// It is another user's private object: it stays.
+    NotAllowed = 3,
+}
+
+impl DeleteOutcome {
+    /// The outcome behind a number of the wire.
+    pub fn from_wire(code: u8) -> Option<Self> {
+        [Self::Absent, Self::Deleted, Self::Deferred, Self::NotAllowed]
+            .into_iter()
+            .find(|one| *one as u8 == code)
+    }
 }
 
 /// The life of an object, as `list` tells it.
@@ -301,12 +312,8 @@ impl Reply {
             }
             opcode::DELETE => {
                 let mut body = Reader::new(body, "reply to delete");
-                let outcomes = body.many(MAX_IDS, |body| match body.u8()? {
-                    0 => Ok(DeleteOutcome::Absent),
-                    1 => Ok(DeleteOutcome::Deleted),
-                    2 => Ok(DeleteOutcome::Deferred),
-                    _ => Err(body.malformed()),
-                })?;
+                let outcomes =
+                    body.many(MAX_IDS, |body| DeleteOutcome::from_wire(body.u8()?).ok_or(body.malformed()))?;
                 body.finish(Self::Deleted(outcomes))
             }
             opcode::LIST => {

@@ -177,6 +177,16 @@ fn descriptors_arrive_with_their_bytes() {
     assert!(receiver.take_descriptors(1).is_empty());
 }
 
+#[test]
+fn a_receiver_that_takes_no_descriptors_keeps_none() {
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let file = tempfile();
+    send_with_descriptors(&near, b"hello", &[file.as_fd()]).unwrap();
+    let mut receiver = Receiver::without_descriptors();
+    assert_eq!(receiver.receive(&far).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+    assert!(receiver.take_descriptors(1).is_empty());
+}
+
 fn tempfile() -> std::fs::File {
     let name = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     std::fs::File::from(name)
