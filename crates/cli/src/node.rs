@@ -62,7 +62,7 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
         huge_pages: !args.no_huge_pages,
         prefault: !args.no_prefault,
         spin: args.spin.map(Duration::from_micros),
-        lease: args.lease.max(Duration::from_millis(100)),
+        lease: args.lease,
         ..Config::new(args.memory, std::path::absolute(socket)?)
     };
     let socket = config.socket.clone();

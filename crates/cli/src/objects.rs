@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{Get, Put, Rm};
 use crate::failure::Failure;
-use crate::output::{Progress, line, size};
+use crate::output::{Progress, line, size, tolerant};
 
 /// Bytes moved between two looks at the progress.
 const STEP: usize = 8 << 20;
@@ -33,9 +33,9 @@ pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failur
         put_file(&client, id, &args.file, &options)?
     };
     if as_json {
-        line(&json!({ "id": id.to_string(), "name": args.name, "bytes": bytes }).to_string());
+        line(&json!({ "id": id.to_string(), "name": args.name, "bytes": bytes }).to_string())?;
     } else {
-        line(&id.to_string());
+        line(&id.to_string())?;
     }
     Ok(())
 }
@@ -77,15 +77,15 @@ pub(crate) fn get(socket: &Path, as_json: bool, args: &Get) -> Result<(), Failur
     let data = object.data();
     match &args.output {
         None => {
-            write_all(&mut io::stdout().lock(), data).map_err(Failure::file("write", "standard output"))?;
+            tolerant(write_all(&mut io::stdout().lock(), data))?;
         }
         Some(path) => {
             write_file(path, data)?;
             if as_json {
                 let id = object.id().to_string();
-                line(&json!({ "id": id, "bytes": data.len(), "output": path }).to_string());
+                line(&json!({ "id": id, "bytes": data.len(), "output": path }).to_string())?;
             } else {
-                line(&format!("{} in {}", size(data.len() as u64), path.display()));
+                line(&format!("{} in {}", size(data.len() as u64), path.display()))?;
             }
         }
     }
@@ -154,13 +154,13 @@ pub(crate) fn rm(socket: &Path, as_json: bool, args: &Rm) -> Result<(), Failure>
             DeleteOutcome::Absent => absent.push(object.text.clone()),
             DeleteOutcome::NotAllowed => refused.push(object.text.clone()),
             DeleteOutcome::Deferred if !as_json => {
-                line(&format!("{} is pinned: its memory is freed with its last pin", object.text));
+                line(&format!("{} is pinned: its memory is freed with its last pin", object.text))?;
             }
             _ => {}
         }
     }
     if as_json {
-        line(&serde_json::Value::from(rows).to_string());
+        line(&serde_json::Value::from(rows).to_string())?;
     }
     match (refused.is_empty(), absent.is_empty()) {
         (false, _) => Err(Failure::Refused(refused.join(", "))),

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::failure::Failure;
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -20,22 +21,32 @@ pub(crate) fn plain(text: &str) -> String {
 }
 
 /// Prints a line; a reader that has gone away is no error.
-pub(crate) fn line(text: &str) {
-    let _ = writeln!(io::stdout(), "{text}");
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    tolerant(writeln!(io::stdout(), "{text}"))
+}
+
+/// What became of writing to standard output.
+pub(crate) fn tolerant(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::file("write", "standard output")(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Prints rows under headings, each column as wide as it must be.
-pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) {
+pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
     let widths: [usize; N] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([headings[column].len()]).max().unwrap_or(0)
     });
     let print = |cells: [&str; N]| {
         let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        line(padded.collect::<Vec<_>>().join("  ").trim_end());
+        line(padded.collect::<Vec<_>>().join("  ").trim_end())
     };
-    print(headings);
-    rows.iter().for_each(|row| print(std::array::from_fn(|column| row[column].as_str())));
+    print(headings)?;
+    rows.iter().try_for_each(|row| print(std::array::from_fn(|column| row[column].as_str())))
 }
 
 /// Progress on standard error, once it has taken a second and someone is watching.

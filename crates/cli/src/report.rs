@@ -44,7 +44,7 @@ pub(crate) fn ls(socket: &Path, as_json: bool) -> Result<(), Failure> {
                 "age_seconds": object.age_ms as f64 / 1000.0,
             })
         };
-        line(&objects.iter().map(row).collect::<serde_json::Value>().to_string());
+        line(&objects.iter().map(row).collect::<serde_json::Value>().to_string())?;
         return Ok(());
     }
     let rows: Vec<_> = objects
@@ -60,14 +60,14 @@ pub(crate) fn ls(socket: &Path, as_json: bool) -> Result<(), Failure> {
             ]
         })
         .collect();
-    table(["ID", "SIZE", "STATE", "PINS", "AGE", "NAME"], &rows);
+    table(["ID", "SIZE", "STATE", "PINS", "AGE", "NAME"], &rows)?;
     Ok(())
 }
 
 pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
     let client = Client::connect_as(socket, "plasmon status")?;
     if as_json {
-        line(&client.status_json()?);
+        line(&client.status_json()?)?;
         return Ok(());
     }
     let status = client.status()?;
@@ -78,8 +78,8 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         status.version,
         status.pid,
         age(Duration::from_secs_f64(status.uptime_seconds))
-    ));
-    line(&format!("socket    {}, {} clients", status.socket, status.clients));
+    ))?;
+    line(&format!("socket    {}, {} clients", status.socket, status.clients))?;
     let prefault = if memory.prefaulted < memory.capacity {
         format!(", {} pre-faulted", size(memory.prefaulted))
     } else {
@@ -91,7 +91,7 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         size(memory.capacity),
         size(memory.largest_free),
         memory.pages
-    ));
+    ))?;
     line(&format!(
         "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, {} evicted",
         objects.primary,
@@ -102,7 +102,7 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         objects.pinned,
         objects.doomed,
         objects.evicted
-    ));
+    ))?;
     line(&format!(
         "fabric    {} (libfabric {}; {}), {} registered in {} regions",
         fabric.provider,
@@ -110,7 +110,7 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         fabric.reason,
         size(fabric.registered_bytes),
         fabric.registrations
-    ));
+    ))?;
     line(&format!(
         "fetched   {} eager ({}), {} by one-sided reads ({}), {} failed attempts",
         transfer.eager_fetched,
@@ -118,16 +118,16 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         transfer.rendezvous_fetched,
         size(transfer.rendezvous_fetched_bytes),
         transfer.fetch_failures
-    ));
+    ))?;
     line(&format!(
         "served    {} eager, {} to one-sided reads, {} leases now",
         transfer.eager_served, transfer.rendezvous_served, transfer.leases
-    ));
+    ))?;
     let lost = if cluster.coordinator_connected { "" } else { ", which does not answer" };
     line(&format!(
         "cluster   epoch {}, coordinator {}{lost}, {} directory entries here",
         cluster.epoch, cluster.coordinator, cluster.directory_entries
-    ));
+    ))?;
     let rows: Vec<_> = cluster
         .members
         .iter()
@@ -140,6 +140,6 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
             [format!("          {}", member.node), member.listen.clone(), note.to_owned()]
         })
         .collect();
-    table(["          NODE", "LISTEN", ""], &rows);
+    table(["          NODE", "LISTEN", ""], &rows)?;
     Ok(())
 }

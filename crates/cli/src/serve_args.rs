@@ -17,10 +17,10 @@ pub(crate) struct Serve {
     pub(crate) socket_mode: u32,
     /// Where other nodes reach this one; port 0 takes a free one [default: 127.0.0.1:4740, or with
     /// --join a free port on the address that leads there]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) listen: Option<String>,
     /// Join the cluster of this node; without it, the node starts a cluster of its own
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) join: Option<String>,
     /// libfabric provider, such as tcp or verbs [default: the fastest there is]
     #[arg(long, value_name = "NAME")]
@@ -35,7 +35,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "US")]
     pub(crate) spin: Option<u64>,
     /// Seconds of silence after which a node is taken for dead
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = lease)]
     pub(crate) lease: Duration,
     /// Stop when the process that started this one ends
     #[arg(long)]
@@ -59,4 +59,22 @@ fn mode(text: &str) -> Result<u32, String> {
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.ok_or_else(|| "write a number of seconds such as 0.5 or 30".into())
+}
+
+fn lease(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        lease if lease < Duration::from_millis(100) => {
+            Err("a node that is silent for so short a time may just be busy: take 0.1 or more".into())
+        }
+        lease => Ok(lease),
+    }
+}
+
+fn address(text: &str) -> Result<String, String> {
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("write a host and a port, such as 10.0.0.1:4740".into()),
+    }
 }

@@ -131,8 +131,10 @@ impl Client {
         let Some((header, body)) = Header::take_frame(&mut self.receiver.buffer)? else {
             return Ok(None);
         };
-        if header.descriptors != 0 {
-            return Err(WireError::Malformed("request with descriptors"));
+        if (header.descriptors, header.flags, header.error) != (0, 0, 0) {
+            return Err(WireError::Malformed(
+                "request: descriptors, flags and error kind have no place there",
+            ));
         }
         Ok(Some((header.request, Request::decode(&header, body)?)))
     }

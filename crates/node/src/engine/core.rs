@@ -105,9 +105,9 @@ impl Core {
                 Error::new(
                     ErrorKind::Full,
                     format!(
-                        "the store is full: {} wanted, {} free ({} in one piece); primaries hold {}, \
-                         unsealed objects {}, pins {}, deleted but pinned objects {}; delete objects, release \
-                         what is held, or start the node with more --memory",
+                        "the store is full: {} wanted, {} free in segments that such an object may use ({} in \
+                         one piece); primaries hold {}, unsealed objects {}, pins {}, deleted but pinned \
+                         objects {}; delete objects, release what is held, or start the node with more --memory",
                         size(len),
                         size(*free_total),
                         size(*largest_run),
