@@ -8,6 +8,8 @@
 //! is dropped and counted. Requests that a node cannot serve are answered with [`Message::Refused`].
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plasmon::wire::body::{Reader, put_bytes, put_many, put_objects};
+use plasmon::wire::{MAX_METADATA, MAX_NAME, WireError};
 use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 
 use super::members::Incarnation;
@@ -128,14 +130,14 @@ impl Holding {
 }
 
 /// A frame that does not decode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("version {0} of the node protocol, this node speaks {VERSION}")]
     Version(u8),
-    #[error("unknown opcode {0}")]
-    Opcode(u8),
     #[error("malformed frame")]
     Malformed,
+    #[error(transparent)]
+    Body(#[from] WireError),
 }
 
 impl Message {
@@ -245,65 +247,64 @@ impl Message {
         }
     }
 
-    fn get(opcode: u8, body: &mut Bytes) -> Result<Self, FrameError> {
+    fn get(opcode: u8, body: &mut Reader) -> Result<Self, WireError> {
         Ok(match opcode {
             1 => Self::Fetch {
-                id: object(body)?,
-                forwarded: flag(body)?,
-                except: many(body, |body| array(body).map(NodeId::from_bytes))?,
+                id: body.object()?,
+                forwarded: body.flag()?,
+                except: body.many(MAX_ENTRIES, Reader::node)?,
             },
-            2 => Self::Forget { id: object(body)? },
-            3 => Self::Eager { head: head(body)?, bytes: bytes(body)? },
+            2 => Self::Forget { id: body.object()? },
+            3 => Self::Eager { head: head(body)?, bytes: body.bytes(FRAME_MAX)? },
             4 => Self::Offer {
                 head: head(body)?,
-                lease_ms: u32(body)?,
-                pieces: many(body, |body| {
+                lease_ms: body.u32()?,
+                pieces: body.many(MAX_ENTRIES, |body| {
                     Ok(Location {
-                        segment: u32(body)?,
-                        version: u32(body)?,
-                        offset: u64(body)?,
-                        len: u64(body)?,
+                        segment: body.u32()?,
+                        version: body.u32()?,
+                        offset: body.u64()?,
+                        len: body.u64()?,
                     })
                 })?,
             },
-            5 => Self::Renew { lease: u64(body)? },
-            6 => Self::Renewed { lease_ms: u32(body)? },
-            7 => Self::Release { requests: many(body, u64)? },
+            5 => Self::Renew { lease: body.u64()? },
+            6 => Self::Renewed { lease_ms: body.u32()? },
+            7 => Self::Release { requests: body.many(MAX_ENTRIES, Reader::u64)? },
             8 => Self::Publish {
-                holdings: many(body, |body| {
-                    let id = object(body)?;
-                    let role = if flag(body)? { Role::Cached } else { Role::Primary };
-                    let (life, private, tenant) = (u64(body)?, flag(body)?, u32(body)?);
+                holdings: body.many(MAX_ENTRIES, |body| {
+                    let id = body.object()?;
+                    let role = if body.flag()? { Role::Cached } else { Role::Primary };
+                    let (life, private, tenant) = (body.u64()?, body.flag()?, body.u32()?);
                     Ok(Holding { id, role, life, owner: private.then_some(tenant) })
                 })?,
             },
-            9 => Self::Unpublish { deleted: flag(body)?, ids: many(body, object)? },
-            10 => Self::Delete { ids: many(body, object)? },
+            9 => Self::Unpublish { deleted: body.flag()?, ids: body.many(MAX_ENTRIES, Reader::object)? },
+            10 => Self::Delete { ids: body.many(MAX_ENTRIES, Reader::object)? },
             11 => Self::Deleted {
-                outcomes: many(body, |body| {
-                    DeleteOutcome::from_wire(u8(body)?).ok_or(FrameError::Malformed)
-                })?,
+                outcomes: body
+                    .many(MAX_ENTRIES, |body| DeleteOutcome::from_wire(body.u8()?).ok_or(body.malformed()))?,
             },
-            12 => Self::Drop { lives: many(body, life)? },
-            13 => Self::Query { ids: many(body, object)? },
-            14 => Self::Found { known: many(body, flag)? },
+            12 => Self::Drop { lives: body.many(MAX_ENTRIES, life)? },
+            13 => Self::Query { ids: body.many(MAX_ENTRIES, Reader::object)? },
+            14 => Self::Found { known: body.many(MAX_ENTRIES, Reader::flag)? },
             15 => Self::Segment {
-                segment: u32(body)?,
-                version: u32(body)?,
-                base: u64(body)?,
-                key: u64(body)?,
-                len: u64(body)?,
+                segment: body.u32()?,
+                version: body.u32()?,
+                base: body.u64()?,
+                key: body.u64()?,
+                len: body.u64()?,
             },
-            16 => Self::Credit { count: u32(body)? },
+            16 => Self::Credit { count: body.u32()? },
             17 => {
-                let kind = ErrorKind::from_wire(u16(body)?);
-                let message = String::from_utf8(bytes(body)?.into()).map_err(|_| FrameError::Malformed)?;
+                let kind = ErrorKind::from_wire(body.u16()?);
+                let message = body.text(FRAME_MAX)?;
                 Self::Refused { error: Error::new(kind, message) }
             }
-            18 => Self::Dropped { known: many(body, flag)? },
-            19 => Self::Promote { ids: many(body, object)? },
-            20 => Self::Bury { lives: many(body, life)? },
-            other => return Err(FrameError::Opcode(other)),
+            18 => Self::Dropped { known: body.many(MAX_ENTRIES, Reader::flag)? },
+            19 => Self::Promote { ids: body.many(MAX_ENTRIES, Reader::object)? },
+            20 => Self::Bury { lives: body.many(MAX_ENTRIES, life)? },
+            other => return Err(WireError::Opcode(other)),
         })
     }
 }
@@ -345,38 +346,19 @@ impl Envelope {
             return Err(FrameError::Version(version));
         }
         let (opcode, flags, body_len) = (frame.get_u8(), frame.get_u16_le(), frame.get_u32_le());
-        let (token, request) = (frame.get_u64_le(), frame.get_u64_le());
-        let from = NodeId::from_bytes(array(&mut frame)?);
-        let reply_to = NodeId::from_bytes(array(&mut frame)?);
-        let (incarnation, epoch, deadline_us) = (frame.get_u64_le(), frame.get_u64_le(), frame.get_u64_le());
-        let (tenant, class, reserved, credits) =
-            (frame.get_u32_le(), frame.get_u8(), frame.get_u8(), frame.get_u16_le());
-        if flags != 0 || reserved != 0 || body_len as usize != frame.len() {
+        let mut body = Reader::new(frame, "node frame");
+        let (token, request) = (body.u64()?, body.u64()?);
+        let (from, reply_to) = (body.node()?, body.node()?);
+        let (incarnation, epoch, deadline_us) = (body.u64()?, body.u64()?, body.u64()?);
+        let (tenant, class, reserved, credits) = (body.u32()?, body.u8()?, body.u8()?, body.u16()?);
+        if flags != 0 || reserved != 0 || body_len as usize != body.remaining() {
             return Err(FrameError::Malformed);
         }
-        let message = Message::get(opcode, &mut frame)?;
-        if frame.has_remaining() {
-            return Err(FrameError::Malformed);
-        }
+        let message = Message::get(opcode, &mut body)?;
         let envelope =
             Self { request, from, incarnation, reply_to, epoch, deadline_us, tenant, class, message };
-        Ok((envelope, token, credits))
+        Ok(body.finish((envelope, token, credits))?)
     }
-}
-
-fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
-    out.put_u32_le(bytes.len() as u32);
-    out.put_slice(bytes);
-}
-
-fn put_many<T>(out: &mut BytesMut, items: &[T], mut item: impl FnMut(&mut BytesMut, &T)) {
-    debug_assert!(items.len() <= MAX_ENTRIES);
-    out.put_u32_le(items.len() as u32);
-    items.iter().for_each(|one| item(out, one));
-}
-
-fn put_objects(out: &mut BytesMut, ids: &[ObjectId]) {
-    put_many(out, ids, |out, id| out.put_slice(id.as_bytes()));
 }
 
 fn head_len(head: &Head) -> usize {
@@ -393,73 +375,17 @@ fn put_head(out: &mut BytesMut, head: &Head) {
     put_bytes(out, head.name.as_bytes());
 }
 
-fn head(body: &mut Bytes) -> Result<Head, FrameError> {
-    let (id, life, tenant, private) = (object(body)?, u64(body)?, u32(body)?, flag(body)?);
-    let (data_len, metadata_len) = (u64(body)?, u32(body)?);
-    let name = bytes(body)?;
-    let limits = name.len() <= plasmon::wire::MAX_NAME
-        && metadata_len as usize <= plasmon::wire::MAX_METADATA
-        && data_len.checked_add(u64::from(metadata_len)).is_some();
-    let name = String::from_utf8(name.into()).map_err(|_| FrameError::Malformed)?;
+fn head(body: &mut Reader) -> Result<Head, WireError> {
+    let (id, life, tenant, private) = (body.object()?, body.u64()?, body.u32()?, body.flag()?);
+    let (data_len, metadata_len) = (body.u64()?, body.u32()?);
+    let name = body.text(MAX_NAME)?;
+    let fits = metadata_len as usize <= MAX_METADATA && data_len.checked_add(metadata_len.into()).is_some();
     let head = Head { id, name, life, tenant, private, data_len, metadata_len };
-    if limits { Ok(head) } else { Err(FrameError::Malformed) }
+    if fits { Ok(head) } else { Err(body.malformed()) }
 }
 
-fn array<const N: usize>(body: &mut Bytes) -> Result<[u8; N], FrameError> {
-    let mut array = [0; N];
-    body.try_copy_to_slice(&mut array).map_err(|_| FrameError::Malformed)?;
-    Ok(array)
-}
-
-fn object(body: &mut Bytes) -> Result<ObjectId, FrameError> {
-    array(body).map(ObjectId::from_bytes)
-}
-
-fn life(body: &mut Bytes) -> Result<(ObjectId, u64), FrameError> {
-    Ok((object(body)?, u64(body)?))
-}
-
-fn flag(body: &mut Bytes) -> Result<bool, FrameError> {
-    match u8(body)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(FrameError::Malformed),
-    }
-}
-
-fn u8(body: &mut Bytes) -> Result<u8, FrameError> {
-    body.try_get_u8().map_err(|_| FrameError::Malformed)
-}
-
-fn u16(body: &mut Bytes) -> Result<u16, FrameError> {
-    body.try_get_u16_le().map_err(|_| FrameError::Malformed)
-}
-
-fn u32(body: &mut Bytes) -> Result<u32, FrameError> {
-    body.try_get_u32_le().map_err(|_| FrameError::Malformed)
-}
-
-fn u64(body: &mut Bytes) -> Result<u64, FrameError> {
-    body.try_get_u64_le().map_err(|_| FrameError::Malformed)
-}
-
-fn bytes(body: &mut Bytes) -> Result<Bytes, FrameError> {
-    let len = u32(body)? as usize;
-    if len > body.len() {
-        return Err(FrameError::Malformed);
-    }
-    Ok(body.split_to(len))
-}
-
-fn many<T>(
-    body: &mut Bytes,
-    mut item: impl FnMut(&mut Bytes) -> Result<T, FrameError>,
-) -> Result<Vec<T>, FrameError> {
-    let count = u32(body)? as usize;
-    if count > MAX_ENTRIES {
-        return Err(FrameError::Malformed);
-    }
-    (0..count).map(|_| item(body)).collect()
+fn life(body: &mut Reader) -> Result<(ObjectId, u64), WireError> {
+    Ok((body.object()?, body.u64()?))
 }
 
 #[cfg(test)]

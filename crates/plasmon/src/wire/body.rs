@@ -1,4 +1,4 @@
-//! Reading a body field by field; every read is checked.
+//! Bodies, field by field: every read is checked. The frames between nodes are made of the same parts.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -6,33 +6,51 @@ use super::{MAX_IDS, WireError};
 use crate::{NodeId, ObjectId};
 
 /// A body being read. `what` names the frame in errors.
-pub(super) struct Reader {
+pub struct Reader {
     rest: Bytes,
     what: &'static str,
 }
 
 impl Reader {
-    pub(super) fn new(rest: Bytes, what: &'static str) -> Self {
+    /// Begins to read.
+    pub fn new(rest: Bytes, what: &'static str) -> Self {
         Self { rest, what }
     }
 
-    pub(super) fn malformed(&self) -> WireError {
+    /// What is said of a body that makes no sense.
+    pub fn malformed(&self) -> WireError {
         WireError::Malformed(self.what)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, WireError> {
+    /// The next little-endian integer.
+    ///
+    /// # Errors
+    /// When the body ends before.
+    pub fn u8(&mut self) -> Result<u8, WireError> {
         self.rest.try_get_u8().map_err(|_| self.malformed())
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, WireError> {
+    /// The next little-endian integer.
+    ///
+    /// # Errors
+    /// When the body ends before.
+    pub fn u16(&mut self) -> Result<u16, WireError> {
         self.rest.try_get_u16_le().map_err(|_| self.malformed())
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+    /// The next little-endian integer.
+    ///
+    /// # Errors
+    /// When the body ends before.
+    pub fn u32(&mut self) -> Result<u32, WireError> {
         self.rest.try_get_u32_le().map_err(|_| self.malformed())
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+    /// The next little-endian integer.
+    ///
+    /// # Errors
+    /// When the body ends before.
+    pub fn u64(&mut self) -> Result<u64, WireError> {
         self.rest.try_get_u64_le().map_err(|_| self.malformed())
     }
 
@@ -42,16 +60,27 @@ impl Reader {
         Ok(bytes)
     }
 
-    pub(super) fn object(&mut self) -> Result<ObjectId, WireError> {
+    /// An object id.
+    ///
+    /// # Errors
+    /// When the body ends before.
+    pub fn object(&mut self) -> Result<ObjectId, WireError> {
         self.array().map(ObjectId::from_bytes)
     }
 
-    pub(super) fn node(&mut self) -> Result<NodeId, WireError> {
+    /// A node id.
+    ///
+    /// # Errors
+    /// When the body ends before.
+    pub fn node(&mut self) -> Result<NodeId, WireError> {
         self.array().map(NodeId::from_bytes)
     }
 
     /// A 32-bit length of at most `max`, and as many bytes.
-    pub(super) fn bytes(&mut self, max: usize) -> Result<Bytes, WireError> {
+    ///
+    /// # Errors
+    /// When it is longer, or the body ends before.
+    pub fn bytes(&mut self, max: usize) -> Result<Bytes, WireError> {
         let len = self.u32()? as usize;
         if len > max || len > self.rest.len() {
             return Err(self.malformed());
@@ -59,13 +88,20 @@ impl Reader {
         Ok(self.rest.split_to(len))
     }
 
-    pub(super) fn text(&mut self, max: usize) -> Result<String, WireError> {
+    /// As `bytes`, in UTF-8.
+    ///
+    /// # Errors
+    /// As `bytes`, and when it is not UTF-8.
+    pub fn text(&mut self, max: usize) -> Result<String, WireError> {
         let bytes = self.bytes(max)?;
         String::from_utf8(bytes.into()).map_err(|_| self.malformed())
     }
 
     /// A 32-bit count of at most `max`, and as many items.
-    pub(super) fn many<T>(
+    ///
+    /// # Errors
+    /// When there are more, and the items' own.
+    pub fn many<T>(
         &mut self,
         max: usize,
         mut item: impl FnMut(&mut Self) -> Result<T, WireError>,
@@ -77,26 +113,53 @@ impl Reader {
         (0..count).map(|_| item(self)).collect()
     }
 
-    pub(super) fn objects(&mut self) -> Result<Vec<ObjectId>, WireError> {
+    /// At most `MAX_IDS` object ids.
+    ///
+    /// # Errors
+    /// As `many`.
+    pub fn objects(&mut self) -> Result<Vec<ObjectId>, WireError> {
         self.many(MAX_IDS, Self::object)
     }
 
-    /// Ends the body: nothing may be left.
-    pub(super) fn finish<T>(self, value: T) -> Result<T, WireError> {
+    /// A byte that is 0 or 1.
+    ///
+    /// # Errors
+    /// When it is something else, or the body ends before.
+    pub fn flag(&mut self) -> Result<bool, WireError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    /// Bytes that were not read yet.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Ends the body.
+    ///
+    /// # Errors
+    /// When something is left.
+    pub fn finish<T>(self, value: T) -> Result<T, WireError> {
         if self.rest.is_empty() { Ok(value) } else { Err(self.malformed()) }
     }
 }
 
-pub(super) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+/// A length and the bytes.
+pub fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
     out.put_u32_le(bytes.len() as u32);
     out.put_slice(bytes);
 }
 
-pub(super) fn put_many<T>(out: &mut BytesMut, items: &[T], mut item: impl FnMut(&mut BytesMut, &T)) {
+/// A count and the items.
+pub fn put_many<T>(out: &mut BytesMut, items: &[T], mut item: impl FnMut(&mut BytesMut, &T)) {
     out.put_u32_le(items.len() as u32);
     items.iter().for_each(|one| item(out, one));
 }
 
-pub(super) fn put_objects(out: &mut BytesMut, ids: &[ObjectId]) {
+/// A count and the ids.
+pub fn put_objects(out: &mut BytesMut, ids: &[ObjectId]) {
     put_many(out, ids, |out, id| out.put_slice(id.as_bytes()));
 }

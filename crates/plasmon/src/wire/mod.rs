@@ -17,7 +17,7 @@
 //! frame that does not decode closes the connection with an error that says why. Descriptors ride
 //! on the first byte of their frame (SCM_RIGHTS) and arrive in order.
 
-mod body;
+pub mod body;
 mod descriptors;
 mod reply;
 mod request;
