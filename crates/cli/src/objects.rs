@@ -3,7 +3,7 @@
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plasmon::{Client, CreateOptions, DeleteOutcome, ObjectId};
 use rustix::fs::{AtFlags, CWD, linkat};
@@ -105,16 +105,30 @@ fn write_all(to: &mut impl Write, data: &[u8]) -> io::Result<()> {
 /// and a file that is replaced keeps its mode.
 fn write_file(path: &Path, data: &[u8]) -> Result<(), Failure> {
     let failed = Failure::file("write", path);
-    let Ok(existing) = fs::metadata(path) else {
-        return write_new(path, data, None).map_err(failed);
-    };
-    if !existing.is_file() {
-        let device = File::options().write(true).open(path);
-        return device.and_then(|mut device| write_all(&mut device, data)).map_err(failed);
+    let written = target(path).and_then(|path| match fs::metadata(&path) {
+        Ok(existing) if !existing.is_file() => {
+            let mut device = File::options().write(true).open(&path)?;
+            write_all(&mut device, data)
+        }
+        Ok(existing) => write_new(&path, data, Some(existing.permissions())),
+        Err(_) => write_new(&path, data, None),
+    });
+    written.map_err(failed)
+}
+
+/// The file that a chain of links names, whether it is there or not.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    const LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        match fs::read_link(&path) {
+            // The links of /proc name what cannot be named.
+            Ok(_) if fs::metadata(&path).is_ok_and(|found| !found.is_file()) => return Ok(path),
+            Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
+            Err(_) => return Ok(path),
+        }
     }
-    let replace =
-        fs::canonicalize(path).and_then(|path| write_new(&path, data, Some(existing.permissions())));
-    replace.map_err(failed)
+    Err(io::Error::other("too many links"))
 }
 
 fn write_new(path: &Path, data: &[u8], mode: Option<Permissions>) -> io::Result<()> {

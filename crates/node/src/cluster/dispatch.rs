@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 use tracing::warn;
 
@@ -72,6 +72,8 @@ impl Core {
             Message::Bury { lives } => {
                 let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
                 lives.iter().for_each(|(id, life)| directory.bury(*id, *life, now));
+                drop(directory);
+                self.answer(&envelope, Message::Dropped { known: Vec::new() });
             }
             Message::Drop { lives } => {
                 let known = lives.iter().map(|(id, life)| self.drop_replica(*id, *life, tenant)).collect();
@@ -127,6 +129,7 @@ impl Core {
     async fn delete_everywhere(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Vec<DeleteOutcome> {
         let mut outcomes = Vec::with_capacity(ids.len());
         let mut orders: HashMap<NodeId, Vec<(usize, u64)>> = HashMap::new();
+        let mut burials = Vec::new();
         let members: Vec<_> = self.cluster.view.borrow().members.iter().map(|member| member.node).collect();
         for (at, id) in ids.iter().enumerate() {
             let deletion = self.cluster.directory.borrow_mut().delete(*id, tenant, self.clock.now());
@@ -136,7 +139,8 @@ impl Core {
                     (DeleteOutcome::Absent, members.iter().map(|member| (*member, ANY_LIFE)).collect())
                 }
                 Deletion::Forgotten(holders) => {
-                    self.tell_second(*id, &holders);
+                    let lives = holders.iter().map(|(_, life)| (*id, *life)).collect();
+                    burials.extend(self.other_keeper(id).map(|keeper| (keeper, Message::Bury { lives })));
                     (DeleteOutcome::Deleted, holders)
                 }
             };
@@ -149,7 +153,12 @@ impl Core {
             let lives = order.iter().map(|(at, life)| (ids[*at], *life)).collect();
             (order, self.ask(holder, tenant, Message::Drop { lives }, DROP_PATIENCE).await)
         });
-        for (order, answer) in join_all(drops).await {
+        let burials = burials.into_iter().map(|(keeper, bury)| self.ask(keeper, tenant, bury, DROP_PATIENCE));
+        let (drops, burials) = join(join_all(drops), join_all(burials)).await;
+        for error in burials.into_iter().filter_map(Result::err) {
+            warn!("a keeper did not confirm a deletion: {error}");
+        }
+        for (order, answer) in drops {
             match answer {
                 Ok(Message::Dropped { known }) => {
                     let dropped = order.iter().zip(known).filter(|(_, known)| *known);
@@ -163,12 +172,8 @@ impl Core {
         outcomes
     }
 
-    /// Has the other keeper of an object forget these lives.
-    fn tell_second(&self, id: ObjectId, holders: &[(NodeId, u64)]) {
-        let lives: Vec<_> = holders.iter().map(|(_, life)| (id, *life)).collect();
-        for keeper in self.cluster.keepers(&id).iter().filter(|keeper| *keeper != self.node) {
-            self.tell(keeper, Message::Bury { lives: lives.clone() });
-        }
+    fn other_keeper(&self, id: &ObjectId) -> Option<NodeId> {
+        self.cluster.keepers(id).iter().find(|keeper| *keeper != self.node)
     }
 
     /// Remembers the end of a replica's life that this node's own client ended.

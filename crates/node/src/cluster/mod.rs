@@ -117,6 +117,12 @@ impl Cluster {
         order[attempt % 2].unwrap_or(keepers.first)
     }
 
+    /// Whether the cluster has an object that this user may see, if this node can tell by itself.
+    pub(crate) fn known_here(&self, id: &ObjectId, tenant: u32) -> Option<bool> {
+        let tells = self.solo() || self.keepers(id).contains(self.own);
+        tells.then(|| self.directory.borrow().knows(id, tenant))
+    }
+
     /// Whether this node remembers that the object was deleted.
     pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
         self.directory.borrow().deleted(id)

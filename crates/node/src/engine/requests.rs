@@ -28,48 +28,46 @@ const LIST_ROWS: usize = 512;
 impl Core {
     /// Answers a client's request, or starts what will. Returns what it cost, in simple requests.
     pub(super) fn request(self: &Rc<Self>, client: ClientKey, request: u64, asked: Request) -> usize {
-        let mut cost = 1;
-        let answer = match asked {
+        let cost = match &asked {
+            Request::Get { ids, .. } => ids.len().max(1),
+            Request::List | Request::Status => WALK,
+            _ => 1,
+        };
+        let done = match asked {
             Request::Hello { name } => Ok(self.hello(client, name)),
-            Request::Put { object, data } => self.put(client, object, &data).map(|()| Reply::PUT_DONE),
-            Request::Create { object, data_len } => {
-                return self.create(client, request, object, data_len);
-            }
             Request::Seal { id, data } => self.seal_creation(client, id, &data).map(|()| Reply::SEALED),
             Request::Abort { id } => self.abort(client, id).map(|()| Reply::ABORTED),
-            Request::Get { timeout_us, ids } => {
-                cost = ids.len().max(1);
-                self.get(client, request, timeout_us, ids);
-                return cost;
-            }
-            Request::Release { offsets } => {
-                self.release(client, &offsets);
-                return cost;
-            }
-            Request::Contains { ids } => {
-                self.contains(client, request, ids);
-                return cost;
-            }
-            Request::Delete { ids } => {
-                self.delete(client, request, ids);
-                return cost;
-            }
-            Request::List => {
-                self.list(client, request);
-                return WALK;
-            }
-            Request::Status => {
-                cost = WALK;
-                Ok(Reply::Status(self.status_json()))
-            }
-            Request::Cancel { request } => {
-                self.cancel(client, request);
+            Request::Status => Ok(Reply::Status(self.status_json())),
+            later => {
+                self.begin(client, request, later);
                 return cost;
             }
         };
-        let reply = answer.unwrap_or_else(|error| Reply::Failed { error });
+        let reply = done.unwrap_or_else(|error| Reply::Failed { error });
         self.reply(client, request, &reply);
         cost
+    }
+
+    /// Starts a request that answers by itself, now or later, or not at all.
+    fn begin(self: &Rc<Self>, client: ClientKey, request: u64, asked: Request) {
+        match asked {
+            Request::Put { object, data } => self.if_new(client, request, object, move |core, object| {
+                core.put(client, object, &data).map(|()| (Reply::PUT_DONE, Vec::new()))
+            }),
+            Request::Create { object, data_len } => {
+                self.if_new(client, request, object, move |core, object| {
+                    core.create(client, object, data_len)
+                });
+            }
+            Request::Get { timeout_us, ids } => self.get(client, request, timeout_us, ids),
+            Request::Release { offsets } => self.release(client, &offsets),
+            Request::Contains { ids } => self.contains(client, request, ids),
+            Request::Delete { ids } => self.delete(client, request, ids),
+            Request::List => self.list(client, request),
+            Request::Cancel { request } => self.cancel(client, request),
+            // Answered at once, in `request`.
+            Request::Hello { .. } | Request::Seal { .. } | Request::Abort { .. } | Request::Status => {}
+        }
     }
 
     fn hello(&self, client: ClientKey, name: String) -> Reply {
@@ -102,20 +100,51 @@ impl Core {
         Ok(())
     }
 
-    fn create(&self, client: ClientKey, request: u64, object: NewObject, data_len: u64) -> usize {
-        let id = object.id;
-        let created = self.reserve_for(client, object, data_len).and_then(|(placement, segments)| {
-            let granted = self.grant(client, &segments, Access::Write);
-            if granted.is_err() {
-                self.objects.borrow_mut().end(&id);
+    /// Creates an object, unless the cluster has it. The keeper is asked when it is this node, which
+    /// costs nothing, or when the object has a name: random ids need no asking.
+    fn if_new(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        object: NewObject,
+        create: impl FnOnce(&Self, NewObject) -> Result<(Reply, Vec<OwnedFd>), Error> + 'static,
+    ) {
+        let (id, tenant) = (object.id, self.client(client, |client| client.uid));
+        let unnamed = object.name.is_empty();
+        let finish = move |core: &Self, known| {
+            let created = if known { Err(exists(id, "exists already")) } else { create(core, object) };
+            match created {
+                Ok((reply, descriptors)) => core.send_reply(client, request, &reply, descriptors),
+                Err(error) => core.reply(client, request, &Reply::Failed { error }),
             }
-            granted.map(|(granted, descriptors)| (Reply::Created { placement, granted }, descriptors))
-        });
-        match created {
-            Ok((reply, descriptors)) => self.send_reply(client, request, &reply, descriptors),
-            Err(error) => self.reply(client, request, &Reply::Failed { error }),
+        };
+        match self.cluster.known_here(&id, tenant) {
+            Some(known) => finish(self, known),
+            None if unnamed => finish(self, false),
+            None => {
+                let core = Rc::clone(self);
+                self.wait(client, request, 1, async move {
+                    // A keeper that does not answer stops no creation: the object is made where it is.
+                    let known = core.known(&[id], tenant).await.is_ok_and(|known| known == [true]);
+                    finish(&core, known);
+                });
+            }
         }
-        1
+    }
+
+    fn create(
+        &self,
+        client: ClientKey,
+        object: NewObject,
+        data_len: u64,
+    ) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        let id = object.id;
+        let (placement, segments) = self.reserve_for(client, object, data_len)?;
+        let granted = self.grant(client, &segments, Access::Write);
+        if granted.is_err() {
+            self.objects.borrow_mut().end(&id);
+        }
+        granted.map(|(granted, descriptors)| (Reply::Created { placement, granted }, descriptors))
     }
 
     /// Begins a creation: where its data goes, and the segments that takes.
@@ -145,17 +174,11 @@ impl Core {
     /// What is to be created, if it may be.
     fn head(&self, client: ClientKey, object: NewObject, data_len: u64) -> Result<Head, Error> {
         let NewObject { id, private, name, metadata } = object;
-        let exists = |what: &str| {
-            Error::new(
-                ErrorKind::Exists,
-                format!("object {id} {what}; objects never change: use another id, or delete it first"),
-            )
-        };
         match self.objects.borrow().conflict(&id) {
-            Some(Conflict::Sealed(_)) => return Err(exists("exists already")),
+            Some(Conflict::Sealed(_)) => return Err(exists(id, "exists already")),
             Some(Conflict::Creating { client: other }) => {
                 let who = if other == client { "this client".into() } else { self.describe(other) };
-                return Err(exists(&format!("is being created by {who}")));
+                return Err(exists(id, &format!("is being created by {who}")));
             }
             None => {}
         }
@@ -503,4 +526,9 @@ impl Core {
             |client| format!("client {:?} (process {})", client.name, client.pid),
         )
     }
+}
+
+fn exists(id: ObjectId, what: &str) -> Error {
+    let text = format!("object {id} {what}; objects never change: use another id, or delete it first");
+    Error::new(ErrorKind::Exists, text)
 }
