@@ -21,6 +21,7 @@ use crate::wait::{PATIENCE, eventually};
 pub struct Builder {
     nodes: usize,
     memory: String,
+    args: Vec<String>,
 }
 
 impl Builder {
@@ -36,6 +37,12 @@ impl Builder {
         self
     }
 
+    /// More arguments of `plasmon serve`, for every node.
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|&arg| arg.to_owned()));
+        self
+    }
+
     /// Starts the nodes one after the other and waits until all know all. They end with this process.
     ///
     /// # Panics
@@ -46,6 +53,7 @@ impl Builder {
             nodes: Vec::new(),
             network: Network::new(),
             memory: self.memory,
+            args: self.args,
             launched: AtomicUsize::new(0),
             folder: folder.expect("the temporary folder is writable"),
         };
@@ -62,6 +70,7 @@ pub struct Cluster {
     nodes: Vec<Node>,
     network: Network,
     memory: String,
+    args: Vec<String>,
     launched: AtomicUsize,
     folder: TempDir,
 }
@@ -75,7 +84,7 @@ struct Node {
 impl Cluster {
     /// One node with 64 MiB, for a start.
     pub fn builder() -> Builder {
-        Builder { nodes: 1, memory: "64MiB".to_owned() }
+        Builder { nodes: 1, memory: "64MiB".to_owned(), args: Vec::new() }
     }
 
     /// Adds a host with a node that joins the others, waits until all know it, and gives its number.
@@ -108,7 +117,7 @@ impl Cluster {
     pub fn serve(&self, node: usize) -> Command {
         let mut command = self.network.command(node, &binary());
         command.args(["serve", "--json", "--exit-with-parent", "--memory", &self.memory]);
-        command.arg("--socket").arg(self.socket(node));
+        command.arg("--socket").arg(self.socket(node)).args(&self.args);
         command
             .current_dir(self.node_folder(node))
             .env("TMPDIR", self.node_folder(node))

@@ -6,6 +6,7 @@ mod commands;
 mod death;
 mod fetch;
 mod garbage;
+mod hostile;
 mod isolation;
 mod join;
 mod mixed;
