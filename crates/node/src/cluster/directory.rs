@@ -11,7 +11,7 @@
 //! being fetched meanwhile. An *orphan* has cached replicas only, which any eviction may take: one of
 //! its holders is told to become the primary, until it says that it is.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId};
@@ -21,6 +21,8 @@ use crate::object::Role;
 
 /// How long a deletion is remembered; a fetch that was under way is over by then.
 const TOMBSTONE: Duration = Duration::from_secs(60);
+/// How long an object may have no primary: one may be about to publish itself.
+const ORPHAN: Duration = Duration::from_secs(3);
 /// Tombstones kept at most; the oldest give way.
 const TOMBSTONES: usize = 1 << 16;
 /// How long a waiter stays without asking again.
@@ -61,8 +63,13 @@ pub(crate) enum Deletion {
     Unknown,
     /// It is another user's, and private.
     NotAllowed,
-    /// It is forgotten; these hold it, in these lives.
-    Forgotten(Vec<(NodeId, u64)>),
+    /// It is forgotten.
+    Forgotten {
+        /// Who holds it, in which life.
+        holders: Vec<(NodeId, u64)>,
+        /// The lives that have ended.
+        lives: Vec<u64>,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +82,8 @@ struct Holder {
 struct Entry {
     /// Empty: lost.
     holders: Vec<Holder>,
+    /// What the last holders held that went without a deletion.
+    past: Vec<Holding>,
     /// Spreads fetches over holders.
     turn: usize,
 }
@@ -88,6 +97,15 @@ impl Entry {
         !self.holders.is_empty() && self.primary().is_none()
     }
 
+    /// Takes holders out; what the last of them held is remembered.
+    fn retain(&mut self, keep: impl Fn(&Holder) -> bool) {
+        let (kept, gone): (Vec<_>, Vec<_>) = self.holders.drain(..).partition(keep);
+        if kept.is_empty() {
+            self.past.extend(gone.into_iter().map(|holder| holder.holding));
+        }
+        self.holders = kept;
+    }
+
     /// The life that is handed out: the first primary's, if there is one.
     fn life(&self) -> Option<u64> {
         self.primary().or(self.holders.first()).map(|holder| holder.holding.life)
@@ -98,9 +116,12 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Directory {
     entries: HashMap<ObjectId, Entry>,
-    orphans: HashSet<ObjectId>,
+    /// Objects without a primary, and since when.
+    orphans: HashMap<ObjectId, Instant>,
     waiters: HashMap<ObjectId, Vec<(Waiter, Instant)>>,
-    tombstones: HashMap<(ObjectId, u64), Instant>,
+    /// The lives of each id that have ended.
+    tombstones: HashMap<ObjectId, Vec<u64>>,
+    /// The same, in the order in which they are forgotten.
     buried: VecDeque<(Instant, ObjectId, u64)>,
 }
 
@@ -150,38 +171,41 @@ impl Directory {
     }
 
     /// A node holds an object.
-    pub(crate) fn publish(&mut self, node: NodeId, holding: Holding) -> Published {
+    pub(crate) fn publish(&mut self, node: NodeId, holding: Holding, now: Instant) -> Published {
         let Holding { id, role, life, .. } = holding;
-        if self.tombstones.contains_key(&(id, life)) {
+        if self.tombstones.get(&id).is_some_and(|lives| lives.contains(&life)) {
             return Published::Stale;
         }
         let entry = self.entries.entry(id).or_default();
         if role == Role::Cached && entry.primary().is_some_and(|primary| primary.holding.life != life) {
             return Published::Stale;
         }
-        entry.holders.retain(|holder| holder.node != node);
-        entry.holders.push(Holder { node, holding });
+        match entry.holders.iter_mut().find(|holder| holder.node == node) {
+            Some(known) => known.holding = holding,
+            None => entry.holders.push(Holder { node, holding }),
+        }
+        entry.past.clear();
         if entry.is_orphan() {
-            self.orphans.insert(id);
+            self.orphans.entry(id).or_insert(now);
         }
         let waiters = self.waiters.remove(&id).unwrap_or_default();
         Published::Welcome(waiters.into_iter().map(|(waiter, _)| waiter).collect())
     }
 
     /// A node dropped its replica to make room: without another, the object is lost.
-    pub(crate) fn evicted(&mut self, node: NodeId, id: &ObjectId) {
+    pub(crate) fn evicted(&mut self, node: NodeId, id: &ObjectId, now: Instant) {
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.holders.retain(|holder| holder.node != node);
+            entry.retain(|holder| holder.node != node);
             if entry.is_orphan() {
-                self.orphans.insert(*id);
+                self.orphans.entry(*id).or_insert(now);
             }
         }
     }
 
     /// A node dropped its replica because the object was deleted. It may have published it after the
     /// deletion came here.
-    pub(crate) fn dropped(&mut self, node: NodeId, id: ObjectId) {
-        self.evicted(node, &id);
+    pub(crate) fn dropped(&mut self, node: NodeId, id: ObjectId, now: Instant) {
+        self.evicted(node, &id, now);
         if self.entries.get(&id).is_some_and(|entry| entry.holders.is_empty()) {
             self.entries.remove(&id);
         }
@@ -192,55 +216,68 @@ impl Directory {
         let Some(entry) = self.entries.get(&id) else {
             return Deletion::Unknown;
         };
-        if !entry.holders.iter().all(|holder| holder.holding.visible_to(tenant)) {
+        let holdings = entry.holders.iter().map(|holder| &holder.holding).chain(&entry.past);
+        let lives: Vec<_> =
+            holdings.filter(|holding| holding.visible_to(tenant)).map(|holding| holding.life).collect();
+        if lives.is_empty() {
             return Deletion::NotAllowed;
         }
-        let holders: Vec<_> = entry.holders.iter().map(|holder| (holder.node, holder.holding.life)).collect();
-        self.entries.remove(&id);
-        holders.iter().for_each(|(_, life)| self.bury(id, *life, now));
-        Deletion::Forgotten(holders)
+        let own = entry.holders.iter().filter(|holder| holder.holding.visible_to(tenant));
+        let holders = own.map(|holder| (holder.node, holder.holding.life)).collect();
+        lives.iter().for_each(|life| self.bury(id, *life, now));
+        Deletion::Forgotten { holders, lives }
     }
 
     /// A life of an object has ended: its replicas are turned away from now on.
     pub(crate) fn bury(&mut self, id: ObjectId, life: u64, now: Instant) {
-        if self.tombstones.insert((id, life), now).is_none() {
-            self.buried.push_back((now, id, life));
-        }
-        if self.buried.len() > TOMBSTONES
-            && let Some((_, id, life)) = self.buried.pop_front()
-        {
-            self.tombstones.remove(&(id, life));
+        self.tombstones.entry(id).or_default().push(life);
+        self.buried.push_back((now, id, life));
+        if self.buried.len() > TOMBSTONES {
+            self.unbury();
         }
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.holders.retain(|holder| holder.holding.life != life);
-            if entry.holders.is_empty() {
+            entry.past.retain(|holding| holding.life != life);
+            if entry.holders.is_empty() && entry.past.is_empty() {
                 self.entries.remove(&id);
             }
         }
     }
 
-    /// Whether it was deleted a short while ago. Walks the tombstones: for error messages.
+    /// Forgets the oldest burial.
+    fn unbury(&mut self) {
+        if let Some((_, id, life)) = self.buried.pop_front()
+            && let Some(lives) = self.tombstones.get_mut(&id)
+        {
+            // Once: a life that was buried again stays so.
+            lives.iter().position(|buried| *buried == life).map(|at| lives.swap_remove(at));
+            if lives.is_empty() {
+                self.tombstones.remove(&id);
+            }
+        }
+    }
+
+    /// Whether it was deleted a short while ago.
     pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
-        self.tombstones.keys().any(|(buried, _)| buried == id)
+        self.tombstones.contains_key(id)
     }
 
     /// Drops waiters and tombstones whose time is over. Returns the holders that are to become
     /// primaries of objects that have none.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<(NodeId, ObjectId)> {
         while self.buried.front().is_some_and(|(at, ..)| *at + TOMBSTONE <= now) {
-            if let Some((_, id, life)) = self.buried.pop_front() {
-                self.tombstones.remove(&(id, life));
-            }
+            self.unbury();
         }
         self.waiters.retain(|_, waiters| {
             waiters.retain(|(_, until)| *until > now);
             !waiters.is_empty()
         });
         let entries = &self.entries;
-        self.orphans.retain(|id| entries.get(id).is_some_and(Entry::is_orphan));
+        self.orphans.retain(|id, _| entries.get(id).is_some_and(Entry::is_orphan));
+        let due = self.orphans.iter().filter(|(_, since)| **since + ORPHAN <= now);
         // Both keepers come to the same choice.
         let heir = |id: &ObjectId| Some((entries[id].holders.iter().map(|holder| holder.node).min()?, *id));
-        self.orphans.iter().filter_map(heir).collect()
+        due.filter_map(|(id, _)| heir(id)).collect()
     }
 
     /// Follows a change of members: drops the shards that are kept elsewhere now, and the dead.
@@ -249,6 +286,7 @@ impl Directory {
         &mut self,
         kept_here: impl Fn(&ObjectId) -> bool,
         alive: impl Fn(NodeId) -> bool,
+        now: Instant,
     ) -> Vec<(ObjectId, Waiter)> {
         self.entries.retain(|id, _| kept_here(id));
         for waiters in self.waiters.values_mut() {
@@ -257,12 +295,12 @@ impl Directory {
         self.waiters.retain(|id, waiters| kept_here(id) && !waiters.is_empty());
         let mut lost = Vec::new();
         for (id, entry) in &mut self.entries {
-            entry.holders.retain(|holder| alive(holder.node));
+            entry.retain(|holder| alive(holder.node));
             if entry.holders.is_empty() {
                 let waiters = self.waiters.remove(id).unwrap_or_default();
                 lost.extend(waiters.into_iter().map(|(waiter, _)| (*id, waiter)));
             } else if entry.is_orphan() {
-                self.orphans.insert(*id);
+                self.orphans.entry(*id).or_insert(now);
             }
         }
         lost
@@ -271,6 +309,8 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     const A: NodeId = NodeId::from_bytes([1; 16]);
@@ -293,23 +333,27 @@ mod tests {
         (Directory::default(), ObjectId::random(), Instant::now())
     }
 
+    fn forgotten() -> Deletion {
+        Deletion::Forgotten { holders: vec![(A, 1)], lives: vec![1] }
+    }
+
     #[test]
     fn a_waiter_is_told_by_the_publication() {
         let (mut directory, id, now) = new();
         assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Waiting);
         let again = Waiter { request: 8, ..waiter(B) };
         assert_eq!(directory.fetch(id, again, &[], now), Lookup::Waiting, "asking again adds nobody");
-        assert_eq!(directory.publish(A, primary(id, 1)), Published::Welcome(vec![again]));
+        assert_eq!(directory.publish(A, primary(id, 1), now), Published::Welcome(vec![again]));
         assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Holder(A));
         assert_eq!(directory.fetch(id, waiter(B), &[A], now), Lookup::Waiting, "its only holder failed it");
-        assert_eq!(directory.publish(C, cached(id, 1)), Published::Welcome(vec![waiter(B)]));
+        assert_eq!(directory.publish(C, cached(id, 1), now), Published::Welcome(vec![waiter(B)]));
     }
 
     #[test]
     fn holders_take_turns() {
         let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1));
-        directory.publish(B, cached(id, 1));
+        directory.publish(A, primary(id, 1), now);
+        directory.publish(B, cached(id, 1), now);
         let asked: HashSet<_> = (0..2)
             .map(|_| match directory.fetch(id, waiter(C), &[], now) {
                 Lookup::Holder(node) => node,
@@ -323,45 +367,51 @@ mod tests {
     #[test]
     fn the_death_of_the_last_holder_is_a_loss() {
         let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1));
+        directory.publish(A, primary(id, 1), now);
         assert_eq!(directory.fetch(id, waiter(C), &[A], now), Lookup::Waiting);
-        assert_eq!(directory.follow(|_| true, |node| node != A), vec![(id, waiter(C))]);
+        assert_eq!(directory.follow(|_| true, |node| node != A, now), vec![(id, waiter(C))]);
         assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost);
         assert!(!directory.knows(&id, 0));
-        assert_eq!(directory.publish(C, primary(id, 1)), Published::Welcome(vec![]), "found again");
+        assert_eq!(directory.publish(C, primary(id, 1), now), Published::Welcome(vec![]), "found again");
         assert!(directory.knows(&id, 0));
     }
 
     #[test]
     fn an_object_without_a_primary_gets_one_however_it_lost_it() {
         let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1));
-        directory.publish(B, cached(id, 1));
-        directory.publish(C, cached(id, 1));
+        directory.publish(A, primary(id, 1), now);
+        directory.publish(B, cached(id, 1), now);
+        directory.publish(C, cached(id, 1), now);
         assert_eq!(directory.expire(now), vec![]);
-        directory.follow(|_| true, |node| node != A);
+        directory.follow(|_| true, |node| node != A, now);
+        assert_eq!(directory.expire(now), vec![], "a primary may be about to publish itself");
+        let now = now + ORPHAN;
         assert_eq!(directory.expire(now), vec![(B, id)]);
-        directory.evicted(B, &id);
+        directory.evicted(B, &id, now);
         assert_eq!(directory.expire(now), vec![(C, id)], "the heir had gone");
         assert_eq!(directory.expire(now), vec![(C, id)], "until it says that it is");
-        directory.publish(C, primary(id, 1));
+        directory.publish(C, primary(id, 1), now);
         assert_eq!(directory.expire(now), vec![]);
     }
 
     #[test]
     fn news_of_a_former_life_do_not_touch_the_present_one() {
         let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1));
-        assert_eq!(directory.delete(id, 0, now), Deletion::Forgotten(vec![(A, 1)]));
+        directory.publish(A, primary(id, 1), now);
+        assert_eq!(directory.delete(id, 0, now), forgotten());
         assert_eq!(directory.delete(id, 0, now), Deletion::Unknown);
         assert!(directory.deleted(&id));
-        assert_eq!(directory.publish(B, cached(id, 1)), Published::Stale, "its fetch was under way");
-        assert_eq!(directory.publish(A, primary(id, 1)), Published::Stale, "it was away for the deletion");
-        assert_eq!(directory.publish(A, primary(id, 2)), Published::Welcome(vec![]));
+        assert_eq!(directory.publish(B, cached(id, 1), now), Published::Stale, "its fetch was under way");
+        assert_eq!(
+            directory.publish(A, primary(id, 1), now),
+            Published::Stale,
+            "it was away for the deletion"
+        );
+        assert_eq!(directory.publish(A, primary(id, 2), now), Published::Welcome(vec![]));
         directory.bury(id, 1, now);
         assert!(directory.knows(&id, 0), "a late order to bury the former life");
         directory.expire(now + TOMBSTONE);
-        assert_eq!(directory.publish(B, cached(id, 1)), Published::Stale, "the primary knows better");
+        assert_eq!(directory.publish(B, cached(id, 1), now), Published::Stale, "the primary knows better");
         assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Holder(A));
     }
 
@@ -369,21 +419,31 @@ mod tests {
     fn a_publication_that_a_deletion_overtook_leaves_nothing() {
         let (mut directory, id, now) = new();
         assert_eq!(directory.delete(id, 0, now), Deletion::Unknown);
-        directory.publish(A, primary(id, 1));
-        directory.dropped(A, id);
+        directory.publish(A, primary(id, 1), now);
+        directory.dropped(A, id, now);
         assert_eq!(directory.len(), 0, "deleted, not lost");
-        directory.publish(A, cached(id, 1));
-        directory.evicted(A, &id);
+        directory.publish(A, cached(id, 1), now);
+        directory.evicted(A, &id, now);
         assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost, "nobody deleted it");
+    }
+
+    #[test]
+    fn a_deletion_reaches_holders_that_are_away() {
+        let (mut directory, id, now) = new();
+        directory.publish(A, Holding { owner: Some(7), ..primary(id, 1) }, now);
+        directory.follow(|_| true, |node| node != A, now);
+        assert_eq!(directory.delete(id, 8, now), Deletion::NotAllowed, "lost, and still private");
+        assert_eq!(directory.delete(id, 7, now), Deletion::Forgotten { holders: vec![], lives: vec![1] });
+        assert_eq!(directory.publish(A, primary(id, 1), now), Published::Stale);
     }
 
     #[test]
     fn a_private_object_is_its_owners_alone() {
         let (mut directory, id, now) = new();
-        directory.publish(A, Holding { owner: Some(7), ..primary(id, 1) });
+        directory.publish(A, Holding { owner: Some(7), ..primary(id, 1) }, now);
         assert!(directory.knows(&id, 7) && !directory.knows(&id, 8));
         assert_eq!(directory.delete(id, 8, now), Deletion::NotAllowed);
-        assert_eq!(directory.delete(id, 7, now), Deletion::Forgotten(vec![(A, 1)]));
+        assert_eq!(directory.delete(id, 7, now), forgotten());
     }
 
     #[test]
@@ -396,8 +456,8 @@ mod tests {
         directory.expire(now + WAITER);
         assert!(directory.waiters.is_empty());
         directory.fetch(id, waiter(B), &[], now);
-        directory.publish(A, primary(ObjectId::random(), 1));
-        directory.follow(|_| false, |_| true);
+        directory.publish(A, primary(ObjectId::random(), 1), now);
+        directory.follow(|_| false, |_| true, now);
         assert!(directory.waiters.is_empty() && directory.entries.is_empty());
     }
 }

@@ -53,12 +53,12 @@ impl Core {
             Message::Release { requests } => self.release_leases(from, requests),
             Message::Publish { holdings } => holdings.iter().for_each(|one| self.published(from, *one)),
             Message::Unpublish { deleted, ids } => {
-                let mut directory = self.cluster.directory.borrow_mut();
+                let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
                 for id in ids {
                     if *deleted {
-                        directory.dropped(from, *id);
+                        directory.dropped(from, *id, now);
                     } else {
-                        directory.evicted(from, id);
+                        directory.evicted(from, id, now);
                     }
                 }
             }
@@ -111,7 +111,8 @@ impl Core {
 
     /// A node holds an object: those who waited for it are sent there.
     fn published(self: &Rc<Self>, holder: NodeId, holding: Holding) {
-        let published = self.cluster.directory.borrow_mut().publish(holder, holding);
+        let now = self.clock.now();
+        let published = self.cluster.directory.borrow_mut().publish(holder, holding, now);
         match published {
             Published::Welcome(waiters) => {
                 for waiter in waiters.into_iter().filter(|waiter| waiter.node != holder) {
@@ -129,7 +130,7 @@ impl Core {
     async fn delete_everywhere(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Vec<DeleteOutcome> {
         let mut outcomes = Vec::with_capacity(ids.len());
         let mut orders: HashMap<NodeId, Vec<(usize, u64)>> = HashMap::new();
-        let mut burials = Vec::new();
+        let mut burials: HashMap<NodeId, Vec<(ObjectId, u64)>> = HashMap::new();
         let members: Vec<_> = self.cluster.view.borrow().members.iter().map(|member| member.node).collect();
         for (at, id) in ids.iter().enumerate() {
             let deletion = self.cluster.directory.borrow_mut().delete(*id, tenant, self.clock.now());
@@ -138,9 +139,11 @@ impl Core {
                 Deletion::Unknown => {
                     (DeleteOutcome::Absent, members.iter().map(|member| (*member, ANY_LIFE)).collect())
                 }
-                Deletion::Forgotten(holders) => {
-                    let lives = holders.iter().map(|(_, life)| (*id, *life)).collect();
-                    burials.extend(self.other_keeper(id).map(|keeper| (keeper, Message::Bury { lives })));
+                Deletion::Forgotten { holders, lives } => {
+                    if let Some(keeper) = self.other_keeper(id) {
+                        let ended = burials.entry(keeper).or_default();
+                        ended.extend(lives.into_iter().map(|life| (*id, life)));
+                    }
                     (DeleteOutcome::Deleted, holders)
                 }
             };
@@ -153,7 +156,10 @@ impl Core {
             let lives = order.iter().map(|(at, life)| (ids[*at], *life)).collect();
             (order, self.ask(holder, tenant, Message::Drop { lives }, DROP_PATIENCE).await)
         });
-        let burials = burials.into_iter().map(|(keeper, bury)| self.ask(keeper, tenant, bury, DROP_PATIENCE));
+        let burials = burials.iter().flat_map(|(keeper, lives)| {
+            let bury = |lives: &[_]| Message::Bury { lives: lives.to_vec() };
+            lives.chunks(MAX_ENTRIES).map(move |lives| self.ask(*keeper, tenant, bury(lives), DROP_PATIENCE))
+        });
         let (drops, burials) = join(join_all(drops), join_all(burials)).await;
         for error in burials.into_iter().filter_map(Result::err) {
             warn!("a keeper did not confirm a deletion: {error}");

@@ -70,13 +70,22 @@ struct Peer {
     owed: u32,
     queue: VecDeque<Envelope>,
     /// Frames given to the fabric that may still fail, oldest first.
-    sending: VecDeque<Op>,
+    sending: VecDeque<Sending>,
     /// Segments of ours that it knows.
     announced: HashSet<SegmentKey>,
     /// Segments of its own that it told us.
     segments: HashMap<SegmentKey, RemoteRegion>,
     used: bool,
     missed_frames: bool,
+}
+
+/// A frame under way.
+struct Sending {
+    operation: Op,
+    /// Credits it returns.
+    credits: u16,
+    /// It took none itself.
+    free: bool,
 }
 
 impl Network {
@@ -168,9 +177,13 @@ impl Network {
     /// Queues a frame for a peer; `false` when there is no such member, or it takes nothing.
     pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
         let mut peers = self.peers.borrow_mut();
-        let Some(peer) = peers.get_mut(&to).filter(|peer| peer.queue.len() < QUEUE) else {
+        let Some(peer) = peers.get_mut(&to) else {
             return false;
         };
+        if peer.queue.len() >= QUEUE {
+            peer.missed_frames = true;
+            return false;
+        }
         peer.used = true;
         if let Message::Offer { pieces, .. } = &envelope.message {
             let unknown = pieces.iter().map(|piece| (piece.segment, piece.version));
@@ -203,6 +216,8 @@ impl Network {
 
     fn post(&self, peer: &mut Peer, envelope: &Envelope) {
         let credits = std::mem::take(&mut peer.owed).min(u32::from(u16::MAX)) as u16;
+        // Credit frames cost none.
+        let free = matches!(envelope.message, Message::Credit { .. });
         let frame = envelope.encode(peer.member.token, credits);
         let posted = self.pool.lend().and_then(|block| {
             let block = block.slice(0, frame.len())?;
@@ -210,8 +225,8 @@ impl Network {
             Ok(self.small.send(peer.small, block))
         });
         match posted {
-            Ok(operation) => peer.sending.push_back(operation),
-            Err(error) => peer.missed(&error),
+            Ok(operation) => peer.sending.push_back(Sending { operation, credits, free }),
+            Err(error) => peer.missed(&error, credits, free),
         }
     }
 
@@ -324,9 +339,8 @@ impl Network {
     }
 
     /// Looks after the peers at the end of a turn: credits that no frame has taken along, where half a
-    /// window has gathered, and what failed to be sent. Returns the peers that missed something.
-    pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) -> Vec<NodeId> {
-        let mut missed = Vec::new();
+    /// window has gathered, and what failed to be sent.
+    pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
         for (node, peer) in self.peers.borrow_mut().iter_mut() {
             peer.reap();
             self.pump(peer);
@@ -345,11 +359,25 @@ impl Network {
                 };
                 self.post(peer, &envelope);
             }
-            if std::mem::take(&mut peer.missed_frames) {
-                missed.push(*node);
+        }
+    }
+
+    /// Peers that missed something since this was last asked, and can be told again.
+    pub(crate) fn take_missed(&self) -> Vec<NodeId> {
+        let mut peers = self.peers.borrow_mut();
+        let missed = peers.iter_mut().filter(|(_, peer)| peer.queue.is_empty());
+        missed.filter_map(|(node, peer)| std::mem::take(&mut peer.missed_frames).then_some(*node)).collect()
+    }
+
+    /// Ends the operations on a peer's bulk lane and begins it anew: they do not come to an end.
+    pub(crate) fn reset_bulk(&self, node: NodeId) {
+        if let Some(peer) = self.peers.borrow_mut().get_mut(&node) {
+            self.bulk.disconnect(peer.bulk);
+            match self.bulk.connect(&peer.member.bulk_address) {
+                Ok(bulk) => peer.bulk = bulk,
+                Err(error) => warn!("cannot reach node {node} on the bulk lane any more: {error}"),
             }
         }
-        missed
     }
 
     fn repost(&self, slice: Slice) {
@@ -369,19 +397,22 @@ impl Network {
 impl Peer {
     /// Forgets frames that were sent, and notes those that were not.
     fn reap(&mut self) {
-        while let Some(result) = self.sending.front().and_then(Op::result) {
-            self.sending.pop_front();
-            if let Err(error) = result {
-                self.missed(&error);
+        while let Some(result) = self.sending.front().and_then(|sending| sending.operation.result()) {
+            let sent = self.sending.pop_front();
+            if let (Err(error), Some(Sending { credits, free, .. })) = (result, sent) {
+                self.missed(&error, credits, free);
             }
         }
     }
 
-    /// A frame did not reach the peer: its credit is free again, and what the peer was told of
+    /// A frame did not reach the peer: credits are as before it, and what the peer was told of
     /// segments and objects is told again. Whoever waits for an answer asks again.
-    fn missed(&mut self, error: &FabricError) {
-        warn!("a message to node {} was not sent: {error}", self.member.node);
-        self.credits = (self.credits + 1).min(WINDOW);
+    fn missed(&mut self, error: &FabricError, credits: u16, free: bool) {
+        if !self.missed_frames {
+            warn!("a message to node {} was not sent: {error}", self.member.node);
+        }
+        self.owed += u32::from(credits);
+        self.credits = (self.credits + u32::from(!free)).min(WINDOW);
         self.announced.clear();
         self.missed_frames = true;
     }

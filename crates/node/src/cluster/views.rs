@@ -4,7 +4,7 @@
 //! view every holder publishes again what the new keepers cannot know, which is all the repair a
 //! lost shard needs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
@@ -90,10 +90,11 @@ impl Core {
             .map(|member| member.node)
             .collect();
         let was_solo = cluster.solo.replace(cluster.solo.get() && nodes.len() == 1);
-        let lost_waiters = cluster
-            .directory
-            .borrow_mut()
-            .follow(|id| cluster.keepers(id).contains(self.node), |node| nodes.contains(&node));
+        let lost_waiters = cluster.directory.borrow_mut().follow(
+            |id| cluster.keepers(id).contains(self.node),
+            |node| nodes.contains(&node),
+            self.clock.now(),
+        );
         for (id, waiter) in lost_waiters {
             let message = Message::Refused { error: lost(id) };
             self.send(waiter.node, self.envelope(waiter.request, waiter.node, waiter.tenant, message));
@@ -126,6 +127,9 @@ impl Core {
 
     /// Publishes again to keepers that may have missed something.
     pub(crate) fn republish_to(&self, keepers: &[NodeId]) {
+        if keepers.is_empty() {
+            return;
+        }
         let mut batches = Batches::default();
         for replica in self.objects.borrow().sealed() {
             for keeper in self.cluster.keepers(&replica.head.id).iter().filter(|one| keepers.contains(one)) {
@@ -137,9 +141,14 @@ impl Core {
 
     /// Lets go of what has expired in the directory, and sees to objects without a primary.
     pub(crate) fn tend_directory(&self) {
-        let heirs = self.cluster.directory.borrow_mut().expire(self.clock.now());
-        for (heir, id) in heirs {
-            self.tell(heir, Message::Promote { ids: vec![id] });
+        let mut by_heir: HashMap<NodeId, Vec<ObjectId>> = HashMap::new();
+        for (heir, id) in self.cluster.directory.borrow_mut().expire(self.clock.now()) {
+            by_heir.entry(heir).or_default().push(id);
+        }
+        for (heir, ids) in by_heir {
+            for ids in ids.chunks(MAX_ENTRIES) {
+                self.tell(heir, Message::Promote { ids: ids.to_vec() });
+            }
         }
     }
 

@@ -42,8 +42,10 @@ pub(crate) struct Client {
     pub(crate) pins: HashMap<u64, Vec<Pin>>,
     /// Versions of the segments whose descriptors it has.
     pub(crate) granted: HashMap<(u32, Access), u32>,
-    /// Requests that wait, and for how many objects.
-    pub(crate) waiting: HashMap<u64, (AbortHandle, usize)>,
+    /// Requests that wait.
+    pub(crate) waiting: HashMap<u64, AbortHandle>,
+    /// What its requests that are not done yet weigh, in objects.
+    pub(super) under_way: usize,
     receiver: Receiver,
     out: VecDeque<Outgoing>,
     out_len: usize,
@@ -90,6 +92,7 @@ impl Client {
             pins: HashMap::new(),
             granted: HashMap::new(),
             waiting: HashMap::new(),
+            under_way: 0,
             receiver: Receiver::without_descriptors(),
             out: VecDeque::new(),
             out_len: 0,
@@ -99,11 +102,6 @@ impl Client {
     /// Whether it takes a place without ever having said hello.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
         !self.greeted && now.saturating_duration_since(self.connected) > HELLO
-    }
-
-    /// Objects that its requests wait for.
-    pub(super) fn awaited(&self) -> usize {
-        self.waiting.values().map(|(_, objects)| objects).sum()
     }
 
     /// Whether it is too far behind with reading replies to be given more work.
@@ -172,6 +170,6 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.waiting.values().for_each(|(handle, _)| handle.abort());
+        self.waiting.values().for_each(AbortHandle::abort);
     }
 }

@@ -72,9 +72,7 @@ impl Core {
             let error = match allocated {
                 Ok(extent) => return Ok(extent),
                 // What dropping every cached replica could not make room for costs none of them.
-                Err(error @ AllocError::Full { free_total, .. })
-                    if free_total + self.objects.borrow().cached_bytes() >= len =>
-                {
+                Err(error @ AllocError::Full { .. }) if self.could_hold(len) => {
                     let evicted = self.objects.borrow_mut().evict_one();
                     if let Some(id) = evicted {
                         self.unpublish(id, false);
@@ -88,7 +86,13 @@ impl Core {
         }
     }
 
-    /// Why there is no room, and who holds it.
+    /// Whether dropping every cached replica could make room.
+    fn could_hold(&self, len: u64) -> bool {
+        let (primary, _, unsealed) = self.objects.borrow().bytes();
+        len <= self.arena.borrow().capacity().saturating_sub(primary + unsealed)
+    }
+
+    /// Why there is no room, and what holds it.
     fn no_room(&self, len: u64, error: &AllocError) -> Error {
         let size = |bytes| ByteSize::b(bytes).display().iec();
         match error {
@@ -101,20 +105,20 @@ impl Core {
                 ),
             ),
             AllocError::Full { free_total, largest_run, .. } => {
-                let census = self.objects.borrow().census();
+                let (primary, cached, unsealed) = self.objects.borrow().bytes();
                 Error::new(
                     ErrorKind::Full,
                     format!(
                         "the store is full: {} wanted, {} free in segments that such an object may use ({} in \
-                         one piece); primaries hold {}, unsealed objects {}, pins {}, deleted but pinned \
-                         objects {}; delete objects, release what is held, or start the node with more --memory",
+                         one piece); primaries hold {}, unsealed objects {}, cached replicas {} (what is \
+                         pinned of them stays); delete objects, release what is held, or start the node with \
+                         more --memory",
                         size(len),
                         size(*free_total),
                         size(*largest_run),
-                        size(census.primary_bytes),
-                        size(census.unsealed_bytes),
-                        size(census.pinned_bytes),
-                        size(census.doomed_bytes)
+                        size(primary),
+                        size(unsealed),
+                        size(cached)
                     ),
                 )
             }

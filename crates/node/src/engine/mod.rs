@@ -211,10 +211,7 @@ impl Node {
             self.pool.run_until_stalled();
             self.core.flush_changes();
             let core = &self.core;
-            let missed = core.network.end_turn(core.node, core.incarnation.get(), core.cluster.epoch());
-            if !missed.is_empty() {
-                core.republish_to(&missed);
-            }
+            core.network.end_turn(core.node, core.incarnation.get(), core.cluster.epoch());
             self.sockets.flush(core);
             if work > 0 || !core.loopback.borrow().is_empty() || self.sockets.has_more() {
                 idle_since = None;
@@ -256,6 +253,7 @@ async fn housekeeping(core: Rc<Core>) {
         let now = core.clock.now();
         core.transfer.expire(now);
         core.tend_directory();
+        core.republish_to(&core.network.take_missed());
         core.objects.borrow_mut().prune();
         core.dismiss_silent(now);
     }

@@ -11,15 +11,17 @@ use futures::future::{Either, abortable, join_all, select};
 use plasmon::wire::{Access, DeleteOutcome, Granted, NewObject, Placement, Presence, Reply, Request, Span};
 use plasmon::{Error, ErrorKind, ObjectId};
 
-use super::client::{Client, ClientKey};
+use super::client::ClientKey;
 use super::core::Core;
 use crate::memory::{self, Extent, Writer, Zone};
 use crate::object::{Conflict, Creation, Head, Pin, Replica, Role};
 
 /// Largest object that travels through the socket and that the engine writes itself.
 pub(super) const INLINE_MAX: u32 = 64 << 10;
-/// Objects that the requests of one client may wait for at once.
-const AWAITED: usize = 1 << 16;
+/// What the requests of one client may weigh that are not done yet, in objects.
+const UNDER_WAY: usize = 1 << 16;
+/// Bytes that a waiting request may hold for each object it counts.
+const WEIGHT: usize = 1 << 10;
 /// What a request costs that walks the table.
 const WALK: usize = 128;
 /// Rows in one frame of a listing.
@@ -51,12 +53,15 @@ impl Core {
     /// Starts a request that answers by itself, now or later, or not at all.
     fn begin(self: &Rc<Self>, client: ClientKey, request: u64, asked: Request) {
         match asked {
-            Request::Put { object, data } => self.if_new(client, request, object, move |core, object| {
-                core.put(client, object, &data).map(|()| (Reply::PUT_DONE, Vec::new()))
-            }),
+            Request::Put { object, data } => {
+                let weight = 1 + data.len() / WEIGHT;
+                self.if_new(client, request, weight, object, move |core, tenant, object| {
+                    core.put(client, tenant, object, &data).map(|()| (Reply::PUT_DONE, Vec::new()))
+                });
+            }
             Request::Create { object, data_len } => {
-                self.if_new(client, request, object, move |core, object| {
-                    core.create(client, object, data_len)
+                self.if_new(client, request, 1, object, move |core, tenant, object| {
+                    core.create(client, tenant, object, data_len)
                 });
             }
             Request::Get { timeout_us, ids } => self.get(client, request, timeout_us, ids),
@@ -84,7 +89,7 @@ impl Core {
         }
     }
 
-    fn put(&self, client: ClientKey, object: NewObject, data: &[u8]) -> Result<(), Error> {
+    fn put(&self, client: ClientKey, tenant: u32, object: NewObject, data: &[u8]) -> Result<(), Error> {
         let (id, metadata) = (object.id, object.metadata.clone());
         if data.len() + metadata.len() > INLINE_MAX as usize {
             return Err(Error::new(
@@ -92,7 +97,7 @@ impl Core {
                 format!("object {id}: {} bytes are too many for a put frame; create it instead", data.len()),
             ));
         }
-        let head = self.head(client, object, data.len() as u64)?;
+        let head = self.head(client, tenant, object, data.len() as u64)?;
         let extent = self.reserve(&head, Writer::Engine)?;
         self.write(&extent, 0, data)?;
         self.write(&extent, head.data_len, &metadata)?;
@@ -106,13 +111,15 @@ impl Core {
         self: &Rc<Self>,
         client: ClientKey,
         request: u64,
+        weight: usize,
         object: NewObject,
-        create: impl FnOnce(&Self, NewObject) -> Result<(Reply, Vec<OwnedFd>), Error> + 'static,
+        create: impl FnOnce(&Self, u32, NewObject) -> Result<(Reply, Vec<OwnedFd>), Error> + 'static,
     ) {
         let (id, tenant) = (object.id, self.client(client, |client| client.uid));
         let unnamed = object.name.is_empty();
         let finish = move |core: &Self, known| {
-            let created = if known { Err(exists(id, "exists already")) } else { create(core, object) };
+            let created =
+                if known { Err(exists(id, "exists already")) } else { create(core, tenant, object) };
             match created {
                 Ok((reply, descriptors)) => core.send_reply(client, request, &reply, descriptors),
                 Err(error) => core.reply(client, request, &Reply::Failed { error }),
@@ -123,7 +130,7 @@ impl Core {
             None if unnamed => finish(self, false),
             None => {
                 let core = Rc::clone(self);
-                self.wait(client, request, 1, async move {
+                self.wait(client, request, weight, async move {
                     // A keeper that does not answer stops no creation: the object is made where it is.
                     let known = core.known(&[id], tenant).await.is_ok_and(|known| known == [true]);
                     finish(&core, known);
@@ -135,11 +142,12 @@ impl Core {
     fn create(
         &self,
         client: ClientKey,
+        tenant: u32,
         object: NewObject,
         data_len: u64,
     ) -> Result<(Reply, Vec<OwnedFd>), Error> {
         let id = object.id;
-        let (placement, segments) = self.reserve_for(client, object, data_len)?;
+        let (placement, segments) = self.reserve_for(client, tenant, object, data_len)?;
         let granted = self.grant(client, &segments, Access::Write);
         if granted.is_err() {
             self.objects.borrow_mut().end(&id);
@@ -151,11 +159,12 @@ impl Core {
     fn reserve_for(
         &self,
         client: ClientKey,
+        tenant: u32,
         object: NewObject,
         data_len: u64,
     ) -> Result<(Placement, Vec<u32>), Error> {
         let metadata = object.metadata.clone();
-        let head = self.head(client, object, data_len)?;
+        let head = self.head(client, tenant, object, data_len)?;
         let inline = head.len() <= u64::from(INLINE_MAX);
         let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
         let extent = self.reserve(&head, writer)?;
@@ -172,7 +181,7 @@ impl Core {
     }
 
     /// What is to be created, if it may be.
-    fn head(&self, client: ClientKey, object: NewObject, data_len: u64) -> Result<Head, Error> {
+    fn head(&self, client: ClientKey, tenant: u32, object: NewObject, data_len: u64) -> Result<Head, Error> {
         let NewObject { id, private, name, metadata } = object;
         match self.objects.borrow().conflict(&id) {
             Some(Conflict::Sealed(_)) => return Err(exists(id, "exists already")),
@@ -182,7 +191,6 @@ impl Core {
             }
             None => {}
         }
-        let tenant = self.client(client, |client| client.uid);
         let metadata_len = metadata.len() as u32;
         if data_len.checked_add(u64::from(metadata_len)).is_none() {
             return Err(Error::new(
@@ -399,9 +407,13 @@ impl Core {
 
     /// Deletes here at once and everywhere in the background: that goes on if the client leaves.
     fn delete(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
+        if !self.set_out(client, ids.len()) {
+            return self.reply(client, request, &Reply::Failed { error: busy() });
+        }
         let tenant = self.client(client, |client| client.uid);
         let mut outcomes: Vec<_> = ids.iter().map(|id| self.delete_here(id, tenant)).collect();
         if self.cluster.solo() {
+            self.arrive(client, ids.len());
             return self.reply(client, request, &Reply::Deleted(outcomes));
         }
         let core = Rc::clone(self);
@@ -417,6 +429,7 @@ impl Core {
                     Reply::Deleted(outcomes)
                 }
             };
+            core.arrive(client, ids.len());
             core.reply(client, request, &reply);
         });
     }
@@ -451,7 +464,7 @@ impl Core {
         }
     }
 
-    /// Runs a request that has to wait for some objects; it ends with its client.
+    /// Runs a request that has to wait, for so many objects; it ends with its client.
     fn wait(
         self: &Rc<Self>,
         client: ClientKey,
@@ -459,26 +472,40 @@ impl Core {
         objects: usize,
         task: impl Future<Output = ()> + 'static,
     ) {
-        if self.client(client, Client::awaited) + objects > AWAITED {
-            let text =
-                format!("this client waits for {AWAITED} objects already; let some of them come first");
-            let error = Error::new(ErrorKind::Busy, text);
-            return self.reply(client, request, &Reply::Failed { error });
+        if !self.set_out(client, objects) {
+            return self.reply(client, request, &Reply::Failed { error: busy() });
         }
         let (task, handle) = abortable(task);
-        self.client_mut(client, |client| client.waiting.insert(request, (handle, objects)));
+        self.client_mut(client, |client| client.waiting.insert(request, handle));
         let core = Rc::clone(self);
         self.spawn(async move {
-            // Aborted: nobody waits for it any more.
-            let _ = task.await;
-            core.client_mut(client, |client| client.waiting.remove(&request));
+            // Whoever aborted it has taken it off the list: the id may be another request's by now.
+            if task.await.is_ok() {
+                core.client_mut(client, |client| client.waiting.remove(&request));
+            }
+            core.arrive(client, objects);
         });
+    }
+
+    /// Counts what a client has under way, if that is not too much.
+    fn set_out(&self, client: ClientKey, objects: usize) -> bool {
+        let counted = self.client_mut(client, |client| {
+            let room = client.under_way + objects <= UNDER_WAY;
+            client.under_way += if room { objects } else { 0 };
+            room
+        });
+        counted == Some(true)
+    }
+
+    /// What [`Core::set_out`] counted is done.
+    fn arrive(&self, client: ClientKey, objects: usize) {
+        self.client_mut(client, |client| client.under_way -= objects);
     }
 
     /// Ends a request that waits; its last word is that it was interrupted.
     fn cancel(&self, client: ClientKey, request: u64) {
         let waiting = self.client_mut(client, |client| client.waiting.remove(&request));
-        if let Some((waiting, _)) = waiting.flatten() {
+        if let Some(waiting) = waiting.flatten() {
             waiting.abort();
             let error = Error::new(ErrorKind::Interrupted, "the client no longer waits");
             self.reply(client, request, &Reply::Failed { error });
@@ -531,4 +558,9 @@ impl Core {
 fn exists(id: ObjectId, what: &str) -> Error {
     let text = format!("object {id} {what}; objects never change: use another id, or delete it first");
     Error::new(ErrorKind::Exists, text)
+}
+
+fn busy() -> Error {
+    let text = format!("this client waits for {UNDER_WAY} objects already; let some of them come first");
+    Error::new(ErrorKind::Busy, text)
 }

@@ -63,7 +63,10 @@ pub(crate) struct Table {
     doomed: Vec<Weak<Replica>>,
     /// Cached replicas in the order of the clock hand.
     ring: VecDeque<Weak<Replica>>,
+    /// Of sealed objects, by role, and of creations.
+    primary_bytes: u64,
     cached_bytes: u64,
+    unsealed_bytes: u64,
     evicted: u64,
 }
 
@@ -83,6 +86,7 @@ impl Table {
 
     /// Enters a creation; the caller has checked for a [`Conflict`].
     pub(crate) fn begin(&mut self, creation: Creation) {
+        self.unsealed_bytes += creation.head.len();
         self.creating.insert(creation.head.id, creation);
     }
 
@@ -93,14 +97,16 @@ impl Table {
 
     /// Takes a creation out: it is sealed next, or given up.
     pub(crate) fn end(&mut self, id: &ObjectId) -> Option<Creation> {
-        self.creating.remove(id)
+        let creation = self.creating.remove(id)?;
+        self.unsealed_bytes -= creation.head.len();
+        Some(creation)
     }
 
     /// Gives up every creation of a client that has gone.
     pub(crate) fn end_all(&mut self, client: ClientKey) -> usize {
-        let before = self.creating.len();
-        self.creating.retain(|_, creation| creation.client != client);
-        before - self.creating.len()
+        let theirs = |creation: &Creation| creation.client == client;
+        let ids: Vec<_> = self.creating.values().filter(|one| theirs(one)).map(|one| one.head.id).collect();
+        ids.iter().filter_map(|id| self.end(id)).count()
     }
 
     /// Enters a sealed object and wakes those who wait for it.
@@ -108,8 +114,8 @@ impl Table {
         let id = replica.head.id;
         if replica.role() == Role::Cached {
             self.ring.push_back(Rc::downgrade(&replica));
-            self.cached_bytes += replica.head.len();
         }
+        *self.bytes_of(replica.role()) += replica.head.len();
         self.sealed.insert(id, replica);
         for waiter in self.waiting.remove(&id).into_iter().flatten() {
             // A waiter that has gone needs no news.
@@ -134,27 +140,32 @@ impl Table {
         self.doomed.retain(|replica| replica.strong_count() > 0);
     }
 
-    /// Bytes that dropping all cached replicas would free, were none pinned.
-    pub(crate) fn cached_bytes(&self) -> u64 {
-        self.cached_bytes
+    /// Bytes of primaries, cached replicas and creations.
+    pub(crate) fn bytes(&self) -> (u64, u64, u64) {
+        (self.primary_bytes, self.cached_bytes, self.unsealed_bytes)
     }
 
     /// Makes the replica of this id a primary: from now on it is never dropped.
     pub(crate) fn promote(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = self.sealed.get(id)?;
-        if replica.role() == Role::Cached {
-            self.cached_bytes -= replica.head.len();
-            replica.promote();
+        let replica = Rc::clone(replica);
+        *self.bytes_of(replica.role()) -= replica.head.len();
+        replica.promote();
+        *self.bytes_of(replica.role()) += replica.head.len();
+        Some(replica)
+    }
+
+    fn bytes_of(&mut self, role: Role) -> &mut u64 {
+        match role {
+            Role::Primary => &mut self.primary_bytes,
+            Role::Cached => &mut self.cached_bytes,
         }
-        Some(Rc::clone(replica))
     }
 
     /// Takes a sealed object out. Its memory returns with its last pin.
     pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = self.sealed.remove(id)?;
-        if replica.role() == Role::Cached {
-            self.cached_bytes -= replica.head.len();
-        }
+        *self.bytes_of(replica.role()) -= replica.head.len();
         if replica.pins() > 0 {
             self.doomed.push(Rc::downgrade(&replica));
         }

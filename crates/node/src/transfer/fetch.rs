@@ -306,7 +306,11 @@ impl Core {
         let due = self.clock.now() + STALLED;
         match self.clock.bounded(Some(due), operation).await {
             Some(result) => result.map_err(Failure::from),
-            None => Err(Failure::Holder(format!("no bytes came on the bulk lane for {STALLED:?}"))),
+            None => {
+                // What does not end by itself would hold the extent for as long as TCP is patient.
+                self.network.reset_bulk(holder);
+                Err(Failure::Holder(format!("no bytes came on the bulk lane for {STALLED:?}")))
+            }
         }
     }
 
