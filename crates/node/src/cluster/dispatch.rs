@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::future::{join, join_all};
+use futures::future::join_all;
 use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 use tracing::warn;
 
@@ -18,8 +18,8 @@ use crate::object::Replica;
 /// How long holders are waited for when an object is deleted.
 const DROP_PATIENCE: Duration = Duration::from_secs(3);
 
-/// In an order to drop an object: whichever life it is in. No object draws it.
-const ANY_LIFE: u64 = 0;
+/// Where there is no object. No creation draws it.
+const NO_LIFE: u64 = 0;
 /// How long keepers are waited for.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -76,8 +76,12 @@ impl Core {
                 self.answer(&envelope, Message::Dropped { known: Vec::new() });
             }
             Message::Drop { lives } => {
-                let known = lives.iter().map(|(id, life)| self.drop_replica(*id, *life, tenant)).collect();
+                let known = lives.iter().map(|(id, life)| self.drop_replica(*id, *life)).collect();
                 self.answer(&envelope, Message::Dropped { known });
+            }
+            Message::Hold { ids } => {
+                let lives = ids.iter().map(|id| self.life_here(id, tenant)).collect();
+                self.answer(&envelope, Message::Held { lives });
             }
             Message::Promote { ids } => {
                 for id in ids {
@@ -125,57 +129,69 @@ impl Core {
         }
     }
 
-    /// Forgets objects and has every holder drop them. Of an object that is not known here a node may
-    /// have sealed a replica whose publication is still on its way: all are told to drop it.
+    /// Forgets objects and has every holder drop them.
     async fn delete_everywhere(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Vec<DeleteOutcome> {
         let mut outcomes = Vec::with_capacity(ids.len());
-        let mut orders: HashMap<NodeId, Vec<(usize, u64)>> = HashMap::new();
-        let mut burials: HashMap<NodeId, Vec<(ObjectId, u64)>> = HashMap::new();
-        let members: Vec<_> = self.cluster.view.borrow().members.iter().map(|member| member.node).collect();
-        for (at, id) in ids.iter().enumerate() {
+        let (mut drops, mut burials, mut unknown) = (Orders::default(), Orders::default(), Vec::new());
+        for id in ids {
             let deletion = self.cluster.directory.borrow_mut().delete(*id, tenant, self.clock.now());
-            let (outcome, holders) = match deletion {
-                Deletion::NotAllowed => (DeleteOutcome::NotAllowed, Vec::new()),
+            outcomes.push(match deletion {
+                Deletion::NotAllowed => DeleteOutcome::NotAllowed,
                 Deletion::Unknown => {
-                    (DeleteOutcome::Absent, members.iter().map(|member| (*member, ANY_LIFE)).collect())
+                    unknown.push(*id);
+                    DeleteOutcome::Absent
                 }
                 Deletion::Forgotten { holders, lives } => {
-                    if let Some(keeper) = self.other_keeper(id) {
-                        let ended = burials.entry(keeper).or_default();
-                        ended.extend(lives.into_iter().map(|life| (*id, life)));
-                    }
-                    (DeleteOutcome::Deleted, holders)
+                    holders.into_iter().for_each(|(holder, life)| drops.add(holder, *id, life));
+                    let keeper = self.other_keeper(id).into_iter();
+                    keeper.for_each(|keeper| lives.iter().for_each(|life| burials.add(keeper, *id, *life)));
+                    DeleteOutcome::Deleted
                 }
-            };
-            outcomes.push(outcome);
-            for (holder, life) in holders {
-                orders.entry(holder).or_default().push((at, life));
-            }
+            });
         }
-        let drops = orders.into_iter().map(|(holder, order)| async move {
-            let lives = order.iter().map(|(at, life)| (ids[*at], *life)).collect();
-            (order, self.ask(holder, tenant, Message::Drop { lives }, DROP_PATIENCE).await)
-        });
-        let burials = burials.iter().flat_map(|(keeper, lives)| {
-            let bury = |lives: &[_]| Message::Bury { lives: lives.to_vec() };
-            lives.chunks(MAX_ENTRIES).map(move |lives| self.ask(*keeper, tenant, bury(lives), DROP_PATIENCE))
-        });
-        let (drops, burials) = join(join_all(drops), join_all(burials)).await;
-        for error in burials.into_iter().filter_map(Result::err) {
-            warn!("a keeper did not confirm a deletion: {error}");
+        for (holder, id, life) in self.unpublished(&unknown, tenant).await {
+            self.cluster.directory.borrow_mut().bury(id, life, self.clock.now());
+            drops.add(holder, id, life);
+            self.other_keeper(&id).into_iter().for_each(|keeper| burials.add(keeper, id, life));
+            let deleted = ids.iter().zip(&mut outcomes).filter(|(one, _)| **one == id);
+            deleted.for_each(|(_, outcome)| *outcome = DeleteOutcome::Deleted);
         }
-        for (order, answer) in drops {
-            match answer {
-                Ok(Message::Dropped { known }) => {
-                    let dropped = order.iter().zip(known).filter(|(_, known)| *known);
-                    dropped.for_each(|((at, _), _)| outcomes[*at] = DeleteOutcome::Deleted);
-                }
-                Ok(other) => warn!("a holder answered a deletion with something else: {other:?}"),
-                // It has gone, and its replicas with it; or it learns when it publishes them again.
-                Err(error) => warn!("a holder did not confirm a deletion: {error}"),
-            }
+        let drops = drops.messages(|lives| Message::Drop { lives });
+        let burials = burials.messages(|lives| Message::Bury { lives });
+        let orders = drops.chain(burials).map(|(node, order)| self.ask(node, tenant, order, DROP_PATIENCE));
+        for error in join_all(orders).await.into_iter().filter_map(Result::err) {
+            // The node has gone, and its replicas with it; or it learns when it publishes them again.
+            warn!("a deletion was not confirmed: {error}");
         }
         outcomes
+    }
+
+    /// Who holds objects that are not known here: a node may have sealed one whose publication is still
+    /// on its way.
+    async fn unpublished(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Vec<(NodeId, ObjectId, u64)> {
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let members: Vec<_> = self.cluster.view.borrow().members.iter().map(|member| member.node).collect();
+        let asked = members.into_iter().map(|member| async move {
+            let hold = Message::Hold { ids: ids.to_vec() };
+            (member, self.ask(member, tenant, hold, DROP_PATIENCE).await)
+        });
+        let mut held = Vec::new();
+        for (member, answer) in join_all(asked).await {
+            if let Ok(Message::Held { lives }) = answer {
+                let there = ids.iter().zip(lives).filter(|(_, life)| *life != NO_LIFE);
+                held.extend(there.map(|(id, life)| (member, *id, life)));
+            }
+        }
+        held
+    }
+
+    /// The life of an object on this node, if a user may see it.
+    fn life_here(&self, id: &ObjectId, tenant: u32) -> u64 {
+        let objects = self.objects.borrow();
+        let replica = objects.get(id).filter(|replica| replica.head.visible_to(tenant));
+        replica.map_or(NO_LIFE, |replica| replica.head.life)
     }
 
     fn other_keeper(&self, id: &ObjectId) -> Option<NodeId> {
@@ -232,18 +248,37 @@ impl Core {
         Ok(known)
     }
 
-    /// Removes a replica by order of its keeper; tells whether there was one. An order for any life is
-    /// a user's, who may only remove what that user sees.
-    fn drop_replica(&self, id: ObjectId, life: u64, tenant: u32) -> bool {
+    /// Removes a replica by order of its keeper; tells whether there was one.
+    fn drop_replica(&self, id: ObjectId, life: u64) -> bool {
         let mut objects = self.objects.borrow_mut();
-        let found = objects.get(&id).is_some_and(|replica| {
-            replica.head.life == life || life == ANY_LIFE && replica.head.visible_to(tenant)
-        });
+        let found = objects.get(&id).is_some_and(|replica| replica.head.life == life);
         if found {
             objects.remove(&id);
             self.unpublish(id, true);
         }
         found
+    }
+}
+
+/// Lives that nodes are to be told of.
+#[derive(Default)]
+struct Orders(HashMap<NodeId, Vec<(ObjectId, u64)>>);
+
+impl Orders {
+    fn add(&mut self, node: NodeId, id: ObjectId, life: u64) {
+        self.0.entry(node).or_default().push((id, life));
+    }
+
+    /// As messages that fit a frame.
+    fn messages(
+        self,
+        message: impl Fn(Vec<(ObjectId, u64)>) -> Message,
+    ) -> impl Iterator<Item = (NodeId, Message)> {
+        let lots = self.0.into_iter().flat_map(|(node, lives)| {
+            let lots: Vec<_> = lives.chunks(MAX_ENTRIES).map(|lot| (node, lot.to_vec())).collect();
+            lots
+        });
+        lots.map(move |(node, lot)| (node, message(lot)))
     }
 }
 

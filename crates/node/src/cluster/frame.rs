@@ -88,8 +88,12 @@ pub(crate) enum Message {
     Deleted { outcomes: Vec<DeleteOutcome> },
     /// To the second keeper: these lives have ended.
     Bury { lives: Vec<(ObjectId, u64)> },
-    /// Drop your replicas of these lives; 0 stands for whatever life the tenant may see.
+    /// Drop your replicas of these lives.
     Drop { lives: Vec<(ObjectId, u64)> },
+    /// Which lives of these do you hold, that the tenant may see?
+    Hold { ids: Vec<ObjectId> },
+    /// These; 0 where there is none.
+    Held { lives: Vec<u64> },
     /// The replicas are dropped, and which of them there were.
     Dropped { known: Vec<bool> },
     /// No primary of these is left: yours take that role.
@@ -163,6 +167,8 @@ impl Message {
             Self::Dropped { .. } => 18,
             Self::Promote { .. } => 19,
             Self::Bury { .. } => 20,
+            Self::Hold { .. } => 21,
+            Self::Held { .. } => 22,
         }
     }
 
@@ -176,6 +182,7 @@ impl Message {
                 | Self::Deleted { .. }
                 | Self::Dropped { .. }
                 | Self::Found { .. }
+                | Self::Held { .. }
                 | Self::Refused { .. }
         )
     }
@@ -218,7 +225,10 @@ impl Message {
                 out.put_u8(u8::from(holding.owner.is_some()));
                 out.put_u32_le(holding.owner.unwrap_or_default());
             }),
-            Self::Delete { ids } | Self::Query { ids } | Self::Promote { ids } => put_objects(out, ids),
+            Self::Delete { ids } | Self::Query { ids } | Self::Promote { ids } | Self::Hold { ids } => {
+                put_objects(out, ids);
+            }
+            Self::Held { lives } => put_many(out, lives, |out, life| out.put_u64_le(*life)),
             Self::Unpublish { deleted, ids } => {
                 out.put_u8(u8::from(*deleted));
                 put_objects(out, ids);
@@ -304,6 +314,8 @@ impl Message {
             18 => Self::Dropped { known: body.many(MAX_ENTRIES, Reader::flag)? },
             19 => Self::Promote { ids: body.many(MAX_ENTRIES, Reader::object)? },
             20 => Self::Bury { lives: body.many(MAX_ENTRIES, life)? },
+            21 => Self::Hold { ids: body.many(MAX_ENTRIES, Reader::object)? },
+            22 => Self::Held { lives: body.many(MAX_ENTRIES, Reader::u64)? },
             other => return Err(WireError::Opcode(other)),
         })
     }
@@ -453,6 +465,8 @@ mod tests {
             lives().prop_map(|lives| Message::Bury { lives }),
             flags().prop_map(|known| Message::Dropped { known }),
             ids().prop_map(|ids| Message::Promote { ids }),
+            ids().prop_map(|ids| Message::Hold { ids }),
+            prop::collection::vec(any::<u64>(), 0..5).prop_map(|lives| Message::Held { lives }),
             prop::collection::vec(outcome, 0..5).prop_map(|outcomes| Message::Deleted { outcomes }),
             lives().prop_map(|lives| Message::Drop { lives }),
             ids().prop_map(|ids| Message::Query { ids }),

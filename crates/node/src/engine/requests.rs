@@ -411,22 +411,30 @@ impl Core {
             return self.reply(client, request, &Reply::Failed { error: busy() });
         }
         let tenant = self.client(client, |client| client.uid);
-        let mut outcomes: Vec<_> = ids.iter().map(|id| self.delete_here(id, tenant)).collect();
-        if self.cluster.solo() {
-            self.arrive(client, ids.len());
-            return self.reply(client, request, &Reply::Deleted(outcomes));
-        }
+        let here: Vec<_> = ids.iter().map(|id| self.delete_here(id, tenant)).collect();
         let core = Rc::clone(self);
         self.spawn(async move {
-            let reply = match core.delete_in_cluster(&ids, tenant).await {
-                Err(error) => Reply::Failed { error },
-                Ok(elsewhere) => {
-                    for (outcome, elsewhere) in outcomes.iter_mut().zip(elsewhere) {
-                        if *outcome == DeleteOutcome::Absent {
-                            *outcome = elsewhere;
-                        }
-                    }
-                    Reply::Deleted(outcomes)
+            let everywhere = if core.cluster.solo() {
+                Ok(vec![DeleteOutcome::Absent; ids.len()])
+            } else {
+                core.delete_in_cluster(&ids, tenant).await
+            };
+            let reply = match everywhere {
+                // What is known here says more than what the keeper knows.
+                Ok(everywhere) => Reply::Deleted(
+                    here.into_iter()
+                        .zip(everywhere)
+                        .map(|(here, there)| if here == DeleteOutcome::Absent { there } else { here })
+                        .collect(),
+                ),
+                Err(error) => {
+                    // The keepers still believe that this node has what it removed.
+                    let removed = |outcome: &DeleteOutcome| {
+                        matches!(outcome, DeleteOutcome::Deleted | DeleteOutcome::Deferred)
+                    };
+                    let removed = ids.iter().zip(&here).filter(|(_, outcome)| removed(outcome));
+                    removed.for_each(|(id, _)| core.unpublish(*id, true));
+                    Reply::Failed { error }
                 }
             };
             core.arrive(client, ids.len());
@@ -440,11 +448,12 @@ impl Core {
             None => DeleteOutcome::Absent,
             Some(replica) if !replica.head.visible_to(tenant) => DeleteOutcome::NotAllowed,
             Some(replica) => {
-                let replica = Rc::clone(replica);
+                let pinned = replica.pins() > 0;
+                if self.cluster.solo() {
+                    self.bury(replica);
+                }
                 objects.remove(id);
-                self.bury(&replica);
-                self.unpublish(*id, true);
-                if replica.pins() > 0 { DeleteOutcome::Deferred } else { DeleteOutcome::Deleted }
+                if pinned { DeleteOutcome::Deferred } else { DeleteOutcome::Deleted }
             }
         }
     }
