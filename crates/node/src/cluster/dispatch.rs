@@ -63,9 +63,11 @@ impl Core {
                 }
             }
             Message::Delete { ids } => {
+                // Now: a frame that is read next may publish a new life of these.
+                let begun = self.begin_deletion(ids, tenant);
                 let (core, ids) = (Rc::clone(self), ids.clone());
                 self.spawn(async move {
-                    let outcomes = core.delete_everywhere(&ids, tenant).await;
+                    let outcomes = core.delete_everywhere(&ids, tenant, begun).await;
                     core.answer(&envelope, Message::Deleted { outcomes });
                 });
             }
@@ -129,26 +131,38 @@ impl Core {
         }
     }
 
-    /// Forgets objects and has every holder drop them.
-    async fn delete_everywhere(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Vec<DeleteOutcome> {
-        let mut outcomes = Vec::with_capacity(ids.len());
-        let (mut drops, mut burials, mut unknown) = (Orders::default(), Orders::default(), Vec::new());
+    /// Forgets objects, and notes who is to be told.
+    fn begin_deletion(&self, ids: &[ObjectId], tenant: u32) -> Begun {
+        let mut begun = Begun::default();
         for id in ids {
             let deletion = self.cluster.directory.borrow_mut().delete(*id, tenant, self.clock.now());
-            outcomes.push(match deletion {
+            begun.outcomes.push(match deletion {
                 Deletion::NotAllowed => DeleteOutcome::NotAllowed,
                 Deletion::Unknown => {
-                    unknown.push(*id);
+                    begun.unknown.push(*id);
                     DeleteOutcome::Absent
                 }
                 Deletion::Forgotten { holders, lives } => {
-                    holders.into_iter().for_each(|(holder, life)| drops.add(holder, *id, life));
+                    holders.into_iter().for_each(|(holder, life)| begun.drops.add(holder, *id, life));
                     let keeper = self.other_keeper(id).into_iter();
-                    keeper.for_each(|keeper| lives.iter().for_each(|life| burials.add(keeper, *id, *life)));
+                    keeper.for_each(|keeper| {
+                        lives.iter().for_each(|life| begun.burials.add(keeper, *id, *life));
+                    });
                     DeleteOutcome::Deleted
                 }
             });
         }
+        begun
+    }
+
+    /// Has every holder drop objects that were forgotten, and finds those of which nothing was known.
+    async fn delete_everywhere(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        tenant: u32,
+        begun: Begun,
+    ) -> Vec<DeleteOutcome> {
+        let Begun { mut outcomes, mut drops, mut burials, unknown } = begun;
         for (holder, id, life) in self.unpublished(&unknown, tenant).await {
             self.cluster.directory.borrow_mut().bury(id, life, self.clock.now());
             drops.add(holder, id, life);
@@ -258,6 +272,15 @@ impl Core {
         }
         found
     }
+}
+
+/// A deletion that the directory has carried out, and the nodes have not.
+#[derive(Default)]
+struct Begun {
+    outcomes: Vec<DeleteOutcome>,
+    drops: Orders,
+    burials: Orders,
+    unknown: Vec<ObjectId>,
 }
 
 /// Lives that nodes are to be told of.
