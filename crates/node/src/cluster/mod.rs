@@ -38,6 +38,8 @@ pub(crate) struct Cluster {
     directory: RefCell<Directory>,
     coordinator: Cell<NodeId>,
     connected: Cell<bool>,
+    /// How often the coordinator was lost.
+    losses: Cell<u64>,
     /// No other member was ever seen: nothing needs publishing.
     solo: Cell<bool>,
     watchers: RefCell<Vec<oneshot::Sender<()>>>,
@@ -56,6 +58,7 @@ impl Cluster {
             directory: RefCell::default(),
             coordinator: Cell::new(own),
             connected: Cell::new(false),
+            losses: Cell::new(0),
             solo: Cell::new(true),
             watchers: RefCell::default(),
             changes: RefCell::default(),

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{info, warn};
@@ -14,6 +15,9 @@ use super::frame::{Holding, MAX_ENTRIES};
 use super::shards::ShardMap;
 use super::{Event, Incarnation, Message, View};
 use crate::engine::Core;
+
+/// What joining anew is given at least, however short the lease.
+const REJOIN: Duration = Duration::from_secs(5);
 
 /// News for the directory.
 #[derive(Debug, Clone, Copy)]
@@ -34,19 +38,21 @@ impl Core {
             Event::View(view) => self.follow(view),
             Event::CoordinatorLost => {
                 self.cluster.connected.set(false);
+                let loss = self.cluster.losses.get() + 1;
+                self.cluster.losses.set(loss);
                 let core = Rc::clone(self);
-                self.spawn(async move { core.outlive_coordinator().await });
+                self.spawn(async move { core.outlive_coordinator(loss).await });
             }
             Event::Stop(_) | Event::Failed(_) => {}
         }
     }
 
-    /// Takes the coordinator's node for dead if it stays away for a lease. Not at once: it may be this
+    /// Takes the coordinator's node for dead if it stays away for a lease, or 5 s. Not at once: it may be this
     /// node that was away, and then it is a member again in a moment.
-    async fn outlive_coordinator(self: &Rc<Self>) {
-        self.clock.sleep(self.config.lease).await;
+    async fn outlive_coordinator(self: &Rc<Self>, loss: u64) {
+        self.clock.sleep(self.config.lease.max(REJOIN)).await;
         let coordinator = self.cluster.coordinator.get();
-        if self.cluster.connected() {
+        if self.cluster.connected() || self.cluster.losses.get() != loss {
             return;
         }
         warn!(

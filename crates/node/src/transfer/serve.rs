@@ -14,8 +14,9 @@ impl Core {
     pub(crate) fn serve(&self, asked: &Envelope, id: ObjectId) {
         let message = match self.objects.borrow().pin(&id) {
             None => {
-                // The directory was wrong: it learns so, and the asker asks it again.
-                self.unpublish(id, false);
+                // Most likely it was just deleted, and the directory is about to hear of it. Should it not,
+                // it hears it now; the asker asks it again.
+                self.unpublish(id, true);
                 let text = format!("node {} does not hold object {id} any more", self.node);
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
