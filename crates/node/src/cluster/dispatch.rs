@@ -75,11 +75,11 @@ impl Core {
                 let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
                 lives.iter().for_each(|(id, life)| directory.bury(*id, *life, now));
                 drop(directory);
-                self.answer(&envelope, Message::Dropped { known: Vec::new() });
+                self.answer(&envelope, Message::Done);
             }
             Message::Drop { lives } => {
-                let known = lives.iter().map(|(id, life)| self.drop_replica(*id, *life)).collect();
-                self.answer(&envelope, Message::Dropped { known });
+                lives.iter().for_each(|(id, life)| self.drop_replica(*id, *life));
+                self.answer(&envelope, Message::Done);
             }
             Message::Hold { ids } => {
                 let lives = ids.iter().map(|id| self.life_here(id, tenant)).collect();
@@ -262,15 +262,13 @@ impl Core {
         Ok(known)
     }
 
-    /// Removes a replica by order of its keeper; tells whether there was one.
-    fn drop_replica(&self, id: ObjectId, life: u64) -> bool {
+    /// Removes a replica by order of its keeper, if it is of that life.
+    fn drop_replica(&self, id: ObjectId, life: u64) {
         let mut objects = self.objects.borrow_mut();
-        let found = objects.get(&id).is_some_and(|replica| replica.head.life == life);
-        if found {
+        if objects.get(&id).is_some_and(|replica| replica.head.life == life) {
             objects.remove(&id);
             self.unpublish(id, true);
         }
-        found
     }
 }
 

@@ -94,8 +94,8 @@ pub(crate) enum Message {
     Hold { ids: Vec<ObjectId> },
     /// These; 0 where there is none.
     Held { lives: Vec<u64> },
-    /// The replicas are dropped, and which of them there were.
-    Dropped { known: Vec<bool> },
+    /// The order was carried out: to `Drop` and `Bury`.
+    Done,
     /// No primary of these is left: yours take that role.
     Promote { ids: Vec<ObjectId> },
     /// Are these anywhere?
@@ -164,7 +164,7 @@ impl Message {
             Self::Segment { .. } => 15,
             Self::Credit { .. } => 16,
             Self::Refused { .. } => 17,
-            Self::Dropped { .. } => 18,
+            Self::Done => 18,
             Self::Promote { .. } => 19,
             Self::Bury { .. } => 20,
             Self::Hold { .. } => 21,
@@ -180,7 +180,7 @@ impl Message {
                 | Self::Offer { .. }
                 | Self::Renewed { .. }
                 | Self::Deleted { .. }
-                | Self::Dropped { .. }
+                | Self::Done
                 | Self::Found { .. }
                 | Self::Held { .. }
                 | Self::Refused { .. }
@@ -238,7 +238,8 @@ impl Message {
                 out.put_u64_le(*life);
             }),
             Self::Deleted { outcomes } => put_many(out, outcomes, |out, one| out.put_u8(*one as u8)),
-            Self::Dropped { known } | Self::Found { known } => {
+            Self::Done => {}
+            Self::Found { known } => {
                 put_many(out, known, |out, one| out.put_u8(u8::from(*one)));
             }
             Self::Segment { segment, version, base, key, len } => {
@@ -311,7 +312,7 @@ impl Message {
                 let message = body.text(FRAME_MAX)?;
                 Self::Refused { error: Error::new(kind, message) }
             }
-            18 => Self::Dropped { known: body.many(MAX_ENTRIES, Reader::flag)? },
+            18 => Self::Done,
             19 => Self::Promote { ids: body.many(MAX_ENTRIES, Reader::object)? },
             20 => Self::Bury { lives: body.many(MAX_ENTRIES, life)? },
             21 => Self::Hold { ids: body.many(MAX_ENTRIES, Reader::object)? },
@@ -463,7 +464,7 @@ mod tests {
             (any::<bool>(), ids()).prop_map(|(deleted, ids)| Message::Unpublish { deleted, ids }),
             ids().prop_map(|ids| Message::Delete { ids }),
             lives().prop_map(|lives| Message::Bury { lives }),
-            flags().prop_map(|known| Message::Dropped { known }),
+            Just(Message::Done),
             ids().prop_map(|ids| Message::Promote { ids }),
             ids().prop_map(|ids| Message::Hold { ids }),
             prop::collection::vec(any::<u64>(), 0..5).prop_map(|lives| Message::Held { lives }),

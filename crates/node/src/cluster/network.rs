@@ -268,11 +268,6 @@ impl Network {
         gone
     }
 
-    /// Forgets every peer: this node is about to be a member anew.
-    pub(crate) fn forget_all(&self, own: NodeId) -> Vec<NodeId> {
-        self.follow(own, &[])
-    }
-
     /// Takes an event of the fabric in; returns a member's frame to act on.
     pub(crate) fn receive(&self, event: Event) -> Option<Envelope> {
         let (slice, len) = match event {

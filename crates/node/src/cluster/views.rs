@@ -67,7 +67,7 @@ impl Core {
     /// Starts as a member, for the first time or anew: peers know nothing of this incarnation.
     fn join(self: &Rc<Self>, incarnation: Incarnation, view: View) {
         self.incarnation.set(incarnation);
-        let gone = self.network.forget_all(self.node);
+        let gone = self.network.follow(self.node, &[]);
         self.cluster.abandon(&gone);
         self.cluster.view.borrow_mut().members.clear();
         self.follow(view);
