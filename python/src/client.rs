@@ -182,6 +182,7 @@ impl Client {
                 ObjectState::Primary => "primary",
                 ObjectState::Cached => "cached",
                 ObjectState::Doomed => "doomed",
+                ObjectState::Spilled => "spilled",
             };
             let age = Duration::from_millis(info.age_ms).as_secs_f64();
             let sizes = (info.data_len, info.metadata_len);

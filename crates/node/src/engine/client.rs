@@ -139,7 +139,7 @@ impl Client {
 
     /// Queues a reply with the descriptors it announces.
     pub(crate) fn reply(&mut self, request: u64, reply: &Reply, descriptors: Vec<OwnedFd>) {
-        debug_assert_eq!(reply.granted().len(), descriptors.len());
+        debug_assert_eq!(reply.descriptors(), descriptors.len());
         let mut bytes = BytesMut::new();
         reply.encode(request, &mut bytes);
         self.out_len += bytes.len();

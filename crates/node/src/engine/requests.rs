@@ -37,7 +37,7 @@ impl Core {
         };
         let done = match asked {
             Request::Hello { name } => Ok(self.hello(client, name)),
-            Request::Seal { id, data } => self.seal_creation(client, id, &data).map(|()| Reply::SEALED),
+            Request::Seal { id, data, .. } => self.seal_creation(client, id, &data).map(|()| Reply::SEALED),
             Request::Abort { id } => self.abort(client, id).map(|()| Reply::ABORTED),
             Request::Status => Ok(Reply::Status(self.status_json())),
             later => {
@@ -53,13 +53,13 @@ impl Core {
     /// Starts a request that answers by itself, now or later, or not at all.
     fn begin(self: &Rc<Self>, client: ClientKey, request: u64, asked: Request) {
         match asked {
-            Request::Put { object, data } => {
+            Request::Put { object, data, .. } => {
                 let weight = 1 + data.len() / WEIGHT;
                 self.if_new(client, request, weight, object, move |core, tenant, object| {
                     core.put(client, tenant, object, &data).map(|()| (Reply::PUT_DONE, Vec::new()))
                 });
             }
-            Request::Create { object, data_len } => {
+            Request::Create { object, data_len, .. } => {
                 self.if_new(client, request, 1, object, move |core, tenant, object| {
                     core.create(client, tenant, object, data_len)
                 });
@@ -71,7 +71,7 @@ impl Core {
             Request::List => self.list(client, request),
             Request::Cancel { request } => self.cancel(client, request),
             // Answered at once, in `request`.
-            Request::Hello { .. } | Request::Seal { .. } | Request::Abort { .. } | Request::Status => {}
+            _ => {}
         }
     }
 
@@ -172,7 +172,7 @@ impl Core {
         let (placement, segments) = if inline {
             (Placement::Inline, Vec::new())
         } else {
-            let span = Span { offset: extent.offset(), data_len, metadata_len: head.metadata_len };
+            let span = Span { offset: extent.offset(), data_len, metadata_len: head.metadata_len, digest: 0 };
             (Placement::Mapped(span), extent.segments().collect())
         };
         let created = self.clock.now();

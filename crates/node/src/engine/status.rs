@@ -1,7 +1,8 @@
 //! The state report. Engine thread only; walks the table, so it is for people and scrapers.
 
 use plasmon::status::{
-    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, ObjectsStatus, Status, TransferStatus,
+    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, ObjectsStatus, SpillStatus, Status,
+    TransferStatus,
 };
 
 use super::core::Core;
@@ -25,6 +26,8 @@ impl Core {
             clients: self.clients.borrow().len() as u64,
             memory: self.memory_status(),
             objects: self.objects_status(),
+            spill: SpillStatus::default(),
+            connections: Vec::new(),
             fabric: self.fabric_status(),
             transfer: TransferStatus { frames_dropped: self.network.dropped(), ..self.transfer.status() },
             cluster: self.cluster_status(),
@@ -46,6 +49,7 @@ impl Core {
             },
             segment_size: arena.segment_size(),
             segments: arena.segment_count(),
+            ..MemoryStatus::default()
         }
     }
 

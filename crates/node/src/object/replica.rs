@@ -93,6 +93,7 @@ impl Replica {
             offset: self.extent.offset(),
             data_len: self.head.data_len,
             metadata_len: self.head.metadata_len,
+            digest: 0,
         }
     }
 

@@ -61,7 +61,11 @@ impl Creation {
     pub fn seal(mut self) -> Result<()> {
         self.memory.freeze()?;
         let data = if self.inline { Bytes::copy_from_slice(self.memory.bytes()) } else { Bytes::new() };
-        done(self.connection.call(&Request::Seal { id: self.id, data }, Undo::Nothing, patience())?)?;
+        done(self.connection.call(
+            &Request::Seal { id: self.id, digest: 0, data },
+            Undo::Nothing,
+            patience(),
+        )?)?;
         self.open = false;
         Ok(())
     }

@@ -99,7 +99,7 @@ impl Client {
         }
         let object = self.new_object(id, metadata, options)?;
         let data = Bytes::copy_from_slice(data);
-        done(self.call(&Request::Put { object, data }, Undo::Nothing)?)
+        done(self.call(&Request::Put { object, digest: 0, room_us: 0, data }, Undo::Nothing)?)
     }
 
     /// Starts an object of `data_len` bytes, to be written in place and sealed.
@@ -114,7 +114,7 @@ impl Client {
         options: &CreateOptions,
     ) -> Result<Creation> {
         let object = self.new_object(id, metadata, options)?;
-        let request = Request::Create { object, data_len };
+        let request = Request::Create { object, data_len, room_us: 0 };
         let Reply::Created { placement, .. } = self.call(&request, Undo::Abort(id))? else {
             return Err(self.connection.fail(unexpected("something else than a creation")));
         };
