@@ -159,8 +159,9 @@ impl Batch<'_> {
         let mut salt = [0; 8];
         getrandom::fill(&mut salt).map_err(io::Error::from)?;
         let salt = u64::from_le_bytes(salt);
-        let file = self.appender.directory.create_file(number, salt)?;
+        // A number is used up even by a failure, which may leave a file behind.
         *self.appender.next_number = next;
+        let file = self.appender.directory.create_file(number, salt)?;
         self.files.push(Tail { number, salt, file, end: FIRST_RECORD, before: 0 });
         Ok(self.files.len() - 1)
     }
@@ -190,7 +191,8 @@ impl Batch<'_> {
                 }
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::warn!(%error, file = tail.number, "cannot take back what was written to a spill file");
+                    let file = self.appender.directory.file_path(tail.number);
+                    tracing::warn!(%error, file = %file.display(), "cannot take back a part of a batch");
                 }
             }
         }

@@ -36,17 +36,15 @@ impl Disk {
         match self.append(entries) {
             Ok(places) => {
                 for (moving, to) in moving.iter().zip(places) {
-                    let known = self.known.remove(&moving.from).unwrap_or(moving.from);
-                    self.moved.insert(known, to);
-                    self.known.insert(to, known);
-                    self.erase(moving.from);
+                    self.relocate(moving.from, to);
                 }
+                self.erase_all(number, moving.iter().map(|moving| moving.from));
                 // What could not be moved would only be tried again.
                 self.sparse.remove(&number);
-                self.count_space();
             }
             Err(error) => {
-                tracing::warn!(%error, file = %self.directory.file_path(number).display(), "cannot empty a spill file that holds little");
+                let file = self.directory.file_path(number);
+                tracing::warn!(%error, file = %file.display(), "cannot empty a spill file that holds little");
             }
         }
         true

@@ -47,9 +47,9 @@ pub(super) struct Disk {
     next_number: u32,
     next_sequence: u64,
     /// Where records have been moved: from the place the engine knows.
-    pub(super) moved: HashMap<Place, Place>,
+    moved: HashMap<Place, Place>,
     /// The same, the other way.
-    pub(super) known: HashMap<Place, Place>,
+    known: HashMap<Place, Place>,
     /// Files that should be emptied.
     pub(super) sparse: BTreeSet<u32>,
     /// Whether the filesystem can punch holes, as far as is known.
@@ -109,13 +109,19 @@ impl Disk {
         let (Scan { salt, end, live, damaged }, disk_bytes) = match scanned {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!(%error, file = %path.display(), "a spill file cannot be read and is left alone: its objects are lost unless it can be read at the next start");
+                tracing::warn!(
+                    %error, file = %path.display(),
+                    "a spill file cannot be read and is left alone: its objects are missing until it can be"
+                );
                 self.counters.failed(1);
                 return Vec::new();
             }
         };
         if damaged > 0 {
-            tracing::warn!(file = %path.display(), damaged, intact = live.len(), "a spill file is damaged, or was being written when the daemon died: what cannot be read is left out");
+            tracing::warn!(
+                file = %path.display(), damaged, intact = live.len(),
+                "a spill file is damaged, or was being written when the daemon died: what is not intact is left out"
+            );
             self.counters.failed(damaged);
         }
         let mut contents = Contents { salt, end, disk_bytes, ..Contents::default() };
@@ -212,7 +218,8 @@ impl Disk {
         let filled = directory::read_up_to(&file, offset, &mut self.buffer)?;
         let record = record::decode(&self.buffer[..filled], contents.salt, offset);
         let record = record.map_err(|_| Fault::Damage("its record is damaged or cut off"))?;
-        if !record.live || record.head.id != id || record.head.payload_len() != Some(into.len() as u64) {
+        let expected = record.live && record.len == len && record.head.id == id;
+        if !expected || record.head.payload_len() != Some(into.len() as u64) {
             return Err(Fault::Damage("another record lies in its place"));
         }
         let header = record::header_len(&record.head.name);
@@ -263,17 +270,36 @@ impl Disk {
             self.bury(number, offset..offset + len, run)
         };
         if let Err(error) = erased {
-            tracing::warn!(%error, file = %self.directory.file_path(number).display(), offset, "cannot erase a spilled object: it may come back when the daemon is restarted");
-            self.counters.failed(1);
+            self.complain(number, &error);
         }
         self.review(number);
     }
 
-    /// Removes a file without live records.
+    /// The same for many records of one file.
+    pub(super) fn erase_all(&mut self, number: u32, places: impl ExactSizeIterator<Item = Place>) {
+        if self.files.get(&number).is_some_and(|contents| contents.live.len() == places.len()) {
+            if let Err(error) = self.remove(number) {
+                self.complain(number, &error);
+            }
+        } else {
+            places.for_each(|place| self.erase(place));
+        }
+        self.count_space();
+    }
+
+    /// Notes that a record lies elsewhere now, for who knows its former place.
+    pub(super) fn relocate(&mut self, from: Place, to: Place) {
+        let known = self.known.remove(&from).unwrap_or(from);
+        self.moved.insert(known, to);
+        self.known.insert(to, known);
+    }
+
+    /// Removes a file and all that is in it.
     fn remove(&mut self, number: u32) -> io::Result<()> {
         self.tail.take_if(|tail| tail.number == number);
         self.sparse.remove(&number);
         if let Some(contents) = self.files.remove(&number) {
+            self.live_bytes -= contents.live_bytes;
             self.disk_bytes -= contents.disk_bytes;
         }
         self.directory.unlink(number)
@@ -296,7 +322,8 @@ impl Disk {
         if whole && self.punches {
             match directory::punch(file, run.start, run.end - run.start) {
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
-                    tracing::info!(dir = %self.directory.path().display(), "the filesystem of the spill directory cannot punch holes: deleted objects free disk space a file at a time");
+                    let dir = self.directory.path().display();
+                    tracing::info!(%dir, "no holes can be punched here: deletions free disk space a file at a time");
                     self.punches = false;
                 }
                 punched => {
@@ -324,6 +351,15 @@ impl Disk {
         }
     }
 
+    fn complain(&self, number: u32, error: &io::Error) {
+        // What somebody else has removed is erased as well.
+        if error.kind() != io::ErrorKind::NotFound {
+            let file = self.directory.file_path(number);
+            tracing::warn!(%error, file = %file.display(), "cannot erase spilled objects: a restart may bring them back");
+            self.counters.failed(1);
+        }
+    }
+
     fn measure(&mut self, number: u32, file: &File) {
         match directory::disk_bytes(file) {
             Ok(disk_bytes) => self.set_disk_bytes(number, disk_bytes),
@@ -338,7 +374,7 @@ impl Disk {
         }
     }
 
-    pub(super) fn count_space(&self) {
+    fn count_space(&self) {
         self.counters.set_space(self.files.len() as u64, self.live_bytes, self.disk_bytes);
     }
 }

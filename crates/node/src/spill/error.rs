@@ -10,7 +10,10 @@ use plasmon::ObjectId;
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     /// The directory cannot be used.
-    #[error("cannot {action} the spill directory {}: {source}; give --spill-dir a directory that the daemon may write", .dir.display())]
+    #[error(
+        "cannot {action} the spill directory {}: {source}; give --spill-dir a directory that the daemon may write",
+        .dir.display()
+    )]
     Directory {
         /// The directory.
         dir: PathBuf,
@@ -21,8 +24,9 @@ pub enum SpillError {
     },
     /// Others could put objects of their own making there.
     #[error(
-        "the spill directory {} belongs to uid {owner} and has mode {mode:o}: it must belong to the daemon's uid {uid} \
-         and be writable by nobody else (`chown {uid}`, `chmod 700`)", .dir.display()
+        "the spill directory {} belongs to uid {owner} and has mode {mode:o}: it must belong to the daemon's \
+         uid {uid} and be writable by nobody else (`chown {uid}`, `chmod 700`)",
+        .dir.display()
     )]
     Exposed {
         /// The directory.
@@ -36,8 +40,8 @@ pub enum SpillError {
     },
     /// Another daemon spills there.
     #[error(
-        "the spill directory {} is in use by another daemon{}: give every daemon a --spill-dir of its own", .dir.display(),
-        .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+        "the spill directory {} is in use by another daemon{}: give every daemon a --spill-dir of its own",
+        .dir.display(), .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
     InUse {
         /// The directory.
@@ -50,7 +54,8 @@ pub enum SpillError {
     Thread(#[source] io::Error),
     /// No room on disk: the whole batch stays in memory.
     #[error(
-        "no room for {} ({bytes} bytes) more in the spill directory {}: {source}; free disk space or delete objects",
+        "no room for {} ({bytes} bytes) more in the spill directory {}: {source}; free disk space or delete \
+         objects",
         ByteSize(*bytes), .dir.display()
     )]
     NoSpace {
@@ -95,7 +100,10 @@ pub enum SpillError {
         reason: &'static str,
     },
     /// The object's record could not be read; a later attempt may succeed.
-    #[error("cannot read spilled object {id} (at {offset} in {}): {source}; try again, and check the disk", .file.display())]
+    #[error(
+        "cannot read spilled object {id} (at {offset} in {}): {source}; try again, and check the disk",
+        .file.display()
+    )]
     Read {
         /// The object.
         id: ObjectId,

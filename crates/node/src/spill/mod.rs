@@ -51,6 +51,8 @@ mod error;
 mod record;
 mod scan;
 mod store;
+#[cfg(test)]
+mod tests;
 mod usage;
 
 pub use error::SpillError;

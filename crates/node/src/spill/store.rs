@@ -1,7 +1,8 @@
 //! The engine's side: asking the spill thread and waiting for its answers.
 //!
 //! Engine thread, except for [`Worker`], which is the spill thread. Requests are done in order, but
-//! a read before everything else that waits: a client waits for it.
+//! a read before everything else that waits, since somebody waits for it. So it may still succeed
+//! after its place was given up.
 //!
 //! Invariant: memory that the spill thread copies from or to stays its object's until it is done
 //! with it. Whatever holds that memory travels with the future, and a future that is dropped early
