@@ -9,7 +9,8 @@
 //! **What it promises.** The files are an extension of memory, not a database: nothing is synced,
 //! so they survive the daemon, whatever kills it, but not a power cut. Whatever was damaged is
 //! noticed and never handed out as an object: every record carries checksums of itself and of its
-//! payload. Damage costs the objects it hits, not their neighbours.
+//! payload. Damage costs the objects it hits, not their neighbours. What the thread had not come to
+//! when the daemon was killed has not happened: an object deleted at the last moment may come back.
 //!
 //! **Files.** `<dir>/<number>.spill`, written once from front to back: objects follow each other
 //! until a file has 64 MiB; one of more than 16 MiB has a file to itself. A restarted daemon appends to
@@ -40,7 +41,7 @@
 //! - Zeros are nobody's: holes, padding, and what was to become a header.
 //! - Of records of one id the one with the highest sequence counts; others are remains.
 //!
-//! Read in this order: `record`, `store`, `disk`, `append`, `scan`, `compact`; `directory` has the
+//! Read in this order: `record`, `store`, `disk`, `append`, `restore`, `scan`, `compact`; `directory` has the
 //! system calls.
 
 mod append;
@@ -49,6 +50,7 @@ mod directory;
 mod disk;
 mod error;
 mod record;
+mod restore;
 mod scan;
 mod store;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::spill::record::{FIRST_RECORD, header_len, record_len};
+use crate::spill::record::{FIRST_RECORD, encode, header_len, record_len};
 
 /// The reason a read gave for an object being lost.
 fn lost(result: Result<Vec<u8>, SpillError>, head: &Header, path: &Path) -> &'static str {
@@ -121,23 +121,37 @@ fn a_file_is_read_as_long_as_one_of_its_headers_is() {
 }
 
 #[test]
+fn an_object_that_was_cut_off_is_not_recovered() {
+    let mut bench = Bench::new();
+    let objects = [object(0, 100_000), object(1, 100_000)];
+    let places = bench.write(&objects);
+    bench.close();
+    let path = files(&bench.dir)[0].clone();
+    truncate(&path, path.metadata().unwrap().len() - 8);
+    let recovered = bench.restart();
+    assert_eq!(recovered.len(), 1);
+    assert_eq!((recovered[0].place, &recovered[0].header), (places[0], &objects[0].head));
+    assert_eq!(bench.store().usage().failures, 1);
+}
+
+#[test]
 fn a_record_inside_an_object_is_none() {
     let mut bench = Bench::new();
-    let secret = object(1, 200);
-    let mut forger = object(2, 20_000);
-    bench.write(std::slice::from_ref(&secret));
-    let path = files(&bench.dir)[0].clone();
-    // A perfect copy of a record, at every offset a scan would look at.
-    let len = record_len(&secret.head).unwrap() as usize;
-    let copy = fs::read(&path).unwrap()[FIRST_RECORD as usize..][..len].to_vec();
-    for chunk in forger.bytes.chunks_exact_mut(len) {
-        chunk.copy_from_slice(&copy);
+    let place = bench.write(&[object(1, 20_000)])[0];
+    bench.store().forget(place);
+    // What a client can know: format and offset, since those of the first file repeat.
+    let mut forger = object(1, 20_000);
+    let forged = object(2, 200).head;
+    let len = record_len(&forged).unwrap() as usize;
+    let payload = FIRST_RECORD + header_len(&forger.head.name) as u64;
+    for (at, bytes) in (payload..).step_by(len).zip(forger.bytes.chunks_exact_mut(len)) {
+        encode(&mut bytes[..header_len(&forged.name)], &forged, 7, 0, 0, at);
     }
-    let place = bench.write(std::slice::from_ref(&forger))[0];
+    assert_eq!(bench.write(std::slice::from_ref(&forger)), [Place::new(1, FIRST_RECORD)]);
     bench.close();
-    flip(&path, place.offset() + 20);
-    spoil(&path, FIRST_RECORD, &[0; 96]);
-    assert_eq!(bench.restart(), [], "neither the damaged records nor any copy is taken for one");
+    flip(&files(&bench.dir)[0], FIRST_RECORD + 20);
+    assert_eq!(bench.restart(), [], "the scan searches behind the damaged header, in the object");
+    assert_eq!(bench.store().usage().failures, 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod damage;
 mod full;
+mod killed;
 mod life;
 mod model;
 
@@ -21,7 +22,7 @@ use crate::memory::{Arena, ArenaConfig, Domain, Extent, HugePages, Writer, Zone}
 
 const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
 
-/// An object, and where it was spilled to.
+/// An object to be spilled.
 #[derive(Debug, Clone, PartialEq)]
 struct Object {
     head: Header,
@@ -158,11 +159,6 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some()).collect();
     paths.sort_by_key(|path| path.file_stem().unwrap().to_str().unwrap().parse::<u32>().unwrap());
     paths
-}
-
-/// Overwrites a part of a file.
-fn spoil(path: &Path, at: u64, bytes: &[u8]) {
-    fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
 /// Inverts a byte of a file.
