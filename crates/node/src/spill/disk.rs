@@ -118,9 +118,15 @@ impl Disk {
         if damaged > 0 {
             tracing::warn!(
                 file = %path.display(), damaged, intact = live.len(),
-                "a spill file is damaged, or was being written when the daemon died: what is not intact is left out"
+                "a spill file is damaged, or was being written when the daemon died: what is not intact is lost"
             );
             self.counters.failed(damaged);
+        }
+        if live.is_empty() {
+            if let Err(error) = self.directory.unlink(number) {
+                self.complain(number, &error);
+            }
+            return Vec::new();
         }
         let mut contents = Contents { salt, end, disk_bytes, ..Contents::default() };
         for (offset, record) in &live {

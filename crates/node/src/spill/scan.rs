@@ -47,7 +47,8 @@ pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
     let mut at = FIRST_RECORD;
     // Whether `at` lies in a damaged stretch that is counted already.
     let mut lost = false;
-    while at < end {
+    // No record starts further behind: a longer file is the beginning and the rest of one object.
+    while at < end.min(FILE_SIZE) {
         let bytes = window.at(at)?;
         match record::decode(bytes, found.salt, at) {
             Ok(record) if record.len > end - at => {
@@ -67,10 +68,6 @@ pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
                 Some(0) => {
                     found.damaged += u64::from(!lost);
                     lost = true;
-                    if end > FILE_SIZE {
-                        // It holds one record only: there is nothing to search for.
-                        break;
-                    }
                     at += UNIT;
                 }
                 Some(zeros) => at += zeros as u64 * UNIT,

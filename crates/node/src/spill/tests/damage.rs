@@ -132,6 +132,11 @@ fn an_object_that_was_cut_off_is_not_recovered() {
     assert_eq!(recovered.len(), 1);
     assert_eq!((recovered[0].place, &recovered[0].header), (places[0], &objects[0].head));
     assert_eq!(bench.store().usage().failures, 1);
+    bench.close();
+    truncate(&path, places[0].offset() + 50_000);
+    assert_eq!(bench.restart(), []);
+    assert_eq!(bench.store().usage().failures, 1);
+    assert!(!path.exists(), "nothing in it can be had back");
 }
 
 #[test]
