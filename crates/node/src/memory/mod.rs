@@ -47,5 +47,8 @@ pub use system::PageKind;
 pub use usage::{SegmentChange, Usage, ZoneUsage};
 pub use zone::{Access, Domain, Writer, Zone};
 
+pub(crate) struct Clearing {
+    pub(crate) segments: std::ops::Range<u32>,
+}
 /// Granule of large extents, in bytes.
 pub(crate) const PAGE: u64 = 4096;

@@ -152,7 +152,7 @@ pub enum TablePartKind {
 }
 
 /// Announces the descriptor of a part of an object table, in the order of the descriptors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TablePart {
     /// Which table.
     pub domain: TableDomain,

@@ -56,6 +56,11 @@ fn pair() -> (Client, Peer) {
     assert_eq!(hello, Request::Hello { name: "test".into() });
     let node = NodeId::from_bytes([7; 16]);
     peer.answer(request, &Reply::Hello { node, segment_size: SEGMENT, segments: 2, inline_max: 100 });
+    // This daemon has nothing to share: all goes by the socket.
+    let (request, channel) = peer.next();
+    assert_eq!(channel, Request::Channel);
+    let error = Error::new(ErrorKind::Internal, "nothing to share");
+    peer.answer(request, &Reply::Failed { error });
     let client = Client::from(client.join().unwrap().unwrap());
     assert_eq!(client.node(), node);
     (client, peer)
@@ -230,7 +235,7 @@ fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
 #[test]
 fn what_frames_cannot_carry_is_refused_before_it_is_sent() {
     let (client, _peer) = pair();
-    let long_name = CreateOptions { name: Some("n".repeat(256)), private: false };
+    let long_name = CreateOptions { name: Some("n".repeat(256)), ..CreateOptions::default() };
     for (metadata, options) in [(&[0; 65537][..], CreateOptions::default()), (&[], long_name)] {
         let error = client.put(id(1), b"", metadata, &options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
