@@ -10,7 +10,7 @@
 """
 
 from plasmon import errors
-from plasmon._client import Client, IdLike, ObjectInfo, connect
+from plasmon._client import Client, Event, IdLike, ObjectInfo, Subscription, connect
 from plasmon._cluster import LocalCluster
 from plasmon._internal import Buffer, Creation, ObjectId, __version__, default_socket
 from plasmon.errors import (
@@ -36,6 +36,7 @@ __all__ = [
     "Creation",
     "Disconnected",
     "Error",
+    "Event",
     "IdLike",
     "InvalidArgument",
     "LocalCluster",
@@ -49,6 +50,7 @@ __all__ = [
     "ObjectNotFound",
     "ObjectTooLarge",
     "StoreFull",
+    "Subscription",
     "TimedOut",
     "__version__",
     "connect",
