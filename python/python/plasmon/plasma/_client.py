@@ -10,6 +10,7 @@ until nobody can see it any more.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import time
 import weakref
 from collections.abc import Iterable, Sequence
@@ -19,16 +20,13 @@ import plasmon
 from plasmon import errors
 from plasmon._internal import Buffer, Creation, ObjectId
 from plasmon.plasma import _notifications, _values
-from plasmon.plasma._errors import (
-    AlreadySealed,
-    PlasmaObjectNotFound,
-    raises_plasma_errors,
-)
+from plasmon.plasma._errors import AlreadySealed, PlasmaObjectNotFound, raises_plasma_errors
 from plasmon.plasma._ids import ObjectID, from_native, native, natives
 from plasmon.plasma._notifications import Notification, Notifications
 
 try:
-    from pyarrow import Buffer as PlasmaBuffer, py_buffer
+    from pyarrow import Buffer as PlasmaBuffer
+    from pyarrow import py_buffer
 except ModuleNotFoundError:
     PlasmaBuffer = py_buffer = memoryview
 
@@ -235,8 +233,8 @@ class PlasmaClient:
             with_meta: Give the metadata, too.
 
         Returns:
-            For each id in order a buffer, read-only and in place, or with `with_meta` a tuple of the metadata as
-            bytes and that buffer. `None` stands for both where the object was not there in time.
+            For each id in order a buffer, read-only and in place, or with `with_meta` a tuple of the metadata
+            as bytes and that buffer. `None` stands for both where the object was not there in time.
         """
         buffers = self._get(object_ids, timeout_ms)
         if with_meta:
@@ -253,8 +251,8 @@ class PlasmaClient:
             timeout_ms: Milliseconds to wait, for all of them together: -1 for ever, 0 not at all.
 
         Returns:
-            For each id in order a buffer with a copy of the metadata, or `None` where the object was not there in
-            time.
+            For each id in order a buffer with a copy of the metadata, or `None` where the object was not
+            there in time.
         """
         return [
             None if buffer is None else py_buffer(buffer.metadata)
@@ -347,8 +345,8 @@ class PlasmaClient:
         """Waits for the next notification.
 
         Returns:
-            The id of an object that was sealed, and the sizes of its data and metadata; or the id of one that is
-            gone, and -1 twice.
+            The id of an object that was sealed, and the sizes of its data and metadata; or the id of one that
+            is gone, and -1 twice.
 
         Raises:
             OSError: There is no subscription; the connection broke; or so much has happened meanwhile that
@@ -370,8 +368,8 @@ class PlasmaClient:
         """Reads a notification from the socket, without its length.
 
         Returns:
-            The ids, data sizes and metadata sizes in it. All are empty, and there is a `RuntimeWarning`, where
-            notifications were lost.
+            The ids, data sizes and metadata sizes in it. All are empty, and there is a `RuntimeWarning`,
+            where notifications were lost.
         """
         return _notifications.decode(bytes(buf))
 
@@ -414,7 +412,8 @@ class PlasmaClient:
         """Ends the connection. What is not sealed is given up; buffers that were got stay readable."""
         while self._creating:
             _, creation = self._creating.popitem()
-            _give_up(creation)
+            with contextlib.suppress(errors.Error):  # The connection is broken: then it is given up already.
+                creation.abort()
         if self._notifications is not None:
             self._notifications.close()
             self._notifications = None
@@ -447,13 +446,6 @@ def _bytes(metadata: bytes | bytearray) -> bytes:
     if not isinstance(metadata, bytes | bytearray):
         raise TypeError(f"expected bytes as metadata, not {type(metadata).__name__}")
     return bytes(metadata)
-
-
-def _give_up(creation: Creation) -> None:
-    try:
-        creation.abort()
-    except errors.Error:  # The connection is broken: then it is given up already.
-        pass
 
 
 def _release(buffer: Buffer) -> None:

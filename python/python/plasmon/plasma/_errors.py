@@ -38,7 +38,7 @@ class PlasmaStoreFull(ArrowException, errors.StoreFull):  # type: ignore[misc]
     """There is no room: the object is larger than the store, or what the store holds is in use."""
 
 
-class AlreadySealed(ArrowTypeError, PlasmaObjectNotFound):  # type: ignore[misc]
+class AlreadySealed(ArrowTypeError, PlasmaObjectNotFound):  # type: ignore[misc] # noqa: N818
     """The object is sealed already.
 
     Plasma has two answers to this: a type error if the client uses the object, else `PlasmaObjectNotFound`.

@@ -42,7 +42,8 @@ class Notifications:
         """Waits for the next notification.
 
         Raises:
-            OSError: Notifications were lost since this program was slow to read them; or the connection broke.
+            OSError: Notifications were lost, since this program is slow to read them; or the connection
+                broke.
         """
         if self._reader is None:
             event = self._subscription.next()
@@ -117,7 +118,7 @@ def _decode(message: bytes) -> tuple[int, list[Notification]]:
         records = list(_RECORD.iter_unpack(message[_MISSED.size :]))
     except struct.error:
         raise ValueError(
-            f"{len(message)} bytes are no notification: read 8 bytes, the length of what follows, then so many"
+            f"{len(message)} bytes are no notification: its length comes first, in 8 bytes, then the rest"
         ) from None
     return missed, [(ObjectID(binary), size, metadata_size) for binary, size, metadata_size in records]
 

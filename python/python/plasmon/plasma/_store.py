@@ -52,8 +52,8 @@ def start_plasma_store(
         The path of its socket, and its process.
 
     Raises:
-        RuntimeError: It did not start; why is on the standard error output.
-        ValueError: The external store is none of these.
+        RuntimeError: It did not start, as the standard error output explains; or the external store is
+            none of these.
     """
     if use_valgrind and use_profiler:
         raise ValueError("Plasma does not run under valgrind and a profiler at once")
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     options = _parser().parse_args(arguments)
     try:
         command = _command(options.s, options.m, options.e or None)
-    except (ValueError, errors.Error) as error:
+    except (RuntimeError, errors.Error) as error:
         _fail(str(error))
     if options.d or options.h:
         _say("huge pages are used if there are enough, and the log says so; -d and -h change nothing")
@@ -103,7 +103,7 @@ def _spill_folder(external_store: str, socket: str) -> Path:
         return Path(url.path)
     if url.scheme == "hashtable":
         return Path(f"{socket}.spill")
-    raise ValueError(
+    raise RuntimeError(
         f"no such external store: {external_store!r}; Plasmon writes to a folder, named as file:///folder"
     )
 
