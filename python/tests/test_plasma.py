@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import ANTI_HANG
+from conftest import ANTI_HANG, until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Plasma is deprecated:DeprecationWarning"),
@@ -208,7 +208,7 @@ def test_the_buffer_of_a_creation_can_be_read_after_the_seal(
     assert client.contains(oid)
     assert view.tobytes() == data
     del view
-    assert client.list()[oid]["ref_count"] == 0
+    until("its use to end", lambda: client.list()[oid]["ref_count"] == 0)
 
 
 def test_get_within_a_time(client: Any, new_id: Callable[[], Any]) -> None:
@@ -318,7 +318,7 @@ def test_arrays_are_read_in_place(client: Any, other: Any) -> None:
     assert other.list()[oid]["ref_count"] == 1
     assert (part == array[3:5]).all()
     del part
-    assert other.list()[oid]["ref_count"] == 0
+    until("its use to end", lambda: other.list()[oid]["ref_count"] == 0)
     nested = {"x": [array, {"y": array[:3].T}], "z": np.array(["a", None], object)}
     got = other.get(client.put(nested))
     assert (got["x"][0] == array).all()
@@ -338,11 +338,11 @@ def test_arrow_data(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
     # As programs do it by hand: written into the buffer, and read in place.
     oid, counter = new_id(), pa.MockOutputStream()
     for sink in (counter, None):
-        with pa.ipc.new_stream(
-            sink or pa.FixedSizeBufferWriter(client.create(oid, counter.size())), table.schema
-        ) as w:
-            w.write(table)
+        sink = sink or pa.FixedSizeBufferWriter(client.create(oid, counter.size()))
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write(table)
     client.seal(oid)
+    del sink, writer
     [buffer] = other.get_buffers([oid])
     reader = pa.ipc.open_stream(buffer)
     read = reader.read_all()
@@ -485,7 +485,7 @@ def test_list(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
     assert (entry["state"], entry["ref_count"]) == ("sealed", 1)
     assert 0 <= entry["construct_duration"] <= ANTI_HANG
     del buffer
-    assert other.list()[oid]["ref_count"] == 0
+    until("its use to end", lambda: other.list()[oid]["ref_count"] == 0)
     held = [client.get_buffers([oid]), other.get_buffers([oid])]
     assert other.list()[oid]["ref_count"] == 2
     del held
@@ -562,10 +562,7 @@ def test_connections(plasma: ModuleType, store: str, client: Any, new_id: Callab
     with pytest.raises(OSError, match=r"closed|Bad file"):
         leaving.get_buffers([new_id()], 0)
     assert (array == np.arange(10_000)).all()
-    deadline = time.monotonic() + ANTI_HANG
-    while unsealed in client.list():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until("what is not sealed to go", lambda: unsealed not in client.list())
     del buffer
 
 

@@ -275,8 +275,8 @@ class PlasmaClient:
             if len(ids) == 1:
                 return [None]
         # All of the time has passed: what is there now was there in time.
-        here = set(self._client.wait(ids, timeout=0)[0])
-        return [self._get_now(id) if id in here else None for id in ids]
+        there = self._client.contains(ids)
+        return [self._get_now(id) if sealed else None for id, sealed in zip(ids, there, strict=True)]
 
     def _get_now(self, id: ObjectId) -> Buffer | None:
         try:
