@@ -8,16 +8,20 @@ use std::time::Duration;
 
 use plasmon::{CreateOptions, DeleteOutcome, ErrorKind, ObjectState, Presence, Result};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::error::{invalid, raised};
 use crate::id::{ObjectId, object_id, object_ids};
 use crate::memory::{Buffer, Bytes, Creation, OpenCreation};
-
-/// Values of several parts that are no larger are put together and sent in one piece.
-const SMALL: usize = 64 << 10;
+use crate::subscription::Subscription;
 
 /// A row of `list`: id, name, state, private, data length, metadata length, pins, age in seconds.
 type Row = (ObjectId, Option<String>, &'static str, bool, u64, u32, u32, f64);
+
+/// Pieces of a value, each with the offset it goes to.
+type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
+/// Id, size, parts and metadata of a value to store.
+type Value<'py> = (Bound<'py, PyAny>, usize, Parts<'py>, Bound<'py, PyBytes>);
 
 /// A connection to the node of this host.
 #[pyclass(frozen, module = "plasmon._internal")]
@@ -65,40 +69,52 @@ impl Client {
         py: Python<'_>,
         id: &Bound<'_, PyAny>,
         size: usize,
-        parts: Vec<(usize, Bound<'_, PyAny>)>,
+        parts: Parts<'_>,
         metadata: &[u8],
         name: Option<String>,
         private: bool,
+        timeout: Option<f64>,
+        digest: bool,
     ) -> PyResult<()> {
-        let (id, options) = (object_id(id)?, CreateOptions { name, private });
-        let parts =
-            parts.iter().map(|(at, part)| Ok((*at, Bytes::of(part)?))).collect::<PyResult<Vec<_>>>()?;
-        let mut end = 0;
-        for (at, part) in &parts {
-            let part_end = at.checked_add(part.as_slice().len()).filter(|_| *at >= end);
-            end = part_end.ok_or_else(|| invalid(py, "parts of a value overlap"))?;
-        }
-        if end > size {
-            return Err(invalid(py, "parts of a value reach beyond its size"));
-        }
-        self.call(py, |client| match parts.as_slice() {
-            [(0, whole)] if whole.as_slice().len() == size => {
-                client.put(id, whole.as_slice(), metadata, &options)
+        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest)?);
+        let parts = held(&parts)?;
+        self.call(py, |client| client.put_parts(id, size, &slices(&parts), metadata, &options))
+    }
+
+    /// Stores values, each its id, size, parts and metadata: together, where they are small. Raises the first
+    /// error, once all were tried.
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        values: Vec<Value<'_>>,
+        private: bool,
+        timeout: Option<f64>,
+        digest: bool,
+    ) -> PyResult<()> {
+        let options = options(py, None, private, timeout, digest)?;
+        let values = values
+            .iter()
+            .map(|(id, size, parts, metadata)| Ok((object_id(id)?, *size, held(parts)?, metadata.as_bytes())))
+            .collect::<PyResult<Vec<_>>>()?;
+        self.call(py, |client| {
+            let mut whole = Vec::with_capacity(values.len());
+            let mut results = Vec::new();
+            for (id, size, parts, metadata) in &values {
+                match parts.as_slice() {
+                    [] if *size == 0 => whole.push((*id, &[][..], *metadata)),
+                    [(0, data)] if data.as_slice().len() == *size => {
+                        whole.push((*id, data.as_slice(), *metadata))
+                    }
+                    parts => results.push(client.put_parts(*id, *size, &slices(parts), metadata, &options)),
+                }
             }
-            parts if size <= SMALL => {
-                let mut data = vec![0; size];
-                copy(parts, &mut data);
-                client.put(id, &data, metadata, &options)
-            }
-            parts => {
-                let mut creation = client.create(id, size as u64, metadata, &options)?;
-                copy(parts, creation.as_mut_slice());
-                creation.seal()
-            }
+            results.extend(client.put_many(&whole, &options)?);
+            results.into_iter().collect()
         })
     }
 
     /// Starts an object of `size` bytes.
+    #[allow(clippy::too_many_arguments)]
     fn create(
         &self,
         py: Python<'_>,
@@ -107,8 +123,10 @@ impl Client {
         metadata: &[u8],
         name: Option<String>,
         private: bool,
+        timeout: Option<f64>,
+        digest: bool,
     ) -> PyResult<Creation> {
-        let (id, options) = (object_id(id)?, CreateOptions { name, private });
+        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest)?);
         let creation = self.call(py, |client| client.create(id, size, metadata, &options))?;
         let creation = Creation::new(creation);
         let mut creations = lock(&self.creations);
@@ -131,22 +149,71 @@ impl Client {
 
     /// Waits for objects, `timeout` seconds or for ever; raises the first error among them.
     fn get(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<Buffer>> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
-        let mut signal = Ok(());
-        let objects = self.call_with(py, |client| {
-            client.get_interruptible(&ids, timeout, &mut || {
-                signal = Python::attach(|py| py.check_signals());
-                signal.is_err()
-            })
-        })?;
-        let objects = match objects {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {
-                return Err(signal.err().unwrap_or_else(|| raised(py, &error)));
-            }
-            other => other.and_then(|objects| objects.into_iter().collect::<Result<Vec<_>>>()),
-        };
+        let ids = object_ids(ids)?;
+        // What is in memory takes less time than to let go of the GIL.
+        let client = self.client(py)?;
+        let here: Option<Vec<_>> = ids.iter().map(|id| client.get_here(id).map(Buffer)).collect();
+        if let Some(here) = here {
+            return Ok(here);
+        }
+        let timeout = duration(py, timeout)?;
+        let objects =
+            self.waiting(py, |client, interrupt| client.get_interruptible(&ids, timeout, interrupt))?;
+        let objects = objects.into_iter().collect::<Result<Vec<_>>>();
         let objects = objects.map_err(|error| raised(py, &error))?;
         Ok(objects.into_iter().map(Buffer).collect())
+    }
+
+    /// Waits for one object as `get` does.
+    fn get_one(&self, py: Python<'_>, id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Buffer> {
+        let id = object_id(id)?;
+        if let Some(here) = self.client(py)?.get_here(&id) {
+            return Ok(Buffer(here));
+        }
+        let timeout = duration(py, timeout)?;
+        let object = self.waiting(py, |client, interrupt| {
+            client.get_interruptible(&[id], timeout, interrupt)?.remove(0)
+        })?;
+        Ok(Buffer(object))
+    }
+
+    /// Waits until `count` of the objects are in memory on this host; says of each whether it is.
+    fn wait(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        count: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<bool>> {
+        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
+        self.waiting(py, |client, interrupt| client.wait(&ids, count, timeout, Some(interrupt)))
+    }
+
+    /// Marks objects as used just now.
+    fn refresh(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = object_ids(ids)?;
+        self.call(py, |client| client.refresh(&ids))
+    }
+
+    /// Takes objects out of memory until `bytes` are free that were not; returns how many are.
+    fn evict(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
+        self.call(py, |client| client.evict(bytes))
+    }
+
+    /// Changes the name and the quota of this client.
+    fn set_options(&self, py: Python<'_>, name: Option<&str>, quota: Option<u64>) -> PyResult<()> {
+        self.call(py, |client| client.set_options(name, quota))
+    }
+
+    /// Watches the objects of the node.
+    fn subscribe(&self, py: Python<'_>, name: &str) -> PyResult<Subscription> {
+        Ok(Subscription::new(self.call(py, |client| client.subscribe(name))?))
+    }
+
+    /// Bytes of the node's store.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.client(py)?.capacity())
     }
 
     /// Whether each object is sealed anywhere in the cluster.
@@ -182,6 +249,7 @@ impl Client {
                 ObjectState::Primary => "primary",
                 ObjectState::Cached => "cached",
                 ObjectState::Doomed => "doomed",
+                ObjectState::Spilled => "spilled",
             };
             let age = Duration::from_millis(info.age_ms).as_secs_f64();
             let sizes = (info.data_len, info.metadata_len);
@@ -223,6 +291,25 @@ impl Client {
         self.call_with(py, call)?.map_err(|error| raised(py, &error))
     }
 
+    /// A call that may wait for long: signals end it.
+    fn waiting<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&plasmon::Client, &mut dyn FnMut() -> bool) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let mut signal = Ok(());
+        let outcome = self.call_with(py, |client| {
+            call(client, &mut || {
+                signal = Python::attach(|py| py.check_signals());
+                signal.is_err()
+            })
+        })?;
+        outcome.map_err(|error| match (error.kind(), signal) {
+            (ErrorKind::Interrupted, Err(signal)) => signal,
+            _ => raised(py, &error),
+        })
+    }
+
     fn creation(&self, py: Python<'_>, id: plasmon::ObjectId) -> PyResult<Arc<OpenCreation>> {
         self.client(py)?;
         let found = lock(&self.creations).remove(&id).and_then(|open| open.upgrade());
@@ -234,20 +321,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes parts to where they go, and zeros between them.
-fn copy(parts: &[(usize, Bytes)], data: &mut [u8]) {
-    let mut end = 0;
-    for (at, part) in parts {
-        let part = part.as_slice();
-        data[end..*at].fill(0);
-        end = at + part.len();
-        data[*at..end].copy_from_slice(part);
-    }
-    data[end..].fill(0);
+/// Holds the bytes of parts.
+fn held(parts: &[(usize, Bound<'_, PyAny>)]) -> PyResult<Vec<(usize, Bytes)>> {
+    parts.iter().map(|(at, part)| Ok((*at, Bytes::of(part)?))).collect()
+}
+
+fn slices(parts: &[(usize, Bytes)]) -> Vec<(usize, &[u8])> {
+    parts.iter().map(|(at, part)| (*at, part.as_slice())).collect()
+}
+
+fn options(
+    py: Python<'_>,
+    name: Option<String>,
+    private: bool,
+    timeout: Option<f64>,
+    digest: bool,
+) -> PyResult<CreateOptions> {
+    let room = match timeout {
+        None => None,
+        // For ever, as far as calls go.
+        Some(_) => Some(duration(py, timeout)?.unwrap_or(Duration::MAX)),
+    };
+    Ok(CreateOptions { name, private, room, digest })
 }
 
 /// A time-out in seconds; `None` and infinity wait for ever.
-fn duration(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
+pub(crate) fn duration(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     match timeout {
         None => Ok(None),
         Some(seconds) if seconds >= 0.0 => Ok(Duration::try_from_secs_f64(seconds).ok()),

@@ -21,6 +21,7 @@ fn class_of(kind: ErrorKind) -> &'static str {
         ErrorKind::TimedOut => "TimedOut",
         ErrorKind::Full => "StoreFull",
         ErrorKind::Lost => "ObjectLost",
+        ErrorKind::Damaged => "ObjectDamaged",
         ErrorKind::TooLarge => "ObjectTooLarge",
         ErrorKind::Invalid => "InvalidArgument",
         ErrorKind::NotAllowed => "NotAllowed",

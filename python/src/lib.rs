@@ -9,6 +9,7 @@ mod client;
 mod error;
 mod id;
 mod memory;
+mod subscription;
 
 use pyo3::prelude::*;
 
@@ -21,6 +22,8 @@ mod _internal {
     use super::id::ObjectId;
     #[pymodule_export]
     use super::memory::{Buffer, Creation};
+    #[pymodule_export]
+    use super::subscription::Subscription;
     use super::*;
 
     /// Path of the socket on which the node of this host listens unless told otherwise.

@@ -47,6 +47,23 @@ impl Buffer {
         self.0.data().as_ptr() as usize
     }
 
+    /// The digest of data and metadata, 8 bytes of XXH3: the one made when the object was sealed, or if
+    /// none was, computed now.
+    fn digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let digest = match self.0.digest() {
+            Some(digest) => digest,
+            None => py.detach(|| self.0.verify()).map_err(|error| raised(py, &error))?,
+        };
+        Ok(PyBytes::new(py, &digest.to_le_bytes()))
+    }
+
+    /// Compares the bytes with the digest that was made when the object was sealed, if one was.
+    ///
+    /// Raises `ObjectDamaged` if they differ.
+    fn verify(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.verify()).map(drop).map_err(|error| raised(py, &error))
+    }
+
     fn __len__(&self) -> usize {
         self.0.data().len()
     }

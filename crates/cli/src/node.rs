@@ -63,6 +63,11 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
         prefault: !args.no_prefault,
         spin: args.spin.map(Duration::from_micros),
         lease: args.lease,
+        spill_dir: args.spill_dir.map(std::path::absolute).transpose()?,
+        cache: args.cache,
+        client_quota: args.client_quota,
+        user_quota: args.user_quota,
+        max_clients: args.max_clients,
         ..Config::new(args.memory, std::path::absolute(socket)?)
     };
     let socket = config.socket.clone();

@@ -22,7 +22,8 @@ pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failur
         (None, Some(id)) => id,
         (None, None) => ObjectId::random(),
     };
-    let options = CreateOptions { name: args.name.clone(), private: args.private };
+    let options =
+        CreateOptions { name: args.name.clone(), private: args.private, ..CreateOptions::default() };
     let client = Client::connect_as(socket, "plasmon put")?;
     let bytes = if args.file == Path::new("-") {
         let mut data = Vec::new();

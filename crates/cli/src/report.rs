@@ -16,6 +16,7 @@ fn state(state: ObjectState) -> &'static str {
         ObjectState::Primary => "primary",
         ObjectState::Cached => "cached",
         ObjectState::Doomed => "deleted",
+        ObjectState::Spilled => "spilled",
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line of `plasmon serve`, which the daemon reads as well.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -10,8 +11,26 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Memory for objects
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = positive_size)]
     pub(crate) memory: u64,
+    /// When memory is short, move objects to files in this directory, and back when they are asked
+    /// for; a node that starts again finds them there [default: when it is full, the store refuses
+    /// new objects]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spill_dir: Option<PathBuf>,
+    /// Be a cache: when the store is full, drop the least recently used objects instead of refusing
+    /// new ones
+    #[arg(long, conflicts_with = "spill_dir")]
+    pub(crate) cache: bool,
+    /// Most memory that the objects of one client may take [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub(crate) client_quota: Option<u64>,
+    /// Most memory that the objects of one user of this host may take [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub(crate) user_quota: Option<u64>,
+    /// Most clients that one user may have connected at a time
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_clients: u32,
     /// Who may connect to the socket, as an octal mode
     #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
     pub(crate) socket_mode: u32,
@@ -42,10 +61,11 @@ pub(crate) struct Serve {
     pub(crate) exit_with_parent: bool,
 }
 
-fn memory(text: &str) -> Result<u64, String> {
+/// Bytes, at least one.
+pub(crate) fn positive_size(text: &str) -> Result<u64, String> {
     match text.parse::<ByteSize>() {
         Ok(size) if size.as_u64() > 0 => Ok(size.as_u64()),
-        Ok(_) => Err("the store needs some memory".into()),
+        Ok(_) => Err("a size of 0 holds nothing; write one such as 512MiB or 4GiB".into()),
         Err(error) => Err(format!("{error}; write a size such as 512MiB or 4GiB")),
     }
 }

@@ -28,6 +28,18 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// How long a node may be silent before the coordinator takes it for dead.
     pub lease: Duration,
+    /// Absolute path of the directory that primaries are spilled to when memory is needed. `None`
+    /// refuses new objects then. Not together with `cache`.
+    pub spill_dir: Option<PathBuf>,
+    /// When the store is full, drop the least recently used objects, primaries too, instead of
+    /// refusing new ones. Not together with `spill_dir`.
+    pub cache: bool,
+    /// Bytes of memory that the objects of one client may take; `None` sets no limit.
+    pub client_quota: Option<u64>,
+    /// Bytes of memory that the objects of one user (uid) may take; `None` sets no limit.
+    pub user_quota: Option<u64>,
+    /// Clients that one user (uid) may have connected at a time.
+    pub max_clients: u32,
 }
 
 /// Where a node listens when nothing else is said: reachable from its own host only.
@@ -35,6 +47,9 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:4740";
 
 /// Silence after which a node is taken for dead, unless said otherwise.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(5);
+
+/// Clients that one user may have connected, unless said otherwise.
+const DEFAULT_MAX_CLIENTS: u32 = 4096;
 
 impl Config {
     /// The settings of a cluster's first node.
@@ -50,6 +65,11 @@ impl Config {
             prefault: true,
             spin: None,
             lease: DEFAULT_LEASE,
+            spill_dir: None,
+            cache: false,
+            client_quota: None,
+            user_quota: None,
+            max_clients: DEFAULT_MAX_CLIENTS,
         }
     }
 }

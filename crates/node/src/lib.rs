@@ -6,6 +6,7 @@
 //! - [`engine`]: the loop, time, client channels and what clients may ask;
 //! - [`object`]: replicas, pins, the table;
 //! - [`memory`]: the arena, its segments and who may write them;
+//! - [`spill`]: sealed objects on disk while memory is short;
 //! - [`transfer`]: an object's way from one arena to another;
 //! - [`cluster`]: frames between nodes, the directory, membership.
 //!
@@ -18,6 +19,7 @@ mod engine;
 #[allow(unsafe_code)]
 pub mod memory;
 mod object;
+pub mod spill;
 mod transfer;
 
 pub use cluster::ControlError;

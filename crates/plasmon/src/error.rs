@@ -34,10 +34,12 @@ pub enum ErrorKind {
     Interrupted = 11,
     /// The daemon failed inside; its log says more.
     Internal = 12,
+    /// The object's bytes are not those that were sealed: a file it was spilled to is damaged.
+    Damaged = 13,
 }
 
 impl ErrorKind {
-    const ALL: [ErrorKind; 12] = [
+    const ALL: [ErrorKind; 13] = [
         Self::Exists,
         Self::NotFound,
         Self::TimedOut,
@@ -50,6 +52,7 @@ impl ErrorKind {
         Self::Disconnected,
         Self::Interrupted,
         Self::Internal,
+        Self::Damaged,
     ];
 
     /// The kind behind a number of the wire; numbers of a newer daemon read as `Internal`.

@@ -9,10 +9,11 @@
 mod client;
 mod error;
 mod id;
+pub mod shared;
 pub mod status;
 pub mod wire;
 
-pub use client::{Client, CreateOptions, Creation, CreationMemory, Object};
+pub use client::{Client, CreateOptions, Creation, CreationMemory, Object, Subscription};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{NodeId, ObjectId, ParseIdError};
-pub use wire::{DeleteOutcome, ObjectInfo, ObjectState, Presence};
+pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};

@@ -28,6 +28,10 @@ pub struct Status {
     pub memory: MemoryStatus,
     /// What it holds.
     pub objects: ObjectsStatus,
+    /// What it has put on disk.
+    pub spill: SpillStatus,
+    /// The clients, at most 1,000 of them.
+    pub connections: Vec<ConnectionStatus>,
     /// The network.
     pub fabric: FabricStatus,
     /// What was moved between nodes.
@@ -56,6 +60,52 @@ pub struct MemoryStatus {
     pub segment_size: u64,
     /// Number of segments.
     pub segments: u32,
+    /// Bytes of the object tables that clients map.
+    pub tables: u64,
+    /// Objects that wait for room.
+    pub waiting: u64,
+    /// Bytes of objects moved to put free memory together.
+    pub compacted_bytes: u64,
+}
+
+/// What a node has put on disk. Without a spill directory all is empty.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpillStatus {
+    /// The directory.
+    pub directory: String,
+    /// Objects that are on disk, in memory as well or not.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files.
+    pub files: u64,
+    /// Bytes the files take on disk.
+    pub disk_bytes: u64,
+    /// Bytes written so far.
+    pub written_bytes: u64,
+    /// Bytes read back so far.
+    pub restored_bytes: u64,
+    /// Writes and reads that failed.
+    pub failures: u64,
+}
+
+/// A client of a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConnectionStatus {
+    /// What it calls itself.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Objects it has pinned; one that it has pinned twice counts twice.
+    pub pins: u64,
+    /// Bytes of the objects it has created, in memory or on disk.
+    pub bytes: u64,
+    /// Most that may be; 0 for no limit of its own.
+    pub quota: u64,
 }
 
 /// Objects on a node.
@@ -76,7 +126,7 @@ pub struct ObjectsStatus {
     pub pinned: u64,
     /// Deleted and waiting for their last pin.
     pub doomed: u64,
-    /// Cached replicas dropped to make room.
+    /// Objects taken out of memory to make room.
     pub evicted: u64,
 }
 

@@ -214,7 +214,8 @@ fn the_command_of_another_user_does_not_remove_a_private_object() {
     }
     let cluster = Cluster::builder().nodes(2).args(&["--socket-mode", "0666"]).start();
     let id = ObjectId::from_name("secret");
-    let private = CreateOptions { name: Some("secret".to_owned()), private: true };
+    let private =
+        CreateOptions { name: Some("secret".to_owned()), private: true, ..CreateOptions::default() };
     let clients = [0, 1].map(|node| cluster.client(node));
     clients[0].put(id, b"mine", b"", &private).expect("put");
     assert_eq!(get(&clients[1], id).data(), b"mine");

@@ -10,7 +10,7 @@
 """
 
 from plasmon import errors
-from plasmon._client import Client, IdLike, ObjectInfo, connect
+from plasmon._client import Client, Event, IdLike, ObjectInfo, Subscription, connect
 from plasmon._cluster import LocalCluster
 from plasmon._internal import Buffer, Creation, ObjectId, __version__, default_socket
 from plasmon.errors import (
@@ -20,6 +20,7 @@ from plasmon.errors import (
     InvalidArgument,
     MalformedValue,
     NotAllowed,
+    ObjectDamaged,
     ObjectExists,
     ObjectLost,
     ObjectNotFound,
@@ -35,11 +36,13 @@ __all__ = [
     "Creation",
     "Disconnected",
     "Error",
+    "Event",
     "IdLike",
     "InvalidArgument",
     "LocalCluster",
     "MalformedValue",
     "NotAllowed",
+    "ObjectDamaged",
     "ObjectExists",
     "ObjectId",
     "ObjectInfo",
@@ -47,6 +50,7 @@ __all__ = [
     "ObjectNotFound",
     "ObjectTooLarge",
     "StoreFull",
+    "Subscription",
     "TimedOut",
     "__version__",
     "connect",

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from plasmon import _internal, _values
 from plasmon._internal import Buffer, Creation, ObjectId
 from plasmon.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as Readable
 
 IdLike = ObjectId | bytes | str
 """What stands for an object in calls: an `ObjectId`, its 20 bytes, or a name (hashed to an id)."""
@@ -21,7 +24,7 @@ IdLike = ObjectId | bytes | str
 _ONE = (ObjectId, bytes, str)
 
 
-State = Literal["unsealed", "primary", "cached", "doomed"]
+State = Literal["unsealed", "primary", "cached", "doomed", "spilled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class ObjectInfo:
     name: str | None
     """The name it was created with, if any."""
     state: State
-    """Being written; the replica its creator made; fetched from another node; deleted but still pinned."""
+    """Being written; the replica its creator made; fetched from another node; deleted but still pinned; on
+    disk only."""
     private: bool
     """Whether only the user who created it sees it."""
     size: int
@@ -43,6 +47,70 @@ class ObjectInfo:
     """Pins of clients and other nodes."""
     age: float
     """Seconds since it came to this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to an object of a node."""
+
+    kind: Literal["sealed", "deleted", "gap"]
+    """It is here from now on; it no longer is; or events are missing, because they were not read for long."""
+    id: ObjectId | None
+    """Which object; `None` for a gap."""
+    size: int
+    """Bytes of data, of a sealed object."""
+    metadata_size: int
+    """Bytes of metadata, of a sealed object."""
+    missed: int
+    """How many events a gap stands for."""
+
+
+class Subscription:
+    """Events of a node's objects, in order: an iterator, and a context manager that closes it.
+
+    Made by `Client.subscribe`. It begins with the objects that are there, each as sealed. What the node
+    drops to make room is told as deleted, too.
+    """
+
+    def __init__(self, native: _internal.Subscription) -> None:
+        self._native = native
+
+    def next(self, timeout: float | None = None) -> Event | None:
+        """The next event; `None` if none comes within `timeout` seconds.
+
+        Raises:
+            Disconnected: The node is gone, or the subscription closed.
+        """
+        row = self._native.next(timeout)
+        return None if row is None else Event(*row)
+
+    def fileno(self) -> int:
+        """A descriptor for `select`: readable when there may be an event. Read all with `next(0)` then."""
+        return self._native.fileno()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._native.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        row = self._native.next(None)
+        if row is None:
+            raise StopIteration
+        return Event(*row)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class Client:
@@ -57,11 +125,17 @@ class Client:
 
     def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
         path = _internal.default_socket() if socket is None else socket
-        program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "python"
-        self._native = _internal.Client(os.fspath(path), program)
+        self._native = _internal.Client(os.fspath(path), _program())
 
     def put(
-        self, value: object, *, id: IdLike | None = None, name: str | None = None, private: bool = False
+        self,
+        value: object,
+        *,
+        id: IdLike | None = None,
+        name: str | None = None,
+        private: bool = False,
+        timeout: float | None = None,
+        digest: bool = False,
     ) -> ObjectId:
         """Stores a value, for everybody in the cluster to get.
 
@@ -75,6 +149,9 @@ class Client:
             id: The id of the object, or its name; a random id if neither this nor `name` is given.
             name: The name of the object: it gets the id `ObjectId.from_name(name)`.
             private: Whether only this user may see the object.
+            timeout: Seconds to wait for others to make room, if there is none; what the node itself does to
+                make room is waited for in any case.
+            digest: Whether to make a digest, to compare the object's bytes with later: `verify`.
 
         Returns:
             The id of the object.
@@ -87,11 +164,90 @@ class Client:
         """
         object_id, name = _identify(id, name)
         encoded = _values.encode(value)
-        if encoded.write is None:
-            self._native.put(object_id, encoded.size, encoded.parts, encoded.metadata, name, private)
+        metadata, size, parts, write = encoded
+        if write is None:
+            self._native.put(object_id, size, parts, metadata, name, private, timeout, digest)
         else:
-            with self._native.create(object_id, encoded.size, encoded.metadata, name, private) as creation:
-                encoded.write(memoryview(creation))
+            created = self._native.create(object_id, size, metadata, name, private, timeout, digest)
+            with created as creation:
+                write(memoryview(creation))
+        return object_id
+
+    def put_many(
+        self,
+        values: Iterable[object],
+        *,
+        ids: Iterable[IdLike] | None = None,
+        private: bool = False,
+        timeout: float | None = None,
+        digest: bool = False,
+    ) -> builtins.list[ObjectId]:
+        """Stores values as `put` does, small ones together: several times as many a second.
+
+        Args:
+            values: What to store.
+            ids: Their ids, as many as values; random ones if not given. A name here gives the object its id,
+                and no name in listings.
+            private: As in `put`.
+            timeout: As in `put`.
+            digest: As in `put`.
+
+        Returns:
+            The ids, in order.
+
+        Raises:
+            ObjectExists, StoreFull, ObjectTooLarge, InvalidArgument: As `put`, for the first that failed.
+                The others are stored all the same.
+        """
+        encoded = [_values.encode(value) for value in values]
+        if ids is None:
+            object_ids = [ObjectId.random() for _ in encoded]
+        else:
+            object_ids = [_identify(id, None)[0] for id in ids]
+        if len(object_ids) != len(encoded):
+            raise InvalidArgument(f"{len(object_ids)} ids for {len(encoded)} values")
+        together = []
+        for object_id, (metadata, size, parts, write) in zip(object_ids, encoded, strict=True):
+            if write is None:
+                together.append((object_id, size, parts, metadata))
+            else:
+                created = self._native.create(object_id, size, metadata, None, private, timeout, digest)
+                with created as creation:
+                    write(memoryview(creation))
+        self._native.put_many(together, private, timeout, digest)
+        return object_ids
+
+    def create_and_seal(
+        self,
+        id: IdLike,
+        data: Readable,
+        metadata: bytes = b"",
+        *,
+        name: str | None = None,
+        private: bool = False,
+        timeout: float | None = None,
+        digest: bool = False,
+    ) -> ObjectId:
+        """Stores bytes as they are, with metadata of the caller's own.
+
+        Args:
+            id: The id of the object, or its name.
+            data: Its data.
+            metadata: Anything, up to 64 KiB.
+            name: As in `put`.
+            private: As in `put`.
+            timeout: As in `put`.
+            digest: As in `put`.
+
+        Returns:
+            The id of the object.
+
+        Raises:
+            ObjectExists, StoreFull, ObjectTooLarge, InvalidArgument: As `put`.
+        """
+        object_id, name = _identify(id, name)
+        size = memoryview(data).nbytes
+        self._native.put(object_id, size, [(0, data)], metadata, name, private, timeout, digest)
         return object_id
 
     @overload
@@ -120,12 +276,13 @@ class Client:
             TimedOut: An object was not there within the time-out.
             ObjectNotFound: With a time-out of 0, an object is not on this node.
             ObjectLost: An object existed, and every node that held it is gone.
+            ObjectDamaged: An object cannot be read back from disk.
             NotAllowed: An object is private to another user.
             StoreFull: There is no room here for an object from another node.
             MalformedValue: An object is not what its metadata says.
         """
         if isinstance(id_or_ids, _ONE):
-            return _values.decode(self._native.get([id_or_ids], timeout)[0])
+            return _values.decode(self._native.get_one(id_or_ids, timeout))
         return [_values.decode(buffer) for buffer in self._native.get(id_or_ids, timeout)]
 
     def get_buffers(self, ids: Iterable[IdLike], timeout: float | None = None) -> builtins.list[Buffer]:
@@ -152,6 +309,8 @@ class Client:
         *,
         name: str | None = None,
         private: bool = False,
+        timeout: float | None = None,
+        digest: bool = False,
     ) -> Creation:
         """Starts an object that is written in place, and seen by nobody before it is sealed.
 
@@ -161,6 +320,8 @@ class Client:
             metadata: Anything, up to 64 KiB; empty metadata says that the data is plain bytes.
             name: As in `put`.
             private: Whether only this user may see the object.
+            timeout: As in `put`.
+            digest: As in `put`; it is made at the seal.
 
         Returns:
             Its data, writable through the buffer protocol; `seal()` or `abort()` ends it, and so does the end
@@ -172,7 +333,7 @@ class Client:
         object_id, name = _identify(id, name)
         if not 0 <= size < 1 << 63:
             raise InvalidArgument(f"an object cannot have {size} bytes")
-        return self._native.create(object_id, size, metadata, name, private)
+        return self._native.create(object_id, size, metadata, name, private, timeout, digest)
 
     def seal(self, id: IdLike) -> None:
         """Seals what this client has created under an id: makes it immutable and visible to all.
@@ -226,6 +387,102 @@ class Client:
         if isinstance(id_or_ids, _ONE):
             return self._native.delete([id_or_ids])[0]
         return self._native.delete(id_or_ids)
+
+    def wait(
+        self, ids: Iterable[IdLike], count: int | None = None, timeout: float | None = None
+    ) -> tuple[builtins.list[ObjectId], builtins.list[ObjectId]]:
+        """Waits until some of the objects are in the memory of this host.
+
+        Args:
+            ids: Ids or names, at most 1,024.
+            count: How many of them to wait for; all of them if not given.
+            timeout: Seconds to wait; `None` waits for ever.
+
+        Returns:
+            The ids of those that are here, and of the others, both in order. Those that are here are not
+            pinned: they may leave again before they are got.
+
+        Raises:
+            InvalidArgument: There are too many ids, or the count is not among 0 and their number.
+        """
+        object_ids = [_identify(id, None)[0] for id in ids]
+        if count is None:
+            count = len(object_ids)
+        if not 0 <= count <= len(object_ids):
+            raise InvalidArgument(f"cannot wait for {count} of {len(object_ids)} objects")
+        here = self._native.wait(object_ids, count, timeout)
+        ready = [id for id, is_here in zip(object_ids, here, strict=True) if is_here]
+        return ready, [id for id, is_here in zip(object_ids, here, strict=True) if not is_here]
+
+    def metadata(self, id: IdLike, timeout: float | None = None) -> bytes:
+        """The metadata of an object. Waits for it, and raises, as `get` does."""
+        return self._native.get_one(id, timeout).metadata
+
+    def hash(self, id: IdLike, timeout: float | None = None) -> bytes:
+        """The digest of an object: XXH3 of its data and metadata, 8 bytes, little-endian.
+
+        It is the one made when the object was sealed, or if none was, computed now. Waits for the object, and
+        raises, as `get` does.
+        """
+        return self._native.get_one(id, timeout).digest()
+
+    def verify(self, id: IdLike, timeout: float | None = None) -> None:
+        """Compares an object's bytes with the digest made when it was sealed, if one was.
+
+        Waits for the object as `get` does.
+
+        Raises:
+            ObjectDamaged: They differ.
+            TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
+        """
+        self._native.get_one(id, timeout).verify()
+
+    def refresh(self, ids: Iterable[IdLike]) -> None:
+        """Marks objects of this host as used just now, so that they leave memory later than others."""
+        self._native.refresh([ids] if isinstance(ids, _ONE) else ids)
+
+    def evict(self, size: int) -> int:
+        """Takes least recently used objects out of the memory of this host.
+
+        Those that are elsewhere or on disk as well may go, and in cache mode any; nothing that is pinned.
+
+        Args:
+            size: How many bytes are to become free.
+
+        Returns:
+            How many did: fewer if no more may go.
+        """
+        return self._native.evict(size)
+
+    def set_options(self, name: str | None = None, quota: int | None = None) -> None:
+        """Changes what the node knows of this client.
+
+        Args:
+            name: What people see of it in reports and messages; `None` leaves it.
+            quota: Most bytes that objects may take that this client creates, from now on; `None` for no
+                limit of its own.
+        """
+        self._native.set_options(name, quota)
+
+    def subscribe(self) -> Subscription:
+        """Watches the objects of this node: those that are there, then all that comes and goes.
+
+        Raises:
+            Disconnected: The node is gone.
+        """
+        return Subscription(self._native.subscribe(_program()))
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the store of this node."""
+        return self._native.capacity
+
+    def usage(self) -> dict[str, int]:
+        """How the store is used, in bytes: `capacity`, `used`, `free`, and `spilled` to disk."""
+        status = self.status()
+        memory = status["memory"]
+        usage = {key: int(memory[key]) for key in ("capacity", "used", "free")}
+        return usage | {"spilled": int(status["spill"]["bytes"])}
 
     def list(self) -> builtins.list[ObjectInfo]:
         """The objects on this node that this user may see."""
@@ -282,6 +539,11 @@ def connect(socket: str | os.PathLike[str] | None = None) -> Client:
         NotAllowed: This user may not connect to it.
     """
     return Client(socket)
+
+
+def _program() -> str:
+    """What people see of this client."""
+    return os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "python"
 
 
 def _identify(id: IdLike | None, name: str | None) -> tuple[ObjectId, str | None]:

@@ -23,8 +23,8 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plasmon._internal import Buffer
 from plasmon.errors import MalformedValue
@@ -40,8 +40,7 @@ _ALIGNMENT = 64
 _BYTES = (bytes, bytearray, memoryview, mmap.mmap, Buffer)
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """A value, ready to be stored.
 
     Its `size` bytes are either `parts`, each with its offset, or written by `write` into a writable buffer.
@@ -55,6 +54,8 @@ class Encoded:
 
 def encode(value: Any) -> Encoded:
     """The bytes of a value. Nothing is copied that lies in one piece already."""
+    if type(value) is bytes:
+        return Encoded(b"", len(value), [(0, value)])
     if isinstance(value, _BYTES):
         data = _flat(memoryview(value))
         return Encoded(b"", data.nbytes, [(0, data)])
@@ -81,18 +82,27 @@ def decode(buffer: Buffer) -> Any:
     if not metadata.startswith(MAGIC[:-1]):
         return memoryview(buffer)
     try:
-        if not metadata.startswith(MAGIC):
-            raise ValueError("it was written by another version of this package")
-        header = json.loads(metadata[len(MAGIC) :])
-        kind = header["kind"]
-        if kind not in _DECODERS:
-            raise ValueError(f"unknown kind {kind!r}")
-        return _DECODERS[kind](header, buffer)
+        decoder, header = _header(metadata)
+        return decoder(header, buffer)
     except _MALFORMED as error:
         raise MalformedValue(
             f"object {buffer.id} cannot be read as a Python value ({type(error).__name__}: {error}); "
             "get_buffers() reads its bytes"
         ) from error
+
+
+@lru_cache(maxsize=1024)
+def _header(metadata: bytes) -> tuple[Callable[[Any, Buffer], Any], Any]:
+    """What to read a value with, and what its metadata says: many values are of one kind."""
+    if not metadata.startswith(MAGIC):
+        raise ValueError("it was written by another version of this package")
+    header = json.loads(metadata[len(MAGIC) :])
+    kind = header["kind"]
+    if kind not in _DECODERS:
+        raise ValueError(f"unknown kind {kind!r}")
+    if kind == "numpy":
+        header = _array_header(header)
+    return _DECODERS[kind], header
 
 
 # What wrong bytes make json, numpy, pyarrow and pickle raise.
@@ -145,17 +155,21 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Encoded | None:
     return Encoded(metadata, array.nbytes, [(0, data)])
 
 
-def _decode_array(header: dict[str, Any], buffer: Buffer) -> Any:
+def _array_header(header: dict[str, Any]) -> tuple[Callable[..., Any], tuple[int, ...], Any, Any]:
     import numpy as np
 
     dtype = np.lib.format.descr_to_dtype(ast.literal_eval(header["dtype"]))
     if dtype.hasobject:
         raise ValueError("arrays of objects are not stored this way")
-    if min(header["shape"], default=0) < 0:  # NumPy would make up a size.
+    shape = tuple(header["shape"])
+    if min(shape, default=0) < 0:  # NumPy would make up a size.
         raise ValueError("a dimension is negative")
-    array: np.ndarray[Any, Any] = np.ndarray(
-        header["shape"], dtype, memoryview(buffer), order=header["order"]
-    )
+    return np.ndarray, shape, dtype, header["order"]
+
+
+def _decode_array(header: tuple[Callable[..., Any], tuple[int, ...], Any, Any], buffer: Buffer) -> Any:
+    make, shape, dtype, order = header
+    array = make(shape, dtype, buffer, 0, None, order)
     if array.nbytes != len(buffer):
         raise ValueError(f"the array has {array.nbytes} bytes and the object {len(buffer)}")
     return array
@@ -230,7 +244,7 @@ def _aligned(offset: int, alignment: int) -> int:
     return (offset + alignment - 1) // alignment * alignment
 
 
-_DECODERS: dict[str, Callable[[dict[str, Any], Buffer], Any]] = {
+_DECODERS: dict[str, Callable[[Any, Buffer], Any]] = {
     "numpy": _decode_array,
     "arrow": _decode_arrow,
     "pickle": _decode_pickle,

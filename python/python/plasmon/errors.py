@@ -23,6 +23,10 @@ class ObjectLost(Error):  # noqa: N818
     """The object existed, and every node that held it is gone."""
 
 
+class ObjectDamaged(Error):  # noqa: N818
+    """The object's bytes are no longer those that were sealed: a file it was spilled to is damaged."""
+
+
 class ObjectTooLarge(Error):  # noqa: N818
     """The object is larger than the whole store."""
 

@@ -264,9 +264,9 @@ impl Core {
 
     /// Removes a replica by order of its keeper, if it is of that life.
     fn drop_replica(&self, id: ObjectId, life: u64) {
-        let mut objects = self.objects.borrow_mut();
-        if objects.get(&id).is_some_and(|replica| replica.head.life == life) {
-            objects.remove(&id);
+        let held = self.objects.borrow().get(&id).is_some_and(|replica| replica.head.life == life);
+        if held {
+            self.remove(&id);
             self.unpublish(id, true);
         }
     }

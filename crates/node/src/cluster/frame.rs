@@ -375,7 +375,7 @@ impl Envelope {
 }
 
 fn head_len(head: &Head) -> usize {
-    ObjectId::LEN + 8 + 4 + 1 + 8 + 4 + 4 + head.name.len()
+    ObjectId::LEN + 8 + 4 + 1 + 8 + 4 + 8 + 4 + head.name.len()
 }
 
 fn put_head(out: &mut BytesMut, head: &Head) {
@@ -385,15 +385,16 @@ fn put_head(out: &mut BytesMut, head: &Head) {
     out.put_u8(u8::from(head.private));
     out.put_u64_le(head.data_len);
     out.put_u32_le(head.metadata_len);
+    out.put_u64_le(head.digest);
     put_bytes(out, head.name.as_bytes());
 }
 
 fn head(body: &mut Reader) -> Result<Head, WireError> {
     let (id, life, tenant, private) = (body.object()?, body.u64()?, body.u32()?, body.flag()?);
-    let (data_len, metadata_len) = (body.u64()?, body.u32()?);
-    let name = body.text(MAX_NAME)?;
+    let (data_len, metadata_len, digest) = (body.u64()?, body.u32()?, body.u64()?);
+    let name = body.text(MAX_NAME)?.into();
     let fits = metadata_len as usize <= MAX_METADATA && data_len.checked_add(metadata_len.into()).is_some();
-    let head = Head { id, name, life, tenant, private, data_len, metadata_len };
+    let head = Head { id, name, life, tenant, private, data_len, metadata_len, digest };
     if fits { Ok(head) } else { Err(body.malformed()) }
 }
 
@@ -419,12 +420,13 @@ mod tests {
         (id(), "[a-z]{0,30}", any::<u64>(), any::<u32>(), any::<bool>(), 0u64..1 << 40, 0u32..65_000)
             .prop_map(|(id, name, life, tenant, private, data_len, metadata_len)| Head {
                 id,
-                name,
+                name: name.into(),
                 life,
                 tenant,
                 private,
                 data_len,
                 metadata_len,
+                digest: life.rotate_left(7),
             })
     }
 

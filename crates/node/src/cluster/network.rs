@@ -136,15 +136,18 @@ impl Network {
 
     /// Follows what the arena did to its segments. One that cannot be registered can hold objects of
     /// this node's clients, but nothing can be fetched into it or out of it.
-    pub(crate) fn follow_arena(&self, arena: &mut Arena) {
+    pub(crate) fn follow_arena(&self, arena: &mut Arena) -> Vec<u32> {
+        let mut recycled = Vec::new();
         for change in arena.take_changes() {
             if let SegmentChange::Recycled { segment, .. } = change {
+                recycled.push(segment);
                 self.segments.borrow_mut().retain(|(number, _), _| *number != segment);
                 if let Err(error) = self.register(arena, segment) {
                     warn!("segment {segment} cannot be registered: {error}");
                 }
             }
         }
+        recycled
     }
 
     /// A piece of our own arena, for an operation; nothing when its segment could not be registered.

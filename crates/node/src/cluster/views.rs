@@ -96,6 +96,7 @@ impl Core {
             .map(|member| member.node)
             .collect();
         let was_solo = cluster.solo.replace(cluster.solo.get() && nodes.len() == 1);
+        self.objects.borrow_mut().shared.set_solo(cluster.solo.get());
         let lost_waiters = cluster.directory.borrow_mut().follow(
             |id| cluster.keepers(id).contains(self.node),
             |node| nodes.contains(&node),

@@ -4,16 +4,18 @@
 //! aborted; its unsealed creations are the table's to drop. Nothing a client does makes the engine
 //! wait: output that it does not read stays queued, and above [`BACKLOG`] its requests are not read.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::future::AbortHandle;
-use plasmon::wire::{self, Access, Header, Receiver, Reply, Request, WireError};
+use plasmon::wire::{self, Access, Header, Receiver, Reply, Request, TablePart, WireError};
 
+use super::rings::Channel;
 use crate::object::Pin;
 
 /// A connection, for as long as the node runs: keys are never used again.
@@ -42,6 +44,10 @@ pub(crate) struct Client {
     pub(crate) pins: HashMap<u64, Vec<Pin>>,
     /// Versions of the segments whose descriptors it has.
     pub(crate) granted: HashMap<(u32, Access), u32>,
+    /// Parts of the object tables whose descriptors it has.
+    pub(crate) parts: HashSet<TablePart>,
+    /// Its page set, once it has asked for one.
+    pub(super) channel: Option<Rc<Channel>>,
     /// Requests that wait.
     pub(crate) waiting: HashMap<u64, AbortHandle>,
     /// What its requests that are not done yet weigh, in objects.
@@ -91,6 +97,8 @@ impl Client {
             connected,
             pins: HashMap::new(),
             granted: HashMap::new(),
+            parts: HashSet::new(),
+            channel: None,
             waiting: HashMap::new(),
             under_way: 0,
             receiver: Receiver::without_descriptors(),
@@ -139,7 +147,7 @@ impl Client {
 
     /// Queues a reply with the descriptors it announces.
     pub(crate) fn reply(&mut self, request: u64, reply: &Reply, descriptors: Vec<OwnedFd>) {
-        debug_assert_eq!(reply.granted().len(), descriptors.len());
+        debug_assert_eq!(reply.descriptors(), descriptors.len());
         let mut bytes = BytesMut::new();
         reply.encode(request, &mut bytes);
         self.out_len += bytes.len();

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::{Either, select};
 
@@ -59,6 +59,12 @@ impl Clock {
     /// The time.
     pub(crate) fn now(&self) -> Instant {
         (self.source)()
+    }
+
+    /// The time of day, in milliseconds since 1970.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_millis() as u64)
     }
 
     /// Ends at `due`, or at the first turn after it.

@@ -9,17 +9,22 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Instant;
 
-use bytesize::ByteSize;
 use futures::executor::LocalSpawner;
 use futures::task::LocalSpawnExt;
-use plasmon::{Error, ErrorKind, NodeId};
+use plasmon::NodeId;
+use rustix::fd::OwnedFd;
 
 use super::client::{Client, ClientKey};
 use super::clock::Clock;
+use super::quotas::Quotas;
+use super::room::Room;
+use super::spilling::Restoring;
+use super::subscriptions::Subscription;
 use crate::cluster::{Cluster, Envelope, Holding, Network};
 use crate::config::Config;
-use crate::memory::{AllocError, Arena, Extent, Zone};
+use crate::memory::Arena;
 use crate::object::{Replica, Table};
+use crate::spill::SpillStore;
 use crate::transfer::Transfer;
 
 /// A node's state.
@@ -33,6 +38,13 @@ pub(crate) struct Core {
     pub(crate) clock: Rc<Clock>,
     pub(crate) arena: RefCell<Arena>,
     pub(crate) objects: RefCell<Table>,
+    pub(super) room: Room,
+    pub(crate) quotas: RefCell<Quotas>,
+    /// Where primaries go when memory is short.
+    pub(super) spill: Option<SpillStore>,
+    pub(super) spill_failure: RefCell<Option<String>>,
+    pub(super) restoring: RefCell<Restoring>,
+    pub(super) subscriptions: RefCell<HashMap<ClientKey, Subscription>>,
     pub(crate) network: Network,
     pub(crate) cluster: Cluster,
     pub(crate) transfer: Transfer,
@@ -43,6 +55,8 @@ pub(crate) struct Core {
     /// Frames from this node to itself.
     pub(crate) loopback: RefCell<VecDeque<Envelope>>,
     pub(super) spawner: LocalSpawner,
+    /// Everything the engine sleeps on.
+    pub(super) epoll: Rc<OwnedFd>,
 }
 
 impl Core {
@@ -59,70 +73,5 @@ impl Core {
         let holding = Holding::of(&replica);
         self.objects.borrow_mut().seal(replica);
         self.publish(holding);
-    }
-
-    /// Room in the arena; cached replicas make way for it.
-    ///
-    /// # Errors
-    /// `TooLarge` for what can never fit, `Full` when what remains may not be dropped.
-    pub(crate) fn allocate(&self, zone: Zone, len: u64) -> Result<Extent, Error> {
-        loop {
-            let allocated = self.arena.borrow_mut().allocate(zone, len);
-            self.network.follow_arena(&mut self.arena.borrow_mut());
-            let error = match allocated {
-                Ok(extent) => return Ok(extent),
-                // What dropping every cached replica could not make room for costs none of them.
-                Err(error @ AllocError::Full { .. }) if self.could_hold(len) => {
-                    let evicted = self.objects.borrow_mut().evict_one();
-                    if let Some(id) = evicted {
-                        self.unpublish(id, false);
-                        continue;
-                    }
-                    error
-                }
-                Err(error) => error,
-            };
-            return Err(self.no_room(len, &error));
-        }
-    }
-
-    /// Whether dropping every cached replica could make room.
-    fn could_hold(&self, len: u64) -> bool {
-        let (primary, _, unsealed) = self.objects.borrow().bytes();
-        len <= self.arena.borrow().capacity().saturating_sub(primary + unsealed)
-    }
-
-    /// Why there is no room, and what holds it.
-    fn no_room(&self, len: u64, error: &AllocError) -> Error {
-        let size = |bytes| ByteSize::b(bytes).display().iec();
-        match error {
-            AllocError::TooLarge { capacity, .. } => Error::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "an object of {} cannot fit: the whole store has {}; start the node with more --memory",
-                    size(len),
-                    size(*capacity)
-                ),
-            ),
-            AllocError::Full { free_total, largest_run, .. } => {
-                let (primary, cached, unsealed) = self.objects.borrow().bytes();
-                Error::new(
-                    ErrorKind::Full,
-                    format!(
-                        "the store is full: {} wanted, {} free in segments that such an object may use ({} in \
-                         one piece); primaries hold {}, unsealed objects {}, cached replicas {} (what is \
-                         pinned of them stays); delete objects, release what is held, or start the node with \
-                         more --memory",
-                        size(len),
-                        size(*free_total),
-                        size(*largest_run),
-                        size(primary),
-                        size(unsealed),
-                        size(cached)
-                    ),
-                )
-            }
-            other => Error::new(ErrorKind::Internal, format!("cannot allocate {}: {other}", size(len))),
-        }
     }
 }

@@ -8,11 +8,17 @@
 
 mod client;
 mod clock;
+mod compaction;
 mod core;
 mod listener;
+mod quotas;
 mod requests;
+mod rings;
+mod room;
 mod sockets;
+mod spilling;
 mod status;
+mod subscriptions;
 mod waker;
 
 use std::cell::{Cell, RefCell};
@@ -21,7 +27,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use futures::executor::LocalPool;
 use plasmon::NodeId;
@@ -33,6 +39,9 @@ pub(crate) use self::client::ClientKey;
 use self::clock::Clock;
 pub(crate) use self::core::Core;
 pub use self::listener::ListenError;
+use self::quotas::Quotas;
+use self::rings::Rings;
+use self::room::Room;
 use self::sockets::Sockets;
 pub(crate) use self::waker::Waker;
 use crate::cluster::{
@@ -40,11 +49,14 @@ use crate::cluster::{
 };
 use crate::config::Config;
 use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
-use crate::object::Table;
+use crate::object::{Keeping, Table};
+use crate::spill::{Recovered, SpillError, SpillStore};
 use crate::transfer::Transfer;
 
 /// How often a fabric without a descriptor is polled.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// How long rings are looked at after the last entry: about what waking costs.
+const RING_SPIN: Duration = Duration::from_micros(20);
 /// How often what expires is looked through.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -60,6 +72,9 @@ pub enum NodeError {
     /// The unix socket cannot be had.
     #[error(transparent)]
     Socket(#[from] ListenError),
+    /// The spill directory cannot be used.
+    #[error(transparent)]
+    Spill(#[from] SpillError),
     /// The cluster cannot be joined.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -73,6 +88,7 @@ pub struct Node {
     // In the order of their end: the cluster is told, clients are let go, then state goes.
     control: Control,
     sockets: Sockets,
+    rings: Rings,
     pool: LocalPool,
     core: Rc<Core>,
     events: mpsc::Receiver<Event>,
@@ -97,11 +113,14 @@ impl Node {
         if let Some(descriptor) = network.domain().wait_descriptor() {
             sockets.watch_fabric(descriptor)?;
         }
+        let (spill, recovered) = open_spill(&config, sockets.waker())?;
         let (small_address, bulk_address) = network.addresses();
         let node = NodeId::random();
+        let clock = Clock::system();
         let member = Member {
             node,
-            incarnation: incarnation(),
+            // A later start of a node has a larger one.
+            incarnation: clock.unix_ms(),
             listen: address.to_string(),
             provider: provider.name().to_owned(),
             protocol: (provider.protocol(), provider.protocol_version()),
@@ -109,7 +128,6 @@ impl Node {
             bulk_address,
             token: network.token(),
         };
-        let clock = Clock::system();
         let pool = LocalPool::new();
         let core = Rc::new(Core {
             node,
@@ -118,7 +136,13 @@ impl Node {
             started: clock.now(),
             clock,
             arena: RefCell::new(arena),
-            objects: RefCell::new(Table::default()),
+            objects: RefCell::new(Table::new(keeping(&config))),
+            room: Room::default(),
+            quotas: RefCell::new(Quotas::new(config.user_quota, config.client_quota)),
+            spill,
+            spill_failure: RefCell::default(),
+            restoring: RefCell::default(),
+            subscriptions: RefCell::default(),
             network,
             cluster: Cluster::new(node),
             transfer: Transfer::new(),
@@ -127,6 +151,7 @@ impl Node {
             unsent: RefCell::default(),
             loopback: RefCell::new(VecDeque::new()),
             spawner: pool.spawner(),
+            epoll: sockets.epoll(),
             config,
         });
         if !address.ip().is_loopback() {
@@ -139,8 +164,10 @@ impl Node {
         let events_out = EventSender::new(sender, sockets.waker());
         let control = listener.start(&core.config, member, events_out)?;
         let spin = core.config.spin.unwrap_or_else(default_spin);
-        let mut node = Self { control, sockets, pool, core, events, spin };
+        let mut node = Self { control, sockets, rings: Rings::new(cores()), pool, core, events, spin };
+        node.core.share_segments();
         node.await_membership()?;
+        node.core.recover(recovered);
         node.core.spawn(housekeeping(Rc::clone(&node.core)));
         Ok(node)
     }
@@ -208,8 +235,14 @@ impl Node {
             }
             work += self.core.clock.fire();
             work += self.sockets.turn(&self.core)?;
+            work += self.rings.turn(&self.core, &mut self.sockets.rung);
             self.pool.run_until_stalled();
+            if self.core.objects.borrow().limbo_grew() {
+                self.core.reap();
+            }
             self.core.flush_changes();
+            work += usize::from(self.core.tell_subscribers());
+            work += usize::from(self.core.objects.borrow_mut().shared.tend());
             let core = &self.core;
             core.network.end_turn(core.node, core.incarnation.get(), core.cluster.epoch());
             self.sockets.flush(core);
@@ -218,11 +251,19 @@ impl Node {
                 continue;
             }
             let since = *idle_since.get_or_insert_with(Instant::now);
-            if since.elapsed() >= self.spin {
+            if since.elapsed() < self.spin.max(self.ring_spin()) {
+                std::hint::spin_loop();
+            } else if !self.rings.rest(&self.core) {
                 self.sleep()?;
                 idle_since = None;
             }
         }
+    }
+
+    /// How long to look at rings before going to sleep: not at all where those who wait for them need the
+    /// cores.
+    fn ring_spin(&self) -> Duration {
+        if self.rings.spares_cores() { RING_SPIN } else { Duration::ZERO }
     }
 
     fn take_loopback(&self) -> usize {
@@ -254,9 +295,29 @@ async fn housekeeping(core: Rc<Core>) {
         core.transfer.expire(now);
         core.tend_directory();
         core.republish_to(&core.network.take_missed());
-        core.objects.borrow_mut().prune();
+        core.reap();
+        let mut objects = core.objects.borrow_mut();
+        objects.prune();
+        objects.shared.live();
+        drop(objects);
         core.dismiss_silent(now);
     }
+}
+
+/// What becomes of primaries when memory is short.
+fn keeping(config: &Config) -> Keeping {
+    match (&config.spill_dir, config.cache) {
+        (Some(_), _) => Keeping::Disk,
+        (None, true) => Keeping::Cache,
+        (None, false) => Keeping::Memory,
+    }
+}
+
+/// The store of spilled objects, if there is to be one, and what a former daemon left there.
+fn open_spill(config: &Config, waker: Waker) -> Result<(Option<SpillStore>, Vec<Recovered>), SpillError> {
+    let Some(directory) = &config.spill_dir else { return Ok((None, Vec::new())) };
+    let (store, recovered) = SpillStore::open(directory, move || waker.wake())?;
+    Ok((Some(store), recovered))
 }
 
 fn arena_config(config: &Config) -> ArenaConfig {
@@ -286,20 +347,17 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Milliseconds since 1970: a later start of a node has a larger one.
-fn incarnation() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
-}
-
 fn random_u64() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
     u64::from_le_bytes(bytes)
 }
 
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// No spinning where two nodes would leave no core to their clients.
 fn default_spin() -> Duration {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores >= 4 { Duration::from_micros(50) } else { Duration::ZERO }
+    if cores() >= 4 { Duration::from_micros(50) } else { Duration::ZERO }
 }

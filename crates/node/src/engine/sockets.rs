@@ -30,6 +30,8 @@ const WAKER: u64 = 1;
 const FABRIC: u64 = 2;
 /// Tokens of clients: their key and this.
 const FIRST_CLIENT: u64 = 3;
+/// In the tokens of clients' bells, beside the key.
+const BELL: u64 = 1 << 63;
 /// Requests of one client served before the others have their turn.
 const REQUESTS: usize = 128;
 /// Events taken at a time.
@@ -39,25 +41,45 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The poll, the listening socket, and who is to be looked at.
 pub(super) struct Sockets {
-    epoll: OwnedFd,
+    epoll: Rc<OwnedFd>,
     events: Vec<Event>,
     waker: Waker,
     listener: Listener,
     /// Clients with unread input, each once.
     ready: VecDeque<ClientKey>,
     accept_at: Option<Instant>,
+    /// Clients that have rung their bells.
+    pub(super) rung: Vec<ClientKey>,
+}
+
+/// The token of a client's bell.
+pub(super) fn bell_token(key: ClientKey) -> u64 {
+    key | BELL
 }
 
 impl Sockets {
     pub(super) fn bind(config: &Config) -> Result<Self, NodeError> {
         let listener = Listener::bind(&config.socket, config.socket_mode)?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let epoll = Rc::new(epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?);
         let waker = Waker::new()?;
         let events = Vec::with_capacity(EVENTS);
-        let sockets = Self { epoll, events, waker, listener, ready: VecDeque::new(), accept_at: None };
+        let sockets = Self {
+            epoll,
+            events,
+            waker,
+            listener,
+            ready: VecDeque::new(),
+            accept_at: None,
+            rung: Vec::new(),
+        };
         sockets.watch(&sockets.listener.socket, LISTENER, EventFlags::IN | EventFlags::ET)?;
         sockets.watch(&sockets.waker, WAKER, EventFlags::IN)?;
         Ok(sockets)
+    }
+
+    /// The set of descriptors the engine sleeps on.
+    pub(super) fn epoll(&self) -> Rc<OwnedFd> {
+        Rc::clone(&self.epoll)
     }
 
     /// Wakes the engine from another thread.
@@ -71,7 +93,7 @@ impl Sockets {
     }
 
     fn watch(&self, descriptor: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, descriptor, EventData::new_u64(token), flags)?)
+        Ok(epoll::add(&*self.epoll, descriptor, EventData::new_u64(token), flags)?)
     }
 
     /// Waits for something to be ready, for at most `limit`; `None` waits for ever.
@@ -82,7 +104,7 @@ impl Sockets {
             tv_sec: limit.as_secs().min(3600) as i64,
             tv_nsec: i64::from(limit.subsec_nanos()),
         });
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+        match epoll::wait(&*self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -101,6 +123,10 @@ impl Sockets {
                 LISTENER => accept = true,
                 WAKER => self.waker.clear(),
                 FABRIC => {}
+                bell if bell & BELL != 0 => {
+                    work += 1;
+                    self.rung.push(bell & !BELL);
+                }
                 token => {
                     let key = token - FIRST_CLIENT;
                     if !self.ready.contains(&key) {
@@ -149,12 +175,23 @@ impl Sockets {
     fn admit(&self, core: &Rc<Core>, stream: UnixStream) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        let uid = peer.uid.as_raw();
+        if core.clients_of(uid) >= core.config.max_clients as usize {
+            let mut refused = Client::new(stream, uid, 0, core.clock.now());
+            let text = format!(
+                "user {uid} has {} clients at this node and gets no more: close some, or start the node with more \
+                 --max-clients",
+                core.config.max_clients
+            );
+            refused.reply(0, &Reply::Failed { error: Error::new(ErrorKind::Busy, text) }, Vec::new());
+            return refused.flush();
+        }
         let key = core.next_client.get();
         core.next_client.set(key + 1);
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         self.watch(&stream, key + FIRST_CLIENT, flags)?;
         let pid = peer.pid.as_raw_nonzero().get() as u32;
-        let client = Client::new(stream, peer.uid.as_raw(), pid, core.clock.now());
+        let client = Client::new(stream, uid, pid, core.clock.now());
         core.clients.borrow_mut().insert(key, client);
         Ok(())
     }
@@ -235,6 +272,11 @@ impl Core {
         self.clients.borrow_mut().get_mut(&key).map(change)
     }
 
+    /// How many clients of a user are connected.
+    fn clients_of(&self, uid: u32) -> usize {
+        self.clients.borrow().values().filter(|client| client.uid == uid).count()
+    }
+
     /// Whether a client has said hello, or says it now, and does not ask what it waits for already.
     fn may_ask(&self, key: ClientKey, request: u64, asked: &Request) -> Result<(), Farewell> {
         if !matches!(asked, Request::Hello { .. }) && !self.client(key, |client| client.greeted) {
@@ -267,11 +309,15 @@ impl Core {
 
     /// Ends a connection and frees what its client held. Closing the socket takes it out of the epoll
     /// set.
-    fn let_go(&self, key: ClientKey, why: &str) {
+    pub(super) fn let_go(&self, key: ClientKey, why: &str) {
         let Some(client) = self.clients.borrow_mut().remove(&key) else {
             return;
         };
-        let unsealed = self.objects.borrow_mut().end_all(key);
+        let given_up = self.objects.borrow_mut().end_all(key);
+        let unsealed = given_up.len();
+        given_up.iter().for_each(|creation| self.quotas.borrow_mut().forget(&creation.head, key));
+        self.quotas.borrow_mut().close(key);
+        self.subscriptions.borrow_mut().remove(&key);
         let (name, pid, pins) = (&client.name, client.pid, client.pins.len());
         if unsealed > 0 || pins > 0 {
             info!(

@@ -1,11 +1,17 @@
 //! The state report. Engine thread only; walks the table, so it is for people and scrapers.
 
 use plasmon::status::{
-    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, ObjectsStatus, Status, TransferStatus,
+    ClusterStatus, ConnectionStatus, FabricStatus, MemberStatus, MemoryStatus, ObjectsStatus, SpillStatus,
+    Status, TransferStatus,
 };
 
+use super::client::{Client, ClientKey};
 use super::core::Core;
 use crate::memory::PageKind;
+use crate::object::FastPins;
+
+/// Clients that a report names.
+const CONNECTIONS: usize = 1000;
 
 impl Core {
     /// The report as JSON.
@@ -25,6 +31,8 @@ impl Core {
             clients: self.clients.borrow().len() as u64,
             memory: self.memory_status(),
             objects: self.objects_status(),
+            spill: self.spill_status(),
+            connections: self.connections(),
             fabric: self.fabric_status(),
             transfer: TransferStatus { frames_dropped: self.network.dropped(), ..self.transfer.status() },
             cluster: self.cluster_status(),
@@ -46,12 +54,15 @@ impl Core {
             },
             segment_size: arena.segment_size(),
             segments: arena.segment_count(),
+            tables: self.objects.borrow().shared.memory(),
+            waiting: self.room.waiting(),
+            compacted_bytes: self.room.compacted.get(),
         }
     }
 
     fn objects_status(&self) -> ObjectsStatus {
         let objects = self.objects.borrow();
-        let census = objects.census();
+        let census = objects.census(&self.scan_pins());
         ObjectsStatus {
             primary: census.primary,
             primary_bytes: census.primary_bytes,
@@ -62,6 +73,41 @@ impl Core {
             doomed: census.doomed,
             evicted: objects.evicted(),
         }
+    }
+
+    fn spill_status(&self) -> SpillStatus {
+        let (Some(store), Some(directory)) = (&self.spill, &self.config.spill_dir) else {
+            return SpillStatus::default();
+        };
+        let usage = store.usage();
+        let census = self.objects.borrow().census(&FastPins::default());
+        SpillStatus {
+            directory: directory.display().to_string(),
+            objects: census.spilled,
+            bytes: census.spilled_bytes,
+            files: usage.files,
+            disk_bytes: usage.disk_bytes,
+            written_bytes: usage.written,
+            restored_bytes: usage.read,
+            failures: usage.failures,
+        }
+    }
+
+    fn connections(&self) -> Vec<ConnectionStatus> {
+        let quotas = self.quotas.borrow();
+        let connection = |(key, client): (&ClientKey, &Client)| {
+            let (bytes, quota) = quotas.of_client(*key);
+            let counted: usize = client.pins.values().map(Vec::len).sum();
+            ConnectionStatus {
+                name: client.name.clone(),
+                pid: client.pid,
+                uid: client.uid,
+                pins: counted as u64 + client.count_fast_pins(),
+                bytes,
+                quota: quota.unwrap_or(0),
+            }
+        };
+        self.clients.borrow().iter().take(CONNECTIONS).map(connection).collect()
     }
 
     fn fabric_status(&self) -> FabricStatus {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::error::OutOfBounds;
+use super::io::IoRange;
 use super::mapping::Reservation;
 use super::zone::Zone;
 
@@ -99,6 +100,13 @@ impl Extent {
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let place = self.place(at, into.len())?;
         self.home.range.copy_out(place, into).map_err(|_| self.out_of_bounds(at, into.len()))
+    }
+
+    /// A handle on its bytes for another thread. It does not keep the extent: whoever passes it on
+    /// keeps the extent until that thread is finished, or other bytes are read or overwritten.
+    pub fn io_range(&self) -> IoRange {
+        // Whatever is mapped has an address, so its offset and length fit.
+        IoRange::new(&self.home.range, self.offset as usize, self.len as usize)
     }
 
     /// Where in the mapped range `len` bytes at `at` lie.

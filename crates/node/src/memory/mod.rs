@@ -17,7 +17,7 @@
 //! The memory of a replaced segment returns to the system once the last client unmaps it. An
 //! engine-written one cannot be emptied earlier: its seal forbids punching holes, to us as well.
 //!
-//! Read in this order: `zone`, `config`, `arena`, `extent`, then `memfd`, `mapping`, `prefault`,
+//! Read in this order: `zone`, `config`, `arena`, `extent`, `io`, then `memfd`, `mapping`, `prefault`,
 //! and the allocator: `pages`, `slabs`, `placement`.
 
 mod arena;
@@ -25,6 +25,7 @@ mod blocks;
 mod config;
 mod error;
 mod extent;
+mod io;
 mod mapping;
 mod memfd;
 mod pages;
@@ -40,10 +41,14 @@ pub(crate) use blocks::BlockMemory;
 pub use config::{ArenaConfig, HugePages};
 pub use error::{AllocError, ArenaError, OutOfBounds, SegmentError};
 pub use extent::{Extent, Piece};
+pub use io::IoRange;
 pub use mapping::SegmentMemory;
 pub use system::PageKind;
 pub use usage::{SegmentChange, Usage, ZoneUsage};
 pub use zone::{Access, Domain, Writer, Zone};
 
+pub(crate) struct Clearing {
+    pub(crate) segments: std::ops::Range<u32>,
+}
 /// Granule of large extents, in bytes.
 pub(crate) const PAGE: u64 = 4096;

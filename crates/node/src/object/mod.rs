@@ -1,11 +1,16 @@
 //! Objects of this node: replicas, who pins them, and who waits for them.
 //!
-//! Engine thread only. A [`Replica`] is an immutable object's bytes in the arena; it lives as long
-//! as the table or a [`Pin`] holds it, and its memory returns to the arena with the last of them.
-//! Deleting an object is therefore taking it out of the table: pinned bytes stay where they are.
+//! Engine thread only. A [`Replica`] is an immutable object, its bytes in the arena, on disk or both.
+//! It lives as long as the table or a [`Pin`] holds it, and its memory returns to the arena with the
+//! last of them. Clients pin by themselves too, in pages of their own ([`FastPins`]): what is taken
+//! out of the table stays in *limbo* until a scan of those pages shows that nobody has it pinned.
 
+mod census;
+mod index;
 mod replica;
+mod ring;
+mod shared;
 mod table;
 
 pub(crate) use replica::{Head, Pin, Replica, Role};
-pub(crate) use table::{Conflict, Creation, Table};
+pub(crate) use table::{Conflict, Creation, FastPins, Happening, Keeping, Table};

@@ -1,19 +1,28 @@
-//! The object table: id to replica or creation, the waiters, and what may be evicted.
+//! The object table: id to replica or creation, the waiters, and what may leave memory.
 //!
 //! Engine thread only. An id is in at most one of three places: `sealed`, `creating`, or neither.
-//! Eviction follows CLOCK: cached replicas stand in a ring, and the hand skips once those that were
-//! read since it last passed.
+//!
+//! What leaves memory first: cached replicas, then primaries that are on disk already (*clean*), and in
+//! cache mode any primary; among each kind by CLOCK. Nothing leaves that somebody pins. Clients pin by
+//! themselves, so leaving takes three steps within one turn: [`Table::propose`] hides candidates in the
+//! clients' tables, the engine scans the clients' pins, [`Table::evict`] lets go of those that nobody
+//! has. A client that pinned before the hiding is seen by the scan; one that pins after it finds its
+//! pin invalid.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
-use std::time::Instant;
 
 use futures::channel::oneshot;
-use plasmon::{ObjectId, wire};
+use plasmon::ObjectId;
+use plasmon::wire::Event;
 
+use super::index::Index;
+use super::ring::Ring;
+use super::shared::SharedTables;
 use super::{Head, Pin, Replica, Role};
 use crate::engine::ClientKey;
-use crate::memory::Extent;
+use crate::memory::{Domain, Extent};
+use crate::spill::Place;
 
 /// An object a client is writing.
 pub(crate) struct Creation {
@@ -23,14 +32,15 @@ pub(crate) struct Creation {
     pub(crate) client: ClientKey,
     /// The client sends the data with its seal, and the engine writes it.
     pub(crate) inline: bool,
-    pub(crate) created: Instant,
+    /// In milliseconds since 1970.
+    pub(crate) created: u64,
 }
 
 /// Why an id cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conflict {
     /// It is sealed here.
-    Sealed(Role),
+    Sealed,
     /// A client is writing it.
     Creating {
         /// That client's key.
@@ -38,39 +48,109 @@ pub(crate) enum Conflict {
     },
 }
 
-/// Counts and bytes for the status report and for errors.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Census {
-    pub(crate) primary: u64,
-    pub(crate) primary_bytes: u64,
-    pub(crate) cached: u64,
-    pub(crate) cached_bytes: u64,
-    pub(crate) unsealed: u64,
-    pub(crate) unsealed_bytes: u64,
-    pub(crate) pinned: u64,
-    pub(crate) pinned_bytes: u64,
-    pub(crate) doomed: u64,
-    pub(crate) doomed_bytes: u64,
+/// What becomes of primaries when memory is short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// They stay.
+    Memory,
+    /// They go to disk.
+    Disk,
+    /// They are dropped, the least recently used first.
+    Cache,
+}
+
+/// How often clients have pinned entries by themselves.
+#[derive(Default)]
+pub(crate) struct FastPins(HashMap<(Domain, u32), u32>);
+
+impl FastPins {
+    pub(crate) fn add(&mut self, domain: Domain, entry: u32) {
+        *self.0.entry((domain, entry)).or_default() += 1;
+    }
+
+    pub(crate) fn of(&self, replica: &Replica) -> u32 {
+        let entry = replica.entry().map(|entry| (replica.head.domain(), entry));
+        entry.and_then(|entry| self.0.get(&entry)).copied().unwrap_or(0)
+    }
+}
+
+/// Something for those who watch this node's objects.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Happening {
+    pub(crate) event: Event,
+    /// Only this user may know of it.
+    pub(crate) owner: Option<u32>,
+}
+
+impl Happening {
+    pub(crate) fn sealed(head: &Head) -> Self {
+        let Head { id, data_len, metadata_len, .. } = *head;
+        Self { event: Event::Sealed { id, data_len, metadata_len }, owner: owner(head) }
+    }
+
+    fn deleted(head: &Head) -> Self {
+        Self { event: Event::Deleted { id: head.id }, owner: owner(head) }
+    }
+}
+
+fn owner(head: &Head) -> Option<u32> {
+    head.private.then_some(head.tenant)
 }
 
 /// All objects of the node.
-#[derive(Default)]
 pub(crate) struct Table {
-    sealed: HashMap<ObjectId, Rc<Replica>>,
+    keeping: Keeping,
+    sealed: Index,
     creating: HashMap<ObjectId, Creation>,
     waiting: HashMap<ObjectId, Vec<oneshot::Sender<()>>>,
-    /// Taken out while pinned.
+    /// Taken out while the engine counted pins.
     doomed: Vec<Weak<Replica>>,
-    /// Cached replicas in the order of the clock hand.
-    ring: VecDeque<Weak<Replica>>,
-    /// Of sealed objects, by role, and of creations.
+    /// Taken out; clients may have them pinned.
+    limbo: Vec<Rc<Replica>>,
+    /// Some of it came since the last scan.
+    limbo_grew: bool,
+    /// In memory, by what may become of them.
+    cached: Ring,
+    clean: Ring,
+    primary: Ring,
+    /// What clients read by themselves.
+    pub(crate) shared: SharedTables,
+    /// Of sealed objects in memory, by role, and of creations.
     primary_bytes: u64,
     cached_bytes: u64,
     unsealed_bytes: u64,
     evicted: u64,
+    /// What has happened, while somebody watches.
+    pub(crate) happenings: Option<Vec<Happening>>,
 }
 
 impl Table {
+    pub(crate) fn new(keeping: Keeping) -> Self {
+        Self {
+            keeping,
+            sealed: Index::default(),
+            creating: HashMap::new(),
+            waiting: HashMap::new(),
+            doomed: Vec::new(),
+            limbo: Vec::new(),
+            limbo_grew: false,
+            cached: Ring::default(),
+            clean: Ring::default(),
+            primary: Ring::default(),
+            shared: SharedTables::new(),
+            primary_bytes: 0,
+            cached_bytes: 0,
+            unsealed_bytes: 0,
+            evicted: 0,
+            happenings: None,
+        }
+    }
+
+    /// What becomes of primaries when memory is short.
+    pub(crate) fn keeping(&self) -> Keeping {
+        self.keeping
+    }
+
     /// The sealed object of this id.
     pub(crate) fn get(&self, id: &ObjectId) -> Option<&Rc<Replica>> {
         self.sealed.get(id)
@@ -78,8 +158,8 @@ impl Table {
 
     /// What stands in the way of creating this id.
     pub(crate) fn conflict(&self, id: &ObjectId) -> Option<Conflict> {
-        if let Some(replica) = self.sealed.get(id) {
-            return Some(Conflict::Sealed(replica.role()));
+        if self.sealed.get(id).is_some() {
+            return Some(Conflict::Sealed);
         }
         self.creating.get(id).map(|creation| Conflict::Creating { client: creation.client })
     }
@@ -95,6 +175,11 @@ impl Table {
         self.creating.get(id)
     }
 
+    /// Every creation.
+    pub(crate) fn creations(&self) -> impl Iterator<Item = &Creation> {
+        self.creating.values()
+    }
+
     /// Takes a creation out: it is sealed next, or given up.
     pub(crate) fn end(&mut self, id: &ObjectId) -> Option<Creation> {
         let creation = self.creating.remove(id)?;
@@ -103,23 +188,41 @@ impl Table {
     }
 
     /// Gives up every creation of a client that has gone.
-    pub(crate) fn end_all(&mut self, client: ClientKey) -> usize {
+    pub(crate) fn end_all(&mut self, client: ClientKey) -> Vec<Creation> {
         let theirs = |creation: &Creation| creation.client == client;
         let ids: Vec<_> = self.creating.values().filter(|one| theirs(one)).map(|one| one.head.id).collect();
-        ids.iter().filter_map(|id| self.end(id)).count()
+        ids.iter().filter_map(|id| self.end(id)).collect()
     }
 
     /// Enters a sealed object and wakes those who wait for it.
     pub(crate) fn seal(&mut self, replica: Rc<Replica>) {
         let id = replica.head.id;
-        if replica.role() == Role::Cached {
-            self.ring.push_back(Rc::downgrade(&replica));
+        if replica.extent().is_some() {
+            *self.bytes_of(replica.role()) += replica.head.len();
+            self.enter_ring(&replica);
         }
-        *self.bytes_of(replica.role()) += replica.head.len();
-        self.sealed.insert(id, replica);
+        self.shared.enter(&replica);
+        self.happened(|| Happening::sealed(&replica.head));
+        self.sealed.insert(replica);
         for waiter in self.waiting.remove(&id).into_iter().flatten() {
             // A waiter that has gone needs no news.
             let _ = waiter.send(());
+        }
+    }
+
+    fn enter_ring(&mut self, replica: &Rc<Replica>) {
+        match (replica.role(), replica.on_disk(), self.keeping) {
+            (Role::Cached, ..) => self.cached.enter(replica),
+            (Role::Primary, Some(_), _) => self.clean.enter(replica),
+            // Nothing ever takes it out of memory.
+            (Role::Primary, None, Keeping::Memory) => {}
+            (Role::Primary, None, _) => self.primary.enter(replica),
+        }
+    }
+
+    fn happened(&mut self, happening: impl FnOnce() -> Happening) {
+        if let Some(happenings) = &mut self.happenings {
+            happenings.push(happening());
         }
     }
 
@@ -136,22 +239,27 @@ impl Table {
             waiters.retain(|waiter| !waiter.is_canceled());
             !waiters.is_empty()
         });
-        self.ring.retain(|replica| replica.strong_count() > 0);
+        self.cached.prune();
+        self.clean.prune();
+        self.primary.prune();
         self.doomed.retain(|replica| replica.strong_count() > 0);
     }
 
-    /// Bytes of primaries, cached replicas and creations.
+    /// Bytes in memory of primaries, cached replicas and creations.
     pub(crate) fn bytes(&self) -> (u64, u64, u64) {
         (self.primary_bytes, self.cached_bytes, self.unsealed_bytes)
     }
 
-    /// Makes the replica of this id a primary: from now on it is never dropped.
+    /// Makes the replica of this id a primary.
     pub(crate) fn promote(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
-        let replica = self.sealed.get(id)?;
-        let replica = Rc::clone(replica);
-        *self.bytes_of(replica.role()) -= replica.head.len();
-        replica.promote();
-        *self.bytes_of(replica.role()) += replica.head.len();
+        let replica = Rc::clone(self.sealed.get(id)?);
+        if replica.role() == Role::Cached {
+            let len = replica.head.len();
+            *self.bytes_of(Role::Cached) -= len;
+            replica.promote();
+            *self.bytes_of(Role::Primary) += len;
+            self.enter_ring(&replica);
+        }
         Some(replica)
     }
 
@@ -162,108 +270,197 @@ impl Table {
         }
     }
 
-    /// Takes a sealed object out. Its memory returns with its last pin.
+    /// Takes a sealed object out. Its memory returns with its last pin: see [`Table::reap`].
     pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = self.sealed.remove(id)?;
-        *self.bytes_of(replica.role()) -= replica.head.len();
+        self.take_out(&replica);
         if replica.pins() > 0 {
             self.doomed.push(Rc::downgrade(&replica));
         }
+        self.shared.remove(&replica);
+        self.limbo.push(Rc::clone(&replica));
+        self.limbo_grew = true;
         Some(replica)
     }
 
-    /// Drops the cached replica that was read least recently and that nobody pins.
-    pub(crate) fn evict_one(&mut self) -> Option<ObjectId> {
-        // Twice around: the first pass may only clear the marks.
-        for _ in 0..2 * self.ring.len() {
-            let replica = self.ring.pop_front()?.upgrade();
-            let evictable = |replica: &Rc<Replica>| self.holds(replica) && replica.role() == Role::Cached;
-            let Some(replica) = replica.filter(evictable) else {
-                continue;
-            };
-            if replica.pins() == 0 && !replica.take_touched() {
-                self.sealed.remove(&replica.head.id);
-                self.cached_bytes -= replica.head.len();
-                self.evicted += 1;
-                return Some(replica.head.id);
-            }
-            self.ring.push_back(Rc::downgrade(&replica));
+    /// What was taken out of the table, and is not in limbo yet.
+    fn take_out(&mut self, replica: &Replica) {
+        if replica.extent().is_some() {
+            *self.bytes_of(replica.role()) -= replica.head.len();
         }
-        None
+        self.happened(|| Happening::deleted(&replica.head));
     }
 
-    /// Whether this very replica is the one in the table.
-    fn holds(&self, replica: &Rc<Replica>) -> bool {
-        self.sealed.get(&replica.head.id).is_some_and(|held| Rc::ptr_eq(held, replica))
+    /// How many were taken out that clients may still have pinned.
+    pub(crate) fn limbo(&self) -> usize {
+        self.limbo.len()
+    }
+
+    /// Whether something was taken out since the last scan.
+    pub(crate) fn limbo_grew(&self) -> bool {
+        self.limbo_grew
+    }
+
+    /// Lets go of what was taken out and nobody pins, as a scan begun since then shows.
+    pub(crate) fn reap(&mut self, fast: &FastPins) {
+        self.limbo_grew = false;
+        for replica in std::mem::take(&mut self.limbo) {
+            if fast.of(&replica) > 0 {
+                self.limbo.push(replica);
+            } else {
+                self.shared.free(&replica);
+            }
+        }
+    }
+
+    /// Objects that could leave memory until `bytes` are free, hidden from clients from now on: scan
+    /// their pins, and call [`Table::evict`].
+    pub(crate) fn propose(&mut self, bytes: u64, accessed: impl Fn(&Replica) -> bool) -> Vec<Rc<Replica>> {
+        let mut left = bytes.max(1);
+        let mut enough = |replica: &Rc<Replica>| {
+            left = left.saturating_sub(replica.head.len().max(1));
+            left == 0
+        };
+        let sealed = &self.sealed;
+        let read_lately = |replica: &Rc<Replica>| accessed(replica) | replica.take_touched();
+        let belongs = |replica: &Rc<Replica>| holds(sealed, replica) && replica.extent().is_some();
+        let mut proposed =
+            self.cached.take(|one| belongs(one) && one.role() == Role::Cached, read_lately, &mut enough);
+        if sum(&proposed) < bytes {
+            let clean = |one: &Rc<Replica>| belongs(one) && one.on_disk().is_some();
+            proposed.extend(self.clean.take(clean, read_lately, &mut enough));
+        }
+        if sum(&proposed) < bytes && self.keeping == Keeping::Cache {
+            proposed.extend(self.primary.take(belongs, read_lately, &mut enough));
+        }
+        for replica in &proposed {
+            self.shared.hide(replica);
+        }
+        proposed
+    }
+
+    /// Lets go of those that nobody pins; says of each whether it is gone from this node (it may be on
+    /// disk).
+    pub(crate) fn evict(&mut self, proposed: Vec<Rc<Replica>>, fast: &FastPins) -> Vec<(Rc<Replica>, bool)> {
+        let mut evicted = Vec::new();
+        for replica in proposed {
+            if fast.of(&replica) > 0 {
+                self.shared.show(&replica);
+                self.enter_ring(&replica);
+                continue;
+            }
+            self.evicted += 1;
+            let gone = replica.role() == Role::Cached || replica.on_disk().is_none();
+            if gone {
+                self.sealed.remove(&replica.head.id);
+                self.take_out(&replica);
+                self.shared.remove(&replica);
+                self.shared.free(&replica);
+            } else {
+                *self.bytes_of(replica.role()) -= replica.head.len();
+                self.shared.set_spilled(&replica);
+            }
+            replica.set_extent(None);
+            evicted.push((replica, gone));
+        }
+        evicted
+    }
+
+    /// Primaries that only memory holds, of `bytes` in all, least recently read first: to be written to
+    /// disk. They stay what and where they are, pinned.
+    pub(crate) fn take_dirty(&mut self, bytes: u64, accessed: impl Fn(&Replica) -> bool) -> Vec<Pin> {
+        let mut left = bytes.max(1);
+        let enough = |replica: &Rc<Replica>| {
+            left = left.saturating_sub(replica.head.len().max(1));
+            left == 0
+        };
+        let sealed = &self.sealed;
+        let dirty = |one: &Rc<Replica>| {
+            holds(sealed, one)
+                && one.role() == Role::Primary
+                && one.extent().is_some()
+                && one.on_disk().is_none()
+        };
+        let read_lately = |replica: &Rc<Replica>| accessed(replica) | replica.take_touched();
+        let taken = self.primary.take(dirty, read_lately, enough);
+        taken.iter().filter_map(Pin::new).collect()
+    }
+
+    /// A primary has been written to disk; says whether it is still wanted there.
+    pub(crate) fn written(&mut self, replica: &Rc<Replica>, place: Place) -> bool {
+        if !holds(&self.sealed, replica) {
+            return false;
+        }
+        replica.set_on_disk(Some(place));
+        self.clean.enter(replica);
+        true
+    }
+
+    /// A primary could not be written to disk: it is what it was.
+    pub(crate) fn not_written(&mut self, replica: &Rc<Replica>) {
+        self.primary.enter(replica);
+    }
+
+    /// The bytes of an object that was on disk only are in memory again.
+    pub(crate) fn restored(&mut self, replica: &Rc<Replica>, extent: Rc<Extent>) {
+        if !holds(&self.sealed, replica) || replica.extent().is_some() {
+            return;
+        }
+        self.shared.set_sealed(replica, extent.offset());
+        replica.set_extent(Some(extent));
+        replica.touch();
+        *self.bytes_of(replica.role()) += replica.head.len();
+        self.enter_ring(replica);
+    }
+
+    /// Hides an object that is about to be moved, if it may be: scan the pins then, and call
+    /// [`Table::moved`] or [`Table::stays`].
+    pub(crate) fn hide(&mut self, replica: &Replica) {
+        self.shared.hide(replica);
+    }
+
+    /// It was pinned: it stays where it is.
+    pub(crate) fn stays(&mut self, replica: &Replica) {
+        self.shared.show(replica);
+    }
+
+    /// Its bytes are at another place now.
+    pub(crate) fn moved(&mut self, replica: &Replica, extent: Rc<Extent>) {
+        self.shared.set_sealed(replica, extent.offset());
+        replica.set_extent(Some(extent));
     }
 
     /// Every sealed object.
     pub(crate) fn sealed(&self) -> impl Iterator<Item = &Rc<Replica>> {
-        self.sealed.values()
+        self.sealed.iter()
     }
 
-    /// A row for every object this user may see.
-    pub(crate) fn list(&self, tenant: u32, now: Instant) -> Vec<wire::ObjectInfo> {
-        let sealed = self.sealed.values().map(|replica| match replica.role() {
-            Role::Primary => (Rc::clone(replica), wire::ObjectState::Primary),
-            Role::Cached => (Rc::clone(replica), wire::ObjectState::Cached),
-        });
-        let doomed =
-            self.doomed.iter().filter_map(|doomed| Some((doomed.upgrade()?, wire::ObjectState::Doomed)));
-        let rows = sealed.chain(doomed).filter(|(replica, _)| replica.head.visible_to(tenant));
-        let creating = self.creating.values().filter(|creation| creation.head.visible_to(tenant));
-        rows.map(|(replica, state)| replica.info(state, now))
-            .chain(creating.map(|creation| creation.info(now)))
-            .collect()
+    /// Every sealed object of one of [`Table::SHARDS`] shares of the table.
+    pub(crate) fn sealed_in(&self, shard: usize) -> impl Iterator<Item = &Rc<Replica>> {
+        self.sealed.shard(shard)
     }
 
-    /// Counts everything. Walks the whole table: for reports, not for the data path.
-    pub(crate) fn census(&self) -> Census {
-        let mut census = Census::default();
-        for replica in self.sealed.values() {
-            let len = replica.head.len();
-            let (count, bytes) = match replica.role() {
-                Role::Primary => (&mut census.primary, &mut census.primary_bytes),
-                Role::Cached => (&mut census.cached, &mut census.cached_bytes),
-            };
-            *count += 1;
-            *bytes += len;
-            if replica.pins() > 0 {
-                census.pinned += 1;
-                census.pinned_bytes += len;
-            }
-        }
-        for replica in self.doomed.iter().filter_map(Weak::upgrade) {
-            census.doomed += 1;
-            census.doomed_bytes += replica.head.len();
-        }
-        census.unsealed = self.creating.len() as u64;
-        census.unsealed_bytes = self.creating.values().map(|creation| creation.head.len()).sum();
-        census
+    /// Shares of the table, for those who walk it a bit at a time.
+    pub(crate) const SHARDS: usize = Index::SHARDS;
+
+    /// Deleted objects that somebody still has pinned.
+    pub(crate) fn doomed(&self) -> impl Iterator<Item = Rc<Replica>> {
+        let counted = self.doomed.iter().filter_map(Weak::upgrade);
+        let limbo = self.limbo.iter().filter(|replica| replica.pins() == 0).cloned();
+        counted.chain(limbo)
     }
 
-    /// Cached replicas dropped so far.
+    /// Objects taken out of memory to make room, so far.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
-
-    /// A pin on the sealed object of this id.
-    pub(crate) fn pin(&self, id: &ObjectId) -> Option<Pin> {
-        self.get(id).map(Pin::new)
-    }
 }
 
-impl Creation {
-    fn info(&self, now: Instant) -> wire::ObjectInfo {
-        wire::ObjectInfo {
-            id: self.head.id,
-            name: Some(self.head.name.clone()).filter(|name| !name.is_empty()),
-            state: wire::ObjectState::Unsealed,
-            private: self.head.private,
-            data_len: self.head.data_len,
-            metadata_len: self.head.metadata_len,
-            pins: 0,
-            age_ms: now.saturating_duration_since(self.created).as_millis() as u64,
-        }
-    }
+/// Whether this very replica is the one in the table.
+fn holds(sealed: &Index, replica: &Rc<Replica>) -> bool {
+    sealed.get(&replica.head.id).is_some_and(|held| Rc::ptr_eq(held, replica))
+}
+
+fn sum(proposed: &[Rc<Replica>]) -> u64 {
+    proposed.iter().map(|replica| replica.head.len().max(1)).sum()
 }

@@ -73,13 +73,13 @@ impl Core {
     fn seal_fetched(&self, head: Head, extent: Rc<Extent>) {
         let id = head.id;
         match self.objects.borrow().conflict(&id) {
-            Some(Conflict::Sealed(_) | Conflict::Creating { .. }) => {
+            Some(Conflict::Sealed | Conflict::Creating { .. }) => {
                 debug!("object {id} came to be here while it was being fetched");
                 return;
             }
             None => {}
         }
-        self.seal(Replica::new(head, Role::Cached, extent, self.clock.now()));
+        self.seal(Replica::new(head, Role::Cached, None, extent, self.clock.unix_ms()));
     }
 }
 
@@ -140,7 +140,7 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32) -> Result<(), Error> {
                 Failure::Holder(error.message().to_owned())
             }
             Message::Refused { error } => return Err(error),
-            Message::Eager { head, bytes } => match core.take_eager(id, head, &bytes) {
+            Message::Eager { head, bytes } => match core.take_eager(id, head, &bytes).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             },
@@ -220,18 +220,18 @@ impl Drop for Lease {
 }
 
 impl Core {
-    /// Room in the arena for a fetched object.
-    fn room_for(&self, head: &Head) -> Result<Rc<Extent>, Failure> {
+    /// Room in the arena for a fetched object: what this node can make itself is waited for.
+    async fn room_for(self: &Rc<Self>, head: &Head) -> Result<Rc<Extent>, Failure> {
         let zone = Zone { domain: head.domain(), writer: Writer::Engine };
-        self.allocate(zone, head.len()).map(Rc::new).map_err(Failure::Here)
+        self.room(zone, head.len(), Duration::ZERO).await.map(Rc::new).map_err(Failure::Here)
     }
 
     /// An object that came inside a message.
-    fn take_eager(&self, id: ObjectId, head: Head, bytes: &Bytes) -> Result<(), Failure> {
+    async fn take_eager(self: &Rc<Self>, id: ObjectId, head: Head, bytes: &Bytes) -> Result<(), Failure> {
         if head.id != id || bytes.len() as u64 != head.len() {
             return Err(Failure::Holder("it sent another object or another length".into()));
         }
-        let extent = self.room_for(&head)?;
+        let extent = self.room_for(&head).await?;
         extent.write(0, bytes).map_err(|error| Failure::Holder(error.to_string()))?;
         let mut counters = self.transfer.counters.borrow_mut();
         counters.eager_fetched += 1;
@@ -277,13 +277,13 @@ impl Core {
 
     /// Reads an object into memory of its own, some chunks at a time.
     async fn move_here(
-        &self,
+        self: &Rc<Self>,
         head: &Head,
         pieces: &[Location],
         lease: &Lease,
     ) -> Result<Rc<Extent>, Failure> {
         let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
-        let extent = self.room_for(head)?;
+        let extent = self.room_for(head).await?;
         let reads = chunks(pieces, extent.pieces())
             .map(|(from, into)| Ok(self.read(lease.holder, from, into, &extent)));
         stream::iter(reads)

@@ -1,18 +1,21 @@
 //! The holder's side: answering a fetch, keeping leases. Engine thread only; nothing waits.
 
+use std::rc::Rc;
+
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::{LEASE, Lease};
 use crate::cluster::{Envelope, Location, Message};
 use crate::engine::Core;
-use crate::object::Pin;
+use crate::object::{Pin, Replica};
 
 const LEASE_MS: u32 = LEASE.as_millis() as u32;
 
 impl Core {
     /// Answers a fetch that the directory sent here.
-    pub(crate) fn serve(&self, asked: &Envelope, id: ObjectId) {
-        let message = match self.objects.borrow().pin(&id) {
+    pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId) {
+        let replica = self.objects.borrow().get(&id).cloned();
+        let message = match replica {
             None => {
                 // Most likely it was just deleted, and the directory is about to hear of it. Should it not,
                 // it hears it now; the asker asks it again.
@@ -20,12 +23,26 @@ impl Core {
                 let text = format!("node {} does not hold object {id} any more", self.node);
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
-            Some(pin) if !pin.head.visible_to(asked.tenant) => {
+            Some(replica) if !replica.head.visible_to(asked.tenant) => {
                 Message::Refused { error: not_visible(id, asked.tenant) }
             }
-            Some(pin) => self.offer(asked, pin),
+            Some(replica) => match Pin::new(&replica) {
+                Some(pin) => self.offer(asked, pin),
+                None => return self.serve_from_disk(asked.clone(), replica),
+            },
         };
         self.answer(asked, message);
+    }
+
+    /// Answers when the object is in memory again.
+    fn serve_from_disk(self: &Rc<Self>, asked: Envelope, replica: Rc<Replica>) {
+        let core = Rc::clone(self);
+        self.spawn(async move {
+            match core.bring_back(&replica).await {
+                Ok(()) => core.serve(&asked, replica.head.id),
+                Err(error) => core.answer(&asked, Message::Refused { error }),
+            }
+        });
     }
 
     /// The object itself, or where it lies and for how long.

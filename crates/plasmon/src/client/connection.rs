@@ -14,16 +14,18 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, getpid};
 
+use super::fast::Fast;
+use super::fork::Process;
 use super::mapping::Arena;
 use crate::wire::{Header, Receiver, Reply, Request, send_with_descriptors};
 use crate::{Error, ErrorKind, ObjectId, Result};
@@ -40,8 +42,11 @@ pub(super) type Interrupt<'a> = &'a mut dyn FnMut() -> bool;
 pub(super) struct Connection {
     socket: UnixStream,
     path: PathBuf,
-    process: Pid,
+    process: Process,
     arena: Arc<Arena>,
+    fast: Option<Fast>,
+    /// The connection has ended: what is shared is of no more use.
+    ended: AtomicBool,
     state: Mutex<State>,
     /// Locked by the leader only.
     receiver: Mutex<Receiver>,
@@ -72,6 +77,8 @@ struct Open {
 pub(super) enum Undo {
     /// Nothing.
     Nothing,
+    /// Nothing, but the daemon need not go on.
+    Cancel,
     /// Release what was pinned.
     Release,
     /// Abort the creation.
@@ -80,9 +87,29 @@ pub(super) enum Undo {
 
 impl Connection {
     /// Takes over a non-blocking socket after the handshake, with what was received beyond it.
-    pub(super) fn new(socket: UnixStream, path: PathBuf, arena: Arc<Arena>, receiver: Receiver) -> Self {
-        let state = Mutex::new(State::default());
-        Self { socket, path, process: getpid(), arena, state, receiver: Mutex::new(receiver) }
+    pub(super) fn new(
+        socket: UnixStream,
+        path: PathBuf,
+        arena: Arc<Arena>,
+        fast: Option<Fast>,
+        receiver: Receiver,
+    ) -> Self {
+        let (state, receiver) = (Mutex::new(State::default()), Mutex::new(receiver));
+        let ended = AtomicBool::new(false);
+        Self { socket, path, process: Process::this(), arena, fast, ended, state, receiver }
+    }
+
+    /// What this client shares with the daemon, if it does, and if this is the process that does.
+    #[inline]
+    pub(super) fn fast(&self) -> Option<&Fast> {
+        let of_use = !self.ended.load(Ordering::Relaxed) && self.process.is_this();
+        self.fast.as_ref().filter(|_| of_use)
+    }
+
+    /// Whether the daemon still holds its end.
+    pub(super) fn is_alive(&self) -> bool {
+        let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::RDHUP;
+        !self.poll(PollFlags::RDHUP, Some(Duration::ZERO)).intersects(gone)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -135,21 +162,21 @@ impl Connection {
 
     /// An error that says the daemon does not keep to the protocol; the connection ends with it.
     pub(super) fn fail(&self, error: Error) -> Error {
+        self.ended.store(true, Ordering::Relaxed);
         self.lock().fail(error.clone());
         error
     }
 
     fn check_process(&self) -> Result<()> {
-        let process = getpid();
-        if process == self.process {
+        if self.process.is_this() {
             return Ok(());
         }
         let message = format!(
             "the connection to {} was made in process {} and does not work in process {}: connect again \
              after fork",
             self.path.display(),
-            self.process,
-            process
+            self.process.id(),
+            std::process::id()
         );
         Err(Error::new(ErrorKind::Disconnected, message))
     }
@@ -203,12 +230,29 @@ impl Connection {
                     ),
                 ));
             }
-            if let Reply::Created { granted, .. } | Reply::Got { granted, .. } = &reply {
+            self.take_descriptors(&reply, descriptors)?;
+            arrived.push((header.request, reply));
+        }
+        Ok(())
+    }
+
+    /// Takes the descriptors that came with a reply.
+    fn take_descriptors(&self, reply: &Reply, descriptors: Vec<OwnedFd>) -> Result<()> {
+        match (reply, &self.fast) {
+            (Reply::Created { granted, .. } | Reply::Got { granted, .. }, _) => {
                 for (granted, descriptor) in granted.iter().zip(descriptors) {
                     self.arena.grant(*granted, descriptor)?;
                 }
             }
-            arrived.push((header.request, reply));
+            (Reply::Tables { parts }, Some(fast)) => {
+                for (part, file) in parts.iter().zip(&descriptors) {
+                    fast.add(part, file).map_err(|error| {
+                        let what = format!("a part of an object table that cannot be used ({error})");
+                        unexpected(&what)
+                    })?;
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -230,6 +274,7 @@ impl Connection {
             state.deliver(number, reply);
         }
         if let Err(error) = outcome {
+            self.ended.store(true, Ordering::Relaxed);
             state.fail(error);
         }
         self.flush(&mut state);
@@ -417,7 +462,7 @@ impl Drop for Ticket<'_> {
                 state.undo(self.number);
             } else {
                 open.abandoned = true;
-                if matches!(open.undo, Undo::Release) && state.broken.is_none() {
+                if matches!(open.undo, Undo::Release | Undo::Cancel) && state.broken.is_none() {
                     state.enqueue(&Request::Cancel { request: self.number }, Undo::Nothing, true);
                 }
             }

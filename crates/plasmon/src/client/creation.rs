@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::connection::{Connection, Undo};
 use super::mapping::{CreationMemory, Writable};
+use super::writing::digest as digest_of;
 use super::{done, patience};
 use crate::wire::Request;
 use crate::{ObjectId, Result};
@@ -21,12 +22,20 @@ pub struct Creation {
     memory: Writable,
     /// The data goes with the frame that seals it.
     inline: bool,
+    /// The metadata, if there is to be a digest.
+    digest_with: Option<Vec<u8>>,
     open: bool,
 }
 
 impl Creation {
-    pub(super) fn new(connection: Arc<Connection>, id: ObjectId, memory: Writable, inline: bool) -> Self {
-        Self { connection, id, memory, inline, open: true }
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        id: ObjectId,
+        memory: Writable,
+        inline: bool,
+        digest_with: Option<Vec<u8>>,
+    ) -> Self {
+        Self { connection, id, memory, inline, digest_with, open: true }
     }
 
     /// Its id.
@@ -61,7 +70,11 @@ impl Creation {
     pub fn seal(mut self) -> Result<()> {
         self.memory.freeze()?;
         let data = if self.inline { Bytes::copy_from_slice(self.memory.bytes()) } else { Bytes::new() };
-        done(self.connection.call(&Request::Seal { id: self.id, data }, Undo::Nothing, patience())?)?;
+        let bytes = self.memory.bytes();
+        let digest = self.digest_with.as_ref();
+        let digest = digest.map_or(0, |metadata| digest_of(&[(0, bytes)], bytes.len(), metadata));
+        let seal = Request::Seal { id: self.id, digest, data };
+        done(self.connection.call(&seal, Undo::Nothing, patience())?)?;
         self.open = false;
         Ok(())
     }

@@ -18,13 +18,14 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 use rustix::param::page_size;
 
+use super::copying::Writing;
 use crate::wire::{Access, Granted, MAX_DESCRIPTORS, Span};
 use crate::{Error, ErrorKind, Result};
 
@@ -38,6 +39,9 @@ pub(super) struct Arena {
     range: Range,
     segment_size: usize,
     segments: Mutex<Vec<Segment>>,
+    /// The versions that are mapped, 0 for none: set after the mapping is there.
+    mapped: Vec<AtomicU32>,
+    writing: Writing,
 }
 
 /// What this client was granted of a segment.
@@ -70,6 +74,8 @@ impl Arena {
             range: Range::reserve(total as usize, 0, alignment(segment_size))?,
             segment_size,
             segments: Mutex::new((0..segments).map(|_| Segment::default()).collect()),
+            mapped: (0..segments).map(|_| AtomicU32::new(0)).collect(),
+            writing: Writing::new(segment_size, segments as usize),
         })
     }
 
@@ -89,8 +95,12 @@ impl Arena {
                 // that no slice points there.
                 unsafe { self.range.map(at, self.segment_size, &descriptor, 0, ProtFlags::READ) }?;
                 segment.readable = true;
+                self.mapped[number].store(granted.version, Ordering::Release);
             }
-            Access::Write => segment.write = Some(WriteGrant { descriptor, page }),
+            Access::Write => {
+                self.writing.forget(number);
+                segment.write = Some(WriteGrant { descriptor, page });
+            }
         }
         Ok(())
     }
@@ -103,7 +113,51 @@ impl Arena {
         if let Some(number) = self.numbers(offset, len).find(|number| !segments[*number].readable) {
             return Err(nonsense(format!("an object in segment {number}, which it did not grant")));
         }
-        Ok(View { arena: Arc::clone(self), offset, data_len: span.data_len as usize, len })
+        Ok(View {
+            arena: Arc::clone(self),
+            offset,
+            data_len: span.data_len as usize,
+            len,
+            digest: span.digest,
+        })
+    }
+
+    /// The bytes of an object that this client has pinned by itself, if the segments it lies in are mapped
+    /// in the version that `version` says.
+    #[inline]
+    pub(super) fn view_mapped(self: &Arc<Self>, span: Span, version: impl Fn(u32) -> u32) -> Option<View> {
+        let len = span.data_len.checked_add(span.metadata_len.into());
+        let (offset, len) = self.inside(span.offset, len).ok()?;
+        for number in self.numbers(offset, len) {
+            let mapped = self.mapped[number].load(Ordering::Acquire);
+            if mapped == 0 || mapped != version(number as u32) {
+                return None;
+            }
+        }
+        Some(View {
+            arena: Arc::clone(self),
+            offset,
+            data_len: span.data_len as usize,
+            len,
+            digest: span.digest,
+        })
+    }
+
+    /// Writes the data of a creation: each part where it belongs, ascending, and zeros between them.
+    pub(super) fn write(&self, span: Span, parts: &[(usize, &[u8])]) -> Result<()> {
+        let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
+        let segments = self.lock();
+        for number in self.numbers(offset, len) {
+            let Some(write) = &segments[number].write else {
+                return Err(nonsense(format!(
+                    "a place to write in segment {number}, which it did not grant"
+                )));
+            };
+            self.writing.map(number, &write.descriptor)?;
+        }
+        drop(segments);
+        self.writing.copy(offset, len, parts);
+        Ok(())
     }
 
     /// Maps the place of a creation's data for writing.
@@ -185,9 +239,15 @@ pub(super) struct View {
     offset: usize,
     data_len: usize,
     len: usize,
+    digest: u64,
 }
 
 impl View {
+    /// The digest made at the seal, 0 for none.
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// Where the object lies in the arena: the name of its pin.
     pub(super) fn offset(&self) -> u64 {
         self.offset as u64
@@ -285,7 +345,7 @@ impl Writable {
 }
 
 /// Addresses of this process that hold nothing else; given back on drop.
-struct Range {
+pub(super) struct Range {
     /// What was reserved: more than is used, for the alignment.
     reserved: NonNull<c_void>,
     reserved_len: usize,
@@ -301,7 +361,7 @@ unsafe impl Sync for Range {}
 impl Range {
     /// `len` bytes of addresses without memory whose start is congruent to `offset` modulo
     /// `alignment`. The three are multiples of the page size, `alignment` a power of two.
-    fn reserve(len: usize, offset: usize, alignment: usize) -> Result<Self> {
+    pub(super) fn reserve(len: usize, offset: usize, alignment: usize) -> Result<Self> {
         let reserved_len = len + alignment;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -319,7 +379,7 @@ impl Range {
         Ok(Self { reserved, reserved_len, start, len })
     }
 
-    fn at(&self, offset: usize) -> *mut u8 {
+    pub(super) fn at(&self, offset: usize) -> *mut u8 {
         self.start.wrapping_add(offset)
     }
 
@@ -327,7 +387,7 @@ impl Range {
     ///
     /// # Safety
     /// Nothing may point to what the piece held before.
-    unsafe fn map(
+    pub(super) unsafe fn map(
         &self,
         at: usize,
         len: usize,
@@ -367,7 +427,7 @@ impl Drop for Range {
 }
 
 /// The largest power of two that divides the segment size, up to the largest huge page.
-fn alignment(segment_size: usize) -> usize {
+pub(super) fn alignment(segment_size: usize) -> usize {
     (1 << segment_size.trailing_zeros()).min(MAX_ALIGNMENT)
 }
 

@@ -1,15 +1,17 @@
 //! A sealed object, read where it lies.
 //!
-//! Used on any thread. Invariant: one [`Pin`] is one pin at the daemon, taken by one result of one
-//! `get` and released when the last [`Object`] over it is dropped.
+//! Used on any thread. Invariant: one [`Pin`] is one pin, taken by one result of one `get` and released
+//! when the last [`Object`] over it is dropped: in this client's own pages, or at the daemon.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::connection::Connection;
+use super::fast::FastPin;
 use super::mapping::View;
-use crate::ObjectId;
+use super::writing;
 use crate::wire::Request;
+use crate::{Error, ErrorKind, ObjectId, Result};
 
 /// A sealed object in the memory of this host. It stays there, unchanged, as long as any clone of
 /// this handle lives, whatever becomes of the object's id.
@@ -23,12 +25,19 @@ struct Pin {
     connection: Arc<Connection>,
     id: ObjectId,
     view: View,
+    /// Where this client has pinned it; nothing if the daemon counts the pin.
+    fast: Option<FastPin>,
 }
 
 impl Object {
     /// Takes over a pin the daemon gave.
-    pub(super) fn new(connection: Arc<Connection>, id: ObjectId, view: View) -> Self {
-        Self(Arc::new(Pin { connection, id, view }))
+    pub(super) fn counted(connection: Arc<Connection>, id: ObjectId, view: View) -> Self {
+        Self(Arc::new(Pin { connection, id, view, fast: None }))
+    }
+
+    /// Takes over a pin of this client's own.
+    pub(super) fn fast(connection: Arc<Connection>, id: ObjectId, view: View, pin: FastPin) -> Self {
+        Self(Arc::new(Pin { connection, id, view, fast: Some(pin) }))
     }
 
     /// Its id.
@@ -47,6 +56,33 @@ impl Object {
     }
 }
 
+impl Object {
+    /// XXH3 of data and metadata, if one was made at the seal.
+    pub fn digest(&self) -> Option<u64> {
+        Some(self.0.view.digest()).filter(|digest| *digest != 0)
+    }
+
+    /// XXH3 of data and metadata, computed now, and compared with the one made at the seal if there is
+    /// one.
+    ///
+    /// # Errors
+    /// `Damaged` when they differ.
+    pub fn verify(&self) -> Result<u64> {
+        let now = writing::digest(&[(0, self.data())], self.data().len(), self.metadata());
+        match self.digest() {
+            Some(sealed) if sealed != now => Err(Error::new(
+                ErrorKind::Damaged,
+                format!(
+                    "object {} is not what was sealed: its digest is {now:016x} and was {sealed:016x}; create \
+                     it again",
+                    self.id()
+                ),
+            )),
+            _ => Ok(now),
+        }
+    }
+}
+
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Object")
@@ -59,6 +95,13 @@ impl fmt::Debug for Object {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.connection.send_and_forget(&Request::Release { offsets: vec![self.view.offset()] });
+        match (self.fast.take(), self.connection.fast()) {
+            (Some(pin), Some(fast)) => fast.release(pin),
+            // In a forked child: it is the parent's.
+            (Some(_), None) => {}
+            (None, _) => {
+                self.connection.send_and_forget(&Request::Release { offsets: vec![self.view.offset()] });
+            }
+        }
     }
 }

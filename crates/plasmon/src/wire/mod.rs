@@ -23,13 +23,16 @@ mod reply;
 mod request;
 
 pub use descriptors::{Receiver, send_with_descriptors};
-pub use reply::{Access, DeleteOutcome, Granted, ObjectInfo, ObjectState, Placement, Presence, Reply, Span};
+pub use reply::{
+    Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, Reply, Span,
+    TableDomain, TablePart, TablePartKind,
+};
 pub use request::{NewObject, Request};
 
 use bytes::{Buf, BufMut, BytesMut};
 
 /// Version of the frames.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes in a header.
 pub const HEADER_LEN: usize = 24;
 /// Largest body.
@@ -162,6 +165,13 @@ mod opcode {
     pub(super) const LIST: u8 = 10;
     pub(super) const STATUS: u8 = 11;
     pub(super) const CANCEL: u8 = 12;
+    pub(super) const WAIT: u8 = 13;
+    pub(super) const EVICT: u8 = 14;
+    pub(super) const REFRESH: u8 = 15;
+    pub(super) const OPTIONS: u8 = 16;
+    pub(super) const SUBSCRIBE: u8 = 17;
+    pub(super) const CHANNEL: u8 = 18;
+    pub(super) const TABLES: u8 = 19;
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub struct Span {
     pub data_len: u64,
     /// Bytes of metadata, which follow the data.
     pub metadata_len: u32,
+    /// XXH3 of data and metadata, 0 where none was made at the seal.
+    pub digest: u64,
 }
 
 /// Where a created object's data is to be written.
@@ -102,6 +104,8 @@ pub enum ObjectState {
     Cached = 2,
     /// Deleted, still pinned.
     Doomed = 3,
+    /// On disk, and not in memory.
+    Spilled = 4,
 }
 
 /// A row of `list`.
@@ -123,6 +127,63 @@ pub struct ObjectInfo {
     pub pins: u32,
     /// Milliseconds since it was created on this node.
     pub age_ms: u64,
+}
+
+/// Whose objects a table lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum TableDomain {
+    /// Everybody's.
+    Shared = 0,
+    /// Those private to the user who asks.
+    Private = 1,
+}
+
+/// Which part of a table; its number: the version of an index, the place of a chunk, 0 for a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum TablePartKind {
+    /// What says which parts are in force.
+    Root = 0,
+    /// From hash to entry.
+    Index = 1,
+    /// Entries.
+    Chunk = 2,
+}
+
+/// Announces the descriptor of a part of an object table, in the order of the descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TablePart {
+    /// Which table.
+    pub domain: TableDomain,
+    /// Which kind of part.
+    pub kind: TablePartKind,
+    /// Which of its kind.
+    pub number: u32,
+}
+
+/// What happened to an object on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It is sealed here from now on.
+    Sealed {
+        /// Which.
+        id: ObjectId,
+        /// Bytes of data.
+        data_len: u64,
+        /// Bytes of metadata.
+        metadata_len: u32,
+    },
+    /// It is no longer here: deleted, or dropped to make room.
+    Deleted {
+        /// Which.
+        id: ObjectId,
+    },
+    /// The subscriber was too slow: events are missing here.
+    Gap {
+        /// How many.
+        missed: u64,
+    },
 }
 
 /// A reply.
@@ -171,6 +232,25 @@ pub enum Reply {
     },
     /// To `Status`: [`crate::status::Status`] as JSON.
     Status(String),
+    /// To `Wait`: whether each is on this node, in order.
+    Waited(Vec<bool>),
+    /// To `Evict`.
+    Evicted {
+        /// Bytes that became free.
+        bytes: u64,
+    },
+    /// To `Subscribe`, again and again.
+    Events(Vec<Event>),
+    /// To `Channel`: two descriptors, the page set and the doorbell, and one for each part.
+    Channel {
+        /// Of the tables.
+        parts: Vec<TablePart>,
+    },
+    /// To `Tables`: a descriptor for each part.
+    Tables {
+        /// Of the tables.
+        parts: Vec<TablePart>,
+    },
     /// To any request that failed as a whole.
     Failed {
         /// Why.
@@ -185,13 +265,23 @@ impl Reply {
     pub const SEALED: Self = Self::Done { opcode: opcode::SEAL };
     /// To `Abort`.
     pub const ABORTED: Self = Self::Done { opcode: opcode::ABORT };
+    /// To `Refresh`.
+    pub const REFRESHED: Self = Self::Done { opcode: opcode::REFRESH };
+    /// To `Options`.
+    pub const OPTIONS_SET: Self = Self::Done { opcode: opcode::OPTIONS };
 
-    /// Descriptors that must travel with the frame.
-    pub fn granted(&self) -> &[Granted] {
+    /// How many descriptors travel with the frame.
+    pub fn descriptors(&self) -> usize {
         match self {
-            Self::Created { granted, .. } | Self::Got { granted, .. } => granted,
-            _ => &[],
+            Self::Created { granted, .. } | Self::Got { granted, .. } => granted.len(),
+            Self::Channel { parts } => 2 + parts.len(),
+            Self::Tables { parts } => parts.len(),
+            _ => 0,
         }
+    }
+
+    fn more(&self) -> bool {
+        matches!(self, Self::List { more: true, .. } | Self::Events(_))
     }
 
     fn opcode(&self) -> u8 {
@@ -205,6 +295,11 @@ impl Reply {
             Self::Deleted(_) => opcode::DELETE,
             Self::List { .. } => opcode::LIST,
             Self::Status(_) => opcode::STATUS,
+            Self::Waited(_) => opcode::WAIT,
+            Self::Evicted { .. } => opcode::EVICT,
+            Self::Events(_) => opcode::SUBSCRIBE,
+            Self::Channel { .. } => opcode::CHANNEL,
+            Self::Tables { .. } => opcode::TABLES,
         }
     }
 
@@ -212,11 +307,11 @@ impl Reply {
     pub fn encode(&self, request: u64, out: &mut BytesMut) {
         let header = Header {
             opcode: self.opcode(),
-            flags: if matches!(self, Self::List { more: true, .. }) { FLAG_MORE } else { 0 },
+            flags: if self.more() { FLAG_MORE } else { 0 },
             body_len: 0,
             request,
             error: if let Self::Failed { error, .. } = self { error.kind() as u16 } else { 0 },
-            descriptors: self.granted().len() as u16,
+            descriptors: self.descriptors() as u16,
         };
         put_frame(out, header, |out| match self {
             Self::Hello { node, segment_size, segments, inline_max } => {
@@ -253,6 +348,10 @@ impl Reply {
             Self::Deleted(outcomes) => put_many(out, outcomes, |out, one| out.put_u8(*one as u8)),
             Self::List { objects, .. } => put_many(out, objects, put_info),
             Self::Status(json) => put_bytes(out, json.as_bytes()),
+            Self::Waited(here) => put_many(out, here, |out, one| out.put_u8(u8::from(*one))),
+            Self::Evicted { bytes } => out.put_u64_le(*bytes),
+            Self::Events(events) => put_many(out, events, put_event),
+            Self::Channel { parts } | Self::Tables { parts } => put_many(out, parts, put_part),
             Self::Failed { error, .. } => put_message(out, error),
         });
     }
@@ -278,7 +377,7 @@ impl Reply {
                 };
                 body.finish(reply)
             }
-            opcode::PUT | opcode::SEAL | opcode::ABORT => {
+            opcode::PUT | opcode::SEAL | opcode::ABORT | opcode::REFRESH | opcode::OPTIONS => {
                 Reader::new(body, "confirmation").finish(Self::Done { opcode: header.opcode })
             }
             opcode::CREATE => {
@@ -326,6 +425,31 @@ impl Reply {
                 let json = body.text(MAX_BODY)?;
                 body.finish(Self::Status(json))
             }
+            opcode::WAIT => {
+                let mut body = Reader::new(body, "reply to wait");
+                let here = body.many(MAX_IDS, |body| Ok(body.u8()? != 0))?;
+                body.finish(Self::Waited(here))
+            }
+            opcode::EVICT => {
+                let mut body = Reader::new(body, "reply to evict");
+                let bytes = body.u64()?;
+                body.finish(Self::Evicted { bytes })
+            }
+            opcode::SUBSCRIBE => {
+                let mut body = Reader::new(body, "events");
+                let events = body.many(MAX_IDS, event)?;
+                body.finish(Self::Events(events))
+            }
+            opcode::CHANNEL => {
+                let mut body = Reader::new(body, "reply to channel");
+                let parts = parts(&mut body, header, 2)?;
+                body.finish(Self::Channel { parts })
+            }
+            opcode::TABLES => {
+                let mut body = Reader::new(body, "reply to tables");
+                let parts = parts(&mut body, header, 0)?;
+                body.finish(Self::Tables { parts })
+            }
             other => Err(WireError::Opcode(other)),
         }
     }
@@ -343,10 +467,66 @@ fn put_span(out: &mut BytesMut, span: &Span) {
     out.put_u64_le(span.offset);
     out.put_u64_le(span.data_len);
     out.put_u32_le(span.metadata_len);
+    out.put_u64_le(span.digest);
 }
 
 fn span(body: &mut Reader) -> Result<Span, WireError> {
-    Ok(Span { offset: body.u64()?, data_len: body.u64()?, metadata_len: body.u32()? })
+    Ok(Span { offset: body.u64()?, data_len: body.u64()?, metadata_len: body.u32()?, digest: body.u64()? })
+}
+
+fn put_event(out: &mut BytesMut, event: &Event) {
+    match event {
+        Event::Sealed { id, data_len, metadata_len } => {
+            out.put_u8(1);
+            out.put_slice(id.as_bytes());
+            out.put_u64_le(*data_len);
+            out.put_u32_le(*metadata_len);
+        }
+        Event::Deleted { id } => {
+            out.put_u8(2);
+            out.put_slice(id.as_bytes());
+        }
+        Event::Gap { missed } => {
+            out.put_u8(3);
+            out.put_u64_le(*missed);
+        }
+    }
+}
+
+fn event(body: &mut Reader) -> Result<Event, WireError> {
+    match body.u8()? {
+        1 => Ok(Event::Sealed { id: body.object()?, data_len: body.u64()?, metadata_len: body.u32()? }),
+        2 => Ok(Event::Deleted { id: body.object()? }),
+        3 => Ok(Event::Gap { missed: body.u64()? }),
+        _ => Err(body.malformed()),
+    }
+}
+
+fn put_part(out: &mut BytesMut, part: &TablePart) {
+    out.put_u8(part.domain as u8);
+    out.put_u8(part.kind as u8);
+    out.put_u32_le(part.number);
+}
+
+/// Parts of tables, each with a descriptor; `others` come before theirs.
+fn parts(body: &mut Reader, header: &Header, others: usize) -> Result<Vec<TablePart>, WireError> {
+    let parts = body.many(MAX_DESCRIPTORS, |body| {
+        Ok(TablePart {
+            domain: match body.u8()? {
+                0 => TableDomain::Shared,
+                1 => TableDomain::Private,
+                _ => return Err(body.malformed()),
+            },
+            kind: match body.u8()? {
+                0 => TablePartKind::Root,
+                1 => TablePartKind::Index,
+                2 => TablePartKind::Chunk,
+                _ => return Err(body.malformed()),
+            },
+            number: body.u32()?,
+        })
+    })?;
+    if parts.len() + others == header.descriptors as usize { Ok(parts) } else { Err(body.malformed()) }
 }
 
 fn put_granted(out: &mut BytesMut, granted: &[Granted]) {
@@ -391,6 +571,7 @@ fn info(body: &mut Reader) -> Result<ObjectInfo, WireError> {
             1 => ObjectState::Primary,
             2 => ObjectState::Cached,
             3 => ObjectState::Doomed,
+            4 => ObjectState::Spilled,
             _ => return Err(body.malformed()),
         },
         private: body.u8()? != 0,

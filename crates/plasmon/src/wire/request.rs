@@ -31,6 +31,11 @@ pub enum Request {
     Put {
         /// Which.
         object: NewObject,
+        /// XXH3 of its data and metadata, 0 for none.
+        digest: u64,
+        /// Microseconds to wait for others to make room. What the node does to make room is waited for
+        /// in any case.
+        room_us: u64,
         /// Its data.
         data: Bytes,
     },
@@ -40,11 +45,15 @@ pub enum Request {
         object: NewObject,
         /// Bytes of data it will have.
         data_len: u64,
+        /// As in `Put`.
+        room_us: u64,
     },
     /// Makes a created object immutable and visible to all.
     Seal {
         /// Its id.
         id: ObjectId,
+        /// XXH3 of its data and metadata, 0 for none.
+        digest: u64,
         /// The data, all of it, where the reply to `Create` was `Inline`; else empty.
         data: Bytes,
     },
@@ -85,6 +94,40 @@ pub enum Request {
         /// Its request id.
         request: u64,
     },
+    /// Waits as `Get` does, until `count` of the objects are on this node, and pins nothing.
+    Wait {
+        /// Microseconds to wait; `u64::MAX` waits for ever.
+        timeout_us: u64,
+        /// How many of them.
+        count: u32,
+        /// The objects.
+        ids: Vec<ObjectId>,
+    },
+    /// Takes least recently used objects out of memory that may be: cached replicas, those that are
+    /// spilled, in cache mode all.
+    Evict {
+        /// Until so many bytes are free that were not.
+        bytes: u64,
+    },
+    /// Marks objects as used just now.
+    Refresh {
+        /// The objects.
+        ids: Vec<ObjectId>,
+    },
+    /// Changes what the daemon knows of this client.
+    Options {
+        /// Its name; empty leaves it.
+        name: String,
+        /// Most bytes that objects created on this connection may take; 0 for no limit of its own.
+        quota: u64,
+    },
+    /// Events of this node's objects from now on, what is there first, until the connection ends: the
+    /// last request on its connection.
+    Subscribe,
+    /// Shared memory for this client: a page set of its own and the object tables it may read.
+    Channel,
+    /// The parts of the object tables that this client does not have yet.
+    Tables,
 }
 
 impl Request {
@@ -102,6 +145,13 @@ impl Request {
             Self::List => opcode::LIST,
             Self::Status => opcode::STATUS,
             Self::Cancel { .. } => opcode::CANCEL,
+            Self::Wait { .. } => opcode::WAIT,
+            Self::Evict { .. } => opcode::EVICT,
+            Self::Refresh { .. } => opcode::REFRESH,
+            Self::Options { .. } => opcode::OPTIONS,
+            Self::Subscribe => opcode::SUBSCRIBE,
+            Self::Channel => opcode::CHANNEL,
+            Self::Tables => opcode::TABLES,
         }
     }
 
@@ -111,16 +161,20 @@ impl Request {
             Header { opcode: self.opcode(), flags: 0, body_len: 0, request, error: 0, descriptors: 0 };
         put_frame(out, header, |out| match self {
             Self::Hello { name } => put_bytes(out, name.as_bytes()),
-            Self::Put { object, data } => {
+            Self::Put { object, digest, room_us, data } => {
                 put_new(out, object);
+                out.put_u64_le(*digest);
+                out.put_u64_le(*room_us);
                 put_bytes(out, data);
             }
-            Self::Create { object, data_len } => {
+            Self::Create { object, data_len, room_us } => {
                 put_new(out, object);
                 out.put_u64_le(*data_len);
+                out.put_u64_le(*room_us);
             }
-            Self::Seal { id, data } => {
+            Self::Seal { id, digest, data } => {
                 out.put_slice(id.as_bytes());
+                out.put_u64_le(*digest);
                 put_bytes(out, data);
             }
             Self::Abort { id } => out.put_slice(id.as_bytes()),
@@ -129,9 +183,19 @@ impl Request {
                 put_objects(out, ids);
             }
             Self::Release { offsets } => put_many(out, offsets, |out, offset| out.put_u64_le(*offset)),
-            Self::Contains { ids } | Self::Delete { ids } => put_objects(out, ids),
-            Self::List | Self::Status => {}
+            Self::Contains { ids } | Self::Delete { ids } | Self::Refresh { ids } => put_objects(out, ids),
+            Self::List | Self::Status | Self::Subscribe | Self::Channel | Self::Tables => {}
             Self::Cancel { request } => out.put_u64_le(*request),
+            Self::Wait { timeout_us, count, ids } => {
+                out.put_u64_le(*timeout_us);
+                out.put_u32_le(*count);
+                put_objects(out, ids);
+            }
+            Self::Evict { bytes } => out.put_u64_le(*bytes),
+            Self::Options { name, quota } => {
+                put_bytes(out, name.as_bytes());
+                out.put_u64_le(*quota);
+            }
         });
     }
 
@@ -148,18 +212,19 @@ impl Request {
             }
             opcode::PUT => {
                 let mut body = Reader::new(body, "put");
-                let (object, data) = (new_object(&mut body)?, body.bytes(MAX_BODY)?);
-                body.finish(Self::Put { object, data })
+                let object = new_object(&mut body)?;
+                let (digest, room_us, data) = (body.u64()?, body.u64()?, body.bytes(MAX_BODY)?);
+                body.finish(Self::Put { object, digest, room_us, data })
             }
             opcode::CREATE => {
                 let mut body = Reader::new(body, "create");
-                let (object, data_len) = (new_object(&mut body)?, body.u64()?);
-                body.finish(Self::Create { object, data_len })
+                let (object, data_len, room_us) = (new_object(&mut body)?, body.u64()?, body.u64()?);
+                body.finish(Self::Create { object, data_len, room_us })
             }
             opcode::SEAL => {
                 let mut body = Reader::new(body, "seal");
-                let (id, data) = (body.object()?, body.bytes(MAX_BODY)?);
-                body.finish(Self::Seal { id, data })
+                let (id, digest, data) = (body.object()?, body.u64()?, body.bytes(MAX_BODY)?);
+                body.finish(Self::Seal { id, digest, data })
             }
             opcode::ABORT => {
                 let mut body = Reader::new(body, "abort");
@@ -185,6 +250,25 @@ impl Request {
                 let request = body.u64()?;
                 body.finish(Self::Cancel { request })
             }
+            opcode::WAIT => {
+                let mut body = Reader::new(body, "wait");
+                let (timeout_us, count, ids) = (body.u64()?, body.u32()?, body.objects()?);
+                body.finish(Self::Wait { timeout_us, count, ids })
+            }
+            opcode::EVICT => {
+                let mut body = Reader::new(body, "evict");
+                let bytes = body.u64()?;
+                body.finish(Self::Evict { bytes })
+            }
+            opcode::REFRESH => ids(body, "refresh", |ids| Self::Refresh { ids }),
+            opcode::OPTIONS => {
+                let mut body = Reader::new(body, "options");
+                let (name, quota) = (body.text(MAX_NAME)?, body.u64()?);
+                body.finish(Self::Options { name, quota })
+            }
+            opcode::SUBSCRIBE => Reader::new(body, "subscribe").finish(Self::Subscribe),
+            opcode::CHANNEL => Reader::new(body, "channel").finish(Self::Channel),
+            opcode::TABLES => Reader::new(body, "tables").finish(Self::Tables),
             other => Err(WireError::Opcode(other)),
         }
     }

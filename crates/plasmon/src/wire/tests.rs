@@ -26,9 +26,18 @@ fn new_object() -> impl Strategy<Value = NewObject> {
 fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         "[a-z]{0,20}".prop_map(|name| Request::Hello { name }),
-        (new_object(), bytes(200)).prop_map(|(object, data)| Request::Put { object, data }),
-        (new_object(), any::<u64>()).prop_map(|(object, data_len)| Request::Create { object, data_len }),
-        (object_id(), bytes(100)).prop_map(|(id, data)| Request::Seal { id, data }),
+        (new_object(), any::<u64>(), any::<u64>(), bytes(200))
+            .prop_map(|(object, digest, room_us, data)| Request::Put { object, digest, room_us, data }),
+        (new_object(), any::<u64>(), any::<u64>()).prop_map(|(object, data_len, room_us)| Request::Create {
+            object,
+            data_len,
+            room_us
+        }),
+        (object_id(), any::<u64>(), bytes(100)).prop_map(|(id, digest, data)| Request::Seal {
+            id,
+            digest,
+            data
+        }),
         object_id().prop_map(|id| Request::Abort { id }),
         (any::<u64>(), ids()).prop_map(|(timeout_us, ids)| Request::Get { timeout_us, ids }),
         prop::collection::vec(any::<u64>(), 0..5).prop_map(|offsets| Request::Release { offsets }),
@@ -37,15 +46,23 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::List),
         Just(Request::Status),
         any::<u64>().prop_map(|request| Request::Cancel { request }),
+        (any::<u64>(), any::<u32>(), ids()).prop_map(|(timeout_us, count, ids)| Request::Wait {
+            timeout_us,
+            count,
+            ids
+        }),
+        any::<u64>().prop_map(|bytes| Request::Evict { bytes }),
+        ids().prop_map(|ids| Request::Refresh { ids }),
+        ("[a-z]{0,20}", any::<u64>()).prop_map(|(name, quota)| Request::Options { name, quota }),
+        Just(Request::Subscribe),
+        Just(Request::Channel),
+        Just(Request::Tables),
     ]
 }
 
 fn span() -> impl Strategy<Value = Span> {
-    (any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(offset, data_len, metadata_len)| Span {
-        offset,
-        data_len,
-        metadata_len,
-    })
+    (any::<u64>(), any::<u64>(), any::<u32>(), any::<u64>())
+        .prop_map(|(offset, data_len, metadata_len, digest)| Span { offset, data_len, metadata_len, digest })
 }
 
 fn granted() -> impl Strategy<Value = Vec<Granted>> {
@@ -57,8 +74,16 @@ fn granted() -> impl Strategy<Value = Vec<Granted>> {
     prop::collection::vec(one, 0..4)
 }
 
+fn parts() -> impl Strategy<Value = Vec<TablePart>> {
+    let domain = prop_oneof![Just(TableDomain::Shared), Just(TableDomain::Private)];
+    let kind = prop_oneof![Just(TablePartKind::Root), Just(TablePartKind::Index), Just(TablePartKind::Chunk)];
+    let one =
+        (domain, kind, any::<u32>()).prop_map(|(domain, kind, number)| TablePart { domain, kind, number });
+    prop::collection::vec(one, 0..4)
+}
+
 fn error() -> impl Strategy<Value = Error> {
-    (1u16..=12, ".{0,30}").prop_map(|(kind, text)| Error::new(ErrorKind::from_wire(kind), text))
+    (1u16..=13, ".{0,30}").prop_map(|(kind, text)| Error::new(ErrorKind::from_wire(kind), text))
 }
 
 fn reply() -> impl Strategy<Value = Reply> {
@@ -94,6 +119,16 @@ fn reply() -> impl Strategy<Value = Reply> {
             more,
         }),
         ".{0,50}".prop_map(Reply::Status),
+        Just(Reply::REFRESHED),
+        Just(Reply::OPTIONS_SET),
+        prop::collection::vec(any::<bool>(), 0..5).prop_map(Reply::Waited),
+        any::<u64>().prop_map(|bytes| Reply::Evicted { bytes }),
+        (object_id(), any::<u64>(), any::<u32>()).prop_map(|(id, data_len, metadata_len)| {
+            let sealed = Event::Sealed { id, data_len, metadata_len };
+            Reply::Events(vec![sealed, Event::Deleted { id }, Event::Gap { missed: data_len }])
+        }),
+        parts().prop_map(|parts| Reply::Channel { parts }),
+        parts().prop_map(|parts| Reply::Tables { parts }),
         error().prop_map(|error| Reply::Failed { error }),
     ]
 }

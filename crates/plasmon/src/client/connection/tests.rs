@@ -56,6 +56,11 @@ fn pair() -> (Client, Peer) {
     assert_eq!(hello, Request::Hello { name: "test".into() });
     let node = NodeId::from_bytes([7; 16]);
     peer.answer(request, &Reply::Hello { node, segment_size: SEGMENT, segments: 2, inline_max: 100 });
+    // This daemon has nothing to share: all goes by the socket.
+    let (request, channel) = peer.next();
+    assert_eq!(channel, Request::Channel);
+    let error = Error::new(ErrorKind::Internal, "nothing to share");
+    peer.answer(request, &Reply::Failed { error });
     let client = Client::from(client.join().unwrap().unwrap());
     assert_eq!(client.node(), node);
     (client, peer)
@@ -69,7 +74,7 @@ fn segment() -> OwnedFd {
 }
 
 fn found(offset: u64) -> Result<Span> {
-    Ok(Span { offset, data_len: 3, metadata_len: 2 })
+    Ok(Span { offset, data_len: 3, metadata_len: 2, digest: 0 })
 }
 
 const READ_FIRST: Granted = Granted { segment: 0, version: 1, access: Access::Read };
@@ -172,7 +177,7 @@ fn an_interrupted_get_is_cancelled_and_what_it_would_have_got_released() {
 fn a_silent_daemon_is_given_up_and_a_late_creation_aborted() {
     let (client, mut peer) = pair();
     let object = NewObject { id: id(1), private: false, name: String::new(), metadata: Default::default() };
-    let create = Request::Create { object, data_len: 1000 };
+    let create = Request::Create { object, data_len: 1000, room_us: 0 };
     let soon = Instant::now() + Duration::from_millis(20);
     let error = client.connection.call(&create, Undo::Abort(id(1)), Some(soon)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -197,17 +202,17 @@ fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
         let (request, _) = peer.next();
         peer.answer(request, &Reply::Created { placement: Placement::Inline, granted: vec![] });
         let (request, seal) = peer.next();
-        assert_eq!(seal, Request::Seal { id: id(1), data: (&b"inline"[..]).into() });
+        assert_eq!(seal, Request::Seal { id: id(1), digest: 0, data: (&b"inline"[..]).into() });
         peer.answer(request, &Reply::SEALED);
 
         let memory = segment();
         let (request, _) = peer.next();
-        let span = Span { offset: SEGMENT + 128, data_len: 200, metadata_len: 2 };
+        let span = Span { offset: SEGMENT + 128, data_len: 200, metadata_len: 2, digest: 0 };
         let granted = vec![Granted { segment: 1, version: 1, access: Access::Write }];
         let reply = Reply::Created { placement: Placement::Mapped(span), granted };
         peer.answer_with(request, &reply, &[memory.try_clone().unwrap()]);
         let (request, seal) = peer.next();
-        assert_eq!(seal, Request::Seal { id: id(2), data: Default::default() });
+        assert_eq!(seal, Request::Seal { id: id(2), digest: 0, data: Default::default() });
         let mut written = [0; 201];
         rustix::io::pread(&memory, &mut written, 128).unwrap();
         assert_eq!(written[..200], [5; 200]);
@@ -230,7 +235,7 @@ fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
 #[test]
 fn what_frames_cannot_carry_is_refused_before_it_is_sent() {
     let (client, _peer) = pair();
-    let long_name = CreateOptions { name: Some("n".repeat(256)), private: false };
+    let long_name = CreateOptions { name: Some("n".repeat(256)), ..CreateOptions::default() };
     for (metadata, options) in [(&[0; 65537][..], CreateOptions::default()), (&[], long_name)] {
         let error = client.put(id(1), b"", metadata, &options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -37,7 +37,7 @@ fn arena() -> Arc<Arena> {
 fn what_is_written_over_two_segments_is_read_as_one_slice() {
     let arena = arena();
     // Neither start nor end is at a page.
-    let span = Span { offset: (2 * SEGMENT - 5000) as u64, data_len: 9001, metadata_len: 7 };
+    let span = Span { offset: (2 * SEGMENT - 5000) as u64, data_len: 9001, metadata_len: 7, digest: 0 };
     let data: Vec<u8> = (0..9001).map(|n| (n % 251) as u8).collect();
 
     let mut writable = arena.writable(span).unwrap();
@@ -53,7 +53,7 @@ fn what_is_written_over_two_segments_is_read_as_one_slice() {
 #[test]
 fn frozen_memory_outlives_its_handle_and_cannot_be_written_through_it() {
     let arena = arena();
-    let span = Span { offset: SEGMENT as u64, data_len: 100, metadata_len: 0 };
+    let span = Span { offset: SEGMENT as u64, data_len: 100, metadata_len: 0, digest: 0 };
     let mut writable = arena.writable(span).unwrap();
     assert!(writable.memory().is_writable());
     writable.bytes_mut().fill(3);
@@ -83,7 +83,7 @@ fn access_of(address: *const u8) -> String {
 #[test]
 fn views_are_read_only_and_the_rest_of_the_arena_is_no_memory() {
     let arena = arena();
-    let view = arena.view(Span { offset: SEGMENT as u64, data_len: 1, metadata_len: 0 }).unwrap();
+    let view = arena.view(Span { offset: SEGMENT as u64, data_len: 1, metadata_len: 0, digest: 0 }).unwrap();
     assert_eq!(access_of(view.data().as_ptr()), "r--s");
     assert_eq!(access_of(arena.range.at(0)), "---p");
 }
@@ -91,7 +91,7 @@ fn views_are_read_only_and_the_rest_of_the_arena_is_no_memory() {
 #[test]
 fn a_new_version_replaces_the_old_one() {
     let arena = arena();
-    let span = Span { offset: SEGMENT as u64, data_len: 4, metadata_len: 0 };
+    let span = Span { offset: SEGMENT as u64, data_len: 4, metadata_len: 0, digest: 0 };
     let mut old = arena.writable(span).unwrap();
     old.bytes_mut().copy_from_slice(b"old!");
     assert_eq!(arena.view(span).unwrap().data(), b"old!");
@@ -118,12 +118,12 @@ fn spans_outside_what_was_granted_are_refused() {
         (SEGMENT as u64 - 1, 1, 1),
         (0, 1, 0),
     ] {
-        let span = Span { offset, data_len, metadata_len };
+        let span = Span { offset, data_len, metadata_len, digest: 0 };
         assert!(arena.view(span).is_err(), "{span:?} can be read");
     }
-    assert!(arena.writable(Span { offset: 5, data_len: 1, metadata_len: 0 }).is_err());
-    assert!(arena.writable(Span { offset: end - 1, data_len: 2, metadata_len: 0 }).is_err());
-    let empty = Span { offset: end, data_len: 0, metadata_len: 0 };
+    assert!(arena.writable(Span { offset: 5, data_len: 1, metadata_len: 0, digest: 0 }).is_err());
+    assert!(arena.writable(Span { offset: end - 1, data_len: 2, metadata_len: 0, digest: 0 }).is_err());
+    let empty = Span { offset: end, data_len: 0, metadata_len: 0, digest: 0 };
     assert!(arena.view(empty).unwrap().data().is_empty());
     assert!(arena.writable(empty).unwrap().bytes_mut().is_empty());
 }

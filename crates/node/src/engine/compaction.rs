@@ -1,0 +1,114 @@
+//! Moving objects together, so that free memory in pieces can be had in one.
+//!
+//! Engine thread only. A *clearing* is a window of segments that would make room if what lies in it
+//! went elsewhere. Objects are copied a bit at a time, so that the engine serves others meanwhile; each
+//! is hidden from clients, looked for among their pins, and shown again at its new place, within one
+//! turn. Pinned objects and creations stay, and their clearing is given up for another.
+
+use std::rc::Rc;
+
+use crate::memory::{Clearing, Extent, OutOfBounds, Writer, Zone};
+use crate::object::{Replica, Table};
+
+use super::core::Core;
+
+/// Bytes copied before others have their turn.
+const STEP: u64 = 4 << 20;
+/// Bytes that pass through the processor's cache at a time.
+const BUFFER: usize = 256 << 10;
+/// Windows tried for one object.
+const TRIES: usize = 8;
+
+impl Core {
+    /// Whether moving objects could make room, as far as sizes say.
+    pub(super) fn could_compact(&self, zone: Zone, len: u64) -> bool {
+        !self.arena.borrow_mut().clearings(zone, len).is_empty()
+    }
+
+    /// Makes room in one piece by moving objects.
+    pub(super) async fn compact(self: &Rc<Self>, zone: Zone, len: u64) -> Option<Extent> {
+        let clearings = self.arena.borrow_mut().clearings(zone, len);
+        for clearing in clearings.into_iter().take(TRIES) {
+            self.arena.borrow_mut().begin_clearing(&clearing);
+            let cleared = self.clear(&clearing).await;
+            self.arena.borrow_mut().end_clearing(&clearing);
+            if cleared && let Ok(extent) = self.allocate(zone, len) {
+                return Some(extent);
+            }
+        }
+        None
+    }
+
+    /// Moves everything out of a window; gives up at what cannot be moved.
+    async fn clear(self: &Rc<Self>, clearing: &Clearing) -> bool {
+        let touches = |extent: &Extent| {
+            let segments = extent.segments();
+            segments.start < clearing.segments.end && clearing.segments.start < segments.end
+        };
+        if self.objects.borrow().creations().any(|creation| touches(&creation.extent)) {
+            return false;
+        }
+        let mut copied = 0;
+        for shard in 0..Table::SHARDS {
+            let inside: Vec<_> = {
+                let objects = self.objects.borrow();
+                let inside = |replica: &&Rc<Replica>| replica.extent().is_some_and(|extent| touches(&extent));
+                objects.sealed_in(shard).filter(inside).cloned().collect()
+            };
+            for replica in inside {
+                if !self.relocate(&replica) {
+                    return false;
+                }
+                copied += replica.head.len();
+                if copied >= STEP {
+                    copied = 0;
+                    self.clock.sleep(std::time::Duration::ZERO).await;
+                }
+            }
+        }
+        self.reap();
+        true
+    }
+
+    /// Moves an object that nobody pins.
+    fn relocate(&self, replica: &Rc<Replica>) -> bool {
+        let Some(from) = replica.extent() else {
+            // It has left memory since.
+            return true;
+        };
+        if replica.pins() > 0 {
+            return false;
+        }
+        let zone = Zone { domain: replica.head.domain(), writer: Writer::Engine };
+        let Ok(to) = self.allocate(zone, replica.head.len()) else {
+            return false;
+        };
+        if replica.extent().is_none_or(|extent| !Rc::ptr_eq(&extent, &from)) {
+            // It left memory to make room for itself.
+            return true;
+        }
+        self.objects.borrow_mut().hide(replica);
+        let fast = self.scan_pins();
+        let mut objects = self.objects.borrow_mut();
+        if fast.of(replica) > 0 || copy(&from, &to).is_err() {
+            objects.stays(replica);
+            return false;
+        }
+        objects.moved(replica, Rc::new(to));
+        self.room.compacted.set(self.room.compacted.get() + replica.head.len());
+        true
+    }
+}
+
+/// Copies what is sealed: nobody writes there meanwhile but a user who breaks the rules, at his own cost.
+fn copy(from: &Extent, to: &Extent) -> Result<(), OutOfBounds> {
+    let mut buffer = vec![0; BUFFER.min(from.len() as usize)];
+    let mut at = 0;
+    while at < from.len() {
+        let len = buffer.len().min((from.len() - at) as usize);
+        from.read(at, &mut buffer[..len])?;
+        to.write(at, &buffer[..len])?;
+        at += len as u64;
+    }
+    Ok(())
+}

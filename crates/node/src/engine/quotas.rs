@@ -1,0 +1,129 @@
+//! What users and clients may fill, and have filled. Engine thread only.
+//!
+//! Every object counts that was created on this node and was not deleted, from its creation on, in
+//! memory or on disk: against its user, and against its client for as long as that is connected.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use bytesize::ByteSize;
+use plasmon::{Error, ErrorKind};
+
+use super::ClientKey;
+use crate::object::{Head, Replica};
+
+/// The creator of what a former daemon left on disk.
+pub(crate) const NOBODY: ClientKey = ClientKey::MAX;
+/// How many of those who hold most are named.
+const NAMED: usize = 3;
+
+/// Accounts, in bytes.
+#[derive(Default)]
+pub(crate) struct Quotas {
+    users: HashMap<u32, u64>,
+    clients: HashMap<ClientKey, Account>,
+    user_limit: Option<u64>,
+    client_limit: Option<u64>,
+}
+
+#[derive(Default)]
+struct Account {
+    bytes: u64,
+    /// Its own wish.
+    limit: Option<u64>,
+}
+
+impl Quotas {
+    pub(super) fn new(user_limit: Option<u64>, client_limit: Option<u64>) -> Self {
+        Self { user_limit, client_limit, ..Self::default() }
+    }
+
+    /// Counts an object that is about to be created.
+    pub(super) fn take(&mut self, head: &Head, client: ClientKey) -> Result<(), Error> {
+        let len = head.len();
+        let account = self.clients.entry(client).or_default();
+        let user = self.users.entry(head.tenant).or_default();
+        let limits = [
+            (*user, self.user_limit, format!("user {}", head.tenant), "--user-quota"),
+            (account.bytes, self.client_limit, "this client".into(), "--client-quota"),
+            (account.bytes, account.limit, "this client".into(), "the quota it has set itself"),
+        ];
+        for (used, limit, who, which) in limits {
+            if limit.is_some_and(|limit| used.saturating_add(len) > limit) {
+                return Err(over(head, used, limit.unwrap_or_default(), &who, which));
+            }
+        }
+        *user += len;
+        account.bytes += len;
+        Ok(())
+    }
+
+    /// Counts what is there already.
+    pub(super) fn count(&mut self, head: &Head) {
+        *self.users.entry(head.tenant).or_default() += head.len();
+    }
+
+    /// An object is gone, or was never finished.
+    pub(super) fn forget(&mut self, head: &Head, client: ClientKey) {
+        if let Some(bytes) = self.users.get_mut(&head.tenant) {
+            *bytes = bytes.saturating_sub(head.len());
+        }
+        if let Some(account) = self.clients.get_mut(&client) {
+            account.bytes = account.bytes.saturating_sub(head.len());
+        }
+    }
+
+    /// A replica is gone from this node.
+    pub(crate) fn give_back(&mut self, replica: &Replica) {
+        if let Some(creator) = replica.creator {
+            self.forget(&replica.head, creator);
+        }
+    }
+
+    /// A client's own wish; none ends it.
+    pub(super) fn limit_client(&mut self, client: ClientKey, limit: Option<u64>) {
+        self.clients.entry(client).or_default().limit = limit;
+    }
+
+    /// A client has gone.
+    pub(super) fn close(&mut self, client: ClientKey) {
+        self.clients.remove(&client);
+    }
+
+    /// What a client's objects take, and the least of its limits.
+    pub(super) fn of_client(&self, client: ClientKey) -> (u64, Option<u64>) {
+        let account = self.clients.get(&client);
+        let own = account.and_then(|account| account.limit);
+        (account.map_or(0, |account| account.bytes), own.into_iter().chain(self.client_limit).min())
+    }
+
+    pub(super) fn largest_users(&self) -> Vec<(u32, u64)> {
+        largest(self.users.iter().map(|(user, bytes)| (*user, *bytes)))
+    }
+
+    pub(super) fn largest_clients(&self) -> Vec<(ClientKey, u64)> {
+        largest(self.clients.iter().map(|(client, account)| (*client, account.bytes)))
+    }
+}
+
+fn largest<K>(accounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
+    let mut accounts: Vec<_> = accounts.filter(|(_, bytes)| *bytes > 0).collect();
+    accounts.sort_by_key(|(_, bytes)| Reverse(*bytes));
+    accounts.truncate(NAMED);
+    accounts
+}
+
+fn over(head: &Head, used: u64, limit: u64, who: &str, which: &str) -> Error {
+    let size = |bytes| ByteSize::b(bytes).display().iec();
+    Error::new(
+        ErrorKind::Full,
+        format!(
+            "cannot create object {}: its {} and the {} that objects of {who} take already are over the limit of {} \
+             ({which}); delete some of them first",
+            head.id,
+            size(head.len()),
+            size(used),
+            size(limit)
+        ),
+    )
+}

@@ -1,0 +1,215 @@
+//! What clients may ask, request by request. Engine thread only.
+//!
+//! A request that can be answered at once is; one that has to wait becomes a task of its client,
+//! which ends with it. A request that fails leaves everything as it was.
+//!
+//! [`writing`] makes objects, [`reading`] finds them, [`removing`] takes them away, [`sharing`] hands out
+//! descriptors.
+
+mod reading;
+mod removing;
+mod sharing;
+mod writing;
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::future::abortable;
+use plasmon::wire::{Reply, Request};
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use super::client::ClientKey;
+use super::core::Core;
+
+pub(super) use sharing::cannot_share;
+pub(super) use writing::INLINE_MAX;
+
+/// What the requests of one client may weigh that are not done yet, in objects.
+const UNDER_WAY: usize = 1 << 16;
+/// What a request costs that walks the table.
+const WALK: usize = 128;
+
+/// A reply with the descriptors it announces, or why there is none.
+type Answer = Result<(Reply, Vec<OwnedFd>), Error>;
+
+impl Core {
+    /// Answers a client's request, or starts what will. Returns what it cost, in simple requests.
+    pub(super) fn request(self: &Rc<Self>, client: ClientKey, request: u64, asked: Request) -> usize {
+        let cost = match &asked {
+            Request::Get { ids, .. } | Request::Wait { ids, .. } | Request::Refresh { ids } => {
+                ids.len().max(1)
+            }
+            Request::List | Request::Status | Request::Subscribe => WALK,
+            _ => 1,
+        };
+        match asked {
+            Request::Hello { name } => self.answer_now(client, request, Ok(self.hello(client, name))),
+            Request::Put { object, digest, room_us, data } => {
+                let weight = writing::weight(data.len());
+                let put = Rc::clone(self).put(client, object, digest, Duration::from_micros(room_us), data);
+                self.answer_in_time(client, request, weight, put);
+            }
+            Request::Create { object, data_len, room_us } => {
+                let room = Duration::from_micros(room_us);
+                let create = Rc::clone(self).create(client, object, data_len, room);
+                self.answer_in_time(client, request, 1, create);
+            }
+            Request::Seal { id, digest, data } => {
+                let sealed = self.seal_creation(client, id, digest, &data);
+                self.answer_now(client, request, sealed.map(|()| Reply::SEALED));
+            }
+            Request::Abort { id } => {
+                let aborted = self.abort(client, id);
+                self.answer_now(client, request, aborted.map(|()| Reply::ABORTED));
+            }
+            Request::Get { timeout_us, ids } => self.get(client, request, timeout_us, ids),
+            Request::Wait { timeout_us, count, ids } => {
+                self.wait_for(client, request, timeout_us, count as usize, ids);
+            }
+            Request::Release { offsets } => self.release(client, &offsets),
+            Request::Contains { ids } => self.contains(client, request, ids),
+            Request::Refresh { ids } => self.answer_now(client, request, Ok(self.refresh(client, &ids))),
+            Request::Delete { ids } => self.delete(client, request, ids),
+            Request::Evict { bytes } => {
+                let bytes = self.evict(bytes);
+                self.answer_now(client, request, Ok(Reply::Evicted { bytes }));
+            }
+            Request::List => self.list(client, request),
+            Request::Status => self.answer_now(client, request, Ok(Reply::Status(self.status_json()))),
+            Request::Options { name, quota } => {
+                let reply = self.set_options(client, name, quota);
+                self.answer_now(client, request, Ok(reply));
+            }
+            Request::Subscribe => self.subscribe(client, request),
+            Request::Channel => self.respond(client, request, self.open_channel(client)),
+            Request::Tables => self.respond(client, request, self.share_tables(client)),
+            Request::Cancel { request } => self.cancel(client, request),
+        }
+        cost
+    }
+
+    fn hello(&self, client: ClientKey, name: String) -> Reply {
+        self.client_mut(client, |client| {
+            client.name = name;
+            client.greeted = true;
+        });
+        let arena = self.arena.borrow();
+        Reply::Hello {
+            node: self.node,
+            segment_size: arena.segment_size(),
+            segments: arena.segment_count(),
+            inline_max: INLINE_MAX,
+        }
+    }
+
+    fn set_options(&self, client: ClientKey, name: String, quota: u64) -> Reply {
+        if !name.is_empty() {
+            self.client_mut(client, |client| client.name = name);
+        }
+        self.quotas.borrow_mut().limit_client(client, Some(quota).filter(|quota| *quota > 0));
+        Reply::OPTIONS_SET
+    }
+
+    fn answer_now(&self, client: ClientKey, request: u64, answer: Result<Reply, Error>) {
+        self.respond(client, request, answer.map(|reply| (reply, Vec::new())));
+    }
+
+    fn respond(&self, client: ClientKey, request: u64, answer: Answer) {
+        match answer {
+            Ok((reply, descriptors)) => self.send_reply(client, request, &reply, descriptors),
+            Err(error) => self.reply(client, request, &Reply::Failed { error }),
+        }
+    }
+
+    /// Answers at once if that is possible, else when the task is done.
+    fn answer_in_time(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        weight: usize,
+        task: impl Future<Output = Answer> + 'static,
+    ) {
+        let mut task = Box::pin(task);
+        // Whoever is not ready is asked again by the executor, with a waker that wakes.
+        match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => self.respond(client, request, answer),
+            Poll::Pending => {
+                let core = Rc::clone(self);
+                self.wait(client, request, weight, async move {
+                    let answer = task.await;
+                    core.respond(client, request, answer);
+                });
+            }
+        }
+    }
+
+    /// Runs a request that has to wait, for so many objects; it ends with its client.
+    fn wait(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        objects: usize,
+        task: impl Future<Output = ()> + 'static,
+    ) {
+        if !self.set_out(client, objects) {
+            return self.reply(client, request, &Reply::Failed { error: busy() });
+        }
+        let (task, handle) = abortable(task);
+        self.client_mut(client, |client| client.waiting.insert(request, handle));
+        let core = Rc::clone(self);
+        self.spawn(async move {
+            // Whoever aborted it has taken it off the list: the id may be another request's by now.
+            if task.await.is_ok() {
+                core.client_mut(client, |client| client.waiting.remove(&request));
+            }
+            core.arrive(client, objects);
+        });
+    }
+
+    /// Counts what a client has under way, if that is not too much.
+    fn set_out(&self, client: ClientKey, objects: usize) -> bool {
+        let counted = self.client_mut(client, |client| {
+            let room = client.under_way + objects <= UNDER_WAY;
+            client.under_way += if room { objects } else { 0 };
+            room
+        });
+        counted == Some(true)
+    }
+
+    /// What [`Core::set_out`] counted is done.
+    fn arrive(&self, client: ClientKey, objects: usize) {
+        self.client_mut(client, |client| client.under_way -= objects);
+    }
+
+    /// Ends a request that waits; its last word is that it was interrupted.
+    fn cancel(&self, client: ClientKey, request: u64) {
+        let waiting = self.client_mut(client, |client| client.waiting.remove(&request));
+        if let Some(waiting) = waiting.flatten() {
+            waiting.abort();
+            let error = Error::new(ErrorKind::Interrupted, "the client no longer waits");
+            self.reply(client, request, &Reply::Failed { error });
+        }
+    }
+
+    /// A client for a person to find: its name and process.
+    pub(super) fn describe(&self, client: ClientKey) -> String {
+        let clients = self.clients.borrow();
+        clients.get(&client).map_or_else(
+            || "a client that has gone".into(),
+            |client| format!("client {:?} (process {})", client.name, client.pid),
+        )
+    }
+}
+
+fn exists(id: ObjectId, what: &str) -> Error {
+    let text = format!("object {id} {what}; objects never change: use another id, or delete it first");
+    Error::new(ErrorKind::Exists, text)
+}
+
+fn busy() -> Error {
+    let text = format!("this client waits for {UNDER_WAY} objects already; let some of them come first");
+    Error::new(ErrorKind::Busy, text)
+}

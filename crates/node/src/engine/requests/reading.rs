@@ -1,0 +1,227 @@
+//! Finding objects: get, wait, contains, list. Engine thread only.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::future::{Either, join_all, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use plasmon::wire::{Access, Presence, Reply};
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use crate::engine::Core;
+use crate::engine::client::ClientKey;
+use crate::object::{Conflict, Pin};
+
+/// Rows in one frame of a listing.
+const LIST_ROWS: usize = 512;
+
+impl Core {
+    pub(super) fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
+        let tenant = self.client(client, |client| client.uid);
+        let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
+        if let Some(results) = here {
+            return self.got(client, request, results);
+        }
+        let due = self.due(timeout_us);
+        let core = Rc::clone(self);
+        self.wait(client, request, ids.len(), async move {
+            let gets = ids.into_iter().map(|id| core.get_one(id, tenant, due));
+            let results = join_all(gets).await;
+            core.got(client, request, results);
+        });
+    }
+
+    /// The end of a wait; none for one that goes on for ever.
+    fn due(&self, timeout_us: u64) -> Option<Instant> {
+        let due = self.clock.now().checked_add(Duration::from_micros(timeout_us));
+        due.filter(|_| timeout_us != u64::MAX)
+    }
+
+    /// A pin on an object that is in memory here, or the news that this user may not see it.
+    fn pin_here(&self, id: ObjectId, tenant: u32) -> Option<Result<Pin, Error>> {
+        let objects = self.objects.borrow();
+        let replica = objects.get(&id)?;
+        if !replica.head.visible_to(tenant) {
+            return Some(Err(crate::transfer::not_visible(id, tenant)));
+        }
+        Pin::new(replica).map(Ok)
+    }
+
+    /// Waits until an object is in memory here, wherever it comes from, and pins it.
+    async fn get_one(self: &Rc<Self>, id: ObjectId, tenant: u32, due: Option<Instant>) -> Result<Pin, Error> {
+        let no_time = due.is_some_and(|due| due <= self.clock.now());
+        loop {
+            if let Some(result) = self.pin_here(id, tenant) {
+                return result;
+            }
+            let on_disk = self.objects.borrow().get(&id).cloned();
+            if let Some(replica) = on_disk {
+                // What it takes to read from this node's own disk is given to a get without time, too.
+                self.bring_back(&replica).await?;
+                continue;
+            }
+            if no_time {
+                return Err(self.absent(id));
+            }
+            let sealed = self.objects.borrow_mut().wait(id);
+            let brought = async {
+                if self.cluster.solo() {
+                    // Its end means that there is company to ask.
+                    let _ = self.cluster.next_view().await;
+                    Ok(())
+                } else {
+                    self.fetch(id, tenant).await
+                }
+            };
+            let brought = std::pin::pin!(brought);
+            match self.clock.bounded(due, select(sealed, brought)).await {
+                None => return Err(self.timed_out(id)),
+                Some(Either::Left(_) | Either::Right((Ok(()), _))) => {}
+                Some(Either::Right((Err(error), _))) => return Err(error),
+            }
+        }
+    }
+
+    fn absent(&self, id: ObjectId) -> Error {
+        let text = format!("object {id} {}; give the get a time-out to wait for it", self.whereabouts(&id));
+        Error::new(ErrorKind::NotFound, text)
+    }
+
+    fn timed_out(&self, id: ObjectId) -> Error {
+        let text = format!("object {id} did not come within the time-out: it {}", self.whereabouts(&id));
+        Error::new(ErrorKind::TimedOut, text)
+    }
+
+    /// What this node knows of an object that is not here.
+    fn whereabouts(&self, id: &ObjectId) -> String {
+        match self.objects.borrow().conflict(id) {
+            Some(Conflict::Creating { client }) => {
+                format!("is being created by {} and not sealed yet", self.describe(client))
+            }
+            _ if self.cluster.deleted(id) => "was deleted".into(),
+            _ => "is not on this node".into(),
+        }
+    }
+
+    /// Hands pinned objects to a client.
+    fn got(&self, client: ClientKey, request: u64, results: Vec<Result<Pin, Error>>) {
+        let mut segments: Vec<u32> = results.iter().flatten().flat_map(|pin| pin.extent.segments()).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        let (granted, descriptors) = match self.grant(client, &segments, Access::Read) {
+            Ok(granted) => granted,
+            Err(error) => return self.reply(client, request, &Reply::Failed { error }),
+        };
+        let objects =
+            results.iter().map(|result| result.as_ref().map(|pin| pin.span()).map_err(Clone::clone));
+        let reply = Reply::Got { objects: objects.collect(), granted };
+        self.client_mut(client, |client| {
+            for pin in results.into_iter().flatten() {
+                client.pins.entry(pin.extent.offset()).or_default().push(pin);
+            }
+        });
+        self.send_reply(client, request, &reply, descriptors);
+    }
+
+    pub(super) fn release(&self, client: ClientKey, offsets: &[u64]) {
+        self.client_mut(client, |client| {
+            for offset in offsets {
+                if let Some(pins) = client.pins.get_mut(offset) {
+                    pins.pop();
+                    if pins.is_empty() {
+                        client.pins.remove(offset);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Waits until so many of the objects are in memory here.
+    pub(super) fn wait_for(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        timeout_us: u64,
+        count: usize,
+        ids: Vec<ObjectId>,
+    ) {
+        let tenant = self.client(client, |client| client.uid);
+        let due = self.due(timeout_us);
+        let core = Rc::clone(self);
+        self.wait(client, request, ids.len(), async move {
+            let mut here = vec![false; ids.len()];
+            let gets = ids.into_iter().enumerate();
+            let core = &core;
+            let mut gets: FuturesUnordered<_> = gets
+                .map(|(at, id)| async move { (at, core.get_one(id, tenant, due).await.is_ok()) })
+                .collect();
+            let mut found = 0;
+            // What failed will not come; once there is enough, what is here already still counts.
+            while let Some((at, ready)) = if found < count {
+                gets.next().await
+            } else {
+                futures::FutureExt::now_or_never(gets.next()).flatten()
+            } {
+                here[at] = ready;
+                found += usize::from(ready);
+            }
+            drop(gets);
+            core.reply(client, request, &Reply::Waited(here));
+        });
+    }
+
+    /// Marks objects as used just now.
+    pub(super) fn refresh(&self, client: ClientKey, ids: &[ObjectId]) -> Reply {
+        let tenant = self.client(client, |client| client.uid);
+        let objects = self.objects.borrow();
+        let seen = ids.iter().filter_map(|id| objects.get(id)).filter(|one| one.head.visible_to(tenant));
+        seen.for_each(|replica| replica.touch());
+        Reply::REFRESHED
+    }
+
+    pub(super) fn contains(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
+        let tenant = self.client(client, |client| client.uid);
+        let here: Vec<_> = {
+            let objects = self.objects.borrow();
+            let visible = |id| objects.get(id).is_some_and(|replica| replica.head.visible_to(tenant));
+            ids.iter().map(visible).collect()
+        };
+        if self.cluster.solo() || here.iter().all(|here| *here) {
+            let presence = here.iter().map(|here| if *here { Presence::Here } else { Presence::Absent });
+            return self.reply(client, request, &Reply::Contains(presence.collect()));
+        }
+        let core = Rc::clone(self);
+        self.wait(client, request, ids.len(), async move {
+            let reply = match core.known(&ids, tenant).await {
+                Err(error) => Reply::Failed { error },
+                Ok(elsewhere) => Reply::Contains(
+                    here.into_iter()
+                        .zip(elsewhere)
+                        .map(|known| match known {
+                            (true, _) => Presence::Here,
+                            (false, true) => Presence::Elsewhere,
+                            (false, false) => Presence::Absent,
+                        })
+                        .collect(),
+                ),
+            };
+            core.reply(client, request, &reply);
+        });
+    }
+
+    pub(super) fn list(&self, client: ClientKey, request: u64) {
+        let tenant = self.client(client, |client| client.uid);
+        let fast = self.scan_pins();
+        let mut rows = self.objects.borrow().list(tenant, &fast, self.clock.unix_ms());
+        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.age_ms), row.id));
+        let mut rows = rows.into_iter().peekable();
+        loop {
+            let objects = rows.by_ref().take(LIST_ROWS).collect();
+            let more = rows.peek().is_some();
+            self.reply(client, request, &Reply::List { objects, more });
+            if !more {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Making objects: put, create, seal, abort. Engine thread only.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plasmon::wire::{Access, NewObject, Placement, Reply, Span};
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use super::{Answer, exists};
+use crate::engine::Core;
+use crate::engine::client::ClientKey;
+use crate::memory::{Extent, Writer, Zone};
+use crate::object::{Conflict, Creation, Head, Replica, Role, Table};
+
+/// Largest object that travels through the socket or the ring, and that the engine writes itself.
+pub(in crate::engine) const INLINE_MAX: u32 = 64 << 10;
+/// Bytes that a waiting request may hold for each object it counts.
+const WEIGHT: usize = 1 << 10;
+
+/// What a put weighs while it waits, in objects.
+pub(super) fn weight(data: usize) -> usize {
+    1 + data / WEIGHT
+}
+
+impl Core {
+    /// Makes an object of bytes that came in a frame.
+    pub(super) async fn put(
+        self: Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        digest: u64,
+        room: Duration,
+        data: Bytes,
+    ) -> Answer {
+        let (id, metadata) = (object.id, object.metadata.clone());
+        if data.len() + metadata.len() > INLINE_MAX as usize {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("object {id}: {} bytes are too many for a put frame; create it instead", data.len()),
+            ));
+        }
+        self.not_in_cluster(client, &object).await?;
+        self.make(client, object, data.len() as u64, digest, room, |extent| {
+            extent.write(0, &data).and_then(|()| extent.write(data.len() as u64, &metadata))
+        })
+        .await?;
+        Ok((Reply::PUT_DONE, Vec::new()))
+    }
+
+    /// Makes an object that the engine writes.
+    pub(in crate::engine) async fn make(
+        self: &Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        data_len: u64,
+        digest: u64,
+        room: Duration,
+        write: impl FnOnce(&Extent) -> Result<(), crate::memory::OutOfBounds>,
+    ) -> Result<(), Error> {
+        let mut head = self.head(client, object, data_len)?;
+        head.digest = digest;
+        let extent = self.reserve(client, &head, Writer::Engine, room).await?;
+        if let Err(error) = write(&extent) {
+            self.quotas.borrow_mut().forget(&head, client);
+            return Err(Error::new(ErrorKind::Internal, error.to_string()));
+        }
+        self.transfer.count_copy(head.len());
+        self.seal(Replica::new(head, Role::Primary, Some(client), extent, self.clock.unix_ms()));
+        Ok(())
+    }
+
+    /// Refuses an object that the cluster has. The keeper is asked when it is this node, which costs
+    /// nothing, or when the object has a name: random ids need no asking.
+    async fn not_in_cluster(self: &Rc<Self>, client: ClientKey, object: &NewObject) -> Result<(), Error> {
+        let (id, tenant) = (object.id, self.client(client, |client| client.uid));
+        let known = match self.cluster.known_here(&id, tenant) {
+            Some(known) => known,
+            None if object.name.is_empty() => false,
+            // A keeper that does not answer stops no creation: the object is made where it is.
+            None => self.known(&[id], tenant).await.is_ok_and(|known| known == [true]),
+        };
+        if known { Err(exists(id, "exists already")) } else { Ok(()) }
+    }
+
+    /// Whether [`Core::not_in_cluster`] can say so at once.
+    pub(in crate::engine) fn is_new_here(&self, tenant: u32, id: &ObjectId, named: bool) -> bool {
+        match self.cluster.known_here(id, tenant) {
+            Some(known) => !known,
+            None => !named,
+        }
+    }
+
+    /// Begins a creation: where its data goes, and the descriptors that takes.
+    pub(super) async fn create(
+        self: Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        data_len: u64,
+        room: Duration,
+    ) -> Answer {
+        let id = object.id;
+        self.not_in_cluster(client, &object).await?;
+        let (placement, segments) = self.begin(client, object, data_len, room).await?;
+        match self.grant(client, &segments, Access::Write) {
+            Ok((granted, descriptors)) => Ok((Reply::Created { placement, granted }, descriptors)),
+            Err(error) => {
+                self.give_up(&id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a creation: where its data goes, and the segments that lie there.
+    pub(in crate::engine) async fn begin(
+        self: &Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        data_len: u64,
+        room: Duration,
+    ) -> Result<(Placement, Vec<u32>), Error> {
+        let metadata = object.metadata.clone();
+        let head = self.head(client, object, data_len)?;
+        let inline = head.len() <= u64::from(INLINE_MAX);
+        let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
+        let extent = self.reserve(client, &head, writer, room).await?;
+        if let Err(error) = extent.write(head.data_len, &metadata) {
+            self.quotas.borrow_mut().forget(&head, client);
+            return Err(Error::new(ErrorKind::Internal, error.to_string()));
+        }
+        let (placement, segments) = if inline {
+            (Placement::Inline, Vec::new())
+        } else {
+            let span = Span { offset: extent.offset(), data_len, metadata_len: head.metadata_len, digest: 0 };
+            (Placement::Mapped(span), extent.segments().collect())
+        };
+        let created = self.clock.unix_ms();
+        self.objects.borrow_mut().begin(Creation { head, extent, client, inline, created });
+        Ok((placement, segments))
+    }
+
+    /// What is to be created, if it may be.
+    fn head(&self, client: ClientKey, object: NewObject, data_len: u64) -> Result<Head, Error> {
+        let NewObject { id, private, name, metadata } = object;
+        self.not_here(client, id)?;
+        let metadata_len = metadata.len() as u32;
+        if data_len.checked_add(u64::from(metadata_len)).is_none() {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("object {id}: {data_len} bytes are no size"),
+            ));
+        }
+        let tenant = self.client(client, |client| client.uid);
+        let life = self.draw_life();
+        Ok(Head { id, name: name.into(), life, tenant, private, data_len, metadata_len, digest: 0 })
+    }
+
+    fn not_here(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+        match self.objects.borrow().conflict(&id) {
+            None => Ok(()),
+            Some(Conflict::Sealed) => Err(exists(id, "exists already")),
+            Some(Conflict::Creating { client: other }) => {
+                let who = if other == client { "this client".into() } else { self.describe(other) };
+                Err(exists(id, &format!("is being created by {who}")))
+            }
+        }
+    }
+
+    /// Names a life of an id: never zero, and never drawn before in this cluster but by a miracle.
+    fn draw_life(&self) -> u64 {
+        crate::engine::random_u64().max(1)
+    }
+
+    /// Room for a new object, counted against its quotas. Its id may be taken while it waits: that is
+    /// looked at again.
+    async fn reserve(
+        self: &Rc<Self>,
+        client: ClientKey,
+        head: &Head,
+        writer: Writer,
+        room: Duration,
+    ) -> Result<Rc<Extent>, Error> {
+        let zone = Zone { domain: head.domain(), writer };
+        let counted = self.quotas.borrow_mut().take(head, client);
+        counted?;
+        let counted = Counted { core: self, head, client, keep: false };
+        let extent = self.room(zone, head.len(), room).await.map_err(|error| {
+            Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
+        })?;
+        self.not_here(client, head.id)?;
+        counted.keep();
+        Ok(Rc::new(extent))
+    }
+
+    /// Makes a creation of this client's immutable and visible.
+    pub(in crate::engine) fn seal_creation(
+        &self,
+        client: ClientKey,
+        id: ObjectId,
+        digest: u64,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let objects = self.objects.borrow();
+        let creation = self.own_creation(&objects, client, &id, "seal")?;
+        let expected = if creation.inline { creation.head.data_len } else { 0 };
+        if data.len() as u64 != expected {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("object {id}: sealed with {} bytes where {expected} belong", data.len()),
+            ));
+        }
+        let written = creation.extent.write(0, data);
+        written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        self.transfer.count_copy(data.len() as u64);
+        drop(objects);
+        let Creation { mut head, extent, .. } = self.objects.borrow_mut().end(&id).expect("just seen");
+        head.digest = digest;
+        self.seal(Replica::new(head, Role::Primary, Some(client), extent, self.clock.unix_ms()));
+        Ok(())
+    }
+
+    pub(super) fn abort(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+        self.own_creation(&self.objects.borrow(), client, &id, "abort")?;
+        self.give_up(&id);
+        Ok(())
+    }
+
+    /// Forgets a creation.
+    pub(in crate::engine) fn give_up(&self, id: &ObjectId) {
+        if let Some(creation) = self.objects.borrow_mut().end(id) {
+            self.quotas.borrow_mut().forget(&creation.head, creation.client);
+        }
+    }
+
+    /// A creation of this client's, or why it cannot be sealed or aborted.
+    fn own_creation<'a>(
+        &self,
+        objects: &'a Table,
+        client: ClientKey,
+        id: &ObjectId,
+        verb: &str,
+    ) -> Result<&'a Creation, Error> {
+        match objects.creation(id) {
+            Some(creation) if creation.client == client => Ok(creation),
+            Some(creation) => Err(Error::new(
+                ErrorKind::NotAllowed,
+                format!("cannot {verb} object {id}: {} is creating it", self.describe(creation.client)),
+            )),
+            None if objects.get(id).is_some() => {
+                Err(Error::new(ErrorKind::Exists, format!("cannot {verb} object {id}: it is sealed already")))
+            }
+            None => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("cannot {verb} object {id}: it is not being created; create it first"),
+            )),
+        }
+    }
+}
+
+/// Counted against quotas, and given back unless kept: the wait for room may fail, or be dropped.
+struct Counted<'a> {
+    core: &'a Core,
+    head: &'a Head,
+    client: ClientKey,
+    keep: bool,
+}
+
+impl Counted<'_> {
+    fn keep(mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if !self.keep {
+            self.core.quotas.borrow_mut().forget(self.head, self.client);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Primaries on their way to disk and back. Engine thread only; the store's own thread does the files.
+//!
+//! An object that is being written stays readable, pinned, where it is; only when it is on disk may it
+//! leave memory. One that is read back gets new memory of the engine's. Both go on if nobody waits any
+//! more.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::future::{FutureExt, Shared};
+use plasmon::{Error, ErrorKind, ObjectId};
+use tracing::{info, warn};
+
+use super::core::Core;
+use super::quotas::NOBODY;
+use crate::memory::{Writer, Zone};
+use crate::object::{Head, Pin, Replica};
+use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
+
+/// How long an object on disk waits for memory to return to.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Objects that are being read back, and those who wait for them.
+pub(crate) type Restoring = HashMap<ObjectId, Shared<oneshot::Receiver<Result<(), Error>>>>;
+
+impl Core {
+    fn spill_store(&self) -> Option<&SpillStore> {
+        self.spill.as_ref()
+    }
+
+    /// Writes objects to disk; says whether any are there now.
+    pub(super) async fn write_to_disk(&self, pins: Vec<Pin>) -> bool {
+        let Some(store) = self.spill_store() else { return false };
+        let item = |pin: &Pin| Item { head: header(pin), bytes: pin.extent.io_range() };
+        let items = pins.iter().map(item);
+        let (written, pins) = store.write(items.collect(), pins).await;
+        let mut objects = self.objects.borrow_mut();
+        match written {
+            Ok(places) => {
+                for (pin, place) in pins.iter().zip(places) {
+                    if !objects.written(pin.replica(), place) {
+                        store.forget(place);
+                    }
+                }
+                *self.spill_failure.borrow_mut() = None;
+                true
+            }
+            Err(error) => {
+                warn!("objects could not be spilled, they stay in memory: {error}");
+                *self.spill_failure.borrow_mut() = Some(error.to_string());
+                pins.iter().for_each(|pin| objects.not_written(pin.replica()));
+                false
+            }
+        }
+    }
+
+    /// Why the store is full although it spills.
+    pub(super) fn spill_advice(&self) -> String {
+        match (&*self.spill_failure.borrow(), self.spill_store()) {
+            (Some(failure), _) => format!(". Spilling failed: {failure}"),
+            (None, None) => ", or with --spill-dir".into(),
+            (None, Some(_)) => String::new(),
+        }
+    }
+
+    /// Brings an object of this node back into memory, if it is on disk.
+    pub(crate) async fn bring_back(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+        if replica.extent().is_some() {
+            return Ok(());
+        }
+        let id = replica.head.id;
+        let under_way = self.restoring.borrow().get(&id).cloned();
+        let restored = under_way.unwrap_or_else(|| {
+            let (sender, receiver) = oneshot::channel();
+            let receiver = receiver.shared();
+            self.restoring.borrow_mut().insert(id, receiver.clone());
+            let (core, replica) = (Rc::clone(self), Rc::clone(replica));
+            self.spawn(async move {
+                let restored = core.restore(&replica).await;
+                core.restoring.borrow_mut().remove(&id);
+                // Perhaps nobody waits any more.
+                let _ = sender.send(restored);
+            });
+            receiver
+        });
+        restored.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
+    }
+
+    async fn restore(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+        let head = &replica.head;
+        let zone = Zone { domain: head.domain(), writer: Writer::Engine };
+        let extent = self.room(zone, head.len(), PATIENCE).await.map_err(|error| {
+            let text = format!("object {} is on disk and finds no memory: {}", head.id, error.message());
+            Error::new(error.kind(), text)
+        })?;
+        let (Some(place), Some(store)) = (replica.on_disk(), self.spill_store()) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("object {} was deleted", head.id)));
+        };
+        let (read, extent) = store.read(place, head.id, extent).await;
+        read.map_err(|error| damaged(head.id, &error))?;
+        self.objects.borrow_mut().restored(replica, Rc::new(extent));
+        Ok(())
+    }
+
+    /// An object is gone: its bytes on disk are not needed any more.
+    pub(super) fn forget_on_disk(&self, replica: &Replica) {
+        if let (Some(place), Some(store)) = (replica.on_disk(), self.spill_store()) {
+            replica.set_on_disk(None);
+            store.forget(place);
+        }
+    }
+
+    /// Takes over what a former daemon left on disk.
+    pub(super) fn recover(&self, recovered: Vec<Recovered>) {
+        let count = recovered.len();
+        for Recovered { header, place } in recovered {
+            let created = header.created;
+            let replica = Replica::recovered(Head::from(header), place, NOBODY, created);
+            self.quotas.borrow_mut().count(&replica.head);
+            self.seal(replica);
+        }
+        if count > 0 {
+            info!("{count} objects of a former daemon are on disk, and are read when they are asked for");
+        }
+    }
+}
+
+/// What its record on disk says of an object.
+fn header(replica: &Replica) -> Header {
+    let head = &replica.head;
+    Header {
+        id: head.id,
+        name: String::from(&*head.name),
+        life: head.life,
+        tenant: head.tenant,
+        private: head.private,
+        data_len: head.data_len,
+        metadata_len: head.metadata_len,
+        digest: head.digest,
+        created: replica.created,
+    }
+}
+
+impl From<Header> for Head {
+    fn from(header: Header) -> Self {
+        let Header { id, name, life, tenant, private, data_len, metadata_len, digest, .. } = header;
+        Self { id, name: name.into(), life, tenant, private, data_len, metadata_len, digest }
+    }
+}
+
+fn damaged(id: ObjectId, error: &SpillError) -> Error {
+    let text = format!("object {id} cannot be read back: {error}");
+    Error::new(ErrorKind::Damaged, text)
+}

@@ -1,0 +1,159 @@
+//! The spill directory: its lock and the system calls on its files.
+//!
+//! Invariants: the lock is held as long as a [`Directory`] lives; files are reached through the
+//! directory's descriptor, so renaming it changes nothing; only this uid may write in it.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::error::SpillError;
+use super::record::{self, FIRST_RECORD};
+
+const LOCK: &str = "lock";
+
+/// The directory, locked.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    descriptor: File,
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes the directory if there is none, and locks it.
+    pub(super) fn open(path: &Path) -> Result<Directory, SpillError> {
+        let failed =
+            |action| move |source: io::Error| SpillError::Directory { dir: path.to_owned(), action, source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create"))?;
+        let descriptor = File::open(path).map_err(failed("open"))?;
+        let stat = rustix::fs::fstat(&descriptor).map_err(|error| failed("examine")(error.into()))?;
+        let uid = rustix::process::geteuid().as_raw();
+        if stat.st_uid != uid || stat.st_mode & 0o022 != 0 {
+            let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
+            return Err(SpillError::Exposed { dir: path.to_owned(), owner, mode, uid });
+        }
+        let path = fs::canonicalize(path).map_err(failed("find"))?;
+        let lock = lock(&descriptor, &path)?;
+        Ok(Directory { path, descriptor, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a file, for messages.
+    pub(super) fn file_path(&self, number: u32) -> PathBuf {
+        self.path.join(file_name(number))
+    }
+
+    /// The numbers of all spill files, lowest first.
+    pub(super) fn list(&self) -> Result<Vec<u32>, SpillError> {
+        let failed = |error: Errno| SpillError::Directory {
+            dir: self.path.clone(),
+            action: "list",
+            source: error.into(),
+        };
+        let mut numbers = Vec::new();
+        for entry in Dir::read_from(&self.descriptor).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            numbers.extend(number_of(OsStr::from_bytes(entry.file_name().to_bytes())));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Opens a file to read and write.
+    pub(super) fn open_file(&self, number: u32) -> io::Result<File> {
+        // Not to wait for whoever may have put a pipe there.
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::openat(&self.descriptor, file_name(number), flags, Mode::empty())?;
+        Ok(File::from(file))
+    }
+
+    /// Makes a file that has no record yet.
+    pub(super) fn create_file(&self, number: u32, salt: u64) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = File::from(rustix::fs::openat(&self.descriptor, file_name(number), flags, mode)?);
+        let mut page = [0; FIRST_RECORD as usize];
+        let header = record::encode_file(salt);
+        for at in record::FILE_HEADERS_AT {
+            page[at as usize..][..header.len()].copy_from_slice(&header);
+        }
+        match file.write_all_at(&page, 0) {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                self.unlink(number)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a file.
+    pub(super) fn unlink(&self, number: u32) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.descriptor, file_name(number), AtFlags::empty())?)
+    }
+}
+
+/// Takes the lock of a directory, and leaves our process number in it.
+fn lock(directory: &File, path: &Path) -> Result<File, SpillError> {
+    let failed = |source| SpillError::Directory { dir: path.to_owned(), action: "lock", source };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, LOCK, flags, Mode::RUSR | Mode::WUSR);
+    let mut file = File::from(file.map_err(|error| failed(error.into()))?);
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            // The number only helps a message along: a full disk is no reason to refuse.
+            let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+            Ok(file)
+        }
+        Err(Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+            Err(SpillError::InUse { dir: path.to_owned(), pid })
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// Bytes a file takes up on disk.
+pub(super) fn disk_bytes(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(file)?.st_blocks as u64 * 512)
+}
+
+/// Frees what lies behind a range of a file, which reads as zeros afterwards.
+pub(super) fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, flags, at, len)?)
+}
+
+/// Fills `into` from `at` on as far as the file goes; returns how many bytes that were.
+pub(super) fn read_up_to(file: &File, mut at: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match file.read_at(&mut into[filled..], at) {
+            Ok(0) => break,
+            Ok(count) => (filled, at) = (filled + count, at + count as u64),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn file_name(number: u32) -> String {
+    format!("{number}.spill")
+}
+
+/// The number of a spill file, if it is one: only names that [`file_name`] gives.
+fn number_of(name: &OsStr) -> Option<u32> {
+    let number = name.to_str()?.strip_suffix(".spill")?.parse().ok()?;
+    (file_name(number).as_str() == name).then_some(number)
+}

@@ -1,0 +1,213 @@
+//! What lies in a spill file: its header and the records. Plain encoding, no I/O.
+//!
+//! Everything decoded is untrusted: lengths are checked before they are used, and nothing counts
+//! that its checksum does not cover.
+
+use plasmon::ObjectId;
+use plasmon::wire::MAX_NAME;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+const FILE_MAGIC: [u8; 8] = *b"PLSPILL\0";
+const FILE_VERSION: u32 = 1;
+const RECORD_VERSION: u8 = 1;
+const FLAG_PRIVATE: u8 = 1;
+
+/// The state of a record that counts. Neither state is a few flipped bits away from the other.
+const LIVE: u64 = 0x4556_494c_d0c5_b7a9;
+/// The state of a record that was forgotten.
+pub(super) const DEAD: u64 = 0x4441_4544_2f3a_4856;
+
+/// Bytes of a file's header.
+pub(super) const FILE_HEADER: usize = 32;
+/// Where in a file its header lies, twice: without the salt no record can be checked.
+pub(super) const FILE_HEADERS_AT: [u64; 2] = [0, 2048];
+/// Where the first record of a file starts, in bytes.
+pub(super) const FIRST_RECORD: u64 = 4096;
+/// Every record starts at a multiple of this, in bytes.
+pub(super) const UNIT: u64 = 8;
+
+/// A record's header before the name.
+const FIXED: usize = 96;
+/// The longest header of a record.
+pub(super) const MAX_HEADER: usize = FIXED + (MAX_NAME).next_multiple_of(UNIT as usize);
+
+/// What a sealed object needs, beside its bytes, to live again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Its id.
+    pub id: ObjectId,
+    /// The name behind the id; empty when there is none.
+    pub name: String,
+    /// Which life of the id this is.
+    pub life: u64,
+    /// The user who created it.
+    pub tenant: u32,
+    /// Only that user sees it.
+    pub private: bool,
+    /// Bytes of data.
+    pub data_len: u64,
+    /// Bytes of metadata, which lie behind the data.
+    pub metadata_len: u32,
+    /// The digest made at seal; 0 when none was.
+    pub digest: u64,
+    /// When it was created, in milliseconds since 1970.
+    pub created: u64,
+}
+
+impl Header {
+    /// Bytes of data and metadata, if that is a number.
+    pub(super) fn payload_len(&self) -> Option<u64> {
+        self.data_len.checked_add(u64::from(self.metadata_len))
+    }
+}
+
+/// Where an object lies on disk: good from the moment it was written or recovered until it is
+/// forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    pub(super) file: u32,
+    /// Offset in units of 8 bytes.
+    unit: u32,
+}
+
+impl Place {
+    /// # Panics
+    /// If the offset is beyond 32 GiB: files that hold more than one record end long before.
+    pub(super) fn new(file: u32, offset: u64) -> Place {
+        let unit = u32::try_from(offset / UNIT).expect("records start in the first 64 MiB of a file");
+        Place { file, unit }
+    }
+
+    pub(super) fn offset(self) -> u64 {
+        u64::from(self.unit) * UNIT
+    }
+}
+
+/// An object that a former daemon spilled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// What it is.
+    pub header: Header,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// Bytes of a record's header.
+pub(super) fn header_len(name: &str) -> usize {
+    FIXED + name.len().next_multiple_of(UNIT as usize)
+}
+
+/// Bytes from a record's start to the next's; `None` if no file could hold it.
+pub(super) fn record_len(head: &Header) -> Option<u64> {
+    let payload = head.payload_len()?.checked_next_multiple_of(UNIT)?;
+    payload.checked_add(header_len(&head.name) as u64).filter(|len| *len <= i64::MAX as u64 / 2)
+}
+
+/// A record's header as it lies in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) head: Header,
+    /// Grows from record to record.
+    pub(super) sequence: u64,
+    /// XXH3-64 of the payload.
+    pub(super) payload_hash: u64,
+    /// From its start to the next record's, in bytes.
+    pub(super) len: u64,
+    pub(super) live: bool,
+}
+
+impl Record {
+    /// Whether these are the bytes of the object.
+    pub(super) fn holds(&self, payload: &[u8]) -> bool {
+        xxh3_64(payload) == self.payload_hash
+    }
+}
+
+/// Why bytes are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoRecord;
+
+/// The seed of the checksum of a record at `offset`.
+fn seed(salt: u64, offset: u64) -> u64 {
+    salt ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Writes a live record's header. `into` is [`header_len`] bytes.
+pub(super) fn encode(
+    into: &mut [u8],
+    head: &Header,
+    sequence: u64,
+    payload_hash: u64,
+    salt: u64,
+    offset: u64,
+) {
+    let (fixed, name) = into.split_at_mut(FIXED);
+    fixed[0..8].copy_from_slice(&LIVE.to_le_bytes());
+    fixed[16] = RECORD_VERSION;
+    fixed[17] = if head.private { FLAG_PRIVATE } else { 0 };
+    fixed[18..20].copy_from_slice(&(head.name.len() as u16).to_le_bytes());
+    fixed[20..24].copy_from_slice(&head.metadata_len.to_le_bytes());
+    let words = [head.data_len, payload_hash, sequence, head.life, head.created, head.digest];
+    for (at, word) in (24..72).step_by(8).zip(words) {
+        fixed[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    fixed[72..76].copy_from_slice(&head.tenant.to_le_bytes());
+    fixed[76..96].copy_from_slice(head.id.as_bytes());
+    name[..head.name.len()].copy_from_slice(head.name.as_bytes());
+    name[head.name.len()..].fill(0);
+    let checksum = xxh3_64_with_seed(&into[16..], seed(salt, offset));
+    into[8..16].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Reads the header of a record at `offset`. `bytes` may go on beyond it.
+pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoRecord> {
+    let fixed: &[u8; FIXED] = bytes.first_chunk().ok_or(NoRecord)?;
+    let word = |at: usize| u64::from_le_bytes(*fixed[at..].first_chunk().expect("all words lie before 96"));
+    let live = match word(0) {
+        LIVE => true,
+        DEAD => false,
+        _ => return Err(NoRecord),
+    };
+    let name_len = usize::from(u16::from_le_bytes([fixed[18], fixed[19]]));
+    let header = FIXED + name_len.next_multiple_of(UNIT as usize);
+    let covered = bytes.get(16..header).ok_or(NoRecord)?;
+    if xxh3_64_with_seed(covered, seed(salt, offset)) != word(8) || fixed[16] != RECORD_VERSION {
+        return Err(NoRecord);
+    }
+    let name = bytes.get(FIXED..FIXED + name_len).ok_or(NoRecord)?;
+    let id = *fixed[76..].first_chunk().ok_or(NoRecord)?;
+    let head = Header {
+        id: ObjectId::from_bytes(id),
+        name: str::from_utf8(name).map_err(|_| NoRecord)?.to_owned(),
+        life: word(48),
+        tenant: word(72) as u32,
+        private: fixed[17] & FLAG_PRIVATE != 0,
+        data_len: word(24),
+        metadata_len: (word(16) >> 32) as u32,
+        digest: word(64),
+        created: word(56),
+    };
+    let len = record_len(&head).ok_or(NoRecord)?;
+    Ok(Record { head, sequence: word(40), payload_hash: word(32), len, live })
+}
+
+/// A file's header.
+pub(super) fn encode_file(salt: u64) -> [u8; FILE_HEADER] {
+    let mut bytes = [0; FILE_HEADER];
+    bytes[0..8].copy_from_slice(&FILE_MAGIC);
+    bytes[8..12].copy_from_slice(&FILE_VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&salt.to_le_bytes());
+    let checksum = xxh3_64(&bytes[..24]);
+    bytes[24..32].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The salt of a file, if this is the header of one that can be read.
+pub(super) fn decode_file(bytes: &[u8; FILE_HEADER]) -> Result<u64, NoRecord> {
+    let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("all words lie before 32"));
+    let version = word(8) as u32;
+    if bytes[..8] != FILE_MAGIC || word(24) != xxh3_64(&bytes[..24]) || version != FILE_VERSION {
+        return Err(NoRecord);
+    }
+    Ok(word(16))
+}

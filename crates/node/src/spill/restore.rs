@@ -1,0 +1,85 @@
+//! Reading an object back. Spill thread only.
+//!
+//! Nothing read is believed before its checksum was seen: where lengths come from it, they only ever
+//! bound what is read into memory of the length the engine expects.
+
+use std::io;
+
+use plasmon::ObjectId;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::CHUNK;
+use super::directory;
+use super::disk::Disk;
+use super::error::SpillError;
+use super::record::{self, Place};
+use crate::memory::IoRange;
+
+impl Disk {
+    /// Reads an object back.
+    pub(super) fn read(&mut self, place: Place, id: ObjectId, into: &IoRange) -> Result<(), SpillError> {
+        let place = self.present(place);
+        let (file, offset) = (self.directory.file_path(place.file), place.offset());
+        let result = self.read_record(place, id, into).map_err(|fault| match fault {
+            Fault::Damage(reason) => SpillError::Damaged { id, file, offset, reason },
+            Fault::Io(source) => SpillError::Read { id, file, offset, source },
+        });
+        match &result {
+            Ok(()) => self.counters.read_back(into.len() as u64),
+            Err(_) => self.counters.failed(1),
+        }
+        result
+    }
+
+    fn read_record(&mut self, place: Place, id: ObjectId, into: &IoRange) -> Result<(), Fault> {
+        let offset = place.offset();
+        let contents = self.files.get(&place.file).ok_or(Fault::Damage(FORGOTTEN))?;
+        let len = *contents.live.get(&offset).ok_or(Fault::Damage(FORGOTTEN))?;
+        let file = self.directory.open_file(place.file)?;
+        // A short record comes whole, of a long one its beginning.
+        self.buffer.resize(len.min(CHUNK as u64) as usize, 0);
+        let filled = directory::read_up_to(&file, offset, &mut self.buffer)?;
+        let record = record::decode(&self.buffer[..filled], contents.salt, offset);
+        let record = record.map_err(|_| Fault::Damage("its record is damaged or cut off"))?;
+        let expected = record.live && record.len == len && record.head.id == id;
+        if !expected || record.head.payload_len() != Some(into.len() as u64) {
+            return Err(Fault::Damage("another record lies in its place"));
+        }
+        let header = record::header_len(&record.head.name);
+        let (mut hash, mut done) = (Xxh3::new(), 0);
+        let mut from = header;
+        while done < into.len() {
+            if done > 0 {
+                from = 0;
+                self.buffer.resize((into.len() - done).min(CHUNK), 0);
+                directory::read_up_to(&file, offset + (header + done) as u64, &mut self.buffer)?;
+            }
+            let step = (self.buffer.len() - from).min(into.len() - done);
+            let bytes = &self.buffer[from..from + step];
+            hash.update(bytes);
+            into.write(done, bytes).map_err(io::Error::other)?;
+            done += step;
+        }
+        if hash.digest() != record.payload_hash {
+            return Err(Fault::Damage("its bytes are damaged or cut off"));
+        }
+        Ok(())
+    }
+}
+
+const FORGOTTEN: &str = "it was forgotten";
+
+/// Why an object was not read.
+enum Fault {
+    Damage(&'static str),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        match error.kind() {
+            io::ErrorKind::NotFound => Fault::Damage("its file is gone"),
+            _ => Fault::Io(error),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Finding the records in a file that a former daemon left.
+//!
+//! Only headers are read, so that opening does not take as long as reading everything; a payload is
+//! checked when it is asked for. Where no header stands, zeros are skipped (holes without reading
+//! them), and through anything else the scan searches for the next header.
+
+use std::fs::File;
+use std::io;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::directory::read_up_to;
+use super::record::{self, FILE_HEADER, FILE_HEADERS_AT, FIRST_RECORD, MAX_HEADER, Record, UNIT};
+use super::{CHUNK, FILE_SIZE};
+
+/// What a file holds.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub(super) salt: u64,
+    /// Length of the file in bytes.
+    pub(super) end: u64,
+    /// The live records that lie within the file, and where.
+    pub(super) live: Vec<(u64, Record)>,
+    /// Stretches that are neither records nor zeros: damage, or a write that was never finished.
+    pub(super) damaged: u64,
+}
+
+/// Why a file was not scanned.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ScanError {
+    #[error("it is no spill file that this version can read")]
+    Foreign,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Finds the records of a file.
+pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(ScanError::Foreign);
+    }
+    let end = metadata.len();
+    let mut found = Scan { salt: salt(file)?, end, live: Vec::new(), damaged: 0 };
+    let mut window = Window { file, end, start: 0, bytes: Vec::new() };
+    let mut at = FIRST_RECORD;
+    // Whether `at` lies in a damaged stretch that is counted already.
+    let mut lost = false;
+    // No record starts further behind: a longer file is the beginning and the rest of one object.
+    while at < end.min(FILE_SIZE) {
+        let bytes = window.at(at)?;
+        match record::decode(bytes, found.salt, at) {
+            Ok(record) if record.len > end - at => {
+                // Cut off: nothing can follow.
+                found.damaged += u64::from(record.live);
+                break;
+            }
+            Ok(record) => {
+                let start = at;
+                at += record.len;
+                lost = false;
+                if record.live {
+                    found.live.push((start, record));
+                }
+            }
+            Err(_) => match bytes.chunks(UNIT as usize).position(|unit| unit.iter().any(|byte| *byte != 0)) {
+                Some(0) => {
+                    found.damaged += u64::from(!lost);
+                    lost = true;
+                    at += UNIT;
+                }
+                Some(zeros) => at += zeros as u64 * UNIT,
+                None => {
+                    let zeros = bytes.len() as u64;
+                    at = window.next_data(at + zeros).next_multiple_of(UNIT);
+                }
+            },
+        }
+    }
+    Ok(found)
+}
+
+/// The salt of a file, from whichever of its headers is intact.
+fn salt(file: &File) -> Result<u64, ScanError> {
+    for at in FILE_HEADERS_AT {
+        let mut header = [0; FILE_HEADER];
+        if read_up_to(file, at, &mut header)? == FILE_HEADER
+            && let Ok(salt) = record::decode_file(&header)
+        {
+            return Ok(salt);
+        }
+    }
+    Err(ScanError::Foreign)
+}
+
+/// A piece of a file in memory, moved along as it is looked at.
+struct Window<'a> {
+    file: &'a File,
+    end: u64,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window<'_> {
+    /// What lies at `at`, which is before the end: enough for any header, unless the file ends.
+    fn at(&mut self, at: u64) -> io::Result<&[u8]> {
+        let wanted = (self.end - at).min(MAX_HEADER as u64);
+        if at < self.start || at + wanted > self.start + self.bytes.len() as u64 {
+            self.bytes.resize((self.end - at).min(CHUNK as u64) as usize, 0);
+            let filled = read_up_to(self.file, at, &mut self.bytes)?;
+            if filled < self.bytes.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.start = at;
+        }
+        Ok(&self.bytes[(at - self.start) as usize..])
+    }
+
+    /// The next byte from `at` on that is not in a hole, as far as the filesystem tells.
+    fn next_data(&self, at: u64) -> u64 {
+        match rustix::fs::seek(self.file, SeekFrom::Data(at)) {
+            Ok(data) => data.max(at),
+            Err(Errno::NXIO) => self.end.max(at),
+            Err(_) => at,
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The engine's side: asking the spill thread and waiting for its answers.
+//!
+//! Engine thread, except for [`Worker`], which is the spill thread. Requests are done in order, but
+//! a read before everything else that waits, since somebody waits for it. So it may still succeed
+//! after its place was given up.
+//!
+//! Invariant: memory that the spill thread copies from or to stays its object's until it is done
+//! with it. Whatever holds that memory travels with the future, and a future that is dropped early
+//! leaves it with the store until then.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::task::{Context, Poll, ready};
+use std::thread::{self, JoinHandle};
+
+use futures::FutureExt;
+use futures::channel::oneshot;
+use plasmon::ObjectId;
+
+use super::disk::Disk;
+use super::error::SpillError;
+use super::record::{Header, Place, Recovered};
+use super::usage::{Counters, Usage};
+use crate::memory::{Extent, IoRange};
+
+/// A sealed object to be spilled.
+#[derive(Debug)]
+pub struct Item {
+    /// What it is.
+    pub head: Header,
+    /// Its data and metadata.
+    pub bytes: IoRange,
+}
+
+/// Objects on disk. Dropping it finishes what was asked and ends the thread.
+pub struct SpillStore {
+    /// `None` only while it is dropped.
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    counters: Arc<Counters>,
+    abandoned: Rc<RefCell<Vec<Abandoned>>>,
+}
+
+/// What the memory of a dropped future belongs to, until the thread drops its half of the token.
+type Abandoned = (Arc<()>, Box<dyn Any>);
+
+impl SpillStore {
+    /// Opens the directory, which is made if need be, and returns what a former daemon left in it, in
+    /// no particular order. Reads every header there, so it takes time. `wake` is called on the spill
+    /// thread after every answer.
+    pub fn open(
+        dir: &Path,
+        wake: impl Fn() + Send + 'static,
+    ) -> Result<(SpillStore, Vec<Recovered>), SpillError> {
+        let counters = Arc::new(Counters::default());
+        let (disk, recovered) = Disk::open(dir, Arc::clone(&counters))?;
+        let (jobs, receiver) = mpsc::channel();
+        let worker = Worker { disk, jobs: receiver, wake, reads: VecDeque::new(), others: VecDeque::new() };
+        let thread = thread::Builder::new().name("plasmon-spill".into()).spawn(move || worker.run());
+        let thread = Some(thread.map_err(SpillError::Thread)?);
+        let store = SpillStore { jobs: Some(jobs), thread, counters, abandoned: Rc::default() };
+        Ok((store, recovered))
+    }
+
+    /// Writes objects, all or none; small ones together in one go. `hold` is what keeps their memory,
+    /// such as pins. If the future is dropped before it is ready, what was written is forgotten.
+    pub fn write<H: 'static>(&self, items: Vec<Item>, hold: H) -> Pending<Vec<Place>, H> {
+        self.ask(hold, |token, answer| Job::Write { items, token, answer })
+    }
+
+    /// Reads an object back into an extent of its size, which is returned in any case; unless the
+    /// result is `Ok`, what it holds is worth nothing.
+    pub fn read(&self, place: Place, id: ObjectId, into: Extent) -> Pending<(), Extent> {
+        let range = into.io_range();
+        self.ask(into, |token, answer| Job::Read(Read { place, id, into: range, token, answer }))
+    }
+
+    /// Gives up an object that was deleted, or is to live in memory alone again.
+    pub fn forget(&self, place: Place) {
+        self.send(Job::Forget(place));
+    }
+
+    /// How the directory is used.
+    pub fn usage(&self) -> Usage {
+        self.counters.usage()
+    }
+
+    fn ask<T, H: 'static>(&self, hold: H, job: impl FnOnce(Arc<()>, Answer<T>) -> Job) -> Pending<T, H> {
+        let (answer, receiver) = oneshot::channel();
+        let token = Arc::new(());
+        self.send(job(Arc::clone(&token), answer));
+        Pending { answer: receiver, waiting: Some((token, hold)), abandoned: Rc::clone(&self.abandoned) }
+    }
+
+    fn send(&self, job: Job) {
+        sweep(&self.abandoned);
+        if let Some(jobs) = &self.jobs {
+            // It fails when the thread has panicked: the answer's other end is dropped with the job.
+            let _ = jobs.send(job);
+        }
+    }
+}
+
+impl Drop for SpillStore {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the spill thread has panicked");
+        }
+        sweep(&self.abandoned);
+    }
+}
+
+/// Lets go of what the thread is done with.
+fn sweep(abandoned: &RefCell<Vec<Abandoned>>) {
+    let mut done = Vec::new();
+    abandoned.borrow_mut().retain_mut(|(token, hold)| {
+        let over = Arc::get_mut(token).is_some();
+        if over {
+            done.push(std::mem::replace(hold, Box::new(())));
+        }
+        !over
+    });
+}
+
+/// An answer that will come: the result, and what held the memory.
+#[must_use = "a write that nobody waits for is undone"]
+pub struct Pending<T, H: 'static> {
+    answer: oneshot::Receiver<Result<T, SpillError>>,
+    /// `None` once it was ready.
+    waiting: Option<(Arc<()>, H)>,
+    abandoned: Rc<RefCell<Vec<Abandoned>>>,
+}
+
+/// Nothing in it is pinned.
+impl<T, H> Unpin for Pending<T, H> {}
+
+impl<T, H> Future for Pending<T, H> {
+    type Output = (Result<T, SpillError>, H);
+
+    /// # Panics
+    /// If it was ready before.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(self.answer.poll_unpin(context));
+        let (_, hold) = self.waiting.take().expect("a future is not polled once it was ready");
+        Poll::Ready((answer.unwrap_or(Err(SpillError::Stopped)), hold))
+    }
+}
+
+impl<T, H: 'static> Drop for Pending<T, H> {
+    fn drop(&mut self) {
+        if let Some((mut token, hold)) = self.waiting.take()
+            && Arc::get_mut(&mut token).is_none()
+        {
+            self.abandoned.borrow_mut().push((token, Box::new(hold)));
+        }
+    }
+}
+
+type Answer<T> = oneshot::Sender<Result<T, SpillError>>;
+
+/// What the engine asks. The token goes when no byte of the memory will be touched any more.
+enum Job {
+    Write { items: Vec<Item>, token: Arc<()>, answer: Answer<Vec<Place>> },
+    Read(Read),
+    Forget(Place),
+}
+
+struct Read {
+    place: Place,
+    id: ObjectId,
+    into: IoRange,
+    token: Arc<()>,
+    answer: Answer<()>,
+}
+
+/// The spill thread.
+struct Worker<W> {
+    disk: Disk,
+    jobs: Receiver<Job>,
+    wake: W,
+    reads: VecDeque<Read>,
+    others: VecDeque<Job>,
+}
+
+impl<W: Fn()> Worker<W> {
+    fn run(mut self) {
+        loop {
+            let ended = self.collect();
+            if let Some(read) = self.reads.pop_front() {
+                self.read(read);
+            } else if let Some(job) = self.others.pop_front() {
+                self.work(job);
+            } else if ended {
+                return;
+            } else if !self.disk.tidy() {
+                match self.jobs.recv() {
+                    Ok(job) => self.sort(job),
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Takes in what was asked meanwhile; returns whether nothing more will come.
+    fn collect(&mut self) -> bool {
+        loop {
+            match self.jobs.try_recv() {
+                Ok(job) => self.sort(job),
+                Err(end) => return end == TryRecvError::Disconnected,
+            }
+        }
+    }
+
+    fn sort(&mut self, job: Job) {
+        match job {
+            Job::Read(read) => self.reads.push_back(read),
+            other => self.others.push_back(other),
+        }
+    }
+
+    fn work(&mut self, job: Job) {
+        match job {
+            Job::Read(read) => self.read(read),
+            Job::Write { items, token, answer } => {
+                let result = self.disk.write(&items);
+                drop((items, token));
+                if let Err(Ok(unwanted)) = answer.send(result) {
+                    unwanted.into_iter().for_each(|place| self.disk.forget(place));
+                }
+                (self.wake)();
+            }
+            Job::Forget(place) => self.disk.forget(place),
+        }
+    }
+
+    fn read(&mut self, Read { place, id, into, token, answer }: Read) {
+        let result = self.disk.read(place, id, &into);
+        drop((into, token));
+        // Whoever asked may have gone.
+        let _ = answer.send(result);
+        (self.wake)();
+    }
+}

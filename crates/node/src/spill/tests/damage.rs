@@ -1,0 +1,259 @@
+//! Files that somebody else has altered.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::spill::record::{FIRST_RECORD, encode, header_len, record_len};
+
+/// The reason a read gave for an object being lost.
+fn lost(result: Result<Vec<u8>, SpillError>, head: &Header, path: &Path) -> &'static str {
+    let error = result.unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains(&head.id.to_string()) && message.contains(path.to_str().unwrap()), "{message}");
+    let SpillError::Damaged { reason, .. } = error else { panic!("{error}") };
+    reason
+}
+
+#[test]
+fn damage_costs_the_object_it_hits() {
+    let mut bench = Bench::new();
+    let objects: Vec<Object> =
+        [3000, 70_000, 400_000, 50].into_iter().zip(0..).map(|(len, n)| object(n, len)).collect();
+    let places = bench.write(&objects);
+    let path = files(&bench.dir)[0].canonicalize().unwrap();
+    for hit in 0..objects.len() {
+        let header = places[hit].offset();
+        let payload = header + header_len(&objects[hit].head.name) as u64;
+        for at in [header, header + 9, header + 90, payload, payload + objects[hit].bytes.len() as u64 - 1] {
+            flip(&path, at);
+            for (number, object) in objects.iter().enumerate() {
+                if number == hit {
+                    let reason = lost(bench.read(places[number], &object.head), &object.head, &path);
+                    assert!(reason.contains("damaged"), "{reason}");
+                } else {
+                    bench.assert_reads(places[number], object);
+                }
+            }
+            flip(&path, at);
+        }
+        bench.assert_reads(places[hit], &objects[hit]);
+    }
+    assert_eq!(bench.store().usage().failures, 5 * objects.len() as u64);
+}
+
+#[test]
+fn a_file_cut_off_or_gone_costs_what_was_in_it() {
+    let mut bench = Bench::new();
+    let objects = [object(0, 300_000), object(1, 300_000), object(2, 20 << 20)];
+    let places = bench.write(&objects);
+    let paths: Vec<PathBuf> = files(&bench.dir).iter().map(|path| path.canonicalize().unwrap()).collect();
+    truncate(&paths[0], places[1].offset() + 1000);
+    assert_eq!(
+        lost(bench.read(places[1], &objects[1].head), &objects[1].head, &paths[0]),
+        "its bytes are damaged or cut off"
+    );
+    bench.assert_reads(places[0], &objects[0]);
+    truncate(&paths[0], 5);
+    assert_eq!(
+        lost(bench.read(places[0], &objects[0].head), &objects[0].head, &paths[0]),
+        "its record is damaged or cut off"
+    );
+    fs::remove_file(&paths[1]).unwrap();
+    assert_eq!(
+        lost(bench.read(places[2], &objects[2].head), &objects[2].head, &paths[1]),
+        "its file is gone"
+    );
+    // It goes on.
+    let more = bench.write(&[object(3, 100)]);
+    bench.assert_reads(more[0], &object(3, 100));
+    bench.store().forget(places[2]);
+    bench.store().forget(places[0]);
+    bench.assert_reads(more[0], &object(3, 100));
+}
+
+#[test]
+fn another_objects_place_is_no_place_for_this_one() {
+    let mut bench = Bench::new();
+    let (one, mut two) = (object(1, 100), object(2, 100));
+    let places = bench.write(&[one, two.clone()]);
+    assert!(matches!(bench.read(places[0], &two.head), Err(SpillError::Damaged { .. })));
+    two.head.data_len += 1;
+    assert!(matches!(bench.read(places[1], &two.head), Err(SpillError::Damaged { .. })));
+}
+
+#[test]
+fn a_scan_finds_what_lies_behind_damage() {
+    let mut bench = Bench::new();
+    let objects: Vec<Object> = (0..30).map(|number| object(number, 50 + 3000 * number as usize)).collect();
+    let places = bench.write(&objects);
+    bench.close();
+    let path = &files(&bench.dir)[0];
+    for hit in [0, 7, 8, 29] {
+        flip(path, places[hit].offset() + 30);
+    }
+    let recovered = bench.restart();
+    assert_eq!(recovered.len(), 26);
+    for recovered in &recovered {
+        let object = objects.iter().find(|object| object.head == recovered.header).unwrap();
+        bench.assert_reads(recovered.place, object);
+    }
+    assert_eq!(bench.store().usage().failures, 3, "two neighbours are one damaged stretch");
+}
+
+#[test]
+fn a_file_is_read_as_long_as_one_of_its_headers_is() {
+    let mut bench = Bench::new();
+    // Large enough for the file not to be emptied.
+    bench.write(&[object(1, 70_000)]);
+    bench.close();
+    let path = files(&bench.dir)[0].clone();
+    flip(&path, 17);
+    let recovered = bench.restart();
+    bench.assert_reads(recovered[0].place, &object(1, 70_000));
+    bench.close();
+    flip(&path, 2048);
+    assert_eq!(bench.restart(), []);
+    assert_eq!(bench.store().usage().failures, 1);
+    bench.write(&[object(2, 100)]);
+    bench.close();
+    flip(&path, 2048);
+    assert_eq!(bench.restart().len(), 2, "it was left alone");
+}
+
+#[test]
+fn an_object_that_was_cut_off_is_not_recovered() {
+    let mut bench = Bench::new();
+    let objects = [object(0, 100_000), object(1, 100_000)];
+    let places = bench.write(&objects);
+    bench.close();
+    let path = files(&bench.dir)[0].clone();
+    truncate(&path, path.metadata().unwrap().len() - 8);
+    let recovered = bench.restart();
+    assert_eq!(recovered.len(), 1);
+    assert_eq!((recovered[0].place, &recovered[0].header), (places[0], &objects[0].head));
+    assert_eq!(bench.store().usage().failures, 1);
+    bench.close();
+    truncate(&path, places[0].offset() + 50_000);
+    assert_eq!(bench.restart(), []);
+    assert_eq!(bench.store().usage().failures, 1);
+    assert!(!path.exists(), "nothing in it can be had back");
+}
+
+#[test]
+fn a_record_inside_an_object_is_none() {
+    let mut bench = Bench::new();
+    let place = bench.write(&[object(1, 20_000)])[0];
+    bench.store().forget(place);
+    // What a client can know: format and offset, since those of the first file repeat.
+    let mut forger = object(1, 20_000);
+    let forged = object(2, 200).head;
+    let len = record_len(&forged).unwrap() as usize;
+    let payload = FIRST_RECORD + header_len(&forger.head.name) as u64;
+    for (at, bytes) in (payload..).step_by(len).zip(forger.bytes.chunks_exact_mut(len)) {
+        encode(&mut bytes[..header_len(&forged.name)], &forged, 7, 0, 0, at);
+    }
+    assert_eq!(bench.write(std::slice::from_ref(&forger)), [Place::new(1, FIRST_RECORD)]);
+    bench.close();
+    flip(&files(&bench.dir)[0], FIRST_RECORD + 20);
+    assert_eq!(bench.restart(), [], "the scan searches behind the damaged header, in the object");
+    assert_eq!(bench.store().usage().failures, 1);
+}
+
+#[test]
+fn strange_files_are_left_alone() {
+    let mut bench = Bench::new();
+    bench.close();
+    for name in ["1.spill", "007.spill", "x.spill", "-1.spill", "99999999999.spill", "notes"] {
+        fs::write(bench.dir.join(name), "not a spill file").unwrap();
+    }
+    fs::create_dir(bench.dir.join("2.spill")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", bench.dir.join("3.spill")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, bench.dir.join("4.spill"), rustix::fs::Mode::RWXU).unwrap();
+    assert_eq!(bench.restart(), []);
+    assert_eq!(bench.store().usage().failures, 4);
+    let place = bench.write(&[object(1, 1)])[0];
+    bench.assert_reads(place, &object(1, 1));
+    assert_eq!(fs::read_dir(&bench.dir).unwrap().count(), 9 + 2, "with the lock and a file of our own");
+}
+
+/// What is done to a file: where, as a fraction of its length, and what.
+#[derive(Debug, Clone)]
+enum Harm {
+    Flip(f64, u8),
+    Fill(f64, usize, u8),
+    Copy(f64, f64, usize),
+    Truncate(f64),
+}
+
+fn harm() -> impl Strategy<Value = Harm> {
+    // Most bytes are payload: be sure that headers at the front are hit too.
+    let at = prop_oneof![0.0..1.0, 0.0..0.05];
+    prop_oneof![
+        8 => (at.clone(), 1u8..).prop_map(|(at, mask)| Harm::Flip(at, mask)),
+        2 => (at.clone(), 1usize..5000, any::<u8>()).prop_map(|(at, len, byte)| Harm::Fill(at, len, byte)),
+        2 => (at.clone(), at.clone(), 1usize..5000).prop_map(|(from, to, len)| Harm::Copy(from, to, len)),
+        1 => at.prop_map(Harm::Truncate),
+    ]
+}
+
+fn apply(path: &Path, harm: &Harm) {
+    let mut bytes = fs::read(path).unwrap();
+    let len = bytes.len();
+    let place = |fraction: &f64| ((len as f64 * fraction) as usize).min(len.saturating_sub(1));
+    match harm {
+        _ if len == 0 => {}
+        Harm::Flip(at, mask) => bytes[place(at)] ^= mask,
+        Harm::Fill(at, count, byte) => bytes[place(at)..(place(at) + count).min(len)].fill(*byte),
+        Harm::Copy(from, to, count) => {
+            let count = (*count).min(len - place(from)).min(len - place(to));
+            bytes.copy_within(place(from)..place(from) + count, place(to));
+        }
+        Harm::Truncate(at) => bytes.truncate(place(at)),
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_wrong_is_ever_handed_out(
+        lens in prop::collection::vec(prop_oneof![0usize..300, 60_000usize..70_000], 1..12),
+        harms in prop::collection::vec(harm(), 1..8),
+        forgotten in any::<usize>(),
+        while_open in any::<bool>(),
+    ) {
+        let mut bench = Bench::new();
+        let objects: Vec<Object> = (0..).zip(lens).map(|(number, len)| object(number, len)).collect();
+        let places = bench.write(&objects);
+        let forgotten = forgotten % (2 * objects.len());
+        if let Some(place) = places.get(forgotten) {
+            bench.store().forget(*place);
+        }
+        bench.settle();
+        if !while_open {
+            bench.close();
+        }
+        for path in files(&bench.dir) {
+            harms.iter().for_each(|harm| apply(&path, harm));
+        }
+        if while_open {
+            for (object, place) in objects.iter().zip(&places) {
+                if let Ok(bytes) = bench.read(*place, &object.head) {
+                    prop_assert!(bytes == object.bytes);
+                }
+            }
+        }
+        let recovered = bench.restart();
+        for recovered in &recovered {
+            let object = objects.iter().find(|object| object.head == recovered.header);
+            let object = object.expect("a header that was never written");
+            if let Ok(bytes) = bench.read(recovered.place, &recovered.header) {
+                prop_assert!(bytes == object.bytes);
+            }
+        }
+        // And it is still of use.
+        let place = bench.write(&[object(1000, 100)])[0];
+        bench.assert_reads(place, &object(1000, 100));
+    }
+}

@@ -1,0 +1,64 @@
+//! What the spill store tells about itself. Counted on its thread, read on any.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How the spill directory is used. Sums are since the daemon started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Files there are.
+    pub files: u64,
+    /// Bytes of live records: objects, and about a hundred bytes for each.
+    pub live_bytes: u64,
+    /// Bytes the files take up on disk, holes not counted.
+    pub disk_bytes: u64,
+    /// Bytes of objects written, in all.
+    pub written: u64,
+    /// Bytes of objects read back, in all.
+    pub read: u64,
+    /// Batches that could not be written, objects that could not be read back, and damaged places
+    /// found at start.
+    pub failures: u64,
+}
+
+/// The same, shared between the threads. The numbers are for people: no order among them.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    files: AtomicU64,
+    live_bytes: AtomicU64,
+    disk_bytes: AtomicU64,
+    written: AtomicU64,
+    read: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn usage(&self) -> Usage {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Usage {
+            files: load(&self.files),
+            live_bytes: load(&self.live_bytes),
+            disk_bytes: load(&self.disk_bytes),
+            written: load(&self.written),
+            read: load(&self.read),
+            failures: load(&self.failures),
+        }
+    }
+
+    pub(super) fn set_space(&self, files: u64, live_bytes: u64, disk_bytes: u64) {
+        self.files.store(files, Ordering::Relaxed);
+        self.live_bytes.store(live_bytes, Ordering::Relaxed);
+        self.disk_bytes.store(disk_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn wrote(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn read_back(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self, times: u64) {
+        self.failures.fetch_add(times, Ordering::Relaxed);
+    }
+}

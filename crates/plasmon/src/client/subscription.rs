@@ -1,0 +1,112 @@
+//! Watching the objects of a node: a connection of its own, read by whoever asks for the next event.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::connection::{disconnected, malformed, unexpected};
+use super::handshake::stream_to;
+use crate::wire::{Event, Header, Receiver, Reply, Request, send_with_descriptors};
+use crate::{Error, ErrorKind, Result};
+
+/// How often a wait looks whether it was interrupted.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What happens to a node's objects: first those that are there, each as sealed, then all that is sealed and
+/// all that leaves the node. Nothing is left out without saying so: a subscriber that does not read for
+/// long finds an [`Event::Gap`].
+pub struct Subscription {
+    socket: UnixStream,
+    receiver: Receiver,
+    events: VecDeque<Event>,
+    path: PathBuf,
+}
+
+impl Subscription {
+    pub(super) fn open(path: &Path, name: &str) -> Result<Self> {
+        let (socket, receiver) = stream_to(path, name)?;
+        let mut frame = BytesMut::new();
+        Request::Subscribe.encode(1, &mut frame);
+        // The buffer of a new socket takes these few bytes at once, or the connection is no good.
+        match send_with_descriptors(&socket, &frame, &[]) {
+            Ok(sent) if sent == frame.len() => {}
+            Ok(_) => return Err(disconnected(path, None)),
+            Err(error) => return Err(disconnected(path, Some(&error))),
+        }
+        Ok(Self { socket, receiver, events: VecDeque::new(), path: path.to_owned() })
+    }
+
+    /// The next event; nothing when none came within the time-out. Without one it waits for ever. `interrupt`
+    /// is asked about every 50 ms whether to go on.
+    ///
+    /// # Errors
+    /// `Disconnected` when the daemon has gone, `Interrupted` once `interrupt` returned `true`.
+    pub fn next(
+        &mut self,
+        timeout: Option<Duration>,
+        mut interrupt: Option<&mut dyn FnMut() -> bool>,
+    ) -> Result<Option<Event>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.receive()? {
+                continue;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+            let nap = left.into_iter().chain(interrupt.is_some().then_some(TICK)).min();
+            let nap = nap.and_then(|nap| Timespec::try_from(nap).ok());
+            // Interrupted by a signal it looks around and waits again.
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], nap.as_ref());
+            if interrupt.as_mut().is_some_and(|interrupt| interrupt()) {
+                return Err(Error::new(ErrorKind::Interrupted, "the wait was interrupted"));
+            }
+        }
+    }
+
+    /// Reads what is there; says whether that was something.
+    fn receive(&mut self) -> Result<bool> {
+        match self.receiver.receive(&self.socket) {
+            Ok(0) => return Err(disconnected(&self.path, None)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
+            Err(error) => return Err(disconnected(&self.path, Some(&error))),
+        }
+        loop {
+            let frame = Header::take_frame(&mut self.receiver.buffer);
+            let Some((header, body)) = frame.map_err(|error| malformed(&self.path, &error))? else {
+                return Ok(true);
+            };
+            match Reply::decode(&header, body).map_err(|error| malformed(&self.path, &error))? {
+                Reply::Events(events) => self.events.extend(events),
+                Reply::Failed { error, .. } => return Err(error),
+                _ => return Err(unexpected("something else than events")),
+            }
+        }
+    }
+}
+
+impl AsFd for Subscription {
+    /// Readable when there may be an event that was not read from it yet.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("socket", &self.path).finish()
+    }
+}

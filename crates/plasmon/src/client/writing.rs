@@ -1,0 +1,396 @@
+//! Making objects: put, create, and taking them away again.
+//!
+//! Small objects go through the ring, one or many at a time, or through the socket where the ring
+//! cannot have them: the socket's answer has the words for what is wrong, and it can wait. Large ones are
+//! reserved, copied into the store by this thread and such as help it, and sealed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::connection::{Ticket, Undo, disconnected, silent, unexpected};
+use super::creation::Creation;
+use super::mapping::Writable;
+use super::{Client, CreateOptions, PATIENCE, done};
+use crate::shared::{Operation, Submission};
+use crate::wire::{DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Reply, Request, Span};
+use crate::{Error, ErrorKind, ObjectId, Result};
+
+impl Client {
+    /// Stores an object: copies `data` and `metadata`, and makes it visible to all.
+    ///
+    /// # Errors
+    /// `Exists` when the id is taken, `Full` or `TooLarge` when there is no room, `Invalid` for
+    /// more than 64 KiB of metadata or a name of more than 255 bytes.
+    pub fn put(&self, id: ObjectId, data: &[u8], metadata: &[u8], options: &CreateOptions) -> Result<()> {
+        self.put_parts(id, data.len(), &[(0, data)], metadata, options)
+    }
+
+    /// Stores an object of `len` bytes: parts, each with where it belongs, ascending and apart, and zeros
+    /// between them.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; `Invalid` for parts that overlap or reach beyond the end.
+    pub fn put_parts(
+        &self,
+        id: ObjectId,
+        len: usize,
+        parts: &[(usize, &[u8])],
+        metadata: &[u8],
+        options: &CreateOptions,
+    ) -> Result<()> {
+        check(metadata, options)?;
+        check_parts(len, parts)?;
+        if len.saturating_add(metadata.len()) > self.inline_max {
+            return self.put_large(id, len, parts, metadata, options);
+        }
+        let joined;
+        let data = match parts {
+            [(0, whole)] if whole.len() == len => *whole,
+            parts => {
+                joined = join(len, parts);
+                &joined
+            }
+        };
+        let digest = if options.digest { digest(&[(0, data)], len, metadata) } else { 0 };
+        if self.put_by_ring(&[(id, data, metadata, digest)], options)?.first() == Some(&true) {
+            return Ok(());
+        }
+        let put = self.put_request(id, data, metadata, digest, options);
+        done(self.connection.call(&put, Undo::Nothing, deadline(options))?)
+    }
+
+    /// Stores many objects (id, data, metadata): one result each, in order. Small ones go together.
+    ///
+    /// # Errors
+    /// For one object, among the results: as [`Client::put`]. For the call: `Disconnected`, or `TimedOut`
+    /// when the daemon is silent.
+    pub fn put_many(
+        &self,
+        objects: &[(ObjectId, &[u8], &[u8])],
+        options: &CreateOptions,
+    ) -> Result<Vec<Result<()>>> {
+        let mut results: Vec<Option<Result<()>>> = Vec::with_capacity(objects.len());
+        let mut small = Vec::new();
+        for (at, (id, data, metadata)) in objects.iter().enumerate() {
+            let len = data.len().saturating_add(metadata.len());
+            results.push(match check(metadata, options) {
+                Err(error) => Some(Err(error)),
+                Ok(()) if len > self.inline_max => Some(self.put(*id, data, metadata, options)),
+                Ok(()) => {
+                    let digest = if options.digest { digest(&[(0, data)], data.len(), metadata) } else { 0 };
+                    small.push((at, (*id, *data, *metadata, digest)));
+                    None
+                }
+            });
+        }
+        let puts: Vec<_> = small.iter().map(|(_, put)| *put).collect();
+        let by_ring = self.put_by_ring(&puts, options)?;
+        // All are sent before the first is waited for.
+        let mut tickets: Vec<(usize, Ticket<'_>)> = Vec::new();
+        for ((at, (id, data, metadata, digest)), by_ring) in small.into_iter().zip(by_ring) {
+            if by_ring {
+                results[at] = Some(Ok(()));
+            } else {
+                let put = self.put_request(id, data, metadata, digest, options);
+                tickets.push((at, self.connection.send(&put, Undo::Nothing)?));
+            }
+        }
+        for (at, ticket) in tickets {
+            results[at] = Some(ticket.wait(deadline(options), None).and_then(done));
+        }
+        let missing = || Err(unexpected("less than it was asked for"));
+        Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
+    }
+
+    fn put_request(
+        &self,
+        id: ObjectId,
+        data: &[u8],
+        metadata: &[u8],
+        digest: u64,
+        options: &CreateOptions,
+    ) -> Request {
+        let object = new_object(id, metadata, options);
+        Request::Put { object, digest, room_us: room_us(options), data: Bytes::copy_from_slice(data) }
+    }
+
+    /// Puts objects (id, data, metadata, digest) through the ring; says of each whether that was done.
+    fn put_by_ring(
+        &self,
+        puts: &[(ObjectId, &[u8], &[u8], u64)],
+        options: &CreateOptions,
+    ) -> Result<Vec<bool>> {
+        let name = options.name.as_deref().unwrap_or_default();
+        let mut done = Vec::with_capacity(puts.len());
+        while done.len() < puts.len() {
+            let requests = puts[done.len()..].iter().map(|(id, data, metadata, digest)| {
+                let put = Submission {
+                    operation: Operation::Put,
+                    token: 0,
+                    id: *id,
+                    private: options.private,
+                    name_len: name.len() as u16,
+                    metadata_len: metadata.len() as u32,
+                    data_len: data.len() as u64,
+                    payload: 0,
+                    digest: *digest,
+                };
+                (put, [name.as_bytes(), metadata, data])
+            });
+            let outcomes = self.ask_by_ring(requests)?;
+            if outcomes.is_empty() {
+                done.resize(puts.len(), false);
+            }
+            done.extend(outcomes.iter().map(Option::is_some));
+        }
+        Ok(done)
+    }
+
+    /// Makes requests in the ring, if there is one: [`super::fast::Fast::ask`].
+    fn ask_by_ring<'a>(
+        &self,
+        requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
+    ) -> Result<Vec<Option<u64>>> {
+        let Some(fast) = self.connection.fast() else {
+            // The socket says why, if this is another process.
+            return Ok(Vec::new());
+        };
+        let started = Instant::now();
+        let alive = || self.connection.is_alive() && started.elapsed() < PATIENCE;
+        fast.ask(requests, alive).map_err(|_| {
+            let path = self.connection.path();
+            let waited = started.elapsed();
+            let error = if waited < PATIENCE { disconnected(path, None) } else { silent(path, waited) };
+            self.connection.fail(error)
+        })
+    }
+
+    /// Reserves an object, copies it into the store, and seals it.
+    fn put_large(
+        &self,
+        id: ObjectId,
+        len: usize,
+        parts: &[(usize, &[u8])],
+        metadata: &[u8],
+        options: &CreateOptions,
+    ) -> Result<()> {
+        let by_ring = self.create_by_ring(id, len as u64, metadata, options)?;
+        let span = match by_ring {
+            Some(span) => span,
+            None => match self.reserve(id, len as u64, metadata, options)? {
+                Placement::Mapped(span) => span,
+                Placement::Inline => {
+                    self.connection.send_and_forget(&Request::Abort { id });
+                    return Err(unexpected("no place for a large object"));
+                }
+            },
+        };
+        let written = self.connection.arena().write(span, parts);
+        written.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
+        let digest = if options.digest { digest(parts, len, metadata) } else { 0 };
+        self.seal(id, digest)
+    }
+
+    /// Reserves an object through the ring: where it goes, or nothing if the socket has to be asked.
+    fn create_by_ring(
+        &self,
+        id: ObjectId,
+        data_len: u64,
+        metadata: &[u8],
+        options: &CreateOptions,
+    ) -> Result<Option<Span>> {
+        let name = options.name.as_deref().unwrap_or_default();
+        let create = Submission {
+            operation: Operation::Create,
+            token: 0,
+            id,
+            private: options.private,
+            name_len: name.len() as u16,
+            metadata_len: metadata.len() as u32,
+            data_len,
+            payload: 0,
+            digest: 0,
+        };
+        let parts = [name.as_bytes(), metadata, &[]];
+        let offset = self.ask_by_ring(std::iter::once((create, parts)))?.first().copied().flatten();
+        let metadata_len = metadata.len() as u32;
+        Ok(offset.map(|offset| Span { offset, data_len, metadata_len, digest: 0 }))
+    }
+
+    /// Reserves an object through the socket.
+    fn reserve(
+        &self,
+        id: ObjectId,
+        data_len: u64,
+        metadata: &[u8],
+        options: &CreateOptions,
+    ) -> Result<Placement> {
+        let object = new_object(id, metadata, options);
+        let request = Request::Create { object, data_len, room_us: room_us(options) };
+        let reply = self.connection.call(&request, Undo::Abort(id), deadline(options))?;
+        match reply {
+            Reply::Created { placement: Placement::Mapped(span), .. } if span.data_len != data_len => {
+                self.connection.send_and_forget(&Request::Abort { id });
+                Err(unexpected("a place of another size"))
+            }
+            Reply::Created { placement, .. } => Ok(placement),
+            _ => Err(self.connection.fail(unexpected("something else than a creation"))),
+        }
+    }
+
+    /// Seals an object whose data is written.
+    fn seal(&self, id: ObjectId, digest: u64) -> Result<()> {
+        let seal = Submission {
+            operation: Operation::Seal,
+            token: 0,
+            id,
+            private: false,
+            name_len: 0,
+            metadata_len: 0,
+            data_len: 0,
+            payload: 0,
+            digest,
+        };
+        let by_ring = self.ask_by_ring(std::iter::once((seal, [&[][..]; 3])))?;
+        if by_ring.first().copied().flatten().is_some() {
+            return Ok(());
+        }
+        done(self.call(&Request::Seal { id, digest, data: Bytes::new() }, Undo::Nothing)?)
+    }
+
+    /// Starts an object of `data_len` bytes, to be written in place and sealed.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    pub fn create(
+        &self,
+        id: ObjectId,
+        data_len: u64,
+        metadata: &[u8],
+        options: &CreateOptions,
+    ) -> Result<Creation> {
+        check(metadata, options)?;
+        let placement = self.reserve(id, data_len, metadata, options)?;
+        let inline = placement == Placement::Inline;
+        let memory = match placement {
+            Placement::Mapped(span) => self.connection.arena().writable(span),
+            Placement::Inline if data_len <= self.inline_max as u64 => Writable::anonymous(data_len as usize),
+            Placement::Inline => Err(unexpected("no place for a large object")),
+        };
+        let memory = memory.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
+        let metadata = if options.digest { Some(metadata.to_vec()) } else { None };
+        Ok(Creation::new(Arc::clone(&self.connection), id, memory, inline, metadata))
+    }
+
+    /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it.
+    ///
+    /// # Errors
+    /// `Disconnected`, or `TimedOut` when the daemon is silent or another node does not answer: some
+    /// of the objects may still be there.
+    pub fn delete(&self, ids: &[ObjectId]) -> Result<Vec<DeleteOutcome>> {
+        self.by_chunks(
+            ids,
+            |ids| Request::Delete { ids },
+            |reply| match reply {
+                Reply::Deleted(outcomes) => Some(outcomes),
+                _ => None,
+            },
+        )
+    }
+
+    /// Takes least recently used objects out of this host's memory, until `bytes` are free that were not: those
+    /// that are elsewhere or on disk as well, and in cache mode any. Returns how many bytes it freed.
+    ///
+    /// # Errors
+    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    pub fn evict(&self, bytes: u64) -> Result<u64> {
+        match self.call(&Request::Evict { bytes }, Undo::Nothing)? {
+            Reply::Evicted { bytes } => Ok(bytes),
+            _ => Err(self.connection.fail(unexpected("something else than what it evicted"))),
+        }
+    }
+
+    /// Changes what people see of this client (if there is a name), and how many bytes the objects may take
+    /// that it creates from now on; none for no limit of its own.
+    ///
+    /// # Errors
+    /// `Invalid` for a name over 255 bytes; `Disconnected`, or `TimedOut` when the daemon is silent.
+    pub fn set_options(&self, name: Option<&str>, quota: Option<u64>) -> Result<()> {
+        let name = name.unwrap_or_default().to_owned();
+        limit("a name", name.len(), MAX_NAME)?;
+        done(self.call(&Request::Options { name, quota: quota.unwrap_or(0) }, Undo::Nothing)?)
+    }
+}
+
+/// XXH3 of an object's data and metadata; never 0.
+pub(super) fn digest(parts: &[(usize, &[u8])], len: usize, metadata: &[u8]) -> u64 {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut hash = Xxh3::new();
+    let mut at = 0;
+    let zeros = |hash: &mut Xxh3, mut count: usize| {
+        while count > 0 {
+            let some = count.min(ZEROS.len());
+            hash.update(&ZEROS[..some]);
+            count -= some;
+        }
+    };
+    for (start, part) in parts {
+        zeros(&mut hash, start - at);
+        hash.update(part);
+        at = start + part.len();
+    }
+    zeros(&mut hash, len - at);
+    hash.update(metadata);
+    hash.digest().max(1)
+}
+
+/// What the frames can carry of a creation.
+fn check(metadata: &[u8], options: &CreateOptions) -> Result<()> {
+    limit("metadata", metadata.len(), MAX_METADATA)?;
+    limit("a name", options.name.as_ref().map_or(0, String::len), MAX_NAME)
+}
+
+fn limit(what: &str, len: usize, max: usize) -> Result<()> {
+    if len <= max {
+        return Ok(());
+    }
+    let message = format!("{what} of {len} bytes is over the limit of {max}: put the rest into the data");
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+fn check_parts(len: usize, parts: &[(usize, &[u8])]) -> Result<()> {
+    let mut end = 0;
+    for (at, part) in parts {
+        let part_end = at.checked_add(part.len()).filter(|part_end| *at >= end && *part_end <= len);
+        end = part_end.ok_or_else(|| {
+            let message = format!("parts of an object of {len} bytes overlap or reach beyond its end");
+            Error::new(ErrorKind::Invalid, message)
+        })?;
+    }
+    Ok(())
+}
+
+fn join(len: usize, parts: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut data = vec![0; len];
+    for (at, part) in parts {
+        data[*at..at + part.len()].copy_from_slice(part);
+    }
+    data
+}
+
+fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
+    let name = options.name.clone().unwrap_or_default();
+    NewObject { id, private: options.private, name, metadata: Bytes::copy_from_slice(metadata) }
+}
+
+fn room_us(options: &CreateOptions) -> u64 {
+    options.room.map_or(0, |room| u64::try_from(room.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The end of a call that may wait for room.
+fn deadline(options: &CreateOptions) -> Option<Instant> {
+    Instant::now().checked_add(PATIENCE.saturating_add(options.room.unwrap_or(Duration::ZERO)))
+}

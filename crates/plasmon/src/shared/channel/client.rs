@@ -1,0 +1,190 @@
+//! The client's end of a channel, for any number of threads of one process.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::thread::futex;
+
+use super::entries::{Completion, Submission};
+use super::pins::{self, FreeSlots, Slot, TableId};
+use super::ring::{self, COMPLETIONS, SUBMISSIONS};
+use super::{DATA, DATA_LEN, LEN, MAGIC};
+use crate::shared::words::{Ordering, Words};
+
+/// How long a client sleeps before it looks whether the daemon lives.
+const NAP: Duration = Duration::from_millis(50);
+/// Looks at the ring between two looks at the clock.
+const LOOKS: u32 = 64;
+
+/// A page set that the daemon made for this client.
+pub struct ClientChannel {
+    words: Words,
+    bell: OwnedFd,
+    free: FreeSlots,
+    ring: Mutex<Ends>,
+}
+
+/// Counts of the client's ends, and what of the data area is in use.
+#[derive(Default)]
+struct Ends {
+    tail: u64,
+    head: u64,
+    data: usize,
+    /// The daemon did not answer: what is under way may still be, so nothing is used again.
+    broken: bool,
+}
+
+impl ClientChannel {
+    /// Maps a page set.
+    ///
+    /// # Errors
+    /// When it is not one of this release, or cannot be mapped.
+    pub fn new(pages: &OwnedFd, bell: OwnedFd) -> io::Result<Self> {
+        let words = Words::open(pages, true)?;
+        if words.len() != LEN || words.at(0).load(Ordering::Relaxed) != MAGIC {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a channel of this release"));
+        }
+        Ok(Self { words, bell, free: FreeSlots::default(), ring: Mutex::default() })
+    }
+
+    /// Pins an entry. Only if its generation is still what it was, after this, does the pin hold.
+    /// Nothing when all slots are in use.
+    #[inline]
+    pub fn pin(&self, table: TableId, entry: u32) -> Option<Slot> {
+        let slot = self.free.take()?;
+        pins::pin(&self.words, &slot, table, entry);
+        Some(slot)
+    }
+
+    /// Takes a pin back.
+    #[inline]
+    pub fn unpin(&self, slot: Slot) {
+        pins::unpin(&self.words, &slot);
+        self.free.give_back(slot);
+    }
+
+    /// Notes that an object was read.
+    #[inline]
+    pub fn touch(&self, table: TableId, entry: u32) {
+        pins::touch(&self.words, table, entry);
+    }
+
+    /// The rings, for this thread alone; nothing once the daemon has failed to answer in them.
+    pub fn ring(&self) -> Option<Ring<'_>> {
+        let ends = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        (!ends.broken).then_some(Ring { channel: self, ends })
+    }
+}
+
+/// The rings of a channel, in the hands of one thread.
+pub struct Ring<'a> {
+    channel: &'a ClientChannel,
+    ends: MutexGuard<'a, Ends>,
+}
+
+impl Ring<'_> {
+    /// Submits an entry whose bytes are these, one after the other; `false` if there is no room before
+    /// [`Ring::finish`].
+    pub fn submit(&mut self, submission: Submission, parts: &[&[u8]]) -> bool {
+        let words = &self.channel.words;
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        // Whole cache lines, so that what two entries carry shares none.
+        let end = self.ends.data + len.next_multiple_of(64);
+        if end > DATA_LEN {
+            return false;
+        }
+        let payload = self.ends.data as u32;
+        let mut at = DATA + self.ends.data;
+        for part in parts {
+            words.copy_in(at, part);
+            at += part.len();
+        }
+        let entry = Submission { payload, ..submission }.encode();
+        if !SUBMISSIONS.put(words, self.ends.tail, entry) {
+            return false;
+        }
+        self.ends.tail = self.ends.tail.wrapping_add(1);
+        self.ends.data = end;
+        true
+    }
+
+    /// Waits for the completions of all that was submitted: looks for `spin` if there are cores to spare,
+    /// then sleeps. Gives up once `alive` says that the daemon is gone, and the rings with it.
+    ///
+    /// # Errors
+    /// When it gave up. What was submitted may have happened.
+    pub fn finish(
+        mut self,
+        spin: Duration,
+        mut alive: impl FnMut() -> bool,
+        mut done: impl FnMut(Completion),
+    ) -> Result<(), Unanswered> {
+        let words = &self.channel.words;
+        let rang = ring::must_ring(words);
+        if rang {
+            // It fails only when the count is full, and then the engine is being woken already.
+            let _ = rustix::io::write(&self.channel.bell, &1u64.to_ne_bytes());
+        }
+        let spin = if rang || ring::attention(words) & ring::SPARE != 0 { spin } else { Duration::ZERO };
+        while self.ends.head != self.ends.tail {
+            if COMPLETIONS.waiting(words, self.ends.head) == 0 && !self.look(spin) && !self.sleep(&mut alive)
+            {
+                self.ends.broken = true;
+                return Err(Unanswered);
+            }
+            if COMPLETIONS.waiting(words, self.ends.head) > 0 {
+                done(Completion::decode(COMPLETIONS.take(words, self.ends.head)));
+                self.ends.head = self.ends.head.wrapping_add(1);
+            }
+        }
+        self.ends.data = 0;
+        Ok(())
+    }
+
+    /// Looks for a while; says whether something came.
+    fn look(&self, spin: Duration) -> bool {
+        let words = &self.channel.words;
+        let started = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if COMPLETIONS.waiting(words, self.ends.head) > 0 {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if started.elapsed() >= spin {
+                return false;
+            }
+        }
+    }
+
+    /// Sleeps until something comes; `false` once the daemon is gone.
+    fn sleep(&self, alive: &mut impl FnMut() -> bool) -> bool {
+        let words = &self.channel.words;
+        let nap = Timespec::try_from(NAP).ok();
+        ring::set_asleep(words, true);
+        let mut awake = true;
+        while COMPLETIONS.waiting(words, self.ends.head) == 0 {
+            // What came in between, the kernel sees: then the word is not this any more.
+            let slept = futex::wait(
+                words.low_half(COMPLETIONS.tail()),
+                futex::Flags::empty(),
+                self.ends.head as u32,
+                nap.as_ref(),
+            );
+            if slept.is_err() && COMPLETIONS.waiting(words, self.ends.head) == 0 && !alive() {
+                awake = false;
+                break;
+            }
+        }
+        ring::set_asleep(words, false);
+        awake
+    }
+}
+
+/// The daemon did not answer in the rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanswered;

@@ -1,0 +1,163 @@
+//! What stands in the rings: entries of 64 bytes, eight words.
+
+use crate::ObjectId;
+
+/// Words in an entry.
+pub(super) const WORDS: usize = 8;
+
+/// What a submission asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Operation {
+    /// Create and seal an object of the bytes that come with it: name, metadata, data.
+    Put = 1,
+    /// Reserve an object; name and metadata come with it.
+    Create = 2,
+    /// Seal an object that this client created and wrote.
+    Seal = 3,
+}
+
+/// An entry of the submission ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Submission {
+    /// What is asked for.
+    pub operation: Operation,
+    /// The client's, repeated in the completion.
+    pub token: u64,
+    /// The object.
+    pub id: ObjectId,
+    /// Only the creating user may see it.
+    pub private: bool,
+    /// Bytes of its name.
+    pub name_len: u16,
+    /// Bytes of its metadata.
+    pub metadata_len: u32,
+    /// Bytes of its data.
+    pub data_len: u64,
+    /// Where in the data area its bytes begin.
+    pub payload: u32,
+    /// XXH3 of data and metadata, 0 for none.
+    pub digest: u64,
+}
+
+/// How a submission ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Outcome {
+    /// It is done.
+    Done = 1,
+    /// Nothing was done: make the same request by the socket.
+    AskBySocket = 2,
+}
+
+/// An entry of the completion ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The submission's.
+    pub token: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Where a created object is to be written, from the start of the arena.
+    pub offset: u64,
+}
+
+/// What a ring held that makes no sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Its ends are further apart than it is long.
+    #[error("the ends of the ring are {0} entries apart")]
+    Ends(u64),
+    /// An entry that says nothing this side knows.
+    #[error("an entry asks for operation {0}")]
+    Operation(u8),
+    /// Bytes beyond the end of the data area.
+    #[error("an entry's data reaches beyond the data area")]
+    Payload,
+}
+
+impl Submission {
+    pub(super) fn encode(&self) -> [u64; WORDS] {
+        let id = self.id.as_bytes();
+        let word = |at: usize| u64::from_le_bytes(id[at..at + 8].try_into().expect("eight bytes"));
+        let last = u32::from_le_bytes(id[16..].try_into().expect("four bytes"));
+        [
+            self.operation as u64
+                | u64::from(self.private) << 8
+                | u64::from(self.name_len) << 16
+                | u64::from(self.metadata_len) << 32,
+            self.token,
+            word(0),
+            word(8),
+            u64::from(last) | u64::from(self.payload) << 32,
+            self.data_len,
+            self.digest,
+            0,
+        ]
+    }
+
+    pub(super) fn decode(words: [u64; WORDS]) -> Result<Self, Malformed> {
+        let mut id = [0; ObjectId::LEN];
+        id[..8].copy_from_slice(&words[2].to_le_bytes());
+        id[8..16].copy_from_slice(&words[3].to_le_bytes());
+        id[16..].copy_from_slice(&words[4].to_le_bytes()[..4]);
+        Ok(Self {
+            operation: match words[0] as u8 {
+                1 => Operation::Put,
+                2 => Operation::Create,
+                3 => Operation::Seal,
+                other => return Err(Malformed::Operation(other)),
+            },
+            token: words[1],
+            id: ObjectId::from_bytes(id),
+            private: words[0] >> 8 & 0xff != 0,
+            name_len: (words[0] >> 16) as u16,
+            metadata_len: (words[0] >> 32) as u32,
+            data_len: words[5],
+            payload: (words[4] >> 32) as u32,
+            digest: words[6],
+        })
+    }
+}
+
+impl Completion {
+    pub(super) fn encode(&self) -> [u64; WORDS] {
+        [self.token, self.outcome as u64, self.offset, 0, 0, 0, 0, 0]
+    }
+
+    /// An outcome this side does not know is one to ask for by the socket.
+    pub(super) fn decode(words: [u64; WORDS]) -> Self {
+        let outcome = if words[1] == Outcome::Done as u64 { Outcome::Done } else { Outcome::AskBySocket };
+        Self { token: words[0], outcome, offset: words[2] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn submissions_survive_their_words(
+            operation in prop_oneof![Just(Operation::Put), Just(Operation::Create), Just(Operation::Seal)],
+            id in any::<[u8; 20]>(),
+            private: bool, name_len: u16, metadata_len: u32, payload: u32,
+            token: u64, data_len: u64, digest: u64,
+        ) {
+            let id = ObjectId::from_bytes(id);
+            let entry = Submission {
+                operation, token, id, private, name_len, metadata_len, data_len, payload, digest,
+            };
+            prop_assert_eq!(Submission::decode(entry.encode()), Ok(entry));
+        }
+
+        #[test]
+        fn any_words_decode_or_are_refused(words: [u64; WORDS]) {
+            if let Ok(entry) = Submission::decode(words) {
+                prop_assert_eq!(Submission::decode(entry.encode()), Ok(entry));
+            }
+            Completion::decode(words);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The channel of a client: one page set that the client and the engine both write.
+//!
+//! | at | bytes | what | written by |
+//! |---|---|---|---|
+//! | 0 | 64 | magic | engine, once |
+//! | 64 | 64 | tail of the submissions | client |
+//! | 128 | 64 | head of the submissions | engine |
+//! | 192 | 64 | tail of the completions | engine |
+//! | 256 | 64 | head of the completions | client |
+//! | 320 | 64 | attention: what the engine looks at | engine |
+//! | 384 | 64 | whether the client sleeps | client |
+//! | 448 | 64 | pins: how many slots were ever used | client |
+//! | 4 KiB | 16 KiB | submissions, 256 of 64 bytes | client |
+//! | 20 KiB | 16 KiB | completions, 256 of 64 bytes | engine |
+//! | 36 KiB | 32 KiB | pins, 4096 words ([`pins`]) | client |
+//! | 68 KiB | 32 KiB | access bits, 2^18 ([`pins`]) | client sets, engine clears |
+//! | 100 KiB | 412 KiB | data that goes with submissions | client |
+//!
+//! The client may write anything anywhere at any time: the engine loads each word once, checks what it
+//! loaded, and believes nothing that would concern others.
+
+mod client;
+mod engine;
+mod entries;
+pub(in crate::shared) mod pins;
+pub(in crate::shared) mod ring;
+
+pub use client::{ClientChannel, Ring};
+pub use engine::EngineChannel;
+pub use entries::{Completion, Malformed, Operation, Outcome, Submission};
+pub use pins::{Slot, TableId};
+
+/// "channel" and the version of the layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"channel\x01");
+/// Bytes of a page set.
+const LEN: usize = 512 << 10;
+const DATA: usize = 100 << 10;
+/// Bytes of data that can go with submissions at a time.
+pub const DATA_LEN: usize = LEN - DATA;

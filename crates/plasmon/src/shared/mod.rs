@@ -1,0 +1,58 @@
+//! Memory that a node's daemon and its clients share, so that the calls that are made most need no system
+//! call and no reply.
+//!
+//! - The **object table** of a domain ([`TableWriter`], [`TableReader`]): written by the engine alone,
+//!   mapped read-only by clients, which the kernel enforces.
+//! - The **channel** of a client ([`EngineChannel`], [`ClientChannel`]): pins, access bits and two rings in
+//!   pages that this client and the engine write.
+//!
+//! # Pin, eviction, validation
+//!
+//! One object's entry, and one client:
+//!
+//! | | client reads | engine takes away |
+//! |---|---|---|
+//! | 1 | finds the entry, generation *g*, even | makes the generation odd (*hide*) |
+//! | 2 | stores its pin | SeqCst fence |
+//! | 3 | SeqCst fence | looks through all pins |
+//! | 4 | generation still *g*? then it has the object; else it takes the pin back and asks | no pin: the memory is free; else makes the generation *g* again (*show*) |
+//!
+//! If the engine's look missed the pin, the client's second look sees the odd generation, or a later one.
+//! A deleted object stays hidden; its entry and memory wait until a later scan finds no pin.
+//!
+//! *Death.* A client that dies between any two steps leaves at most a pin, and its page set goes with its
+//! connection. It can leave nothing half-written that others read: it writes only its own pages. When the
+//! engine dies, nobody frees anything any more: mapped bytes stay as they are, pinned or not, and every
+//! call that needs the engine fails.
+//!
+//! # Who writes what, with which ordering
+//!
+//! | words | writer | order |
+//! |---|---|---|
+//! | an entry's generation | engine | odd: Relaxed, before a Release fence (to write) or the SeqCst fence (to evict); even: Release. Read: Acquire first; Relaxed after an Acquire fence (to validate) or after the SeqCst fence (to pin) |
+//! | the rest of an entry | engine, while odd | Relaxed |
+//! | index words | engine | Release; read Acquire: the entry is written before it can be found |
+//! | version of the index in force | engine | Release, when the index is complete; read Acquire, before and after a search |
+//! | flags, versions of segments | engine | Release; read Acquire, the latter when the pin holds: the segment of a pinned object is not replaced |
+//! | a pin | client | set: Relaxed, before the SeqCst fence; cleared: Release. Read by the engine: Acquire, so that the client's reads of the object are over before its memory is used again |
+//! | access bits | client sets, engine clears | Relaxed: a guess |
+//! | tails and heads of rings | either | Release; read Acquire |
+//! | attention, asleep | engine, client | Relaxed, before a SeqCst fence, on both sides of it: see [`channel`] |
+//!
+//! The protocols are model-checked with loom (`make test-all`).
+#![allow(unsafe_code)]
+
+mod channel;
+mod table;
+mod words;
+
+#[cfg(not(loom))]
+pub use channel::{
+    ClientChannel, Completion, DATA_LEN, EngineChannel, Malformed, Operation, Outcome, Ring, Slot,
+    Submission, TableId,
+};
+#[cfg(not(loom))]
+pub use table::{Found, NewEntry, Part, Snapshot, State, TableReader, TableWriter};
+
+#[cfg(all(test, loom))]
+mod models;

@@ -1,0 +1,167 @@
+//! One entry of an object table: a cache line that says where an object is, and a generation that says
+//! whether it still is there.
+//!
+//! | word | what |
+//! |---|---|
+//! | 0 | generation: odd while the entry is hidden or being written |
+//! | 1 | state (low byte), bytes of metadata (high half) |
+//! | 2, 3, 4 | id, the last four bytes in the low half of word 4 |
+//! | 5 | offset in the arena |
+//! | 6 | bytes of data |
+//! | 7 | digest, 0 for none |
+//!
+//! A seqlock: the engine alone writes, and only while the generation is odd; who reads compares the
+//! generation before and after. See Boehm, "Can seqlocks get along with programming language memory
+//! models?" (2012), for the fences.
+
+use crate::ObjectId;
+use crate::shared::words::{AtomicU64, Ordering, Words, fence};
+
+/// Words in an entry.
+pub(super) const WORDS: usize = 8;
+
+/// Where an object's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Nowhere: nobody's entry.
+    Free = 0,
+    /// In memory.
+    Sealed = 1,
+    /// On disk only.
+    Spilled = 2,
+}
+
+/// What an entry said, whole, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The generation it had: even.
+    pub generation: u64,
+    /// Where its bytes are.
+    pub state: State,
+    /// Which object.
+    pub id: ObjectId,
+    /// First byte, from the start of the arena, if it is in memory.
+    pub offset: u64,
+    /// Bytes of data.
+    pub data_len: u64,
+    /// Bytes of metadata, behind the data.
+    pub metadata_len: u32,
+    /// XXH3 of both, 0 for none.
+    pub digest: u64,
+}
+
+/// A place in a chunk.
+#[derive(Clone, Copy)]
+pub(in crate::shared) struct Entry<'a> {
+    words: &'a Words,
+    first: usize,
+}
+
+impl<'a> Entry<'a> {
+    pub(in crate::shared) fn new(words: &'a Words, index: usize) -> Self {
+        Self { words, first: index * WORDS }
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        self.words.at(self.first + index)
+    }
+
+    /// Reads it; nothing if it is hidden, or was written meanwhile.
+    #[inline]
+    pub(in crate::shared) fn read(&self) -> Option<Snapshot> {
+        let generation = self.word(0).load(Ordering::Acquire);
+        if generation % 2 == 1 {
+            return None;
+        }
+        let load = |index| self.word(index).load(Ordering::Relaxed);
+        let (state, id) = (load(1), [load(2), load(3), load(4)]);
+        let (offset, data_len, digest) = (load(5), load(6), load(7));
+        fence(Ordering::Acquire);
+        if !self.is(generation) {
+            return None;
+        }
+        Some(Snapshot {
+            generation,
+            state: match state as u8 {
+                1 => State::Sealed,
+                2 => State::Spilled,
+                _ => State::Free,
+            },
+            id: id_of(id),
+            offset,
+            data_len,
+            metadata_len: (state >> 32) as u32,
+            digest,
+        })
+    }
+
+    /// Whether it still has this generation. After a pin and its fence, yes means that the pin holds.
+    #[inline]
+    pub(in crate::shared) fn is(&self, generation: u64) -> bool {
+        self.word(0).load(Ordering::Relaxed) == generation
+    }
+
+    /// The id, for the engine alone.
+    pub(super) fn id(&self) -> ObjectId {
+        id_of([2, 3, 4].map(|index| self.word(index).load(Ordering::Relaxed)))
+    }
+
+    /// From now on no pin holds that is not there yet, once the engine has gone through a fence.
+    pub(in crate::shared) fn hide(&self) {
+        let generation = self.word(0).load(Ordering::Relaxed);
+        self.word(0).store(generation | 1, Ordering::Relaxed);
+    }
+
+    /// Takes [`Entry::hide`] back: pins from before hold.
+    pub(in crate::shared) fn show(&self) {
+        let generation = self.word(0).load(Ordering::Relaxed);
+        self.word(0).store(generation & !1, Ordering::Release);
+    }
+
+    /// Changes it, hidden or not; afterwards it has a new generation and is there to be read.
+    pub(in crate::shared) fn write(&self, change: impl FnOnce(&Self)) {
+        let generation = self.word(0).load(Ordering::Relaxed) | 1;
+        self.word(0).store(generation, Ordering::Relaxed);
+        fence(Ordering::Release);
+        change(self);
+        self.word(0).store(generation + 1, Ordering::Release);
+    }
+
+    /// All of it, within [`Entry::write`].
+    pub(in crate::shared) fn set(&self, new: &Snapshot) {
+        let [first, second, third] = words_of(&new.id);
+        let state = u64::from(new.metadata_len) << 32 | new.state as u64;
+        for (index, word) in
+            [state, first, second, third, new.offset, new.data_len, new.digest].into_iter().enumerate()
+        {
+            self.word(index + 1).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Where its bytes are, within [`Entry::write`].
+    pub(in crate::shared) fn set_place(&self, state: State, offset: u64) {
+        let metadata = self.word(1).load(Ordering::Relaxed) & !0xff;
+        self.word(1).store(metadata | state as u64, Ordering::Relaxed);
+        self.word(5).store(offset, Ordering::Relaxed);
+    }
+}
+
+/// An id as three words.
+pub(super) fn words_of(id: &ObjectId) -> [u64; 3] {
+    let bytes = id.as_bytes();
+    let word = |at: usize, len: usize| {
+        let mut word = [0; 8];
+        word[..len].copy_from_slice(&bytes[at..at + len]);
+        u64::from_le_bytes(word)
+    };
+    [word(0, 8), word(8, 8), word(16, 4)]
+}
+
+fn id_of(words: [u64; 3]) -> ObjectId {
+    let mut bytes = [0; ObjectId::LEN];
+    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+    bytes[8..16].copy_from_slice(&words[1].to_le_bytes());
+    bytes[16..].copy_from_slice(&words[2].to_le_bytes()[..4]);
+    ObjectId::from_bytes(bytes)
+}

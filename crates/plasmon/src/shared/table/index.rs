@@ -1,0 +1,139 @@
+//! The index of a table: open addressing over cache lines of eight words.
+//!
+//! A word is 0 (never used), 1 (used before), or an entry's number + 2 with the high half of its
+//! hash. An entry stands in one of the first [`PROBES`] lines from where its hash points to, before
+//! any word that was never used: words are filled in that order, and none returns to 0. An object
+//! whose lines are full stays out, which costs nobody else anything, whoever chose the ids.
+
+use std::ops::ControlFlow;
+
+use super::entry::words_of;
+use crate::ObjectId;
+use crate::shared::words::{Ordering, Words};
+
+/// Words in a line.
+const LINE: usize = 8;
+/// Lines that are looked at.
+const PROBES: usize = 32;
+/// Words of the first index: one page of lines.
+pub(super) const FIRST_WORDS: usize = 8192;
+
+const NEVER: u64 = 0;
+const FORMER: u64 = 1;
+
+/// The hash of an id in a table: multiplication and folding, as wyhash does (Wang Yi, 2019).
+pub(super) fn hash(id: &ObjectId, seed: u64) -> u64 {
+    let [first, second, third] = words_of(id);
+    let fold = |a: u64, b: u64| {
+        let product = u128::from(a) * u128::from(b);
+        (product as u64) ^ (product >> 64) as u64
+    };
+    let mixed = fold(first ^ seed ^ 0xa076_1d64_78bd_642f, second ^ 0xe703_7ed1_a0b4_28db);
+    fold(mixed ^ 0x8ebc_6af0_9c88_c6e3, third ^ seed.rotate_left(32) ^ 0x5899_65cc_7537_4cc3)
+}
+
+/// An index, written or read.
+pub(super) struct Index {
+    words: Words,
+    lines: usize,
+}
+
+impl Index {
+    /// Of a power of two of words.
+    pub(super) fn new(words: Words, len: usize) -> Self {
+        Self { words, lines: len / LINE }
+    }
+
+    /// How many words it has.
+    pub(super) fn len(&self) -> usize {
+        self.lines * LINE
+    }
+
+    /// Shows the words where a hash may stand, in order, until `look` has seen enough, or the rest was
+    /// never used.
+    #[inline]
+    fn probe<T>(&self, hash: u64, mut look: impl FnMut(usize, u64) -> ControlFlow<T>) -> Option<T> {
+        for probe in 0..PROBES.min(self.lines) {
+            let line = (hash as usize).wrapping_add(probe) & (self.lines - 1);
+            for at in line * LINE..(line + 1) * LINE {
+                let word = self.words.at(at).load(Ordering::Acquire);
+                if let ControlFlow::Break(result) = look(at, word) {
+                    return Some(result);
+                }
+                if word == NEVER {
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// The entries that may be of a hash, until one is taken.
+    #[inline]
+    pub(super) fn find<T>(&self, hash: u64, mut take: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        self.probe(hash, |_, word| match entry_of(word, hash).and_then(&mut take) {
+            Some(taken) => ControlFlow::Break(taken),
+            None => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Enters a number; says whether there was room, and whether it took a word that was never used.
+    pub(super) fn insert(&self, hash: u64, entry: u32) -> Option<Inserted> {
+        let mut free = None;
+        let there = self.probe(hash, |at, word| {
+            if word == NEVER || word == FORMER {
+                free.get_or_insert((at, word == NEVER));
+            }
+            if entry_of(word, hash) == Some(entry) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        if there.is_some() {
+            return Some(Inserted::There);
+        }
+        let (at, fresh) = free?;
+        self.words.at(at).store(word_of(hash, entry), Ordering::Release);
+        Some(if fresh { Inserted::Fresh } else { Inserted::Reused })
+    }
+
+    /// Takes a number out; says whether it was there.
+    pub(super) fn remove(&self, hash: u64, entry: u32) -> bool {
+        let at = self.probe(hash, |at, word| match entry_of(word, hash) {
+            Some(found) if found == entry => ControlFlow::Break(at),
+            _ => ControlFlow::Continue(()),
+        });
+        at.is_some_and(|at| {
+            self.words.at(at).store(FORMER, Ordering::Release);
+            true
+        })
+    }
+
+    /// The entry in a word, whatever its hash; for moving to another index.
+    pub(super) fn entry_at(&self, at: usize) -> Option<u32> {
+        let word = self.words.at(at).load(Ordering::Relaxed);
+        (word as u32 >= 2).then(|| word as u32 - 2)
+    }
+}
+
+/// What became of an insertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inserted {
+    /// It was there.
+    There,
+    /// In a word that was never used.
+    Fresh,
+    /// In a word that was used before.
+    Reused,
+}
+
+fn word_of(hash: u64, entry: u32) -> u64 {
+    (hash & !0xffff_ffff) | u64::from(entry + 2)
+}
+
+/// The entry in a word, if its hash may be this.
+#[inline]
+fn entry_of(word: u64, hash: u64) -> Option<u32> {
+    (word as u32 >= 2 && (word ^ hash) >> 32 == 0).then(|| word as u32 - 2)
+}

@@ -1,0 +1,251 @@
+//! The engine's side of an object table: its one writer, on one thread.
+//!
+//! An entry's number is its place for life; it is used again only when the engine says so
+//! ([`TableWriter::free`]), which it does once no client can have it pinned. The index is replaced as it
+//! fills: insertions and removals go to the old and the new one, [`TableWriter::tend`] brings over what
+//! was there before, a bit at a time, and clients read the old one until the new one is complete.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use super::entry::{self, Entry, Snapshot, State};
+use super::index::{self, FIRST_WORDS, Index, Inserted};
+use super::root::{self, Root};
+use super::{CHUNKS, Part, chunk_len, chunk_start, place_of};
+use crate::ObjectId;
+use crate::shared::words::Words;
+
+/// Words brought over at every insertion, so that the new index is complete before the old is full.
+const WITH_INSERT: usize = 16;
+
+/// An object to enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewEntry {
+    /// Which.
+    pub id: ObjectId,
+    /// Where its bytes are, from the start of the arena; `None` if they are on disk only.
+    pub offset: Option<u64>,
+    /// Bytes of data.
+    pub data_len: u64,
+    /// Bytes of metadata, behind the data.
+    pub metadata_len: u32,
+    /// XXH3 of both, 0 for none.
+    pub digest: u64,
+}
+
+/// An object table that this process writes.
+pub struct TableWriter {
+    root: Root,
+    root_file: OwnedFd,
+    seed: u64,
+    index: Versioned,
+    /// What the index is about to be replaced by, and how much of it was brought over.
+    next: Option<(Versioned, usize)>,
+    chunks: Vec<(Words, OwnedFd)>,
+    /// Numbers that are free, beside those from `unused` on.
+    free: Vec<u32>,
+    unused: u32,
+    live: usize,
+}
+
+struct Versioned {
+    index: Index,
+    file: OwnedFd,
+    version: u32,
+    /// Words that are not as they were at first.
+    used: usize,
+}
+
+impl Versioned {
+    fn new(words: usize, version: u32) -> io::Result<Self> {
+        let (memory, file) = Words::for_readers("plasmon-index", words * 8)?;
+        Ok(Self { index: Index::new(memory, words), file, version, used: 0 })
+    }
+
+    /// Whether it should be replaced: longer searches would begin.
+    fn is_crowded(&self) -> bool {
+        self.used > self.index.len() / 10 * 7
+    }
+
+    fn insert(&mut self, hash: u64, entry: u32) -> bool {
+        let inserted = self.index.insert(hash, entry);
+        self.used += usize::from(inserted == Some(Inserted::Fresh));
+        inserted.is_some()
+    }
+}
+
+impl TableWriter {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// When the system has no memory or no descriptors to give.
+    pub fn new() -> io::Result<Self> {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed)?;
+        let seed = u64::from_le_bytes(seed);
+        let (words, root_file) = Words::for_readers("plasmon-table", root::LEN)?;
+        let index = Versioned::new(FIRST_WORDS, 1)?;
+        let root = Root::begin(words, seed);
+        root.set_index(index.version);
+        let (chunks, free) = (Vec::new(), Vec::new());
+        Ok(Self { root, root_file, seed, index, next: None, chunks, free, unused: 0, live: 0 })
+    }
+
+    /// Enters an object, for clients to find.
+    ///
+    /// # Errors
+    /// When the system has no memory or no descriptors for another chunk.
+    pub fn insert(&mut self, new: &NewEntry) -> io::Result<u32> {
+        let number = self.take_number()?;
+        let snapshot = Snapshot {
+            generation: 0,
+            state: if new.offset.is_some() { State::Sealed } else { State::Spilled },
+            id: new.id,
+            offset: new.offset.unwrap_or(0),
+            data_len: new.data_len,
+            metadata_len: new.metadata_len,
+            digest: new.digest,
+        };
+        self.entry(number).write(|entry| entry.set(&snapshot));
+        self.live += 1;
+        let hash = index::hash(&new.id, self.seed);
+        let mut fits = self.index.insert(hash, number);
+        if let Some((next, _)) = &mut self.next {
+            fits &= next.insert(hash, number);
+        }
+        if !fits {
+            self.root.set_flag(root::INCOMPLETE, true);
+        }
+        // If there is no memory for a larger index, the present one has to do.
+        let _ = self.tend(WITH_INSERT);
+        Ok(number)
+    }
+
+    /// From the engine's next fence on, no pin of a client holds that was not there before.
+    pub fn hide(&mut self, number: u32) {
+        self.entry(number).hide();
+    }
+
+    /// Takes [`TableWriter::hide`] back.
+    pub fn show(&mut self, number: u32) {
+        self.entry(number).show();
+    }
+
+    /// The object's bytes are in memory, there, from now on.
+    pub fn set_sealed(&mut self, number: u32, offset: u64) {
+        self.entry(number).write(|entry| entry.set_place(State::Sealed, offset));
+    }
+
+    /// The object's bytes are on disk only.
+    pub fn set_spilled(&mut self, number: u32) {
+        self.entry(number).write(|entry| entry.set_place(State::Spilled, 0));
+    }
+
+    /// The object is not to be found any more, and hidden. Its number is not used again before
+    /// [`TableWriter::free`]: a client may have it pinned.
+    pub fn remove(&mut self, number: u32) {
+        let entry = self.entry(number);
+        let hash = index::hash(&entry.id(), self.seed);
+        entry.hide();
+        self.index.index.remove(hash, number);
+        if let Some((next, _)) = &self.next {
+            next.index.remove(hash, number);
+        }
+        self.live -= 1;
+    }
+
+    /// The number of a removed object may be used again.
+    pub fn free(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    /// Whether what is not in this table exists nowhere.
+    pub fn set_solo(&mut self, solo: bool) {
+        self.root.set_flag(root::SOLO, solo);
+    }
+
+    /// Tells clients that the engine lives, and will say so again within this time: those that do not
+    /// hear it ask by the socket, and find out.
+    pub fn live_for(&mut self, span: Duration) {
+        self.root.live_for(span);
+    }
+
+    /// Which memory a segment of the arena has.
+    pub fn set_segment_version(&mut self, segment: u32, version: u32) {
+        self.root.set_segment(segment, version);
+    }
+
+    /// Goes on with replacing the index, for about so many words; returns whether there is more to do.
+    ///
+    /// # Errors
+    /// When the system has no memory or no descriptors for a larger index: searches grow longer, and
+    /// some objects may stay out of it.
+    pub fn tend(&mut self, budget: usize) -> io::Result<bool> {
+        if self.next.is_none() {
+            if !self.index.is_crowded() {
+                return Ok(false);
+            }
+            let len = self.index.index.len();
+            // Crowded by what is gone, it is made anew in its size.
+            let len = if self.live > len / 3 { 2 * len } else { len };
+            self.next = Some((Versioned::new(len, self.index.version.wrapping_add(1))?, 0));
+        }
+        let Some((mut next, from)) = self.next.take() else { return Ok(false) };
+        let to = from.saturating_add(budget).min(self.index.index.len());
+        for number in (from..to).filter_map(|at| self.index.index.entry_at(at)) {
+            let hash = index::hash(&self.entry(number).id(), self.seed);
+            if !next.insert(hash, number) {
+                self.root.set_flag(root::INCOMPLETE, true);
+            }
+        }
+        if to < self.index.index.len() {
+            self.next = Some((next, to));
+            return Ok(true);
+        }
+        self.root.set_index(next.version);
+        self.index = next;
+        Ok(false)
+    }
+
+    /// The parts that clients need now, with descriptors to read them.
+    pub fn grants(&self) -> impl Iterator<Item = (Part, BorrowedFd<'_>)> {
+        let chunks = self.chunks.iter().enumerate();
+        let chunks = chunks.map(|(number, (_, file))| (Part::Chunk { number: number as u32 }, file.as_fd()));
+        let index = (Part::Index { version: self.index.version }, self.index.file.as_fd());
+        [(Part::Root, self.root_file.as_fd()), index].into_iter().chain(chunks)
+    }
+
+    /// Bytes that entries and index take, free ones included.
+    pub fn memory(&self) -> u64 {
+        let index = |versioned: &Versioned| versioned.index.len() as u64 * 8;
+        let next = self.next.as_ref().map_or(0, |(next, _)| index(next));
+        root::LEN as u64 + index(&self.index) + next + u64::from(self.unused) * (8 * entry::WORDS as u64)
+    }
+
+    fn entry(&self, number: u32) -> Entry<'_> {
+        let (chunk, place) = place_of(number);
+        Entry::new(&self.chunks[chunk].0, place)
+    }
+
+    fn take_number(&mut self) -> io::Result<u32> {
+        if let Some(number) = self.free.pop() {
+            return Ok(number);
+        }
+        let number = self.unused;
+        let (chunk, _) = place_of(number);
+        if chunk == CHUNKS {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "the table has all the entries it can have",
+            ));
+        }
+        if chunk == self.chunks.len() {
+            debug_assert_eq!(chunk_start(chunk as u32), number);
+            let len = chunk_len(chunk as u32) as usize * entry::WORDS * 8;
+            self.chunks.push(Words::for_readers("plasmon-entries", len)?);
+        }
+        self.unused += 1;
+        Ok(number)
+    }
+}

@@ -1,0 +1,182 @@
+//! Memory shared between processes, as atomic words: everything with `unsafe` in [`shared`](super), but
+//! for the payloads of rings.
+//!
+//! A [`Words`] is a mapping that lives as long as it does, read-only or writable. All access is by
+//! atomics, so that whatever the other side does there is no data race in this process's language. Under
+//! loom the words are loom's, in ordinary memory, so that the same protocol code can be model-checked.
+
+#[cfg(loom)]
+pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[cfg(loom)]
+pub(super) use in_memory::Words;
+#[cfg(not(loom))]
+pub(super) use mapped::Words;
+
+#[cfg(not(loom))]
+mod mapped {
+    use std::ffi::c_void;
+    use std::io;
+    use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+    use std::ptr::{self, NonNull};
+    use std::sync::atomic::{AtomicU32, AtomicU64};
+
+    use rustix::fs::{
+        MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+        memfd_create, open,
+    };
+    use rustix::io::Errno;
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+    /// A mapping of shared words.
+    pub(in crate::shared) struct Words {
+        base: NonNull<c_void>,
+        len: usize,
+    }
+
+    // SAFETY: the mapping is plain memory at a fixed place, accessed by atomics only, or by the raw
+    // copies of rings, which bounds-check and race with nobody in this process.
+    unsafe impl Send for Words {}
+    // SAFETY: as above.
+    unsafe impl Sync for Words {}
+
+    impl Words {
+        /// `len` bytes that this process alone will ever map writable, and a descriptor to read them.
+        pub(in crate::shared) fn for_readers(name: &str, len: usize) -> io::Result<(Self, OwnedFd)> {
+            let file = memfd(name, len)?;
+            let words = Self::mapped(&file, len, ProtFlags::READ | ProtFlags::WRITE)?;
+            fcntl_add_seals(&file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let read_only = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            Ok((words, read_only))
+        }
+
+        /// `len` bytes that whoever has the descriptor may write as well.
+        pub(in crate::shared) fn for_writers(name: &str, len: usize) -> io::Result<(Self, OwnedFd)> {
+            let file = memfd(name, len)?;
+            fcntl_add_seals(&file, SealFlags::SEAL)?;
+            let words = Self::mapped(&file, len, ProtFlags::READ | ProtFlags::WRITE)?;
+            Ok((words, file))
+        }
+
+        /// Maps what another process shares, once it is certain that no access can fault.
+        pub(in crate::shared) fn open(file: &OwnedFd, write: bool) -> io::Result<Self> {
+            let len = fstat(file)?.st_size;
+            let seals = fcntl_get_seals(file)?;
+            let len = usize::try_from(len).ok().filter(|len| *len >= 4096 && len.is_power_of_two());
+            let (Some(len), true) = (len, seals.contains(SealFlags::SHRINK)) else {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "shared memory of a wrong shape"));
+            };
+            let access = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+            let words = Self::mapped(file, len, access)?;
+            if write {
+                // SAFETY: the range is this mapping's; a forked child that touched it would fault, rather
+                // than speak in its parent's name.
+                unsafe { madvise(words.base.as_ptr(), len, Advice::LinuxDontFork) }?;
+            }
+            Ok(words)
+        }
+
+        fn mapped(file: impl AsFd, len: usize, access: ProtFlags) -> io::Result<Self> {
+            // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+            let base = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
+            let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+            Ok(Self { base, len })
+        }
+
+        /// Bytes mapped.
+        pub(in crate::shared) fn len(&self) -> usize {
+            self.len
+        }
+
+        /// The word at an index.
+        ///
+        /// # Panics
+        /// Beyond the end.
+        #[inline]
+        pub(in crate::shared) fn at(&self, index: usize) -> &AtomicU64 {
+            assert!(index < self.len / 8, "word {index} of {}", self.len / 8);
+            // SAFETY: inside the mapping, aligned, and valid for as long as `self` lives. A read-only
+            // mapping is only ever loaded from.
+            unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(index) }
+        }
+
+        /// The low half of a word, for a futex.
+        #[inline]
+        pub(in crate::shared) fn low_half(&self, index: usize) -> &AtomicU32 {
+            const { assert!(cfg!(target_endian = "little")) };
+            // SAFETY: the first half of a word that `at` has checked.
+            unsafe { &*ptr::from_ref(self.at(index)).cast::<AtomicU32>() }
+        }
+
+        /// Copies bytes in; `false` if they reach beyond the end.
+        pub(in crate::shared) fn copy_in(&self, at: usize, bytes: &[u8]) -> bool {
+            let inside = at.checked_add(bytes.len()).is_some_and(|end| end <= self.len);
+            if inside {
+                // SAFETY: inside the mapping, which is writable where this is called. The other side does
+                // not look before it is told, or sees torn bytes at its own cost.
+                unsafe {
+                    let to = self.base.as_ptr().cast::<u8>().add(at);
+                    ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+                }
+            }
+            inside
+        }
+
+        /// Copies bytes out; `false` if they reach beyond the end.
+        pub(in crate::shared) fn copy_out(&self, at: usize, into: &mut [u8]) -> bool {
+            let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
+            if inside {
+                // SAFETY: inside the mapping. The other side may write meanwhile: any bytes will do here,
+                // and what is copied is checked after, never twice.
+                unsafe {
+                    let from = self.base.as_ptr().cast::<u8>().add(at);
+                    ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+                }
+            }
+            inside
+        }
+    }
+
+    impl Drop for Words {
+        fn drop(&mut self) {
+            // SAFETY: mapped by `mapped` with this length, and nothing borrowed from it outlives it. It
+            // cannot fail for a whole mapping; if it does, the addresses stay taken.
+            let _ = unsafe { munmap(self.base.as_ptr(), self.len) };
+        }
+    }
+
+    /// A file in memory that can neither shrink nor grow, and that nobody else re-opens through /proc.
+    fn memfd(name: &str, len: usize) -> io::Result<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // Never executable, where the kernel knows that (6.3).
+        let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => memfd_create(name, flags),
+            made => made,
+        }?;
+        ftruncate(&file, len as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        fchmod(&file, Mode::RUSR)?;
+        Ok(file)
+    }
+}
+
+#[cfg(loom)]
+mod in_memory {
+    use super::AtomicU64;
+
+    /// Words in ordinary memory.
+    pub(in crate::shared) struct Words(Vec<AtomicU64>);
+
+    impl Words {
+        pub(in crate::shared) fn in_memory(words: usize) -> Self {
+            Self((0..words).map(|_| AtomicU64::new(0)).collect())
+        }
+
+        pub(in crate::shared) fn at(&self, index: usize) -> &AtomicU64 {
+            &self.0[index]
+        }
+    }
+}
