@@ -14,6 +14,7 @@ little-endian, and so many bytes:
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import threading
@@ -71,16 +72,25 @@ class Notifications:
 
     def close(self) -> None:
         """Ends the subscription."""
-        self._subscription.close()
+        if self._reader is None:
+            self._subscription.close()
+        else:
+            with contextlib.suppress(OSError):  # The program has closed it.
+                self._reader.shutdown(socket.SHUT_RDWR)
 
     def _pump(self, writer: socket.socket) -> None:
         """Writes messages until the subscription ends or nobody can read them any more.
 
         When the program does not read, this waits, and the node keeps what happens, up to a limit.
         """
-        with writer, contextlib.suppress(OSError):
-            while (event := self._subscription.next()) is not None:
-                writer.sendall(_encode(*_of(event)))
+        with self._subscription as events, writer, contextlib.suppress(OSError):
+            while True:
+                while (event := events.next(0)) is not None:
+                    writer.sendall(_encode(*_of(event)))
+                # From there comes nothing but its end.
+                ready, _, _ = select.select([events, writer], [], [])
+                if writer in ready:
+                    return
 
 
 def decode(message: bytes) -> tuple[list[ObjectID], list[int], list[int]]:
@@ -97,7 +107,7 @@ def decode(message: bytes) -> tuple[list[ObjectID], list[int], list[int]]:
 
 def _of(event: Event) -> tuple[int, Notification | None]:
     """How many were lost, or what has happened."""
-    if event.kind == "gap":
+    if event.id is None:
         return event.missed, None
     if event.kind == "deleted":
         return 0, (from_native(event.id), -1, -1)
