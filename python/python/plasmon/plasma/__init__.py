@@ -16,7 +16,8 @@ there is an exception here. Buffers are PyArrow's if that is installed, else `me
 
 from typing import NoReturn
 
-from plasmon.plasma._client import ObjectNotAvailable, PlasmaBuffer, PlasmaClient, connect
+from plasmon.plasma._arrow import PlasmaBuffer
+from plasmon.plasma._client import ObjectNotAvailable, PlasmaClient, connect
 from plasmon.plasma._errors import PlasmaObjectExists, PlasmaObjectNotFound, PlasmaStoreFull
 from plasmon.plasma._ids import ObjectID
 from plasmon.plasma._store import start_plasma_store

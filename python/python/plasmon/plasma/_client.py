@@ -20,15 +20,10 @@ import plasmon
 from plasmon import errors
 from plasmon._internal import Buffer, Creation, ObjectId
 from plasmon.plasma import _notifications, _values
+from plasmon.plasma._arrow import py_buffer
 from plasmon.plasma._errors import AlreadySealed, PlasmaObjectNotFound, raises_plasma_errors
 from plasmon.plasma._ids import ObjectID, from_native, native, natives
 from plasmon.plasma._notifications import Notification, Notifications
-
-try:
-    from pyarrow import Buffer as PlasmaBuffer
-    from pyarrow import py_buffer
-except ModuleNotFoundError:
-    PlasmaBuffer = py_buffer = memoryview
 
 if TYPE_CHECKING:
     import socket

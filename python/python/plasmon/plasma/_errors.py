@@ -11,19 +11,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from plasmon import errors
-
-try:
-    from pyarrow.lib import ArrowException, ArrowSerializationError, ArrowTypeError
-except ModuleNotFoundError:
-
-    class ArrowException(Exception):  # type: ignore[no-redef] # noqa: N818
-        """Stands for PyArrow's, which is not installed."""
-
-    class ArrowSerializationError(ArrowException):  # type: ignore[no-redef]
-        """Stands for PyArrow's."""
-
-    class ArrowTypeError(TypeError, ArrowException):  # type: ignore[no-redef]
-        """Stands for PyArrow's."""
+from plasmon.plasma._arrow import ArrowException, ArrowTypeError
 
 
 class PlasmaObjectExists(ArrowException, errors.ObjectExists):  # type: ignore[misc]

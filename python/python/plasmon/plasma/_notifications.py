@@ -88,8 +88,8 @@ class Notifications:
                 while (event := events.next(0)) is not None:
                     writer.sendall(_encode(*_of(event)))
                 # From there comes nothing but its end.
-                ready, _, _ = select.select([events, writer], [], [])
-                if writer in ready:
+                ready, _, _ = select.select([events.fileno(), writer.fileno()], [], [])
+                if writer.fileno() in ready:
                     return
 
 

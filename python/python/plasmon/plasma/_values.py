@@ -14,7 +14,7 @@ from typing import Any
 
 from plasmon import _values
 from plasmon._internal import Buffer
-from plasmon.plasma._errors import ArrowSerializationError
+from plasmon.plasma._arrow import ArrowSerializationError
 
 BYTES = b"PLASMA\x01bytes"
 """Metadata of values that were `bytes`. Other readers take the data for plain bytes, and they are right."""
