@@ -89,7 +89,7 @@ impl Buffer {
 /// Views that are still held after `seal()` or `abort()` are no longer writable: the memory is
 /// read-only for the whole process then, and writing through such a view ends it with a
 /// segmentation fault. Reading through one may show other objects: get the sealed object instead.
-#[pyclass(frozen, module = "plasmon")]
+#[pyclass(frozen, weakref, module = "plasmon")]
 pub(crate) struct Creation {
     id: plasmon::ObjectId,
     memory: Arc<CreationMemory>,
