@@ -14,6 +14,8 @@ from pathlib import Path
 class Case:
     """What was measured."""
 
+    mode: str
+    """ "single": one call after the other, each looked at; "sustained": as many calls as there can be."""
     peer: str
     operation: str
     memory: str
@@ -49,7 +51,7 @@ class Samples:
         self._moving: dict[Case, bool] = {}
 
     def add(self, case: Case, ns: Iterable[int], moves: bool, rate: float | None = None) -> None:
-        """Adds the times of calls; `rate` is the objects a second of this round, if clients were timed together."""
+        """Adds the times of calls, and the objects a second of this round if clients were timed together."""
         self._ns[case].extend(ns)
         self._moving[case] = moves
         if rate is not None:
@@ -93,6 +95,7 @@ def read(path: Path) -> list[Row]:
     with path.open(newline="") as file:
         return [
             Row(
+                mode=line["mode"],
                 peer=line["peer"],
                 operation=line["operation"],
                 memory=line["memory"],
@@ -109,8 +112,8 @@ def read(path: Path) -> list[Row]:
         ]
 
 
-def _order(row: Row) -> tuple[str, str, str, int, int, int]:
-    return row.operation, row.peer, row.memory, row.clients, row.batch, row.size
+def _order(row: Row) -> tuple[str, str, str, str, int, int, int]:
+    return row.mode, row.operation, row.peer, row.memory, row.clients, row.batch, row.size
 
 
 def _rounded(value: float) -> float:

@@ -10,7 +10,6 @@ whatever else the machine does hits all of them alike. Three things are measured
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,12 @@ from typing import Any
 
 from harness.figures import Case, Row, Samples
 from harness.peers import Peer, Raw
-from harness.processes import Failure, Worker
+from harness.processes import PeerError, Worker, ask_all
+from harness.progress import Progress
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALL = KIB
+"""Bytes of the objects that clients put and get together."""
 BATCH = 64
 BATCHED_UP_TO = 64 * KIB
 BYTES_A_TURN = 128 * MIB
@@ -32,9 +33,9 @@ CALLS = 100
 FIRST_OBJECTS = 16
 """New objects of a size in one round of puts into unused memory, if they are small."""
 FIRST_BYTES = 64 * MIB
-OBJECTS_A_CLIENT = 400_000
+OBJECTS_TOGETHER = 400_000
 """New objects that all clients together may put in one window."""
-HEAD_START = 50_000_000
+HEAD_START = 100_000_000
 """Nanoseconds from the start signal to the start."""
 SIZES = [4**power * KIB for power in range(9)]
 
@@ -71,7 +72,7 @@ class Contestant:
         try:
             peer.start(folder / peer.name, plan.memory)
             self.version = self.client().version
-        except Failure as failure:
+        except PeerError as failure:
             self.failures.append(str(failure))
 
     def client(self, number: int = 0) -> Worker:
@@ -98,7 +99,7 @@ class Run:
     def __init__(self, peers: Sequence[Peer], plan: Plan, samples: Samples, folder: Path) -> None:
         self._plan = plan
         self._samples = samples
-        self._say = _Progress()
+        self._say = Progress()
         self._contestants: list[Contestant] = []
         for peer in peers:
             self._say(f"starting {peer.label}")
@@ -114,11 +115,14 @@ class Run:
         for contestant in self._contestants:
             self._guarded(contestant, self._forget)
         for number in range(-1, self._plan.rounds):
-            self._say(f"one client, round {number + 1} of {self._plan.rounds}" if number >= 0 else "warming up")
+            self._say(
+                f"single calls, round {number + 1} of {self._plan.rounds}" if number >= 0 else "warming up"
+            )
             self._round(number, SIZES, self._one_client if number >= 0 else self._warm_up)
         for number in range(self._plan.client_rounds):
             for clients in self._plan.clients:
-                self._say(f"{clients} clients, round {number + 1} of {self._plan.client_rounds}")
+                who = f"{clients} client{'s' * (clients > 1)} at full speed"
+                self._say(f"{who}, round {number + 1} of {self._plan.client_rounds}")
                 self._round(number, [clients], self._clients_together)
         return {c.peer.name: c.failures for c in self._contestants if c.failures}
 
@@ -143,7 +147,7 @@ class Run:
             return
         try:
             turn(contestant, *arguments)
-        except Failure as failure:
+        except PeerError as failure:
             contestant.failures.append(str(failure))
             self._say(f"{contestant.peer.label} failed: {failure}\n")
 
@@ -173,15 +177,15 @@ class Run:
             contestant.client().ask("discard", owner=0, numbers=numbers)
 
     def _one_client(self, contestant: Contestant, size: int) -> None:
+        count = max(2, min(CALLS, BYTES_A_TURN // size))
         if isinstance(contestant.peer, Raw):
             for operation in ("memcpy", "memcpy_prefaulted", "memcpy_fresh"):
-                self._time(contestant, operation, size, (0, 1))
+                self._time(contestant, operation, size, (0, count))
             if size == SMALL:
                 for operation in ("socket_round_trip", "eventfd_round_trip", "futex_round_trip", "clock"):
                     self._time(contestant, operation, 0, (0, 1))
             return
-        count = max(2, min(CALLS, BYTES_A_TURN // size))
-        self._life(contestant, "put", ["get", "contains", "delete"], size, count)
+        self._life(contestant, "put", ["get", "get_here", "contains", "delete"], size, count)
         self._life(contestant, "put_array", ["get_array"], size, count)
         if size <= BATCHED_UP_TO:
             self._life(contestant, "create_and_seal", [], size, count)
@@ -218,7 +222,7 @@ class Run:
         client = contestant.client()
         ask = {"operation": operation, "size": size, "owner": 0, "numbers": numbers, "batch": batch}
         ns = client.ask("measure", **ask, calls=calls, seconds=self._plan.turn)["ns"]
-        case = Case(contestant.peer.name, operation, memory, size, batch, 1)
+        case = Case("single", contestant.peer.name, operation, memory, size, batch, 1)
         self._samples.add(case, ns, _moves(operation, client))
         return len(ns)
 
@@ -231,7 +235,7 @@ class Run:
         for put, get, batch in (("put", "get", 1), ("put_many", "get_many", BATCH)):
             if put not in workers[1].operations:
                 continue
-            count = OBJECTS_A_CLIENT // clients
+            count = OBJECTS_TOGETHER // clients
             everyone = {number: (number, (0, count)) for number in workers}
             calls = self._together(contestant, workers, put, batch, everyone)
             own = {number: (number, (0, min(count, calls[number] * batch))) for number in workers}
@@ -239,7 +243,7 @@ class Run:
             shared = workers[1].shared
             others = {number: own[number % clients + 1] if shared else own[number] for number in workers}
             self._together(contestant, workers, get, batch, others)
-            _all(workers, "discard", {n: {"owner": n, "numbers": own[n][1]} for n in workers})
+            ask_all(workers, "discard", {n: {"owner": n, "numbers": own[n][1]} for n in workers})
 
     def _together(
         self,
@@ -251,15 +255,15 @@ class Run:
     ) -> dict[int, int]:
         """Lets clients do the same for a while, each with its objects; says how many calls each made."""
         work = {number: {"owner": owner, "numbers": span} for number, (owner, span) in objects.items()}
-        _all(workers, "prepare", work)
+        ask_all(workers, "prepare", work)
         start = time.monotonic_ns() + HEAD_START
         common = {"operation": operation, "size": SMALL, "batch": batch, "start": start}
         wanted = {n: {**work[n], **common, "seconds": self._plan.window} for n in workers}
-        answers = _all(workers, "sustain", wanted)
+        answers = ask_all(workers, "sustain", wanted)
         rate = sum(answer["calls"] * batch / (answer["ns"] / 1e9) for answer in answers.values())
         sample = [ns for answer in answers.values() for ns in answer["sample"]]
         memory = "reused" if operation.startswith("put") else ""
-        case = Case(contestant.peer.name, operation, memory, SMALL, batch, len(workers))
+        case = Case("sustained", contestant.peer.name, operation, memory, SMALL, batch, len(workers))
         self._samples.add(case, sample, _moves(operation, workers[1]), rate)
         return {number: answer["calls"] for number, answer in answers.items()}
 
@@ -271,7 +275,8 @@ def measure(
 
     Those that do not rest are measured after the others, which they would disturb.
     """
-    samples, failures = Samples(), {}
+    samples = Samples()
+    failures: dict[str, list[str]] = {}
     versions: dict[str, str] = {}
     for restless in (False, True):
         together = [peer for peer in peers if peer.restless == restless]
@@ -293,39 +298,6 @@ def _moves(operation: str, client: Worker) -> bool:
     return operation.startswith(("put", "create", "memcpy"))
 
 
-def _all(workers: dict[int, Worker], do: str, requests: dict[int, dict[str, Any]]) -> dict[int, Any]:
-    """Asks all clients at once."""
-    for number, worker in workers.items():
-        worker.send(do, **requests[number])
-    # Every answer is taken, whatever the others say: the next request would get it else.
-    answers: dict[int, Any] = {}
-    failure: Failure | None = None
-    for number, worker in workers.items():
-        try:
-            answers[number] = worker.receive()
-        except Failure as failed:
-            failure = failed
-    if failure:
-        raise failure
-    return answers
-
-
 def _rotated(contestants: list[Contestant], number: int) -> Iterator[Contestant]:
     for place in range(len(contestants)):
         yield contestants[(place + number) % len(contestants)]
-
-
-class _Progress:
-    """One line on a terminal, lines elsewhere; with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._begin = time.monotonic()
-        self._terminal = sys.stderr.isatty()
-
-    def __call__(self, what: str) -> None:
-        line = f"{time.monotonic() - self._begin:5.0f} s  {what}"
-        print(f"\r\033[K{line}" if self._terminal else line, end="" if self._terminal else "\n", file=sys.stderr)
-
-    def end(self) -> None:
-        if self._terminal:
-            print(file=sys.stderr)

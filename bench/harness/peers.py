@@ -9,11 +9,12 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harness import paths
-from harness.processes import Failure, Worker, shown, spawn, stop
+from harness.processes import PeerError, Worker, shown, spawn, stop
 
 _START = 60.0
 """Seconds for a server to serve."""
@@ -29,6 +30,8 @@ class Peer(ABC):
     """For people."""
     color: str
     """In plots."""
+    touched_as_needed: Sequence[str] = ()
+    """Arguments that keep the server from using memory before objects are in it."""
     restless = False
     """Whether its processes use the CPU when nobody asks them: it is measured when the others are gone."""
 
@@ -42,13 +45,13 @@ class Peer(ABC):
     def missing(self) -> str | None:
         """Why it cannot be measured here, if so."""
 
-    def start(self, folder: Path, memory: int, arguments: list[str] | None = None) -> None:
+    def start(self, folder: Path, memory: int, arguments: Sequence[str] = ()) -> None:
         """Starts its server in a folder, with as many bytes of memory; returns when it serves."""
         self._folder = folder
         folder.mkdir(parents=True)
         command = self._command(memory)
         if command:
-            self._process = spawn([*command, *(arguments or [])], self._log, self._environment())
+            self._process = spawn([*command, *arguments], self._log, self._environment())
             self._wait()
 
     def client(self, number: int) -> Worker:
@@ -96,10 +99,10 @@ class Peer(ABC):
         deadline = time.monotonic() + _START
         while not self._ready():
             if self._process.poll() is not None:
-                raise Failure(f"the server of {self.label} did not start. {shown(self._log)}")
+                raise PeerError(f"the server of {self.label} did not start. {shown(self._log)}")
             if time.monotonic() > deadline:
                 stop(self._process)
-                raise Failure(
+                raise PeerError(
                     f"the server of {self.label} does not serve after {_START:.0f} s. {shown(self._log)}"
                 )
             time.sleep(_POLL)
@@ -108,24 +111,26 @@ class Peer(ABC):
 class _PlasmonNode(Peer):
     """The server of both Plasmon peers. It serves at once; that it has touched its memory is waited for."""
 
+    touched_as_needed = ("--no-prefault", "--no-huge-pages")
+
     def missing(self) -> str | None:
         return _absent(paths.plasmon(), "make build")
 
     def status(self) -> dict[str, Any]:
         """What `plasmon status` says."""
-        command = [paths.plasmon(), "status", "--socket", self._socket, "--json"]
+        command = [str(paths.plasmon()), "status", "--socket", str(self._socket), "--json"]
         status: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         return status
 
-    def start(self, folder: Path, memory: int, arguments: list[str] | None = None) -> None:
+    def start(self, folder: Path, memory: int, arguments: Sequence[str] = ()) -> None:
         """Returns when the node has also touched its memory, if it means to."""
         super().start(folder, memory, arguments)
         begin = time.monotonic()
         while (report := self.status()["memory"])["prefaulted"] < report["capacity"]:
-            if "--no-prefault" in (arguments or []):
+            if "--no-prefault" in arguments:
                 break
             if time.monotonic() > begin + _START:
-                raise Failure(f"{self.label} has not touched its memory after {_START:.0f} s: {report}")
+                raise PeerError(f"{self.label} has not touched its memory after {_START:.0f} s: {report}")
             time.sleep(_POLL)
         self.facts |= {
             "pages": report["pages"],
@@ -200,7 +205,9 @@ class Plasma(_Optional):
 
     def _command(self, memory: int) -> list[str]:
         # The script that the wheel installs only looks for the program inside the package.
-        (program,) = (paths.CACHE / "plasma" / "lib").glob("python*/site-packages/pyarrow/plasma-store-server")
+        (program,) = (paths.CACHE / "plasma" / "lib").glob(
+            "python*/site-packages/pyarrow/plasma-store-server"
+        )
         return [str(program), "-m", str(memory), "-s", str(self._socket)]
 
     def _worker(self) -> list[str]:

@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
 
-class Failure(Exception):
+class PeerError(Exception):
     """A peer could not do what it was asked for."""
 
 
@@ -83,28 +83,28 @@ class Worker:
             self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise Failure(f"a worker has ended. {shown(self._log)}") from None
+            raise PeerError(f"a worker has ended. {shown(self._log)}") from None
 
     def receive(self) -> dict[str, Any]:
         """The next answer.
 
         Raises:
-            Failure: The worker could not do it, has ended, or does not answer.
+            PeerError: The worker could not do it, has ended, or does not answer.
         """
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while b"\n" not in self._received:
             if not select.select([pipe], [], [], _PATIENCE)[0]:
                 self._process.kill()
-                raise Failure(f"a worker did not answer for {_PATIENCE:.0f} s. {shown(self._log)}")
+                raise PeerError(f"a worker did not answer for {_PATIENCE:.0f} s. {shown(self._log)}")
             data = os.read(pipe, 1 << 20)
             if not data:
-                raise Failure(f"a worker has ended. {shown(self._log)}")
+                raise PeerError(f"a worker has ended. {shown(self._log)}")
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise Failure(answer["error"])
+            raise PeerError(answer["error"])
         return answer
 
     def close(self) -> None:
@@ -117,3 +117,20 @@ class Worker:
         except (BrokenPipeError, subprocess.TimeoutExpired):
             stop(self._process)
         self._process.stdout.close()
+
+
+def ask_all(workers: dict[int, Worker], do: str, requests: dict[int, dict[str, Any]]) -> dict[int, Any]:
+    """Asks all clients at once."""
+    for number, worker in workers.items():
+        worker.send(do, **requests[number])
+    # Every answer is taken, whatever the others say: the next request would get it else.
+    answers: dict[int, Any] = {}
+    failure: PeerError | None = None
+    for number, worker in workers.items():
+        try:
+            answers[number] = worker.receive()
+        except PeerError as failed:
+            failure = failed
+    if failure:
+        raise failure
+    return answers

@@ -3,7 +3,6 @@
 //! Runs on the worker's only thread. Invariant: between two readings of the clock there is one call and
 //! nothing else.
 
-use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,21 @@ use crate::Result;
 
 /// Times of calls that `sustain` reports.
 const SAMPLE: usize = 2000;
+
+/// The numbers of objects: the first, how many, and the step from one to the next, if it is not 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) struct Numbers(u64, u64, #[serde(default)] u64);
+
+impl Numbers {
+    pub(crate) fn count(self) -> usize {
+        usize::try_from(self.1).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = u64> {
+        let Self(first, count, step) = self;
+        (0..count).map(move |place| first + place * step.max(1))
+    }
+}
 
 /// What a peer can do; the first line a worker writes.
 #[derive(Debug, Serialize)]
@@ -50,10 +64,10 @@ pub(crate) enum Request {
         /// For how long.
         seconds: f64,
     },
-    /// Make ids ready for `Sustain`: here that takes no time worth mentioning.
-    Prepare {},
+    /// Make the ids of objects ready, so that `Sustain` starts in time.
+    Prepare { owner: u64, numbers: Numbers },
     /// Delete objects.
-    Discard { owner: u64, numbers: [u64; 2] },
+    Discard { owner: u64, numbers: Numbers },
 }
 
 /// Which operation, on which objects.
@@ -62,7 +76,7 @@ pub(crate) struct Work {
     operation: String,
     size: usize,
     owner: u64,
-    numbers: [u64; 2],
+    numbers: Numbers,
     batch: Option<usize>,
 }
 
@@ -77,18 +91,20 @@ pub(crate) enum Answer {
 }
 
 /// One operation, prepared: everything but the call itself has been done.
+///
+/// It is called on units by their index: objects, or batches of them.
 pub(crate) trait Call {
-    /// How many different objects it can be called on.
-    fn objects(&self) -> usize;
+    /// How many different units it can be called on.
+    fn units(&self) -> usize;
     /// Whether it can be called once for each of them only, as a put or a deletion.
     fn once(&self) -> bool;
-    /// Makes ready for the call on object `index`; is not timed.
+    /// Makes ready for the call on a unit; is not timed.
     fn prepare(&mut self, _index: usize) -> Result<()> {
         Ok(())
     }
-    /// The call on object `index`.
+    /// The call on a unit.
     fn call(&mut self, index: usize) -> Result<()>;
-    /// Looks whether object `index`, the last one called on, is as it should be; is not timed.
+    /// Looks whether a unit, the last one called on, is as it should be; is not timed.
     fn check(&mut self, index: usize) -> Result<()>;
 }
 
@@ -102,10 +118,13 @@ pub(crate) trait Peer {
         operation: &str,
         size: usize,
         owner: u64,
-        numbers: Range<u64>,
+        numbers: Numbers,
+        batch: usize,
     ) -> Result<Box<dyn Call + '_>>;
+    /// Makes the ids of objects ready.
+    fn prepare(&mut self, _owner: u64, _numbers: Numbers) {}
     /// Deletes objects.
-    fn discard(&mut self, owner: u64, numbers: Range<u64>) -> Result<()>;
+    fn discard(&mut self, owner: u64, numbers: Numbers) -> Result<()>;
 }
 
 /// Does what one request asks for.
@@ -118,38 +137,35 @@ pub(crate) fn answer(peer: &mut impl Peer, request: Request) -> Result<Answer> {
         Request::Sustain { work, start, seconds } => {
             sustain(&mut *prepare(peer, &work)?, start, Duration::from_secs_f64(seconds))
         }
-        Request::Prepare {} => Ok(Answer::Done {}),
+        Request::Prepare { owner, numbers } => {
+            peer.prepare(owner, numbers);
+            Ok(Answer::Done {})
+        }
         Request::Discard { owner, numbers } => {
-            peer.discard(owner, range(numbers))?;
+            peer.discard(owner, numbers)?;
             Ok(Answer::Done {})
         }
     }
 }
 
 fn prepare<'a>(peer: &'a mut impl Peer, work: &Work) -> Result<Box<dyn Call + 'a>> {
-    match work.batch {
-        None | Some(1) => peer.operation(&work.operation, work.size, work.owner, range(work.numbers)),
-        Some(batch) => Err(format!("no {} of {batch} objects in one call", work.operation).into()),
-    }
-}
-
-fn range([first, count]: [u64; 2]) -> Range<u64> {
-    first..first + count
+    let batch = work.batch.unwrap_or(1).max(1);
+    peer.operation(&work.operation, work.size, work.owner, work.numbers, batch)
 }
 
 fn measure(call: &mut dyn Call, calls: usize, seconds: Duration) -> Result<Answer> {
-    let calls = if call.once() { calls.min(call.objects()) } else { calls };
+    let calls = if call.once() { calls.min(call.units()) } else { calls };
     let begin = Instant::now();
     let mut ns = Vec::new();
     while ns.len() < calls && begin.elapsed() < seconds {
-        let index = ns.len() % call.objects();
+        let index = ns.len() % call.units();
         call.prepare(index)?;
         let start = Instant::now();
         call.call(index)?;
         ns.push(nanoseconds(start.elapsed()));
     }
     if let Some(last) = ns.len().checked_sub(1) {
-        call.check(last % call.objects())?;
+        call.check(last % call.units())?;
     }
     Ok(Answer::Measured { ns })
 }
@@ -161,18 +177,18 @@ fn sustain(call: &mut dyn Call, start: u64, seconds: Duration) -> Result<Answer>
         return Err(format!("this worker was ready {:.1} s too late", (ready - start) as f64 / 1e9).into());
     };
     thread::sleep(Duration::from_nanos(rest));
-    let limit = if call.once() { call.objects() } else { usize::MAX };
+    let limit = if call.once() { call.units() } else { usize::MAX };
     let mut ns = Vec::new();
     let begin = Instant::now();
     let mut now = begin;
     while ns.len() < limit && now - begin < seconds {
         let before = now;
-        call.call(ns.len() % call.objects())?;
+        call.call(ns.len() % call.units())?;
         now = Instant::now();
         ns.push(nanoseconds(now - before));
     }
     if let Some(last) = ns.len().checked_sub(1) {
-        call.check(last % call.objects())?;
+        call.check(last % call.units())?;
     }
     let sample = ns.iter().copied().step_by((ns.len() / SAMPLE).max(1)).take(SAMPLE).collect();
     Ok(Answer::Sustained { calls: ns.len(), ns: nanoseconds(now - begin), sample })

@@ -1,18 +1,18 @@
 //! What the machine can do without any store: no store on it can be faster.
 //!
-//! - `memcpy`: into shared memory that was written a moment ago, as a put into reused memory;
+//! - `memcpy`: into shared memory that was written lately: as much of it as the objects take that a store is
+//!   given in one turn, one after the other, as by puts into reused memory;
 //! - `memcpy_prefaulted`: into shared memory that is there, but was not written lately;
 //! - `memcpy_fresh`: into shared memory that nobody has touched, with its page faults;
 //! - `socket_round_trip`, `eventfd_round_trip`, `futex_round_trip`: between two processes;
 //! - `clock`: one reading of the clock, which is in every figure once.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use crate::Result;
 use crate::echo::Echo;
 use crate::memory::Mapping;
-use crate::protocol::{Call, Greeting, Peer};
+use crate::protocol::{Call, Greeting, Numbers, Peer};
 use crate::store::value;
 
 /// Shared memory to walk through: more than fits in the caches of most machines.
@@ -47,14 +47,15 @@ impl Peer for Raw {
         operation: &str,
         size: usize,
         _owner: u64,
-        _numbers: Range<u64>,
+        numbers: Numbers,
+        _batch: usize,
     ) -> Result<Box<dyn Call + '_>> {
         Ok(match operation {
             "memcpy" => {
-                let mut target = Mapping::new(size, true)?;
                 let source = value(size);
-                target.bytes().copy_from_slice(&source);
-                Box::new(Copy { source, target })
+                let mut target = Mapping::new(size * numbers.count(), true)?;
+                target.bytes().chunks_exact_mut(size).for_each(|place| place.copy_from_slice(&source));
+                Box::new(Copy { source, target, position: 0 })
             }
             "memcpy_prefaulted" if (1..=WALKED).contains(&size) => {
                 let target = match &mut self.walked {
@@ -72,23 +73,31 @@ impl Peer for Raw {
         })
     }
 
-    fn discard(&mut self, _owner: u64, _numbers: Range<u64>) -> Result<()> {
+    fn discard(&mut self, _owner: u64, _numbers: Numbers) -> Result<()> {
         Ok(())
     }
 }
 
+/// Copies into one place after the other, and begins again after the last.
 struct Copy {
     source: Vec<u8>,
     target: Mapping,
+    position: usize,
 }
 
 impl Limit for Copy {
+    fn prepare(&mut self) -> Result<()> {
+        self.position = next(self.position, self.source.len(), self.target.bytes().len());
+        Ok(())
+    }
+
     fn call(&mut self) -> Result<()> {
-        self.target.bytes().copy_from_slice(&self.source);
+        self.target.bytes()[self.position..][..self.source.len()].copy_from_slice(&self.source);
         Ok(())
     }
 }
 
+/// As [`Copy`], through memory that is kept from turn to turn and large.
 struct Walk<'a> {
     source: Vec<u8>,
     target: &'a mut Mapping,
@@ -97,10 +106,7 @@ struct Walk<'a> {
 
 impl Limit for Walk<'_> {
     fn prepare(&mut self) -> Result<()> {
-        *self.position += self.source.len();
-        if *self.position + self.source.len() > WALKED {
-            *self.position = 0;
-        }
+        *self.position = next(*self.position, self.source.len(), WALKED);
         Ok(())
     }
 
@@ -108,6 +114,11 @@ impl Limit for Walk<'_> {
         self.target.bytes()[*self.position..][..self.source.len()].copy_from_slice(&self.source);
         Ok(())
     }
+}
+
+/// The place after `position` for `len` bytes, in memory of `size` bytes.
+fn next(position: usize, len: usize, size: usize) -> usize {
+    if position + 2 * len > size { 0 } else { position + len }
 }
 
 struct Fresh {
@@ -144,7 +155,7 @@ impl Limit for Clock {
     }
 }
 
-/// A [`Call`] that is the same for all objects and leaves nothing behind.
+/// A [`Call`] that is the same for all units and leaves nothing behind.
 trait Limit {
     fn prepare(&mut self) -> Result<()> {
         Ok(())
@@ -153,7 +164,7 @@ trait Limit {
 }
 
 impl<T: Limit> Call for T {
-    fn objects(&self) -> usize {
+    fn units(&self) -> usize {
         1
     }
 

@@ -15,17 +15,18 @@ class Plasmon(Store):
     def __init__(self, address: str) -> None:
         self._client: Any = plasmon.connect(address)
         self.version = self._client.status()["version"]
-        # An older build lacks these calls.
-        if hasattr(self._client, "put_many"):
-            self.put_many = self._put_many
-        if hasattr(self._client, "create_and_seal"):
-            self.create_and_seal = self._client.create_and_seal
 
     def key(self, raw: bytes) -> Key:
         return plasmon.ObjectId(raw)
 
     def put(self, key: Key, value: bytes) -> None:
         self._client.put(value, id=key)
+
+    def create_and_seal(self, key: Key, value: bytes) -> None:
+        self._client.create_and_seal(key, value)
+
+    def put_many(self, keys: Sequence[Key], value: bytes) -> None:
+        self._client.put_many([value] * len(keys), ids=keys)
 
     def get(self, key: Key) -> None:
         self._client.get_buffers((key,))
@@ -41,9 +42,6 @@ class Plasmon(Store):
 
     def discard(self, keys: Sequence[Key]) -> None:
         self._client.delete(keys)
-
-    def _put_many(self, keys: Sequence[Key], value: bytes) -> None:
-        self._client.put_many([value] * len(keys), keys)
 
     def get_many(self, keys: Sequence[Key]) -> None:
         self._client.get_buffers(keys)

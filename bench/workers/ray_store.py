@@ -39,7 +39,7 @@ class Ray(Store):
 
     def discard(self, keys: Sequence[Key]) -> None:
         for key in keys:
-            del self._references[key]
+            self._references.pop(key, None)
 
     def put_array(self, key: Key, array: Any) -> None:
         self._references[key] = ray.put(array)

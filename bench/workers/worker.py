@@ -5,16 +5,17 @@
 It reads requests from standard input and answers each on standard output, a line of JSON either way:
 
 - at the start it says what it can do: `{"version", "in_place", "shared", "operations"}`;
-- `{"do": "measure", "operation", "size", "owner", "numbers": [first, count], "batch", "calls", "seconds"}` calls
-  an operation on objects in turn, at most `calls` times and about `seconds`: `{"ns": [...]}`, one a call;
+- `{"do": "measure", "operation", "size", "owner", "numbers": [first, count, step], "batch", "calls",
+  "seconds"}` calls an operation on objects in turn, at most `calls` times and about `seconds`:
+  `{"ns": [...]}`, one a call;
 - `{"do": "sustain", ..., "start"}` calls it as fast as it can for `seconds`, from the moment `start` of the
   monotonic clock in nanoseconds: `{"calls", "ns", "sample": [...]}`, with up to 2,000 of the calls' times;
 - `{"do": "prepare", "owner", "numbers"}` makes the ids of objects ready, so that `sustain` starts in time;
 - `{"do": "discard", "owner", "numbers"}` deletes objects;
 - or it answers `{"error"}`, and goes on.
 
-Objects are called by their owner and number; a batch is one call for that many objects. The Rust worker
-(`bench/src`) speaks the same lines.
+Objects are called by their owner and number (a step of 1 may be left out); a batch is one call for that
+many. The Rust worker (`bench/src`) speaks the same lines.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Worker:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._values: dict[int, bytes] = {}
-        self._prepared: dict[tuple[int, int, int], list[Key]] = {}
+        self._prepared: dict[tuple[int, int, int, int], list[Key]] = {}
 
     def greeting(self) -> dict[str, Any]:
         """What the store can do."""
@@ -187,15 +188,15 @@ class Worker:
 
     def _keys(self, owner: int, numbers: list[int]) -> list[Key]:
         """The ids of objects; the last few lists of them are kept."""
-        first, count = numbers
-        wanted = (owner, first, count)
+        first, count, step = (*numbers, 1)[:3]
+        wanted = (owner, first, count, step)
         if wanted not in self._prepared:
             key, digest = self._store.key, hashlib.blake2b
             while len(self._prepared) >= KEPT:
                 self._prepared.pop(next(iter(self._prepared)))
             self._prepared[wanted] = [
                 key(digest(b"%d/%d" % (owner, number), digest_size=20).digest())
-                for number in range(first, first + count)
+                for number in range(first, first + count * step, step)
             ]
         return self._prepared[wanted]
 
@@ -206,7 +207,9 @@ class Worker:
         else:
             right = self._store.read(key) == self._value(size)
         if not right:
-            raise AssertionError(f"after {operation} of {size} bytes an object holds other bytes than were put")
+            raise AssertionError(
+                f"after {operation} of {size} bytes an object holds other bytes than were put"
+            )
 
     @staticmethod
     def _must_be_true(operation: str, result: Any, unit: Any) -> None:
@@ -233,8 +236,8 @@ def main() -> None:
             answer = worker.answer(json.loads(line))
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers)
         gc.collect()
+        print(json.dumps(answer), file=answers)
 
 
 if __name__ == "__main__":
