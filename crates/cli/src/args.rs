@@ -6,12 +6,13 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use plasmon::ObjectId;
 
-use crate::serve_args::{Serve, seconds};
+use crate::serve_args::{Serve, positive_size, seconds};
 
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done
   1  it failed; the message says why
+     (doctor: there is a problem)
   2  wrong arguments
   3  no such object
   4  timed out
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Rm(Rm),
     /// Show the state of the node
     Status,
+    /// Say what makes Plasmon slower here than the hardware allows, and how to mend it
+    Doctor(Doctor),
 }
 
 /// Prints the id of the object. What is read from standard input is gathered in memory first.
@@ -92,6 +95,18 @@ pub(crate) struct Rm {
     /// The objects
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
+}
+
+/// Looks at huge pages, memory, limits, cores and RDMA devices, and at what the node of this host makes
+/// of them, if one runs. Changes nothing. Exit code 1 when there is a problem; advice is no problem.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Doctor {
+    /// Memory the store is to have [default: what the node of this host has, or else 4GiB]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub(crate) memory: Option<u64>,
+    /// Directory for objects when memory is short [default: the one of the node of this host]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spill_dir: Option<PathBuf>,
 }
 
 /// An object as the user named it.

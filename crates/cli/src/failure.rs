@@ -27,6 +27,9 @@ pub(crate) enum Failure {
     /// A file changed under the command's hands.
     #[error("{path} changed while it was read: it had {expected} bytes; nothing was stored")]
     Changed { path: PathBuf, expected: u64 },
+    /// The doctor has told what they are.
+    #[error("{0} of what the doctor found are problems")]
+    Problems(usize),
 }
 
 impl Failure {
@@ -49,7 +52,11 @@ impl Failure {
                 ErrorKind::Lost => 8,
                 _ => 1,
             },
-            Self::File { .. } | Self::Refused(_) | Self::NoDaemon(_) | Self::Changed { .. } => 1,
+            Self::File { .. }
+            | Self::Refused(_)
+            | Self::NoDaemon(_)
+            | Self::Changed { .. }
+            | Self::Problems(_) => 1,
         })
     }
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod doctor;
 mod failure;
 mod objects;
 mod output;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Rm(rm) => objects::rm(&socket, json, &rm),
         Command::Ls => report::ls(&socket, json),
         Command::Status => report::status(&socket, json),
+        Command::Doctor(args) => doctor::doctor(&socket, json, &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

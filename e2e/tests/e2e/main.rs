@@ -4,6 +4,7 @@
 
 mod commands;
 mod death;
+mod doctor;
 mod fetch;
 mod garbage;
 mod hostile;
