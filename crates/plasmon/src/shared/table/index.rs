@@ -12,9 +12,9 @@ use crate::ObjectId;
 use crate::shared::words::{Ordering, Words};
 
 /// Words in a line.
-const LINE: usize = 8;
+pub(super) const LINE: usize = 8;
 /// Lines that are looked at.
-const PROBES: usize = 32;
+pub(super) const PROBES: usize = 32;
 /// Words of the first index: one page of lines.
 pub(super) const FIRST_WORDS: usize = 8192;
 

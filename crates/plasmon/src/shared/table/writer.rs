@@ -38,7 +38,7 @@ pub struct NewEntry {
 pub struct TableWriter {
     root: Root,
     root_file: OwnedFd,
-    seed: u64,
+    pub(super) seed: u64,
     index: Versioned,
     /// What the index is about to be replaced by, and how much of it was brought over.
     next: Option<(Versioned, usize)>,
