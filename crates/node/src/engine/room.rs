@@ -65,7 +65,7 @@ impl Core {
         if !queued || patience.is_zero() {
             match self.allocate(zone, len) {
                 Ok(extent) => return Ok(extent),
-                Err(AllocError::Full { .. }) if !patience.is_zero() || self.can_make_room(zone, len) => {}
+                Err(AllocError::Full { .. }) if !patience.is_zero() || self.can_make_room(len) => {}
                 Err(error) => return Err(self.no_room(len, &error)),
             }
         }
@@ -81,8 +81,8 @@ impl Core {
     }
 
     /// Whether waiting makes sense even for those who wait for nobody else.
-    fn can_make_room(&self, zone: Zone, len: u64) -> bool {
-        self.objects.borrow().keeping() == Keeping::Disk || self.could_compact(zone, len)
+    fn can_make_room(&self, len: u64) -> bool {
+        self.objects.borrow().keeping() == Keeping::Disk || self.could_compact(len)
     }
 
     /// Serves those who wait, one after the other.
