@@ -9,9 +9,11 @@ use clap::Args;
 /// Memory for objects when nothing else is said.
 pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
 
-/// The log goes to standard error; PLASMON_LOG sets what is in it (error, warn, info, debug, trace).
-/// SIGTERM and Ctrl-C stop the node and leave nothing behind.
+/// What `plasmon serve` takes.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The log goes to standard error; PLASMON_LOG sets what is in it (error, warn, info, debug, trace). \
+SIGTERM and Ctrl-C stop the node and leave nothing behind but what it spilled.")]
 pub(crate) struct Serve {
     /// Memory for objects
     #[arg(long, value_name = "SIZE", default_value = DEFAULT_MEMORY, value_parser = positive_size)]
