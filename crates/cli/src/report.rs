@@ -94,7 +94,8 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         memory.pages
     ))?;
     line(&format!(
-        "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, {} evicted",
+        "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, \
+         {} evicted",
         objects.primary,
         size(objects.primary_bytes),
         objects.cached,

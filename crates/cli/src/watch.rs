@@ -65,7 +65,8 @@ fn describe(event: &Event) -> String {
 fn describe_json(event: &Event) -> Value {
     match event {
         Event::Sealed { id, data_len, metadata_len } => {
-            json!({ "event": "sealed", "id": id.to_string(), "bytes": data_len, "metadata_bytes": metadata_len })
+            let id = id.to_string();
+            json!({ "event": "sealed", "id": id, "bytes": data_len, "metadata_bytes": metadata_len })
         }
         Event::Deleted { id } => json!({ "event": "deleted", "id": id.to_string() }),
         Event::Gap { missed } => json!({ "event": "gap", "missed": missed }),

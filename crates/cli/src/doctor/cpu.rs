@@ -32,8 +32,8 @@ fn judge_cores(online: u64, usable: u64) -> Finding {
         return Finding::ok(TOPIC, found);
     }
     Finding::ok(TOPIC, found).because(
-        "With fewer than 4, an idle engine sleeps rather than spins, which would take the core from its clients: \
-         a call that wakes it takes about 12 us, where spinning cores hand over in less than one.",
+        "With fewer than 4, an idle engine sleeps rather than spins, which would take the core from its \
+         clients: a call that wakes it takes about 12 us, where spinning cores hand over in less than one.",
     )
 }
 

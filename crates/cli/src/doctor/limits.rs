@@ -29,8 +29,8 @@ fn open_files(limit: u64, is_node: bool) -> Finding {
     const TOPIC: &str = "open_files";
     let whose = if is_node { "the node" } else { "a node started from here" };
     let found = format!("{whose} may have {}", number(limit));
-    let why = "A node needs two for each of up to 64 segments, and up to three for each client; it raises the \
-               soft limit to the hard one by itself.";
+    let why = "A node needs two for each of up to 64 segments, and up to three for each client; it raises \
+               the soft limit to the hard one by itself.";
     let finding = match limit {
         FILES_FOR_ALL.. => return Finding::ok(TOPIC, found),
         FILES_AT_LEAST.. => Finding::advice(TOPIC, found, why),
@@ -76,7 +76,8 @@ fn maps(case: &Case) -> Option<Finding> {
     if limit >= MAPS {
         return Some(Finding::ok(TOPIC, found));
     }
-    let why = "A node maps its segments, its tables and a few pages of each client; a client maps up to 64 segments.";
+    let why = "A node maps its segments, its tables and a few pages of each client; a client maps up to 64 \
+               segments.";
     Some(
         Finding::advice(TOPIC, found, why)
             .mend(

@@ -47,8 +47,8 @@ fn available(case: &Case, meminfo_text: &str) -> Option<Finding> {
         );
     }
     if wanted > total - total / 10 {
-        let why = "Less than a tenth is left for all other programs, and the kernel ends processes when there is \
-                   none.";
+        let why = "Less than a tenth is left for all other programs, and the kernel ends processes when there \
+                   is none.";
         return Some(
             Finding::advice(TOPIC, found, why).mend("give the store less memory", case.serve(sensible)),
         );
@@ -69,7 +69,7 @@ fn container(case: &Case) -> Option<Finding> {
         "The memory of objects counts as the node's: the kernel ends the node when it is over the limit.";
     let sensible = (limit - limit / 10) >> 20 << 20;
     Some(Finding::problem(TOPIC, found, why).mend(
-        "raise the limit of the container (--memory of docker, MemoryMax= of systemd), or give the store less",
+        "raise the limit (--memory of docker, MemoryMax= of systemd), or give the store less memory",
         case.serve(sensible),
     ))
 }
@@ -110,7 +110,8 @@ fn overcommit(case: &Case, meminfo_text: &str) -> Option<Finding> {
         return Some(Finding::ok(TOPIC, found));
     }
     let why = format!(
-        "{} are wanted for objects. Under strict accounting, whoever touches a page beyond the limit gets SIGBUS.",
+        "{} are wanted for objects. Under strict accounting, whoever touches a page beyond the limit gets \
+         SIGBUS.",
         size(case.memory)
     );
     Some(

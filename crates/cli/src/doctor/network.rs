@@ -73,8 +73,8 @@ fn devices(case: &Case, ports: &[Port]) -> Finding {
     if ports.iter().any(Port::is_active) {
         return Finding::ok(TOPIC, found);
     }
-    let why = "None is ACTIVE, so nodes talk over TCP: their processors copy every byte, and each transfer waits \
-               for the other host's.";
+    let why = "None is ACTIVE, so nodes talk over TCP: their processors copy every byte, and each transfer \
+               waits for the other host's.";
     let mut finding = Finding::problem(TOPIC, found, why);
     for port in ports {
         finding = match (&port.interface, port.state.as_str(), port.link.as_str()) {

@@ -37,7 +37,7 @@ impl Shell {
     }
 }
 
-/// The command that starts a node as `words` did, those of another node's command line with a NUL behind each,
+/// The command that starts a node as `words` did, which are another's command line with a NUL behind each,
 /// but with so much memory, and with huge pages if there are any.
 pub(super) fn serve(words: &str, memory: u64, spill: Option<&Path>) -> String {
     let mut words = words.split('\0').skip(1).filter(|word| !word.is_empty());
