@@ -26,7 +26,10 @@ pub(crate) fn wait(socket: &Path, as_json: bool, args: &Wait) -> Result<(), Fail
     drop(waiting);
     let found = args.objects.iter().zip(&here);
     if as_json {
-        let row = |(object, here): (&Which, &bool)| json!({ "object": object.text, "id": object.id.to_string(), "here": here });
+        let row = |(object, here): (&Which, &bool)| {
+            let id = object.id.to_string();
+            json!({ "object": object.text, "id": id, "here": here })
+        };
         line(&found.map(row).collect::<Value>().to_string())?;
     } else {
         for (object, _) in found.filter(|(_, here)| **here) {

@@ -47,8 +47,8 @@ fn available(case: &Case, meminfo_text: &str) -> Option<Finding> {
         );
     }
     if wanted > total - total / 10 {
-        let why = "Less than a tenth is left for all other programs, and the kernel ends processes when there \
-                   is none.";
+        let why = "Less than a tenth is left for all other programs, and the kernel ends processes when \
+                   there is none.";
         return Some(
             Finding::advice(TOPIC, found, why).mend("give the store less memory", case.serve(sensible)),
         );

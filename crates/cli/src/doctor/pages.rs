@@ -16,9 +16,9 @@ const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 const NODES: &str = "/sys/devices/system/node";
 
 /// Figures of docs/memory.md.
-const WHY: &str = "In base pages a first write takes five to ten times as long (3 us for 4 KiB, against 0.3 to 0.7 on a \
-                   small, busy virtual machine), and each client pays again for its own mapping (1.5 us, against \
-                   0.01).";
+const WHY: &str = "In base pages a first write takes five to ten times as long (3 us for 4 KiB, against 0.3 \
+                   to 0.7 on a small, busy virtual machine), and each client pays again for its own mapping \
+                   (1.5 us, against 0.01).";
 
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let pool = Pool::read(case);
@@ -145,8 +145,8 @@ fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
     let finding = Finding::advice(
         TOPIC,
         found,
-        "The second way to huge pages: with within_size the kernel makes Plasmon's memory of them for as long \
-         as there are any, with nothing to reserve.",
+        "The second way to huge pages: with within_size the kernel makes Plasmon's memory of them for as \
+         long as there are any, with nothing to reserve.",
     );
     let rule = format!("w {SHMEM_ENABLED} - - - - within_size");
     Some(
