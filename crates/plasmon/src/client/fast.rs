@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mapping::{Arena, View};
-use crate::ObjectId;
 use crate::shared::{
     ClientChannel, Completion, Found, Outcome, Part, Slot, State, Submission, TableId, TableReader,
 };
 use crate::wire::{Span, TableDomain, TablePart, TablePartKind};
+use crate::ObjectId;
 
 /// How often a read begins anew that the engine got in the way of.
 const TRIES: usize = 4;
@@ -149,6 +149,11 @@ impl Fast {
             }
         }
         if nowhere { Ok(false) } else { Err(Looked::Ask) }
+    }
+
+    /// Whether a place that the ring gave can be written, with the grants that have arrived.
+    pub(super) fn may_write(&self, arena: &Arena, span: Span) -> crate::Result<bool> {
+        arena.may_write(span, |segment| self.shared.segment_version(segment))
     }
 
     /// Lets go of an object.

@@ -53,6 +53,7 @@ struct Segment {
 
 struct WriteGrant {
     descriptor: OwnedFd,
+    version: u32,
     /// Bytes in a page of this segment; what maps it is aligned to that.
     page: usize,
 }
@@ -99,7 +100,7 @@ impl Arena {
             }
             Access::Write => {
                 self.writing.forget(number);
-                segment.write = Some(WriteGrant { descriptor, page });
+                segment.write = Some(WriteGrant { descriptor, version: granted.version, page });
             }
         }
         Ok(())
@@ -141,6 +142,15 @@ impl Arena {
             len,
             digest: span.digest,
         })
+    }
+
+    /// Whether the data of a creation can be written: whether the segments it lies in were granted for that
+    /// in the version that `version` says. In an older one the bytes would go to memory that is no more.
+    pub(super) fn may_write(&self, span: Span, version: impl Fn(u32) -> u32) -> Result<bool> {
+        let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
+        let segments = self.lock();
+        let granted = |number: usize| segments[number].write.as_ref().map(|write| write.version);
+        Ok(self.numbers(offset, len).all(|number| granted(number) == Some(version(number as u32))))
     }
 
     /// Writes the data of a creation: each part where it belongs, ascending, and zeros between them.

@@ -188,8 +188,11 @@ impl Client {
                 }
             },
         };
-        let written = self.connection.arena().write(span, parts);
-        written.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
+        let arena = self.connection.arena();
+        let granted = if by_ring.is_some() { self.await_grants(span) } else { Ok(()) };
+        granted
+            .and_then(|()| arena.write(span, parts))
+            .inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
         let digest = if options.digest { digest(parts, len, metadata) } else { 0 };
         self.seal(id, digest)
     }
@@ -218,6 +221,19 @@ impl Client {
         let offset = self.ask_by_ring(std::iter::once((create, parts)))?.first().copied().flatten();
         let metadata_len = metadata.len() as u32;
         Ok(offset.map(|offset| Span { offset, data_len, metadata_len, digest: 0 }))
+    }
+
+    /// Sees to it that a place which the ring gave can be written. The ring may be ahead of the socket: what
+    /// another thread was granted there, the daemon counts on, and it may not have been read yet.
+    fn await_grants(&self, span: Span) -> Result<()> {
+        let may_write =
+            || self.connection.fast().map_or(Ok(false), |fast| fast.may_write(self.connection.arena(), span));
+        if may_write()? {
+            return Ok(());
+        }
+        // Replies come in order: with this one, all that was granted before it has arrived.
+        self.call(&Request::Tables, Undo::Nothing)?;
+        if may_write()? { Ok(()) } else { Err(unexpected("a place to write that it did not grant")) }
     }
 
     /// Reserves an object through the socket.

@@ -106,6 +106,20 @@ fn a_new_version_replaces_the_old_one() {
 }
 
 #[test]
+fn what_was_granted_in_another_version_cannot_be_written() {
+    let arena = arena();
+    let over_both = Span { offset: 2 * SEGMENT as u64 - 1, data_len: 2, metadata_len: 0, digest: 0 };
+    assert!(arena.may_write(over_both, |_| 1).unwrap());
+    assert!(!arena.may_write(over_both, |segment| segment).unwrap(), "segment 2 has version 2 by now");
+    arena.grant(granted(2, 2, Access::Write), segment(SEGMENT)).unwrap();
+    assert!(arena.may_write(over_both, |segment| segment).unwrap());
+
+    let never_granted = Span { offset: 0, data_len: 1, metadata_len: 0, digest: 0 };
+    assert!(!arena.may_write(never_granted, |_| 1).unwrap());
+    assert!(arena.may_write(Span { offset: 4 * SEGMENT as u64, ..over_both }, |_| 1).is_err(), "outside");
+}
+
+#[test]
 fn spans_outside_what_was_granted_are_refused() {
     let arena = arena();
     let end = 3 * SEGMENT as u64;
