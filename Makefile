@@ -3,10 +3,10 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all build setup fmt lint clean
+.PHONY: help demo test test-all build setup fmt lint clean bench-local bench-objects bench-report
 
 help: ## Show this list
-	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 	@scripts/build.sh >&2
@@ -32,3 +32,12 @@ lint: ## Formatting, clippy, ruff and mypy, changing nothing
 
 clean: ## Remove everything that was built or downloaded
 	@scripts/clean.sh
+
+bench-local: ## Plasmon beside Plasma, Redis, Ray and the bare machine; QUICK=1 only sees that it works
+	@scripts/bench.sh local $(if $(QUICK),--quick)
+
+bench-objects: ## Ten million small objects in one store; QUICK=1 as above
+	@scripts/bench.sh objects $(if $(QUICK),--quick)
+
+bench-report: ## docs/benchmarks.md and its plots again, from bench/results
+	@scripts/bench.sh report

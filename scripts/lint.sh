@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 scripts/setup.sh
 
-PYTHON_CODE=(python examples)
+PYTHON_CODE=(python examples bench)
 
 if [ "${1:-}" = --fix ]; then
     cargo fmt --all
@@ -22,3 +22,5 @@ say "mypy"
 export MYPYPATH=$ROOT/python/python
 "$VENV/bin/mypy" --config-file python/pyproject.toml python/python python/tests
 "$VENV/bin/mypy" --config-file python/pyproject.toml examples/*/*.py
+MYPYPATH=$ROOT/bench "$VENV/bin/mypy" --config-file bench/mypy.ini bench/harness bench/tests
+MYPYPATH=$MYPYPATH:$ROOT/bench/workers "$VENV/bin/mypy" --config-file bench/mypy.ini bench/workers/*.py

@@ -19,6 +19,7 @@ step() {
 
 unit_tests() { cargo test --quiet --locked --workspace --exclude plasmon-python --exclude plasmon-e2e; }
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
+benchmark_tests() { "$VENV/bin/pytest" -q bench/tests; }
 end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 end_to_end; }
 documentation() { RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --quiet --locked --workspace --no-deps --document-private-items; }
@@ -30,6 +31,7 @@ scripts/build.sh
 step "formatting, lints and types" scripts/lint.sh
 step "unit tests" unit_tests
 step "Python tests" python_tests
+step "tests of the benchmarks" benchmark_tests
 step "end-to-end tests" end_to_end
 if [ "${1:-}" = --all ]; then
     step "end-to-end tests on loopback" end_to_end_on_loopback

@@ -38,7 +38,7 @@ def main() -> int:
     commands.add_parser("report", help="tables and plots, from what was measured last")
     arguments = parser.parse_args()
     if arguments.command == "report":
-        from harness import report
+        from harness import report  # Only here is matplotlib needed, which takes its time.
 
         report.make()
         return 0

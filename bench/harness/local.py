@@ -28,13 +28,11 @@ BATCH = 64
 BATCHED_UP_TO = 64 * KIB
 BYTES_A_TURN = 128 * MIB
 """Of objects that a peer puts before they are deleted."""
-CALLS = 100
+CALLS = 128
 """Of an operation, in a turn; gets are cheap and come in twice as many."""
 FIRST_OBJECTS = 16
 """New objects of a size in one round of puts into unused memory, if they are small."""
 FIRST_BYTES = 64 * MIB
-OBJECTS_TOGETHER = 400_000
-"""New objects that all clients together may put in one window."""
 HEAD_START = 100_000_000
 """Nanoseconds from the start signal to the start."""
 SIZES = [4**power * KIB for power in range(9)]
@@ -53,11 +51,17 @@ class Plan:
     """Seconds that one operation at one size may take in a round, about."""
     window: float
     """Seconds that clients run together."""
+    objects: int
+    """New objects that all clients together may put in that time."""
     clients: tuple[int, ...] = (1, 8)
 
 
-FULL = Plan(memory=2048 * MIB, first_rounds=8, rounds=12, client_rounds=3, turn=0.1, window=0.6)
-QUICK = Plan(memory=1024 * MIB, first_rounds=1, rounds=1, client_rounds=1, turn=0.03, window=0.2)
+FULL = Plan(
+    memory=2048 * MIB, first_rounds=6, rounds=12, client_rounds=3, turn=0.1, window=0.6, objects=400_000
+)
+QUICK = Plan(
+    memory=1024 * MIB, first_rounds=1, rounds=1, client_rounds=1, turn=0.03, window=0.2, objects=60_000
+)
 
 
 class Contestant:
@@ -185,25 +189,25 @@ class Run:
                 for operation in ("socket_round_trip", "eventfd_round_trip", "futex_round_trip", "clock"):
                     self._time(contestant, operation, 0, (0, 1))
             return
-        self._life(contestant, "put", ["get", "get_here", "contains", "delete"], size, count)
+        many = ["get_many"] if size <= BATCHED_UP_TO else []
+        self._life(contestant, "put", ["get", "get_here", *many, "contains", "delete"], size, count)
         self._life(contestant, "put_array", ["get_array"], size, count)
-        if size <= BATCHED_UP_TO:
+        if many:
             self._life(contestant, "create_and_seal", [], size, count)
-            self._life(contestant, "put_many", ["get_many"], size, 4 * BATCH)
+            self._life(contestant, "put_many", [], size, 4 * BATCH)
 
     def _life(self, contestant: Contestant, put: str, then: list[str], size: int, count: int) -> None:
         """Puts objects, does something with them, and removes them."""
         client = contestant.client()
         if put not in client.operations:
             return
-        batch = BATCH if put == "put_many" else 1
         numbers = contestant.numbers(count)
-        calls = self._time(contestant, put, size, numbers, batch=batch, memory="reused")
-        numbers = (numbers[0], calls * batch)
+        calls = self._time(contestant, put, size, numbers, memory="reused")
+        numbers = (numbers[0], calls * _batch(put))
         for operation in then:
             if operation in client.operations:
                 calls = 2 * CALLS if operation.startswith("get") else CALLS
-                done = self._time(contestant, operation, size, numbers, batch=batch, calls=calls)
+                done = self._time(contestant, operation, size, numbers, calls=calls)
                 if operation == "delete":
                     numbers = (numbers[0] + done, numbers[1] - done)
         client.ask("discard", owner=0, numbers=numbers)
@@ -214,12 +218,13 @@ class Run:
         operation: str,
         size: int,
         numbers: tuple[int, int],
-        batch: int = 1,
         memory: str = "",
         calls: int = CALLS,
     ) -> int:
         """Times an operation of one client, and says how many calls were made."""
-        client = contestant.client()
+        client, batch = contestant.client(), _batch(operation)
+        if (numbers := _whole(numbers, batch))[1] == 0:
+            return 0
         ask = {"operation": operation, "size": size, "owner": 0, "numbers": numbers, "batch": batch}
         ns = client.ask("measure", **ask, calls=calls, seconds=self._plan.turn)["ns"]
         case = Case("single", contestant.peer.name, operation, memory, size, batch, 1)
@@ -232,17 +237,19 @@ class Run:
         if isinstance(contestant.peer, Raw):
             return
         workers = {number: contestant.client(number) for number in range(1, clients + 1)}
-        for put, get, batch in (("put", "get", 1), ("put_many", "get_many", BATCH)):
+        count = self._plan.objects // clients
+        everyone = {number: (number, (0, count)) for number in workers}
+        for put, gets in (("put", ["get", "get_many"]), ("put_many", [])):
             if put not in workers[1].operations:
                 continue
-            count = OBJECTS_TOGETHER // clients
-            everyone = {number: (number, (0, count)) for number in workers}
-            calls = self._together(contestant, workers, put, batch, everyone)
-            own = {number: (number, (0, min(count, calls[number] * batch))) for number in workers}
+            calls = self._together(contestant, workers, put, everyone)
+            own = {number: (number, (0, min(count, calls[number] * _batch(put)))) for number in workers}
             # Each gets what its neighbour has put, if it can.
             shared = workers[1].shared
             others = {number: own[number % clients + 1] if shared else own[number] for number in workers}
-            self._together(contestant, workers, get, batch, others)
+            for get in gets:
+                if get in workers[1].operations:
+                    self._together(contestant, workers, get, others)
             ask_all(workers, "discard", {n: {"owner": n, "numbers": own[n][1]} for n in workers})
 
     def _together(
@@ -250,11 +257,14 @@ class Run:
         contestant: Contestant,
         workers: dict[int, Worker],
         operation: str,
-        batch: int,
         objects: dict[int, tuple[int, tuple[int, int]]],
     ) -> dict[int, int]:
         """Lets clients do the same for a while, each with its objects; says how many calls each made."""
-        work = {number: {"owner": owner, "numbers": span} for number, (owner, span) in objects.items()}
+        batch = _batch(operation)
+        work: dict[int, dict[str, Any]]
+        work = {n: {"owner": owner, "numbers": _whole(span, batch)} for n, (owner, span) in objects.items()}
+        if not all(wanted["numbers"][1] for wanted in work.values()):
+            return dict.fromkeys(workers, 0)  # Some client has too few objects for one call.
         ask_all(workers, "prepare", work)
         start = time.monotonic_ns() + HEAD_START
         common = {"operation": operation, "size": SMALL, "batch": batch, "start": start}
@@ -289,6 +299,17 @@ def measure(
         finally:
             run.close()
     return samples.rows(), failures, versions
+
+
+def _batch(operation: str) -> int:
+    """Objects in a call."""
+    return BATCH if operation.endswith("many") else 1
+
+
+def _whole(numbers: tuple[int, int], batch: int) -> tuple[int, int]:
+    """Those of the objects that make whole batches."""
+    first, count = numbers
+    return first, count // batch * batch
 
 
 def _moves(operation: str, client: Worker) -> bool:

@@ -1,8 +1,8 @@
 """`make bench-objects`: one store that fills with small objects.
 
 At every stage some of all objects are got, in an order that no cache foresees, and the memory of the
-server is looked at. The memory an object costs is that of the whole server process, shared or not, over that of the
-empty store, divided by the objects. For Plasmon, the daemon then does not touch its memory beforehand.
+server is looked at. The memory an object costs is that of the whole server process, shared or not, over that
+of the empty store, divided by the objects. For Plasmon, the daemon then does not touch its memory beforehand.
 """
 
 from __future__ import annotations

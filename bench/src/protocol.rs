@@ -150,6 +150,9 @@ pub(crate) fn answer(peer: &mut impl Peer, request: Request) -> Result<Answer> {
 
 fn prepare<'a>(peer: &'a mut impl Peer, work: &Work) -> Result<Box<dyn Call + 'a>> {
     let batch = work.batch.unwrap_or(1).max(1);
+    if work.numbers.count() == 0 {
+        return Err(format!("{} of no objects", work.operation).into());
+    }
     peer.operation(&work.operation, work.size, work.owner, work.numbers, batch)
 }
 

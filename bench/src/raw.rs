@@ -33,7 +33,9 @@ const OPERATIONS: &[&str] = &[
 pub(crate) struct Raw {
     /// Made when first needed, and kept: making it takes a while.
     walked: Option<Mapping>,
-    /// Where the next copy goes.
+    /// What `memcpy` writes to.
+    written: Option<Mapping>,
+    /// Where the last copy went.
     position: usize,
 }
 
@@ -51,11 +53,11 @@ impl Peer for Raw {
         _batch: usize,
     ) -> Result<Box<dyn Call + '_>> {
         Ok(match operation {
-            "memcpy" => {
+            "memcpy" if size > 0 => {
                 let source = value(size);
-                let mut target = Mapping::new(size * numbers.count(), true)?;
+                let target = self.written.insert(Mapping::new(size * numbers.count(), true)?);
                 target.bytes().chunks_exact_mut(size).for_each(|place| place.copy_from_slice(&source));
-                Box::new(Copy { source, target, position: 0 })
+                Box::new(Walk { source, target, position: &mut self.position })
             }
             "memcpy_prefaulted" if (1..=WALKED).contains(&size) => {
                 let target = match &mut self.walked {
@@ -79,25 +81,6 @@ impl Peer for Raw {
 }
 
 /// Copies into one place after the other, and begins again after the last.
-struct Copy {
-    source: Vec<u8>,
-    target: Mapping,
-    position: usize,
-}
-
-impl Limit for Copy {
-    fn prepare(&mut self) -> Result<()> {
-        self.position = next(self.position, self.source.len(), self.target.bytes().len());
-        Ok(())
-    }
-
-    fn call(&mut self) -> Result<()> {
-        self.target.bytes()[self.position..][..self.source.len()].copy_from_slice(&self.source);
-        Ok(())
-    }
-}
-
-/// As [`Copy`], through memory that is kept from turn to turn and large.
 struct Walk<'a> {
     source: Vec<u8>,
     target: &'a mut Mapping,
@@ -106,7 +89,7 @@ struct Walk<'a> {
 
 impl Limit for Walk<'_> {
     fn prepare(&mut self) -> Result<()> {
-        *self.position = next(*self.position, self.source.len(), WALKED);
+        *self.position = next(*self.position, self.source.len(), self.target.bytes().len());
         Ok(())
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow
+
 from store import Key, Store
 
 with warnings.catch_warnings():

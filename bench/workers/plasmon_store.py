@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import plasmon
+
 from store import Key, Store
 
 

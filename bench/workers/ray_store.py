@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import ray
+
 from store import Key, Store
 
 

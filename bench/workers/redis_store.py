@@ -8,6 +8,7 @@ from typing import Any
 import hiredis  # noqa: F401  # redis uses it when it is there: here it must be.
 import numpy as np
 import redis
+
 from store import Key, Store
 
 

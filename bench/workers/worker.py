@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from store import Key, Store
 
 PEERS = {
@@ -140,6 +141,8 @@ class Worker:
         keys = self._keys(owner, numbers)
         units: list[Any] = keys if batch == 1 else _batches(keys, batch)
         once = operation.startswith("put")
+        if not units:
+            raise ValueError(f"{operation} of no objects")
         end = start + int(seconds * 1e9)
         ns: list[int] = []
         ready = time.monotonic_ns()

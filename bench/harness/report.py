@@ -1,0 +1,218 @@
+"""`make bench-report`: tables in docs/benchmarks.md and plots in docs/img, from what was measured last.
+
+Everything between the two marks of the page is written anew; the words around are a person's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from harness import figures, goals, objects, paths, peers, plots
+from harness.figures import Row
+from harness.goals import Figures, Goal
+from harness.objects import Stage
+
+BEGIN = "<!-- figures: begin (written by `make bench-report`) -->"
+END = "<!-- figures: end -->"
+
+_SHOWN = [4**power << 10 for power in (0, 2, 4, 6, 8)]
+_PEERS = {kind.name: kind.label for kind in peers.ALL}
+_STORES = [name for name in _PEERS if name != "raw"]
+_RAW = {
+    "socket_round_trip": "unix socket, 64 bytes there and back",
+    "eventfd_round_trip": "eventfd, there and back",
+    "futex_round_trip": "futex, there and back",
+    "clock": "one reading of the clock, which is in every figure",
+}
+# Operation, memory, title, and which copy of the machine belongs beside it.
+_LATENCIES = [
+    ("get", "", "get and release", None),
+    ("get_array", "", "get of a NumPy array", None),
+    ("put", "first", "put, into memory that no object was in before", "memcpy_prefaulted"),
+    ("put", "reused", "put, into memory that was used before", "memcpy"),
+    ("put_array", "reused", "put of a NumPy array", "memcpy"),
+    ("contains", "", "contains", None),
+    ("delete", "", "delete", None),
+]
+_TOGETHER = [("put", 1), ("put_many", 64), ("get", 1), ("get_many", 64)]
+
+
+def make() -> None:
+    """Writes plots and page."""
+    local, local_run = figures.read(paths.RESULTS / "local.csv"), _run("local")
+    stages, objects_run = _objects()
+    found = Figures(local)
+    plots.draw(found, stages)
+    sections = [
+        _machine(local_run),
+        _goals(goals.check(found, stages)),
+        "![Latency of one client by size](img/local-latency.png)",
+        *(_latency(found, local_run, *row) for row in _LATENCIES),
+        "![Operations a second](img/local-throughput.png)",
+        _together(found, local_run),
+        _raw(found),
+    ]
+    if stages:
+        sections += [_many(stages, objects_run), "![Many objects](img/objects.png)"]
+    page = paths.PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not rest or END not in rest:
+        raise SystemExit(f"{paths.PAGE} lacks the marks between which figures belong")
+    body = "\n\n".join(sections)
+    paths.PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}")
+
+
+def _run(name: str) -> dict[str, Any]:
+    run: dict[str, Any] = json.loads((paths.RESULTS / f"{name}.json").read_text())
+    return run
+
+
+def _objects() -> tuple[list[Stage], dict[str, Any]]:
+    """Of another run, which may not have been made."""
+    path = paths.RESULTS / "objects.csv"
+    return (objects.read(path), _run("objects")) if path.exists() else ([], {})
+
+
+def _machine(run: dict[str, Any]) -> str:
+    """The run in a few points."""
+    huge = f"{run['huge_pages']} huge" if run["huge_pages"] else "no huge"
+    machine = (
+        f"{run['cores']} cores of {run['cpu']}, {run['memory_gib']:.0f} GiB of memory, Linux {run['kernel']}",
+        f"pages of {run['page_bytes']} bytes, {huge} pages set aside, transparent ones "
+        f"{run['transparent_huge_pages']} (for shared memory: {run['transparent_huge_pages_shared']})",
+    )
+    versions = [f"{_PEERS[name]} {version}" for name, version in run["versions"].items()]
+    points = [
+        f"Measured on {run['date']} in {run['seconds']} s; the load before it was {run['load_before']}.",
+        *(f"{fact[0].upper()}{fact[1:]}." for fact in machine),
+        f"Stores of {run['store_bytes'] >> 20} MiB. {', '.join([*versions, 'Python ' + run['python']])}.",
+    ]
+    for name, facts in run["plasmon"].items():
+        seconds = facts["prefault_seconds"]
+        points.append(f"{_PEERS[name]}: {facts['pages']} pages, all touched {seconds} s after it served.")
+    if run["quick"]:
+        points.append("**A quick run, to see that all works: these figures are no good.**")
+    points += [f"{_PEERS[name]} was not installed: {reason}" for name, reason in run["missing"].items()]
+    for name, reasons in run["failures"].items():
+        reason = reasons[0].splitlines()[0]
+        points.append(f"**{_PEERS[name]} failed**, and was measured until then: {reason}")
+    return "\n".join(f"- {point}" for point in points)
+
+
+def _goals(checked: list[Goal]) -> str:
+    reached = {True: "yes", False: "**no**", None: ""}
+    rows = [[goal.what, goal.wanted, goal.measured, reached[goal.reached]] for goal in checked]
+    return "### Goals\n\n" + _table(["", "goal", "median", "reached"], rows)
+
+
+def _latency(
+    found: Figures, run: dict[str, Any], operation: str, memory: str, title: str, copy: str | None
+) -> str:
+    columns: dict[str, str] = {}
+    for name in _STORES:
+        if any(found.find(name, operation, size, memory) for size in _SHOWN):
+            columns[_PEERS[name]] = name
+    rows = []
+    for size in _SHOWN:
+        cells = [_time_of(found.find(name, operation, size, memory)) for name in columns.values()]
+        if copy:
+            cells.append(_time_of(found.find("raw", copy, size)))
+        rows.append([_size(size), *cells, _ratio(found, operation, size, memory)])
+    heads = ["", *columns, *(["memcpy"] if copy else []), "Plasmon / Plasma"]
+    return f"### {title[0].upper()}{title[1:]}\n\nMicroseconds: median (p99).{_absent(run)}\n\n" + _table(
+        heads, rows
+    )
+
+
+def _absent(run: dict[str, Any]) -> str:
+    names = [_PEERS[name] for name in run["missing"]]
+    return f" Not installed: {', '.join(names)}." if names else ""
+
+
+def _ratio(found: Figures, operation: str, size: int, memory: str) -> str:
+    ours = found.find(goals.PYTHON, operation, size, memory)
+    theirs = found.find("plasma", operation, size, memory)
+    if not ours or not theirs:
+        return ""
+    ratio = ours.median_us / theirs.median_us
+    return f"1/{1 / ratio:.1f}" if ratio < 0.95 else f"{ratio:.2f}"
+
+
+def _together(found: Figures, run: dict[str, Any]) -> str:
+    heads = [""]
+    for operation, batch in _TOGETHER:
+        named = f"{operation} of {batch}" if batch > 1 else operation
+        heads += [f"{named}, {clients}" for clients in _clients(found)]
+    rows = []
+    for name in _STORES:
+        cells = []
+        for operation, batch in _TOGETHER:
+            memory = "reused" if operation.startswith("put") else ""
+            for clients in _clients(found):
+                row = found.find(name, operation, 1 << 10, memory, batch, clients, "sustained")
+                cells.append(f"{row.ops_per_s:,.0f}" if row else "")
+        if any(cells):
+            rows.append([_PEERS[name], *cells])
+    text = "Objects of 1 KiB a second, from as many clients as the column says, all together."
+    return f"### Clients at full speed\n\n{text}{_absent(run)}\n\n" + _table(heads, rows)
+
+
+def _clients(found: Figures) -> list[int]:
+    return sorted({row.clients for row in found.rows if row.mode == "sustained"})
+
+
+def _raw(found: Figures) -> str:
+    rows = [[text, _time_of(found.find("raw", operation, 0))] for operation, text in _RAW.items()]
+    for size in _SHOWN:
+        copies = [found.find("raw", copy, size) for copy in ("memcpy", "memcpy_prefaulted", "memcpy_fresh")]
+        cells = " / ".join(_short(row.median_us) if row else "" for row in copies)
+        rows.append([f"memcpy of {_size(size)} into used / populated / untouched shared memory", cells])
+    return "### The machine without a store\n\nMicroseconds: median (p99).\n\n" + _table(["", "µs"], rows)
+
+
+def _many(stages: list[Stage], run: dict[str, Any]) -> str:
+    heads = [
+        "",
+        "objects",
+        "put/s",
+        "get, µs (p99)",
+        "contains, µs",
+        "bytes beside an object",
+        "of that in the store's memory / in tables / the server's own",
+    ]
+    rows = [
+        [
+            _PEERS[stage.peer],
+            f"{stage.objects:,}",
+            f"{stage.put_per_s:,.0f}",
+            f"{_short(stage.get_median_us)} ({_short(stage.get_p99_us)})",
+            _short(stage.contains_median_us),
+            f"{stage.bytes_per_object:.0f}",
+            f"{stage.segments_per_object:.0f} / {stage.tables_per_object:.0f} / {stage.own_per_object:.0f}",
+        ]
+        for stage in stages
+    ]
+    title = f"### Many objects of {stages[0].size} bytes"
+    quick = " **A quick run: these figures are no good.**" if run["quick"] else ""
+    text = f"On {run['date']}, Linux {run['kernel']}, {run['cores']} cores.{quick}"
+    return f"{title}\n\n{text}\n\n{_table(heads, rows)}"
+
+
+def _time_of(row: Row | None) -> str:
+    return f"{_short(row.median_us)} ({_short(row.p99_us)})" if row else ""
+
+
+def _short(us: float) -> str:
+    return f"{us:,.0f}" if us >= 99.95 else f"{us:.3g}"
+
+
+def _size(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

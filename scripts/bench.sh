@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The benchmarks: bench.sh local | objects | report, with the harness's own options behind.
+#
+# Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
+. "$(dirname "$0")/lib.sh"
+
+command=${1:?local, objects or report}
+if [ "$command" != report ]; then
+    [ -n "${PLASMON_PYTHON:-}" ] || scripts/build.sh >&2
+    if [ -z "${PLASMON_BENCH:-}" ]; then
+        cargo build --quiet --release --locked -p plasmon-bench
+        PLASMON_BENCH=$(target_dir)/release/plasmon-bench
+        export PLASMON_BENCH
+    fi
+    scripts/bench-setup.sh >&2
+else
+    scripts/bench-setup.sh harness >&2
+fi
+
+harness() { PYTHONPATH=bench .cache/bench/harness/bin/python -B -m harness "$@"; }
+
+harness "$@"
+case " $* " in
+*" report "* | *" --quick "* | *" --results "*) ;;
+*) harness report ;;
+esac
