@@ -59,6 +59,8 @@ impl Subscription {
 impl Core {
     /// Begins a subscription; the client's former one ends.
     pub(super) fn subscribe(&self, client: ClientKey, request: u64) {
+        // What has happened in this turn is for those who watch already.
+        self.tell_subscribers();
         let tenant = self.client(client, |client| client.uid);
         let mut objects = self.objects.borrow_mut();
         objects.happenings.get_or_insert_default();
