@@ -165,18 +165,20 @@ mod mapped {
 
 #[cfg(loom)]
 mod in_memory {
+    use std::collections::HashMap;
+
     use super::AtomicU64;
 
-    /// Words in ordinary memory.
-    pub(in crate::shared) struct Words(Vec<AtomicU64>);
+    /// Words in ordinary memory: those that a model touches, as each costs it time.
+    pub(in crate::shared) struct Words(HashMap<usize, AtomicU64>);
 
     impl Words {
-        pub(in crate::shared) fn in_memory(words: usize) -> Self {
-            Self((0..words).map(|_| AtomicU64::new(0)).collect())
+        pub(in crate::shared) fn in_memory(indices: impl IntoIterator<Item = usize>) -> Self {
+            Self(indices.into_iter().map(|index| (index, AtomicU64::new(0))).collect())
         }
 
         pub(in crate::shared) fn at(&self, index: usize) -> &AtomicU64 {
-            &self.0[index]
+            &self.0[&index]
         }
     }
 }

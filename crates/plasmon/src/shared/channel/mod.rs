@@ -19,15 +19,21 @@
 //! The client may write anything anywhere at any time: the engine loads each word once, checks what it
 //! loaded, and believes nothing that would concern others.
 
+#[cfg(not(loom))]
 mod client;
+#[cfg(not(loom))]
 mod engine;
 mod entries;
 pub(in crate::shared) mod pins;
 pub(in crate::shared) mod ring;
 
+#[cfg(not(loom))]
 pub use client::{ClientChannel, Ring};
+#[cfg(not(loom))]
 pub use engine::EngineChannel;
+#[cfg(not(loom))]
 pub use entries::{Completion, Malformed, Operation, Outcome, Submission};
+#[cfg(not(loom))]
 pub use pins::{Slot, TableId};
 
 /// "channel" and the version of the layout.

@@ -32,6 +32,13 @@ pub enum TableId {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
+#[cfg(all(test, loom))]
+impl Slot {
+    pub(in crate::shared) fn nth(slot: u32) -> Self {
+        Self(slot)
+    }
+}
+
 /// The slots that are free, in the client's own memory.
 pub(super) struct FreeSlots([std::sync::atomic::AtomicU64; SLOTS / 64]);
 

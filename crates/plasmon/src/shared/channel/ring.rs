@@ -21,7 +21,7 @@ const ATTENTION: usize = 320 / 8;
 const ASLEEP: usize = 384 / 8;
 
 /// The engine looks at the ring: no bell is needed.
-pub(super) const LOOKS: u64 = 1;
+pub(in crate::shared) const LOOKS: u64 = 1;
 /// And there are cores to spare for a client that looks, too.
 pub(super) const SPARE: u64 = 2;
 

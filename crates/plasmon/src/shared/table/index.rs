@@ -34,14 +34,14 @@ pub(super) fn hash(id: &ObjectId, seed: u64) -> u64 {
 }
 
 /// An index, written or read.
-pub(super) struct Index {
+pub(in crate::shared) struct Index {
     words: Words,
     lines: usize,
 }
 
 impl Index {
     /// Of a power of two of words.
-    pub(super) fn new(words: Words, len: usize) -> Self {
+    pub(in crate::shared) fn new(words: Words, len: usize) -> Self {
         Self { words, lines: len / LINE }
     }
 
@@ -71,7 +71,7 @@ impl Index {
 
     /// The entries that may be of a hash, until one is taken.
     #[inline]
-    pub(super) fn find<T>(&self, hash: u64, mut take: impl FnMut(u32) -> Option<T>) -> Option<T> {
+    pub(in crate::shared) fn find<T>(&self, hash: u64, mut take: impl FnMut(u32) -> Option<T>) -> Option<T> {
         self.probe(hash, |_, word| match entry_of(word, hash).and_then(&mut take) {
             Some(taken) => ControlFlow::Break(taken),
             None => ControlFlow::Continue(()),
@@ -79,7 +79,7 @@ impl Index {
     }
 
     /// Enters a number; says whether there was room, and whether it took a word that was never used.
-    pub(super) fn insert(&self, hash: u64, entry: u32) -> Option<Inserted> {
+    pub(in crate::shared) fn insert(&self, hash: u64, entry: u32) -> Option<Inserted> {
         let mut free = None;
         let there = self.probe(hash, |at, word| {
             if word == NEVER || word == FORMER {
@@ -100,7 +100,7 @@ impl Index {
     }
 
     /// Takes a number out; says whether it was there.
-    pub(super) fn remove(&self, hash: u64, entry: u32) -> bool {
+    pub(in crate::shared) fn remove(&self, hash: u64, entry: u32) -> bool {
         let at = self.probe(hash, |at, word| match entry_of(word, hash) {
             Some(found) if found == entry => ControlFlow::Break(at),
             _ => ControlFlow::Continue(()),
@@ -120,7 +120,7 @@ impl Index {
 
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Inserted {
+pub(in crate::shared) enum Inserted {
     /// It was there.
     There,
     /// In a word that was never used.

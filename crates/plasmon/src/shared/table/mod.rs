@@ -8,13 +8,18 @@
 //! The engine writes through a [`TableWriter`], clients read through a [`TableReader`].
 
 pub(in crate::shared) mod entry;
-mod index;
+pub(in crate::shared) mod index;
+#[cfg(not(loom))]
 mod reader;
 mod root;
+#[cfg(not(loom))]
 mod writer;
 
+#[cfg(not(loom))]
 pub use entry::{Snapshot, State};
+#[cfg(not(loom))]
 pub use reader::{Found, TableReader};
+#[cfg(not(loom))]
 pub use writer::{NewEntry, TableWriter};
 
 /// Entries in the first chunk.
