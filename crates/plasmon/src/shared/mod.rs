@@ -34,7 +34,7 @@
 //! | index words | engine | Release; read Acquire: the entry is written before it can be found |
 //! | version of the index in force | engine | Release, when the index is complete; read Acquire, before and after a search |
 //! | flags, versions of segments | engine | Release; read Acquire, the latter when the pin holds: the segment of a pinned object is not replaced |
-//! | a pin | client | set: Relaxed, before the SeqCst fence; cleared: Release. Read by the engine: Acquire, so that the client's reads of the object are over before its memory is used again |
+//! | a pin | client | set: Release, before the SeqCst fence; cleared: Release. Read by the engine: Acquire, so that the client's reads of the object are over before its memory is used again |
 //! | access bits | client sets, engine clears | Relaxed: a guess |
 //! | tails and heads of rings | either | Release; read Acquire |
 //! | attention, asleep | engine, client | Relaxed, before a SeqCst fence, on both sides of it: see [`channel`] |

@@ -1,9 +1,9 @@
 //! What [`shared`](super) promises of its orderings, checked by loom in every interleaving and with every
 //! value that a load may see: `RUSTFLAGS="--cfg loom" cargo test -p plasmon --lib --release models`.
 //!
-//! Loom's SeqCst fences order somewhat more than the language's do (they synchronize with each other), and
-//! no load of its sees a store that is executed later. So a model that fails shows a bug; one that passes
-//! supports the argument in the text.
+//! Loom's SeqCst fences order somewhat more than the language's do (they synchronize with each other), no
+//! other thread runs between a store and the fence behind it, and no load sees a store that is executed later.
+//! So a model that fails shows a bug; one that passes supports the argument in the text.
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
@@ -149,7 +149,11 @@ fn a_slot_used_again_does_not_hide_the_reads_before() {
         let store = Store::new(2);
         let client = {
             let store = store.clone();
-            thread::spawn(move || (0..2).for_each(|number| store.get(number, &Slot::nth(0))))
+            thread::spawn(move || {
+                store.get(0, &Slot::nth(0));
+                // No fence yet.
+                pins::announce(&store.pages, &Slot::nth(0), TableId::Shared, 1);
+            })
         };
         store.evict(0, 4);
         client.join().unwrap();

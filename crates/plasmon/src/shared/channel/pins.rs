@@ -75,13 +75,20 @@ impl FreeSlots {
 /// Sets a pin. Only if the entry's generation is still the same after this does it hold.
 #[inline]
 pub(in crate::shared) fn pin(words: &Words, slot: &Slot, table: TableId, entry: u32) {
+    announce(words, slot, table, entry);
+    fence(Ordering::SeqCst);
+}
+
+/// The first half of [`pin`].
+#[inline]
+pub(in crate::shared) fn announce(words: &Words, slot: &Slot, table: TableId, entry: u32) {
     let used = words.at(USED);
     if used.load(Ordering::Relaxed) <= u64::from(slot.0) {
         used.fetch_max(u64::from(slot.0) + 1, Ordering::Relaxed);
     }
     let pin = PINNED | (table as u64) << 32 | u64::from(entry);
-    words.at(FIRST + slot.0 as usize).store(pin, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
+    // Release: the reads under the pin that was here before are over, should the engine see this one only.
+    words.at(FIRST + slot.0 as usize).store(pin, Ordering::Release);
 }
 
 /// Takes a pin back. Release: all reads of the object are over before the engine sees it gone.
