@@ -115,7 +115,7 @@ impl Store {
 /// Two threads of a client read while the engine evicts: what a pin holds, nobody writes.
 #[test]
 fn a_pinned_object_stays() {
-    check(2, || {
+    check(3, || {
         let store = Store::new(1);
         let clients: Vec<_> = (0..2)
             .map(|slot| {
@@ -131,7 +131,7 @@ fn a_pinned_object_stays() {
 /// A client reads the object that was evicted and the one in its place.
 #[test]
 fn a_pin_is_of_the_object_that_was_found() {
-    check(2, || {
+    check(3, || {
         let store = Store::new(1);
         let client = {
             let store = store.clone();
@@ -145,7 +145,7 @@ fn a_pin_is_of_the_object_that_was_found() {
 /// The engine finds another object in the slot: even so, the reads of the former are over.
 #[test]
 fn a_slot_used_again_does_not_hide_the_reads_before() {
-    check(2, || {
+    check(3, || {
         let store = Store::new(2);
         let client = {
             let store = store.clone();
@@ -162,7 +162,7 @@ fn a_slot_used_again_does_not_hide_the_reads_before() {
 
 #[test]
 fn a_snapshot_is_never_a_mixture() {
-    check(2, || {
+    check(3, || {
         let words = Arc::new(entries(1));
         let reader = {
             let words = words.clone();
@@ -201,7 +201,7 @@ fn entry(n: u64) -> [u64; 8] {
 
 #[test]
 fn what_is_taken_is_what_was_put() {
-    check(2, || {
+    check(3, || {
         let words = Arc::new(submissions());
         let client = {
             let words = words.clone();
@@ -219,7 +219,7 @@ fn what_is_taken_is_what_was_put() {
 /// The engine goes to sleep while a client submits twice: it is rung for, or has seen all.
 #[test]
 fn the_engine_does_not_oversleep() {
-    check(2, || {
+    check(3, || {
         let words = Arc::new(submissions());
         let bell = Arc::new(AtomicBool::new(false));
         ring::set_attention(&words, ring::LOOKS);
@@ -260,7 +260,7 @@ impl Futex {
 
 #[test]
 fn a_client_does_not_oversleep() {
-    check(2, || {
+    check(3, || {
         let words = Arc::new(completions());
         let futex = Arc::new(Futex::default());
         let engine = {
@@ -288,7 +288,7 @@ fn what_is_there_throughout_is_found() {
     const THERE: u32 = 0;
     const FORMER: u32 = 1;
     const NEW: u32 = 2;
-    check(2, || {
+    check(3, || {
         let index = Arc::new(Index::new(Words::in_memory(0..16), 16));
         let table = Arc::new(Words::in_memory(0..24));
         let write = |number: u32| {
