@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mapping::{Arena, View};
+use crate::ObjectId;
 use crate::shared::{
     ClientChannel, Completion, Found, Outcome, Part, Slot, State, Submission, TableId, TableReader,
 };
 use crate::wire::{Span, TableDomain, TablePart, TablePartKind};
-use crate::ObjectId;
 
 /// How often a read begins anew that the engine got in the way of.
 const TRIES: usize = 4;

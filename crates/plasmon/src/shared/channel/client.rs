@@ -186,6 +186,13 @@ impl Ring<'_> {
     }
 }
 
+impl Drop for Ring<'_> {
+    fn drop(&mut self) {
+        // Whoever came next would take the completions of what was not waited for.
+        self.ends.broken |= self.ends.head != self.ends.tail;
+    }
+}
+
 /// The daemon did not answer in the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unanswered;

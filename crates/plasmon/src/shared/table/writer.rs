@@ -47,6 +47,8 @@ pub struct TableWriter {
     free: Vec<u32>,
     unused: u32,
     live: usize,
+    /// Entries that found no room in an index.
+    outside: Vec<u32>,
 }
 
 struct Versioned {
@@ -90,7 +92,18 @@ impl TableWriter {
         let root = Root::begin(words, seed);
         root.set_index(index.version);
         let (chunks, free) = (Vec::new(), Vec::new());
-        Ok(Self { root, root_file, seed, index, next: None, chunks, free, unused: 0, live: 0 })
+        Ok(Self {
+            root,
+            root_file,
+            seed,
+            index,
+            next: None,
+            chunks,
+            free,
+            unused: 0,
+            live: 0,
+            outside: Vec::new(),
+        })
     }
 
     /// Enters an object, for clients to find.
@@ -98,7 +111,8 @@ impl TableWriter {
     /// # Errors
     /// When the system has no memory or no descriptors for another chunk.
     pub fn insert(&mut self, new: &NewEntry) -> io::Result<u32> {
-        let number = self.take_number()?;
+        // What has no entry cannot be found: nothing is absent from now on for not being here.
+        let number = self.take_number().inspect_err(|_| self.root.set_flag(root::INCOMPLETE, true))?;
         let snapshot = Snapshot {
             generation: 0,
             state: if new.offset.is_some() { State::Sealed } else { State::Spilled },
@@ -116,7 +130,7 @@ impl TableWriter {
             fits &= next.insert(hash, number);
         }
         if !fits {
-            self.root.set_flag(root::INCOMPLETE, true);
+            self.leave_outside(number);
         }
         // If there is no memory for a larger index, the present one has to do.
         let _ = self.tend(WITH_INSERT);
@@ -154,6 +168,16 @@ impl TableWriter {
             next.index.remove(hash, number);
         }
         self.live -= 1;
+        if self.outside.contains(&number) {
+            self.outside.retain(|outside| *outside != number);
+            self.root.set_flag(root::INCOMPLETE, !self.outside.is_empty());
+        }
+    }
+
+    /// An entry found no room: what is not found may be there from now on.
+    fn leave_outside(&mut self, number: u32) {
+        self.outside.push(number);
+        self.root.set_flag(root::INCOMPLETE, true);
     }
 
     /// The number of a removed object may be used again.
@@ -194,17 +218,25 @@ impl TableWriter {
         }
         let Some((mut next, from)) = self.next.take() else { return Ok(false) };
         let to = from.saturating_add(budget).min(self.index.index.len());
-        for number in (from..to).filter_map(|at| self.index.index.entry_at(at)) {
+        for at in from..to {
+            let Some(number) = self.index.index.entry_at(at) else { continue };
             let hash = index::hash(&self.entry(number).id(), self.seed);
             if !next.insert(hash, number) {
-                self.root.set_flag(root::INCOMPLETE, true);
+                self.leave_outside(number);
             }
         }
         if to < self.index.index.len() {
             self.next = Some((next, to));
             return Ok(true);
         }
+        let outside = std::mem::take(&mut self.outside);
+        let is_outside = |number: &u32| {
+            let hash = index::hash(&self.entry(*number).id(), self.seed);
+            !next.insert(hash, *number)
+        };
+        self.outside = outside.into_iter().filter(is_outside).collect();
         self.root.set_index(next.version);
+        self.root.set_flag(root::INCOMPLETE, !self.outside.is_empty());
         self.index = next;
         Ok(false)
     }
