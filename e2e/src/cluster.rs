@@ -200,6 +200,18 @@ impl Cluster {
         self.nodes[node].daemon.kill();
     }
 
+    /// Starts the only node of a cluster again, after its daemon has ended.
+    ///
+    /// # Panics
+    /// When the daemon does not start; its log is in the message.
+    pub fn restart(&mut self) {
+        let mut command = self.serve(0);
+        command.args(["--listen", &format!("{}:0", self.nodes[0].address)]);
+        self.nodes[0].daemon = self
+            .launch(0, command)
+            .unwrap_or_else(|refused| panic!("the node did not start again:\n{}", refused.log));
+    }
+
     /// Stops a node as a machine that hangs would (SIGSTOP).
     pub fn pause(&self, node: usize) {
         self.daemon(node).signal(Signal::STOP);

@@ -6,12 +6,13 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use plasmon::ObjectId;
 
-use crate::serve_args::{Serve, seconds};
+use crate::serve_args::{Serve, positive_size, seconds};
 
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done
   1  it failed; the message says why
+     (doctor: there is a problem)
   2  wrong arguments
   3  no such object
   4  timed out
@@ -19,12 +20,15 @@ Exit codes:
   6  the store is full, or too small for the object
   7  no daemon answers
   8  the object is lost: every node that held it is gone
+  9  the object is damaged: its bytes are not those that were sealed
 
 Examples:
   plasmon serve --memory 8GiB
   plasmon serve --socket /tmp/b.sock --listen 127.0.0.1:0 --join 127.0.0.1:4740
   plasmon put data.parquet --name data
-  plasmon get data --socket /tmp/b.sock -o copy.parquet";
+  plasmon get data --socket /tmp/b.sock -o copy.parquet
+  plasmon wait part-0 part-1 part-2 --count 2 --timeout 60
+  plasmon doctor --memory 64GiB";
 
 /// Plasmon: a distributed in-memory object store. Objects put on one node are read in place by any
 /// process there, and fetched by the other nodes of the cluster over RDMA or TCP.
@@ -50,16 +54,33 @@ pub(crate) enum Command {
     Put(Put),
     /// Get an object, from whichever node holds it
     Get(Get),
+    /// Wait until objects are on this host
+    Wait(Wait),
     /// List the objects on this node
     Ls,
     /// Delete objects from every node
     Rm(Rm),
+    /// Compute the digest of an object, and compare it with the one made when it was sealed
+    Hash(Hash),
+    /// Take objects out of memory that were not used for long
+    Evict(Evict),
+    /// Print what is sealed on this node and what leaves it, until Ctrl-C
+    #[command(after_help = "\
+Objects that are there already come first. When events come faster than they are read, some are left \
+out, and a line says how many. With --json each event is a line of its own.")]
+    Subscribe,
     /// Show the state of the node
     Status,
+    /// List the clients of the node, with what they hold
+    Clients,
+    /// Say what makes Plasmon slower here than the hardware allows, and how to mend it
+    Doctor(Doctor),
 }
 
-/// Prints the id of the object. What is read from standard input is gathered in memory first.
+/// What `plasmon put` takes.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Prints the id of the object. What is read from standard input is gathered in memory first.")]
 pub(crate) struct Put {
     /// The file; - reads standard input
     pub(crate) file: PathBuf,
@@ -72,6 +93,12 @@ pub(crate) struct Put {
     /// Only processes of this user may see the object
     #[arg(long)]
     pub(crate) private: bool,
+    /// Make a digest of the object, which `plasmon hash` compares it with at any time
+    #[arg(long)]
+    pub(crate) digest: bool,
+    /// Seconds to wait for room when the store is full [default: not at all]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -92,6 +119,62 @@ pub(crate) struct Rm {
     /// The objects
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
+}
+
+/// What `plasmon wait` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Objects of other nodes are fetched. Prints those that are here, as they were named.")]
+pub(crate) struct Wait {
+    /// The objects, at most 1024
+    #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
+    pub(crate) objects: Vec<Which>,
+    /// So many of them are enough [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<usize>,
+    /// Seconds to wait; 0 only looks
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+}
+
+/// What `plasmon hash` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Prints 16 hexadecimal digits: XXH3 of data and metadata. The same bytes have the same digest on \
+every node. Exit code 9 if the object was sealed with a digest (`plasmon put --digest`) and has \
+another one now.")]
+pub(crate) struct Hash {
+    /// The object
+    #[arg(value_name = "NAME|ID", value_parser = which)]
+    pub(crate) object: Which,
+    /// Seconds to wait for the object; 0 takes only what is on this node
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+}
+
+/// What `plasmon evict` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Nothing is lost by it: only what is on another node or on disk as well leaves memory. A node that \
+was started with --cache drops any object. Pinned objects stay. Prints how much became free.")]
+pub(crate) struct Evict {
+    /// How much memory is to become free, at least
+    #[arg(value_parser = positive_size)]
+    pub(crate) size: u64,
+}
+
+/// What `plasmon doctor` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Looks at huge pages, memory, limits, cores and RDMA devices, and at what the node of this host makes \
+of them, if one runs. Changes nothing. Exit code 1 when there is a problem; advice is no problem.")]
+pub(crate) struct Doctor {
+    /// Memory the store is to have [default: what the node of this host has, or else 4GiB]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub(crate) memory: Option<u64>,
+    /// Directory for objects when memory is short [default: the one of the node of this host]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spill_dir: Option<PathBuf>,
 }
 
 /// An object as the user named it.

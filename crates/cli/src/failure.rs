@@ -27,6 +27,15 @@ pub(crate) enum Failure {
     /// A file changed under the command's hands.
     #[error("{path} changed while it was read: it had {expected} bytes; nothing was stored")]
     Changed { path: PathBuf, expected: u64 },
+    /// A wait for more objects than were named.
+    #[error("--count {count} is more than the number of objects named, {objects}")]
+    CountOf { count: usize, objects: usize },
+    /// A wait was over before enough objects came.
+    #[error("{came} of {count} objects came within the time")]
+    TooFew { came: usize, count: usize },
+    /// The doctor has told what they are.
+    #[error("{0} of what the doctor found are problems")]
+    Problems(usize),
 }
 
 impl Failure {
@@ -39,7 +48,9 @@ impl Failure {
     /// The codes of `plasmon --help`.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
+            Self::CountOf { .. } => 2,
             Self::Absent(_) => 3,
+            Self::TooFew { .. } => 4,
             Self::Store(error) => match error.kind() {
                 ErrorKind::NotFound => 3,
                 ErrorKind::TimedOut => 4,
@@ -47,9 +58,14 @@ impl Failure {
                 ErrorKind::Full | ErrorKind::TooLarge => 6,
                 ErrorKind::Disconnected => 7,
                 ErrorKind::Lost => 8,
+                ErrorKind::Damaged => 9,
                 _ => 1,
             },
-            Self::File { .. } | Self::Refused(_) | Self::NoDaemon(_) | Self::Changed { .. } => 1,
+            Self::File { .. }
+            | Self::Refused(_)
+            | Self::NoDaemon(_)
+            | Self::Changed { .. }
+            | Self::Problems(_) => 1,
         })
     }
 }

@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod doctor;
 mod failure;
 mod objects;
 mod output;
 mod report;
 mod serve;
 mod serve_args;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -22,8 +24,14 @@ fn main() -> ExitCode {
         Command::Put(put) => objects::put(&socket, json, &put),
         Command::Get(get) => objects::get(&socket, json, &get),
         Command::Rm(rm) => objects::rm(&socket, json, &rm),
+        Command::Wait(wait) => watch::wait(&socket, json, &wait),
         Command::Ls => report::ls(&socket, json),
+        Command::Hash(hash) => objects::hash(&socket, json, &hash),
+        Command::Evict(evict) => objects::evict(&socket, json, &evict),
+        Command::Subscribe => watch::subscribe(&socket, json),
         Command::Status => report::status(&socket, json),
+        Command::Clients => report::clients(&socket, json),
+        Command::Doctor(args) => doctor::doctor(&socket, json, &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,15 +1,16 @@
-//! `plasmon put`, `get` and `rm`.
+//! `plasmon put`, `get`, `rm`, `hash` and `evict`.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, DeleteOutcome, ObjectId};
+use plasmon::{Client, CreateOptions, DeleteOutcome, Object, ObjectId};
 use rustix::fs::{AtFlags, CWD, linkat};
 use serde_json::json;
 
-use crate::args::{Get, Put, Rm};
+use crate::args::{Evict, Get, Hash, Put, Rm, Which};
 use crate::failure::Failure;
 use crate::output::{Progress, line, size, tolerant};
 
@@ -22,8 +23,12 @@ pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failur
         (None, Some(id)) => id,
         (None, None) => ObjectId::random(),
     };
-    let options =
-        CreateOptions { name: args.name.clone(), private: args.private, ..CreateOptions::default() };
+    let options = CreateOptions {
+        name: args.name.clone(),
+        private: args.private,
+        room: args.timeout,
+        digest: args.digest,
+    };
     let client = Client::connect_as(socket, "plasmon put")?;
     let bytes = if args.file == Path::new("-") {
         let mut data = Vec::new();
@@ -68,13 +73,7 @@ fn put_file(client: &Client, id: ObjectId, path: &Path, options: &CreateOptions)
 
 pub(crate) fn get(socket: &Path, as_json: bool, args: &Get) -> Result<(), Failure> {
     let client = Client::connect_as(socket, "plasmon get")?;
-    let waiting = Progress::waiting(&format!("waiting for {}", args.object.text));
-    let mut results = client.get_interruptible(&[args.object.id], Some(args.timeout), &mut || {
-        waiting.show();
-        false
-    })?;
-    drop(waiting);
-    let object = results.pop().expect("one id has one result")?;
+    let object = fetch(&client, &args.object, args.timeout)?;
     let data = object.data();
     match &args.output {
         None => {
@@ -91,6 +90,37 @@ pub(crate) fn get(socket: &Path, as_json: bool, args: &Get) -> Result<(), Failur
         }
     }
     Ok(())
+}
+
+/// Waits for an object, and shows that it does.
+fn fetch(client: &Client, which: &Which, timeout: Duration) -> Result<Object, Failure> {
+    let waiting = Progress::waiting(&format!("waiting for {}", which.text));
+    let mut look = || {
+        waiting.show();
+        false
+    };
+    let mut results = client.get_interruptible(&[which.id], Some(timeout), &mut look)?;
+    Ok(results.pop().expect("one id has one result")?)
+}
+
+pub(crate) fn hash(socket: &Path, as_json: bool, args: &Hash) -> Result<(), Failure> {
+    let client = Client::connect_as(socket, "plasmon hash")?;
+    let object = fetch(&client, &args.object, args.timeout)?;
+    let digest = format!("{:016x}", object.verify()?);
+    if as_json {
+        let id = object.id().to_string();
+        return line(&json!({ "id": id, "hash": digest, "compared": object.digest().is_some() }).to_string());
+    }
+    line(&digest)
+}
+
+pub(crate) fn evict(socket: &Path, as_json: bool, args: &Evict) -> Result<(), Failure> {
+    let bytes = Client::connect_as(socket, "plasmon evict")?.evict(args.size)?;
+    if as_json {
+        return line(&json!({ "bytes": bytes }).to_string());
+    }
+    let note = if bytes < args.size { "; the rest is pinned, or in this memory alone" } else { "" };
+    line(&format!("{} became free{note}", size(bytes)))
 }
 
 fn write_all(to: &mut impl Write, data: &[u8]) -> io::Result<()> {

@@ -1,9 +1,9 @@
-//! `plasmon ls` and `plasmon status`.
+//! `plasmon ls`, `plasmon status` and `plasmon clients`.
 
 use std::path::Path;
 use std::time::Duration;
 
-use plasmon::status::Status;
+use plasmon::status::{ConnectionStatus, Status};
 use plasmon::{Client, ObjectInfo, ObjectState};
 use serde_json::json;
 
@@ -72,7 +72,7 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let status = client.status()?;
-    let Status { memory, objects, fabric, transfer, cluster, .. } = &status;
+    let Status { memory, objects, spill, fabric, transfer, cluster, .. } = &status;
     line(&format!(
         "node      {} (plasmon {}, process {}, up {})",
         status.node,
@@ -94,7 +94,8 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         memory.pages
     ))?;
     line(&format!(
-        "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, {} evicted",
+        "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, \
+         {} evicted",
         objects.primary,
         size(objects.primary_bytes),
         objects.cached,
@@ -104,6 +105,17 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         objects.doomed,
         objects.evicted
     ))?;
+    if !spill.directory.is_empty() {
+        let failed =
+            if spill.failures > 0 { format!(", {} failures", spill.failures) } else { String::new() };
+        line(&format!(
+            "on disk   {} ({}) in {}, {} restored so far{failed}",
+            spill.objects,
+            size(spill.bytes),
+            spill.directory,
+            size(spill.restored_bytes)
+        ))?;
+    }
     line(&format!(
         "fabric    {} (libfabric {}; {}), {} registered in {} regions",
         fabric.provider,
@@ -143,4 +155,38 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         .collect();
     table(["          NODE", "LISTEN", ""], &rows)?;
     Ok(())
+}
+
+pub(crate) fn clients(socket: &Path, as_json: bool) -> Result<(), Failure> {
+    let status = Client::connect_as(socket, "plasmon clients")?.status()?;
+    if as_json {
+        let row = |client: &ConnectionStatus| {
+            json!({
+                "name": client.name,
+                "pid": client.pid,
+                "uid": client.uid,
+                "pins": client.pins,
+                "bytes": client.bytes,
+                "quota": Some(client.quota).filter(|quota| *quota > 0),
+            })
+        };
+        return line(&status.connections.iter().map(row).collect::<serde_json::Value>().to_string());
+    }
+    let rows: Vec<_> = status
+        .connections
+        .iter()
+        .map(|client| {
+            [
+                client.pid.to_string(),
+                client.uid.to_string(),
+                client.pins.to_string(),
+                size(client.bytes),
+                if client.quota > 0 { size(client.quota) } else { "-".to_owned() },
+                plain(&client.name),
+            ]
+        })
+        .collect();
+    table(["PID", "USER", "PINS", "CREATED", "QUOTA", "NAME"], &rows)?;
+    let more = status.clients.saturating_sub(rows.len() as u64);
+    if more > 0 { line(&format!("and {more} more")) } else { Ok(()) }
 }

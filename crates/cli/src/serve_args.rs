@@ -6,16 +6,21 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 
-/// The log goes to standard error; PLASMON_LOG sets what is in it (error, warn, info, debug, trace).
-/// SIGTERM and Ctrl-C stop the node and leave nothing behind.
+/// Memory for objects when nothing else is said.
+pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
+
+/// What `plasmon serve` takes.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The log goes to standard error; PLASMON_LOG sets what is in it (error, warn, info, debug, trace). \
+SIGTERM and Ctrl-C stop the node and leave nothing behind but what it spilled.")]
 pub(crate) struct Serve {
     /// Memory for objects
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = positive_size)]
+    #[arg(long, value_name = "SIZE", default_value = DEFAULT_MEMORY, value_parser = positive_size)]
     pub(crate) memory: u64,
     /// When memory is short, move objects to files in this directory, and back when they are asked
-    /// for; a node that starts again finds them there [default: when it is full, the store refuses
-    /// new objects]
+    /// for; a node that starts again finds them there [default: new objects wait for
+    /// room, and are refused when their time is up]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
     /// Be a cache: when the store is full, drop the least recently used objects instead of refusing

@@ -1,7 +1,7 @@
 //! A client in a process of its own, for tests that kill it.
 //!
-//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE]...` does as told, prints `ready`, and holds what
-//! it has until its stdin ends.
+//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | churn SEED]...` does as told, prints `ready`, and holds
+//! what it has until its stdin ends. After `churn` it puts, gets, checks and deletes objects for ever.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -9,7 +9,8 @@ use std::error::Error;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, ObjectId};
+use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
+use plasmon_e2e::Pattern;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = env::args().skip(1);
@@ -17,6 +18,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::connect(next("SOCKET")?)?;
     let (mut pins, mut creations) = (Vec::new(), Vec::new());
     while let Ok(verb) = next("verb") {
+        if verb == "churn" {
+            let seed = next("SEED")?.parse()?;
+            writeln!(io::stdout(), "ready")?;
+            return churn(&client, seed);
+        }
         let id: ObjectId = next("ID")?.parse()?;
         match verb.as_str() {
             "pin" => {
@@ -37,5 +43,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     writeln!(io::stdout(), "ready")?;
     io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// Everything that a client can do to objects, over and over, until it is killed.
+fn churn(client: &Client, seed: u64) -> Result<(), Box<dyn Error>> {
+    let options = CreateOptions::default();
+    let mut held = Vec::new();
+    for round in 0.. {
+        let pattern = Pattern(seed.wrapping_add(round));
+        let id = ObjectId::random();
+        // Through the ring, in one place of the arena, and across segments.
+        let len = [1, 100, 4095, 60 << 10, 1 << 20, 3 << 20][round as usize % 6];
+        match client.put(id, &pattern.bytes(len), b"", &options) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Full => {
+                held.clear();
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let object = client.get(&[id], Some(Duration::from_secs(60)))?.remove(0)?;
+        pattern.check(object.data());
+        held.push((pattern, object));
+        if round % 2 == 0 {
+            client.delete(&[id])?;
+        }
+        if held.len() > 8 {
+            let (pattern, object) = held.swap_remove(round as usize * 7 % held.len());
+            pattern.check(object.data());
+            client.delete(&[object.id()])?;
+        }
+    }
     Ok(())
 }

@@ -1,14 +1,15 @@
 //! The command line as people and scripts use it.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use plasmon::ObjectId;
-use plasmon_e2e::{Cluster, Pattern, binary};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary};
 use serde_json::Value;
 
-use crate::support::{MIB, put};
+use crate::support::{MIB, get, put};
 
 /// Runs `plasmon` against a node with `stdin`.
 fn run(cluster: &Cluster, node: usize, words: &[&str], stdin: &[u8]) -> Output {
@@ -123,4 +124,127 @@ fn exit_codes_say_what_happened() {
     let (code, message) = failure(&cluster, 0, &["status"]);
     assert_eq!(code, 7, "{message}");
     assert!(message.contains(cluster.socket(0).to_str().expect("it is text")), "{message}");
+}
+
+#[test]
+fn a_digest_is_made_and_compared_on_any_node() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let data = Pattern(3).bytes(2 * MIB + 1);
+    fs::write(cluster.folder().join("in"), &data).expect("the folder is ours");
+    output(&cluster, 0, &["put", "in", "--name", "with", "--digest"]);
+    output(&cluster, 0, &["put", "in", "--name", "without"]);
+    let with = json(&cluster, 0, &["hash", "with"]);
+    let without = json(&cluster, 0, &["hash", "without"]);
+    assert_eq!((&with["compared"], &without["compared"]), (&Value::from(true), &Value::from(false)));
+    assert_eq!(with["hash"], without["hash"], "the same bytes have the same digest");
+    assert_eq!(json(&cluster, 1, &["hash", "with"]), with, "it goes with the object");
+    let text = output(&cluster, 0, &["hash", "with"]);
+    assert_eq!(String::from_utf8_lossy(&text).trim(), with["hash"].as_str().expect("it is text"));
+    assert_eq!(failure(&cluster, 0, &["hash", "nothing", "--timeout", "0"]).0, 3);
+}
+
+#[test]
+fn a_wait_ends_when_enough_is_here() {
+    let cluster = Cluster::builder().start();
+    fs::write(cluster.folder().join("in"), b"data").expect("the folder is ours");
+    output(&cluster, 0, &["put", "in", "--name", "one"]);
+    output(&cluster, 0, &["put", "in", "--name", "two"]);
+    let both = output(&cluster, 0, &["wait", "one", "two"]);
+    assert_eq!(String::from_utf8_lossy(&both), "one\ntwo\n");
+    let rows = json(&cluster, 0, &["wait", "nothing", "two", "--count", "1"]);
+    assert_eq!((&rows[0]["here"], &rows[1]["here"]), (&Value::from(false), &Value::from(true)));
+    assert_eq!(failure(&cluster, 0, &["wait", "nothing", "two", "--timeout", "0.05"]).0, 4);
+    assert_eq!(failure(&cluster, 0, &["wait", "two", "--count", "2"]).0, 2);
+
+    // One that does not exist yet wakes the wait.
+    let mut waiting = Command::new(binary());
+    waiting.args(["wait", "late", "--timeout", "60", "--socket"]).arg(cluster.socket(0));
+    let waiting = waiting.stdout(Stdio::piped()).spawn().expect("plasmon runs");
+    let started = Instant::now();
+    while !names_of_clients(&cluster).contains(&"plasmon wait".to_owned()) {
+        assert!(started.elapsed() < PATIENCE, "the wait never began");
+        std::thread::yield_now();
+    }
+    output(&cluster, 0, &["put", "in", "--name", "late"]);
+    let ended = waiting.wait_with_output().expect("plasmon ends");
+    assert!(ended.status.success());
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "late\n");
+}
+
+/// Who `plasmon clients` shows.
+fn names_of_clients(cluster: &Cluster) -> Vec<String> {
+    let rows = json(cluster, 0, &["clients"]);
+    let rows = rows.as_array().expect("it is a list").iter();
+    rows.map(|row| row["name"].as_str().expect("it is text").to_owned()).collect()
+}
+
+#[test]
+fn clients_are_shown_with_what_they_hold() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let held = get(&client, put(&client, Pattern(1), MIB));
+    let rows = json(&cluster, 0, &["clients"]);
+    let row = (rows.as_array().expect("it is a list").iter()).find(|row| row["pid"] == std::process::id());
+    let row = row.expect("this process is a client");
+    assert_eq!((&row["pins"], &row["quota"]), (&Value::from(1), &Value::Null));
+    assert!(row["bytes"].as_u64() >= Some(MIB as u64), "{row}");
+    let text = output(&cluster, 0, &["clients"]);
+    assert!(String::from_utf8_lossy(&text).contains(&std::process::id().to_string()));
+    drop(held);
+}
+
+#[test]
+fn what_is_elsewhere_too_can_be_evicted() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let id = put(&cluster.client(0), Pattern(1), 4 * MIB);
+    assert_eq!(json(&cluster, 0, &["evict", "1MiB"])["bytes"], 0, "the only replica stays");
+    drop(get(&cluster.client(1), id));
+    let freed = json(&cluster, 1, &["evict", "1MiB"])["bytes"].as_u64().expect("it is a number");
+    assert!(freed >= 4 * MIB as u64, "{freed}");
+    assert_eq!(json(&cluster, 1, &["ls"]).as_array().map(Vec::len), Some(0));
+    assert_eq!(failure(&cluster, 1, &["evict", "much"]).0, 2);
+}
+
+#[test]
+fn events_are_printed_until_nobody_reads() {
+    let mut cluster = Cluster::builder().start();
+    fs::write(cluster.folder().join("in"), b"data").expect("the folder is ours");
+    output(&cluster, 0, &["put", "in", "--name", "before"]);
+    let subscribe = |words: &[&str]| {
+        let mut command = Command::new(binary());
+        command.arg("subscribe").args(words).arg("--socket").arg(cluster.socket(0));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("plasmon runs")
+    };
+    let (mut programs, mut people) = (subscribe(&["--json"]), subscribe(&[]));
+    let mut lines = BufReader::new(programs.stdout.take().expect("it is a pipe")).lines();
+    let mut next = || -> Value {
+        let line = lines.next().expect("there is more").expect("it is text");
+        serde_json::from_str(&line).expect("it is JSON")
+    };
+    let id = |name| Value::from(ObjectId::from_name(name).to_string());
+    let before = next();
+    assert_eq!(
+        (&before["event"], &before["id"], &before["bytes"]),
+        (&"sealed".into(), &id("before"), &4.into())
+    );
+    output(&cluster, 0, &["put", "in", "--name", "after"]);
+    assert_eq!(next()["id"], id("after"));
+    output(&cluster, 0, &["rm", "before"]);
+    let gone = next();
+    assert_eq!((&gone["event"], &gone["id"]), (&"deleted".into(), &id("before")));
+
+    let mut text = BufReader::new(people.stdout.take().expect("it is a pipe"));
+    let mut line = String::new();
+    text.read_line(&mut line).expect("it is text");
+    assert!(
+        line.starts_with("sealed") && line.contains(&ObjectId::from_name("before").to_string()),
+        "{line}"
+    );
+    // Nobody reads these lines any more: it notices at the next event.
+    drop(text);
+    output(&cluster, 0, &["put", "in", "--name", "last"]);
+    assert!(people.wait().expect("it is our child").success());
+
+    cluster.kill(0);
+    assert_eq!(programs.wait().expect("it is our child").code(), Some(7));
 }

@@ -4,13 +4,18 @@
 
 mod commands;
 mod death;
+mod doctor;
 mod fetch;
 mod garbage;
 mod hostile;
 mod isolation;
 mod join;
 mod mixed;
+mod quota;
+mod rings;
 mod room;
+mod spill;
 mod start;
 mod stop;
 mod support;
+mod watch;

@@ -108,3 +108,44 @@ fn an_aborted_creation_was_never_there() {
         client.delete(&[id]).expect("delete");
     }
 }
+
+#[test]
+fn free_memory_in_pieces_is_put_together() {
+    // 32 segments of 2 MiB. In each a few small objects are left: they are the engine's, large objects are
+    // their creator's, so that not one segment could be had by both.
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let small: Vec<_> = (0..1000).map(|seed| (seed, put(&client, Pattern(seed), 60_000))).collect();
+    let (kept, gone): (Vec<_>, Vec<_>) = small.into_iter().partition(|(seed, _)| seed % 17 == 0);
+    client.delete(&gone.iter().map(|(_, id)| *id).collect::<Vec<_>>()).expect("delete");
+    let status = cluster.status(0);
+    assert!(status.memory.free > 58 << 20, "{:?}", status.memory);
+    assert!(status.memory.largest_free < 20 << 20, "nothing to put together: {:?}", status.memory);
+
+    let large = put(&client, Pattern(1), 40 * MIB);
+    Pattern(1).check(get(&client, large).data());
+    assert!(cluster.status(0).memory.compacted_bytes > 0);
+    for (seed, id) in &kept {
+        Pattern(*seed).check(get(&client, *id).data());
+    }
+}
+
+#[test]
+fn what_is_pinned_is_not_moved() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let small: Vec<_> = (0..1000).map(|seed| (seed, put(&client, Pattern(seed), 60_000))).collect();
+    let held: Vec<_> = small
+        .iter()
+        .filter(|(seed, _)| seed % 17 == 0)
+        .map(|(seed, id)| (*seed, get(&client, *id)))
+        .collect();
+    client.delete(&small.iter().map(|(_, id)| *id).collect::<Vec<_>>()).expect("delete");
+    // There is enough in all, and nothing that could be put together.
+    assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 40 * MIB)), ErrorKind::Full);
+    for (seed, object) in &held {
+        Pattern(*seed).check(object.data());
+    }
+    drop(held);
+    eventually("there is room", || try_put(&client, ObjectId::random(), Pattern(1), 40 * MIB).is_ok());
+}

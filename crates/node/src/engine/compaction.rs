@@ -21,17 +21,17 @@ const TRIES: usize = 8;
 
 impl Core {
     /// Whether moving objects could make room, as far as sizes say.
-    pub(super) fn could_compact(&self, zone: Zone, len: u64) -> bool {
-        !self.arena.borrow_mut().clearings(zone, len).is_empty()
+    pub(super) fn could_compact(&self, len: u64) -> bool {
+        !self.arena.borrow_mut().clearings(len).is_empty()
     }
 
     /// Makes room in one piece by moving objects.
     pub(super) async fn compact(self: &Rc<Self>, zone: Zone, len: u64) -> Option<Extent> {
-        let clearings = self.arena.borrow_mut().clearings(zone, len);
+        let clearings = self.arena.borrow_mut().clearings(len);
         for clearing in clearings.into_iter().take(TRIES) {
             self.arena.borrow_mut().begin_clearing(&clearing);
             let cleared = self.clear(&clearing).await;
-            self.arena.borrow_mut().end_clearing(&clearing);
+            self.arena.borrow_mut().end_clearing();
             if cleared && let Ok(extent) = self.allocate(zone, len) {
                 return Some(extent);
             }

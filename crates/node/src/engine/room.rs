@@ -65,7 +65,7 @@ impl Core {
         if !queued || patience.is_zero() {
             match self.allocate(zone, len) {
                 Ok(extent) => return Ok(extent),
-                Err(AllocError::Full { .. }) if !patience.is_zero() || self.can_make_room(zone, len) => {}
+                Err(AllocError::Full { .. }) if !patience.is_zero() || self.can_make_room(len) => {}
                 Err(error) => return Err(self.no_room(len, &error)),
             }
         }
@@ -81,8 +81,8 @@ impl Core {
     }
 
     /// Whether waiting makes sense even for those who wait for nobody else.
-    fn can_make_room(&self, zone: Zone, len: u64) -> bool {
-        self.objects.borrow().keeping() == Keeping::Disk || self.could_compact(zone, len)
+    fn can_make_room(&self, len: u64) -> bool {
+        self.objects.borrow().keeping() == Keeping::Disk || self.could_compact(len)
     }
 
     /// Serves those who wait, one after the other.
@@ -93,9 +93,9 @@ impl Core {
                 while queue.front().is_some_and(|one| one.answer.is_canceled()) {
                     queue.pop_front();
                 }
-                queue.front().map(|one| (one.zone, one.len, one.due))
+                queue.front().map(|one| (one.zone, one.len))
             };
-            let Some((zone, len, due)) = front else {
+            let Some((zone, len)) = front else {
                 self.room.served.set(false);
                 return;
             };
@@ -114,12 +114,25 @@ impl Core {
                 self.answer_front(Ok(extent));
                 continue;
             }
-            let now = self.clock.now();
-            if !full || due <= now {
+            if !full {
                 self.answer_front(Err(self.no_room(len, &error)));
                 continue;
             }
-            self.clock.until(due.min(now + LOOK)).await;
+            // Only others can help now.
+            self.refuse_impatient(&error);
+            self.clock.sleep(LOOK).await;
+        }
+    }
+
+    /// Ends the wait of all who would not wait for others any longer.
+    fn refuse_impatient(&self, error: &AllocError) {
+        let now = self.clock.now();
+        let (impatient, patient) = self.room.queue.take().into_iter().partition(|one| one.due <= now);
+        *self.room.queue.borrow_mut() = patient;
+        let impatient: VecDeque<Waiting> = impatient;
+        for one in impatient {
+            // Who has gone need not know.
+            let _ = one.answer.send(Err(self.no_room(one.len, error)));
         }
     }
 

@@ -4,6 +4,8 @@
 //! extents and slabs cover, and is 0 exactly when the segment may pass to another zone; a zone's
 //! free runs and those pages together make up its segments.
 
+mod clearing;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -12,6 +14,8 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+pub use self::clearing::Clearing;
+use self::clearing::Withheld;
 use super::PAGE;
 use super::config::{ArenaConfig, Plan};
 use super::error::{AllocError, ArenaError, SegmentError};
@@ -35,6 +39,7 @@ pub struct Arena {
     segments: Vec<Segment>,
     zones: BTreeMap<Zone, ZoneState>,
     changes: Vec<SegmentChange>,
+    withheld: Option<Withheld>,
 }
 
 #[derive(Debug)]
@@ -113,6 +118,7 @@ impl Arena {
             segments,
             zones: BTreeMap::new(),
             changes: Vec::new(),
+            withheld: None,
         })
     }
 
@@ -223,11 +229,6 @@ impl Arena {
         }
     }
 
-    pub(crate) fn clearings(&mut self, _: Zone, _: u64) -> Vec<super::Clearing> {
-        Vec::new()
-    }
-    pub(crate) fn begin_clearing(&mut self, _: &super::Clearing) {}
-    pub(crate) fn end_clearing(&mut self, _: &super::Clearing) {}
     fn take_slot(&mut self, zone: Zone, class: Class, len: u64) -> Result<u64, AllocError> {
         if let Some(offset) = self.zones.get_mut(&zone).and_then(|state| state.slabs.take(class)) {
             return Ok(offset);
@@ -273,13 +274,14 @@ impl Arena {
 
     /// Shows the arena as a zone (or one that has nothing yet) sees it.
     fn with_view<T>(&self, zone: Option<Zone>, look: impl FnOnce(&View<'_>) -> T) -> T {
-        let standing = |segment: &Segment| match segment.zone {
-            _ if segment.used > 0 => Standing::Taken,
+        let withheld = |index| self.withheld.as_ref().is_some_and(|withheld| withheld.holds(index));
+        let standing = |(index, segment): (usize, &Segment)| match segment.zone {
+            _ if segment.used > 0 || withheld(index) => Standing::Taken,
             None if segment.file.is_some() => Standing::Unassigned,
             own if own.is_some() && own == zone => Standing::Own,
             _ => Standing::Recyclable,
         };
-        let standings: Vec<Standing> = self.segments.iter().map(standing).collect();
+        let standings: Vec<Standing> = self.segments.iter().enumerate().map(standing).collect();
         let nothing = FreeRuns::default();
         let runs = zone.and_then(|zone| self.zones.get(&zone)).map_or(&nothing, |state| &state.runs);
         look(&View { segment_size: self.segment_size(), standings: &standings, runs })
@@ -369,8 +371,12 @@ impl Arena {
             Some(_) => state.slabs.give_back(offset),
             None => Some(offset..offset + length),
         };
-        if let Some(pages) = pages {
-            state.runs.insert(pages.clone());
+        if let (Some(pages), Some(zone)) = (pages, zone) {
+            let apart = match &mut self.withheld {
+                Some(withheld) => withheld.keep(zone, pages.clone()),
+                None => [pages.clone(), 0..0],
+            };
+            apart.into_iter().filter(|run| !run.is_empty()).for_each(|run| state.runs.insert(run));
             self.for_each_part(pages, |segment, part| segment.used -= part);
         }
     }

@@ -36,7 +36,7 @@ mod system;
 mod usage;
 mod zone;
 
-pub use arena::Arena;
+pub use arena::{Arena, Clearing};
 pub(crate) use blocks::BlockMemory;
 pub use config::{ArenaConfig, HugePages};
 pub use error::{AllocError, ArenaError, OutOfBounds, SegmentError};
@@ -47,8 +47,5 @@ pub use system::PageKind;
 pub use usage::{SegmentChange, Usage, ZoneUsage};
 pub use zone::{Access, Domain, Writer, Zone};
 
-pub(crate) struct Clearing {
-    pub(crate) segments: std::ops::Range<u32>,
-}
 /// Granule of large extents, in bytes.
 pub(crate) const PAGE: u64 = 4096;

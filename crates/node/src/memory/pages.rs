@@ -65,6 +65,18 @@ impl FreeRuns {
         true
     }
 
+    /// Takes out all that is free within bounds, in its runs.
+    pub(super) fn take_within(&mut self, bounds: Range<u64>) -> Vec<Range<u64>> {
+        let first = self.covering(bounds.start).map_or(bounds.start, |run| run.start);
+        let runs = self.by_start.range(first..bounds.end);
+        let within = runs.map(|(start, end)| *start.max(&bounds.start)..*end.min(&bounds.end));
+        let within: Vec<_> = within.filter(|run| !run.is_empty()).collect();
+        for run in &within {
+            self.remove(run.clone());
+        }
+        within
+    }
+
     fn link(&mut self, run: Range<u64>) {
         if !run.is_empty() {
             self.by_start.insert(run.start, run.end);

@@ -44,6 +44,8 @@ pub(super) struct Slabs {
     by_start: BTreeMap<u64, Slab>,
     /// Those with free slots. The first is used first, so that later ones run empty.
     partial: [BTreeSet<u64>; CLASSES.len()],
+    /// Slabs that touch this are listed nowhere: nothing is taken from them.
+    withheld: Range<u64>,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,26 @@ impl Slabs {
         Some(start + (word as u64 * 64 + u64::from(bit)) * class.slot())
     }
 
+    /// Takes nothing more from slabs that touch a stretch, until [`Slabs::relist`].
+    pub(super) fn withhold(&mut self, stretch: Range<u64>) {
+        for (start, slab) in &self.by_start {
+            if touch(&(*start..slab.end), &stretch) {
+                self.partial[slab.class.0].remove(start);
+            }
+        }
+        self.withheld = stretch;
+    }
+
+    /// All slabs can be taken from again.
+    pub(super) fn relist(&mut self) {
+        let withheld = std::mem::take(&mut self.withheld);
+        for (start, slab) in &self.by_start {
+            if touch(&(*start..slab.end), &withheld) && slab.free.iter().any(|word| *word != 0) {
+                self.partial[slab.class.0].insert(*start);
+            }
+        }
+    }
+
     /// Gives a slot back; returns the pages of its slab if that is now empty, and forgets it.
     pub(super) fn give_back(&mut self, at: u64) -> Option<Range<u64>> {
         let (&start, slab) = self.by_start.range_mut(..=at).next_back()?;
@@ -96,13 +118,19 @@ impl Slabs {
         slab.used -= 1;
         let (class, end) = (slab.class, slab.end);
         if slab.used > 0 {
-            self.partial[class.0].insert(start);
+            if !touch(&(start..end), &self.withheld) {
+                self.partial[class.0].insert(start);
+            }
             return None;
         }
         self.partial[class.0].remove(&start);
         self.by_start.remove(&start);
         Some(start..end)
     }
+}
+
+fn touch(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 #[cfg(test)]

@@ -108,7 +108,8 @@ impl Replica {
             on_disk: Cell::new(on_disk),
             entry: Cell::new(None),
             pins: Cell::new(0),
-            touched: Cell::new(true),
+            // Nobody has read it: those that were read stay longer.
+            touched: Cell::new(false),
         })
     }
 

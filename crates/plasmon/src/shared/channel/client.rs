@@ -10,7 +10,7 @@ use rustix::thread::futex;
 
 use super::entries::{Completion, Submission};
 use super::pins::{self, FreeSlots, Slot, TableId};
-use super::ring::{self, COMPLETIONS, SUBMISSIONS};
+use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
 use super::{DATA, DATA_LEN, LEN, MAGIC};
 use crate::shared::words::{Ordering, Words};
 
@@ -93,7 +93,8 @@ impl Ring<'_> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         // Whole cache lines, so that what two entries carry shares none.
         let end = self.ends.data + len.next_multiple_of(64);
-        if end > DATA_LEN {
+        // The engine takes entries while others are put in: it must have room for all completions.
+        if end > DATA_LEN || self.ends.tail.wrapping_sub(self.ends.head) >= ENTRIES {
             return false;
         }
         let payload = self.ends.data as u32;

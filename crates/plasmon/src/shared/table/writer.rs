@@ -16,8 +16,8 @@ use super::{CHUNKS, Part, chunk_len, chunk_start, place_of};
 use crate::ObjectId;
 use crate::shared::words::Words;
 
-/// Words brought over at every insertion, so that the new index is complete before the old is full.
-const WITH_INSERT: usize = 16;
+/// Words brought over at every insertion: the old index fills by another 1/32 before the new is complete.
+const WITH_INSERT: usize = 32;
 
 /// An object to enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct NewEntry {
 pub struct TableWriter {
     root: Root,
     root_file: OwnedFd,
-    seed: u64,
+    pub(super) seed: u64,
     index: Versioned,
     /// What the index is about to be replaced by, and how much of it was brought over.
     next: Option<(Versioned, usize)>,
@@ -63,9 +63,10 @@ impl Versioned {
         Ok(Self { index: Index::new(memory, words), file, version, used: 0 })
     }
 
-    /// Whether it should be replaced: longer searches would begin.
+    /// Whether it should be replaced. At 65 % no object of millions stands 24 lines from its place; at 76 %
+    /// some find no room within [`index::PROBES`], and the table would never be complete again.
     fn is_crowded(&self) -> bool {
-        self.used > self.index.len() / 10 * 7
+        self.used > self.index.len() / 5 * 3
     }
 
     fn insert(&mut self, hash: u64, entry: u32) -> bool {

@@ -1,0 +1,101 @@
+"""The command line: `python -m harness local | objects | report`, called by the Makefile's targets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import figures, local, machine, objects, paths, peers
+
+FILLED = ("plasmon-python", "plasmon-rust", "redis")
+"""Those that take millions of objects in a time that anyone waits for."""
+
+
+def main() -> int:
+    """Runs what was asked for."""
+    parser = argparse.ArgumentParser(prog="harness", description="Plasmon's benchmarks.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("local", "stores of one host, side by side"),
+        ("objects", "millions of small objects in one store"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument(
+            "--quick", action="store_true", help="see that it works; the figures are no good"
+        )
+        command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
+        command.add_argument(
+            "--results",
+            type=Path,
+            help="where the CSV goes (default: bench/results, or a temporary folder with --quick)",
+        )
+    commands.add_parser("report", help="tables and plots, from what was measured last")
+    arguments = parser.parse_args()
+    if arguments.command == "report":
+        from harness import report
+
+        report.make()
+        return 0
+    return run(arguments)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures, and writes figures and the description of the run."""
+    name: str = arguments.command
+    results = arguments.results
+    if results is None:
+        results = Path(tempfile.mkdtemp(prefix="bench-")) if arguments.quick else paths.RESULTS
+    allowed = FILLED if name == "objects" else None
+    chosen, missing = choose(arguments.peers, allowed)
+    description: dict[str, Any] = machine.describe()
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        if name == "local":
+            plan = local.QUICK if arguments.quick else local.FULL
+            rows, failures, versions = local.measure(chosen, plan, Path(folder))
+            description |= {"store_bytes": plan.memory, "versions": versions}
+            figures.write(results / "local.csv", rows)
+        else:
+            stages, failures = objects.measure(chosen, arguments.quick, Path(folder))
+            objects.write(results / "objects.csv", stages)
+    description |= {
+        "quick": arguments.quick,
+        "seconds": round(time.monotonic() - begin),
+        "missing": missing,
+        "failures": failures,
+        "plasmon": {peer.name: peer.facts for peer in chosen if peer.facts},
+    }
+    (results / f"{name}.json").write_text(json.dumps(description, indent=2) + "\n")
+    print(f"Measured in {description['seconds']} s: {results / name}.csv", file=sys.stderr)
+    return 1 if any(failed.startswith("plasmon") for failed in failures) else 0
+
+
+def choose(names: list[str] | None, allowed: Sequence[str] | None) -> tuple[list[peers.Peer], dict[str, str]]:
+    """The peers that can be measured, and why the others cannot."""
+    known = {kind.name: kind for kind in peers.ALL if allowed is None or kind.name in allowed}
+    unknown = [name for name in names or [] if name not in known]
+    if unknown:
+        raise SystemExit(f"there is no peer {unknown[0]!r}: choose from {', '.join(known)}")
+    chosen, missing = [], {}
+    for name, kind in known.items():
+        if names and name not in names:
+            continue
+        peer = kind()
+        if reason := peer.missing():
+            missing[name] = reason
+            print(f"{peer.label} is not measured: {reason}", file=sys.stderr)
+        else:
+            chosen.append(peer)
+    if not chosen:
+        raise SystemExit("there is nothing to measure")
+    return chosen, missing
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Figures: what was measured, made small, and kept in a CSV."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was measured."""
+
+    mode: str
+    """ "single": one call after the other, each looked at; "sustained": as many calls as there can be."""
+    peer: str
+    operation: str
+    memory: str
+    """For a put: "first" when nobody had used the memory, else "reused"."""
+    size: int
+    """Bytes of an object."""
+    batch: int
+    """Objects in a call."""
+    clients: int
+    """Processes at a time."""
+
+
+@dataclass(frozen=True)
+class Row(Case):
+    """What came out. Times are those of a call divided by the objects in it."""
+
+    samples: int
+    median_us: float
+    p99_us: float
+    """With less than a hundred samples, the largest."""
+    ops_per_s: float
+    """Objects a second, of all clients together."""
+    gb_per_s: float | None
+    """Bytes moved, in 10^9 a second; none where an operation leaves them in place."""
+
+
+class Samples:
+    """Collects times and rates over the rounds of a run."""
+
+    def __init__(self) -> None:
+        self._ns: dict[Case, list[int]] = defaultdict(list)
+        self._rates: dict[Case, list[float]] = defaultdict(list)
+        self._moving: dict[Case, bool] = {}
+
+    def add(self, case: Case, ns: Iterable[int], moves: bool, rate: float | None = None) -> None:
+        """Adds the times of calls, and the objects a second of this round if clients were timed together."""
+        self._ns[case].extend(ns)
+        self._moving[case] = moves
+        if rate is not None:
+            self._rates[case].append(rate)
+
+    def rows(self) -> list[Row]:
+        """A row a case."""
+        return [self._row(case, ns) for case, ns in self._ns.items() if ns]
+
+    def _row(self, case: Case, ns: list[int]) -> Row:
+        rates = self._rates.get(case)
+        rate = statistics.median(rates) if rates else len(ns) * case.batch / (sum(ns) / 1e9)
+        return Row(
+            **asdict(case),
+            samples=len(ns),
+            median_us=_rounded(statistics.median(ns) / case.batch / 1e3),
+            p99_us=_rounded(percentile(ns, 0.99) / case.batch / 1e3),
+            ops_per_s=_rounded(rate),
+            gb_per_s=_rounded(rate * case.size / 1e9) if self._moving[case] else None,
+        )
+
+
+def percentile(values: Iterable[int], part: float) -> int:
+    """The smallest value that is not below this part of all."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """Writes a CSV, in an order that does not depend on that of the run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = [field.name for field in fields(Row)]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in sorted(rows, key=_order))
+
+
+def read(path: Path) -> list[Row]:
+    """Reads what `write` has written."""
+    with path.open(newline="") as file:
+        return [
+            Row(
+                mode=line["mode"],
+                peer=line["peer"],
+                operation=line["operation"],
+                memory=line["memory"],
+                size=int(line["size"]),
+                batch=int(line["batch"]),
+                clients=int(line["clients"]),
+                samples=int(line["samples"]),
+                median_us=float(line["median_us"]),
+                p99_us=float(line["p99_us"]),
+                ops_per_s=float(line["ops_per_s"]),
+                gb_per_s=float(line["gb_per_s"]) if line["gb_per_s"] else None,
+            )
+            for line in csv.DictReader(file)
+        ]
+
+
+def _order(row: Row) -> tuple[str, str, str, str, int, int, int]:
+    return row.mode, row.operation, row.peer, row.memory, row.clients, row.batch, row.size
+
+
+def _rounded(value: float) -> float:
+    """Four digits: more would only pretend."""
+    return float(f"{value:.4g}")

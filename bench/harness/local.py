@@ -1,0 +1,303 @@
+"""`make bench-local`: stores of one host, side by side.
+
+The peers take turns within every round, and the one that begins moves on from round to round, so that
+whatever else the machine does hits all of them alike. Three things are measured:
+
+1. puts into memory of the stores that no object was in before;
+2. put, get, contains and delete, one client, one call at a time; memory is used again and again;
+3. small objects as fast as one client and as several together can.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.figures import Case, Row, Samples
+from harness.peers import Peer, Raw
+from harness.processes import PeerError, Worker, ask_all
+from harness.progress import Progress
+
+KIB, MIB = 1 << 10, 1 << 20
+SMALL = KIB
+"""Bytes of the objects that clients put and get together."""
+BATCH = 64
+BATCHED_UP_TO = 64 * KIB
+BYTES_A_TURN = 128 * MIB
+"""Of objects that a peer puts before they are deleted."""
+CALLS = 100
+"""Of an operation, in a turn; gets are cheap and come in twice as many."""
+FIRST_OBJECTS = 16
+"""New objects of a size in one round of puts into unused memory, if they are small."""
+FIRST_BYTES = 64 * MIB
+OBJECTS_TOGETHER = 400_000
+"""New objects that all clients together may put in one window."""
+HEAD_START = 100_000_000
+"""Nanoseconds from the start signal to the start."""
+SIZES = [4**power * KIB for power in range(9)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    memory: int
+    """Bytes of every store."""
+    first_rounds: int
+    rounds: int
+    client_rounds: int
+    turn: float
+    """Seconds that one operation at one size may take in a round, about."""
+    window: float
+    """Seconds that clients run together."""
+    clients: tuple[int, ...] = (1, 8)
+
+
+FULL = Plan(memory=2048 * MIB, first_rounds=8, rounds=12, client_rounds=3, turn=0.1, window=0.6)
+QUICK = Plan(memory=1024 * MIB, first_rounds=1, rounds=1, client_rounds=1, turn=0.03, window=0.2)
+
+
+class Contestant:
+    """A peer in this run: its server, its clients, and what of it failed."""
+
+    def __init__(self, peer: Peer, plan: Plan, folder: Path) -> None:
+        self.peer = peer
+        self.failures: list[str] = []
+        self._next = 0
+        self._clients: dict[int, Worker] = {}
+        self.version = ""
+        try:
+            peer.start(folder / peer.name, plan.memory)
+            self.version = self.client().version
+        except PeerError as failure:
+            self.failures.append(str(failure))
+
+    def client(self, number: int = 0) -> Worker:
+        """One of its clients, which is started when first needed."""
+        if number not in self._clients:
+            self._clients[number] = self.peer.client(number)
+        return self._clients[number]
+
+    def numbers(self, count: int) -> tuple[int, int]:
+        """Numbers of objects that were not used before: the first, and how many."""
+        self._next += count
+        return self._next - count, count
+
+    def close(self) -> None:
+        """Ends its clients and its server."""
+        for client in self._clients.values():
+            client.close()
+        self.peer.stop()
+
+
+class Run:
+    """One run of the benchmark, over peers that may be measured together."""
+
+    def __init__(self, peers: Sequence[Peer], plan: Plan, samples: Samples, folder: Path) -> None:
+        self._plan = plan
+        self._samples = samples
+        self._say = Progress()
+        self._contestants: list[Contestant] = []
+        for peer in peers:
+            self._say(f"starting {peer.label}")
+            self._contestants.append(Contestant(peer, plan, folder))
+            for failure in self._contestants[-1].failures:
+                self._say(f"{peer.label} failed: {failure}\n")
+
+    def measure(self) -> dict[str, list[str]]:
+        """Measures everything; returns what failed, by peer."""
+        for number in range(self._plan.first_rounds):
+            self._say(f"first puts, round {number + 1} of {self._plan.first_rounds}")
+            self._round(number, SIZES, self._put_first)
+        for contestant in self._contestants:
+            self._guarded(contestant, self._forget)
+        for number in range(-1, self._plan.rounds):
+            self._say(
+                f"single calls, round {number + 1} of {self._plan.rounds}" if number >= 0 else "warming up"
+            )
+            self._round(number, SIZES, self._one_client if number >= 0 else self._warm_up)
+        for number in range(self._plan.client_rounds):
+            for clients in self._plan.clients:
+                who = f"{clients} client{'s' * (clients > 1)} at full speed"
+                self._say(f"{who}, round {number + 1} of {self._plan.client_rounds}")
+                self._round(number, [clients], self._clients_together)
+        return {c.peer.name: c.failures for c in self._contestants if c.failures}
+
+    def versions(self) -> dict[str, str]:
+        """The version of every peer that has one."""
+        return {c.peer.name: c.version for c in self._contestants if c.version}
+
+    def close(self) -> None:
+        """Ends everything."""
+        for contestant in self._contestants:
+            contestant.close()
+        self._say.end()
+
+    def _round(self, number: int, steps: Sequence[int], turn: Callable[[Contestant, int], None]) -> None:
+        for step in steps:
+            for contestant in _rotated(self._contestants, number):
+                self._guarded(contestant, turn, step)
+
+    def _guarded(self, contestant: Contestant, turn: Callable[..., None], *arguments: Any) -> None:
+        """A peer that fails does not take part any more; the others go on."""
+        if contestant.failures:
+            return
+        try:
+            turn(contestant, *arguments)
+        except PeerError as failure:
+            contestant.failures.append(str(failure))
+            self._say(f"{contestant.peer.label} failed: {failure}\n")
+
+    # 1. Memory that was never used: nothing is deleted until all of it is measured.
+
+    def _put_first(self, contestant: Contestant, size: int) -> None:
+        if isinstance(contestant.peer, Raw):
+            for operation in ("memcpy_fresh", "memcpy_prefaulted"):
+                self._time(contestant, operation, size, (0, 1), calls=FIRST_OBJECTS)
+            return
+        count = max(1, min(FIRST_OBJECTS, FIRST_BYTES // size))
+        self._time(contestant, "put", size, contestant.numbers(count), memory="first")
+
+    def _forget(self, contestant: Contestant) -> None:
+        """Deletes what the puts before left."""
+        if not isinstance(contestant.peer, Raw):
+            everything = contestant.numbers(0)[0]
+            contestant.client().ask("discard", owner=0, numbers=[0, everything])
+
+    # 2. One client, and memory that was used before.
+
+    def _warm_up(self, contestant: Contestant, size: int) -> None:
+        if not isinstance(contestant.peer, Raw):
+            numbers = contestant.numbers(2)
+            ask = {"operation": "put", "size": size, "owner": 0, "numbers": numbers}
+            contestant.client().ask("measure", **ask)
+            contestant.client().ask("discard", owner=0, numbers=numbers)
+
+    def _one_client(self, contestant: Contestant, size: int) -> None:
+        count = max(2, min(CALLS, BYTES_A_TURN // size))
+        if isinstance(contestant.peer, Raw):
+            for operation in ("memcpy", "memcpy_prefaulted", "memcpy_fresh"):
+                self._time(contestant, operation, size, (0, count))
+            if size == SMALL:
+                for operation in ("socket_round_trip", "eventfd_round_trip", "futex_round_trip", "clock"):
+                    self._time(contestant, operation, 0, (0, 1))
+            return
+        self._life(contestant, "put", ["get", "get_here", "contains", "delete"], size, count)
+        self._life(contestant, "put_array", ["get_array"], size, count)
+        if size <= BATCHED_UP_TO:
+            self._life(contestant, "create_and_seal", [], size, count)
+            self._life(contestant, "put_many", ["get_many"], size, 4 * BATCH)
+
+    def _life(self, contestant: Contestant, put: str, then: list[str], size: int, count: int) -> None:
+        """Puts objects, does something with them, and removes them."""
+        client = contestant.client()
+        if put not in client.operations:
+            return
+        batch = BATCH if put == "put_many" else 1
+        numbers = contestant.numbers(count)
+        calls = self._time(contestant, put, size, numbers, batch=batch, memory="reused")
+        numbers = (numbers[0], calls * batch)
+        for operation in then:
+            if operation in client.operations:
+                calls = 2 * CALLS if operation.startswith("get") else CALLS
+                done = self._time(contestant, operation, size, numbers, batch=batch, calls=calls)
+                if operation == "delete":
+                    numbers = (numbers[0] + done, numbers[1] - done)
+        client.ask("discard", owner=0, numbers=numbers)
+
+    def _time(
+        self,
+        contestant: Contestant,
+        operation: str,
+        size: int,
+        numbers: tuple[int, int],
+        batch: int = 1,
+        memory: str = "",
+        calls: int = CALLS,
+    ) -> int:
+        """Times an operation of one client, and says how many calls were made."""
+        client = contestant.client()
+        ask = {"operation": operation, "size": size, "owner": 0, "numbers": numbers, "batch": batch}
+        ns = client.ask("measure", **ask, calls=calls, seconds=self._plan.turn)["ns"]
+        case = Case("single", contestant.peer.name, operation, memory, size, batch, 1)
+        self._samples.add(case, ns, _moves(operation, client))
+        return len(ns)
+
+    # 3. Clients together.
+
+    def _clients_together(self, contestant: Contestant, clients: int) -> None:
+        if isinstance(contestant.peer, Raw):
+            return
+        workers = {number: contestant.client(number) for number in range(1, clients + 1)}
+        for put, get, batch in (("put", "get", 1), ("put_many", "get_many", BATCH)):
+            if put not in workers[1].operations:
+                continue
+            count = OBJECTS_TOGETHER // clients
+            everyone = {number: (number, (0, count)) for number in workers}
+            calls = self._together(contestant, workers, put, batch, everyone)
+            own = {number: (number, (0, min(count, calls[number] * batch))) for number in workers}
+            # Each gets what its neighbour has put, if it can.
+            shared = workers[1].shared
+            others = {number: own[number % clients + 1] if shared else own[number] for number in workers}
+            self._together(contestant, workers, get, batch, others)
+            ask_all(workers, "discard", {n: {"owner": n, "numbers": own[n][1]} for n in workers})
+
+    def _together(
+        self,
+        contestant: Contestant,
+        workers: dict[int, Worker],
+        operation: str,
+        batch: int,
+        objects: dict[int, tuple[int, tuple[int, int]]],
+    ) -> dict[int, int]:
+        """Lets clients do the same for a while, each with its objects; says how many calls each made."""
+        work = {number: {"owner": owner, "numbers": span} for number, (owner, span) in objects.items()}
+        ask_all(workers, "prepare", work)
+        start = time.monotonic_ns() + HEAD_START
+        common = {"operation": operation, "size": SMALL, "batch": batch, "start": start}
+        wanted = {n: {**work[n], **common, "seconds": self._plan.window} for n in workers}
+        answers = ask_all(workers, "sustain", wanted)
+        rate = sum(answer["calls"] * batch / (answer["ns"] / 1e9) for answer in answers.values())
+        sample = [ns for answer in answers.values() for ns in answer["sample"]]
+        memory = "reused" if operation.startswith("put") else ""
+        case = Case("sustained", contestant.peer.name, operation, memory, SMALL, batch, len(workers))
+        self._samples.add(case, sample, _moves(operation, workers[1]), rate)
+        return {number: answer["calls"] for number, answer in answers.items()}
+
+
+def measure(
+    peers: Sequence[Peer], plan: Plan, folder: Path
+) -> tuple[list[Row], dict[str, list[str]], dict[str, str]]:
+    """Measures peers: figures, failures by peer, and versions.
+
+    Those that do not rest are measured after the others, which they would disturb.
+    """
+    samples = Samples()
+    failures: dict[str, list[str]] = {}
+    versions: dict[str, str] = {}
+    for restless in (False, True):
+        together = [peer for peer in peers if peer.restless == restless]
+        if not together:
+            continue
+        run = Run(together, plan, samples, folder)
+        try:
+            versions |= run.versions()
+            failures |= run.measure()
+        finally:
+            run.close()
+    return samples.rows(), failures, versions
+
+
+def _moves(operation: str, client: Worker) -> bool:
+    """Whether bytes are moved, so that GB/s means something."""
+    if operation.startswith("get"):
+        return not client.in_place
+    return operation.startswith(("put", "create", "memcpy"))
+
+
+def _rotated(contestants: list[Contestant], number: int) -> Iterator[Contestant]:
+    for place in range(len(contestants)):
+        yield contestants[(place + number) % len(contestants)]

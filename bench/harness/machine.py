@@ -1,0 +1,43 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+
+def describe() -> dict[str, Any]:
+    """The machine, and how busy it was before the run."""
+    cpus = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")]
+    huge = Path("/sys/kernel/mm/transparent_hugepage")
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "kernel": platform.release(),
+        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+        "huge_pages": _field("HugePages_Total"),
+        "transparent_huge_pages": _chosen(huge / "enabled"),
+        "transparent_huge_pages_shared": _chosen(huge / "shmem_enabled"),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def _field(name: str) -> int:
+    """A number of /proc/meminfo."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        key, value = line.split(":")
+        if key == name:
+            return int(value.split()[0])
+    return 0
+
+
+def _chosen(path: Path) -> str:
+    """The word in brackets."""
+    return path.read_text().partition("[")[2].partition("]")[0] if path.exists() else "none"

@@ -1,0 +1,28 @@
+"""Where things are. The environment says what differs from a checkout in which everything was built."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache" / "bench"
+RESULTS = ROOT / "bench" / "results"
+PAGE = ROOT / "docs" / "benchmarks.md"
+IMAGES = ROOT / "docs" / "img"
+WORKER = ROOT / "bench" / "workers" / "worker.py"
+
+
+def plasmon_python() -> Path:
+    """The interpreter that has the `plasmon` package: `$PLASMON_PYTHON`, else that of `.venv`."""
+    return Path(os.environ.get("PLASMON_PYTHON") or ROOT / ".venv" / "bin" / "python")
+
+
+def plasmon() -> Path:
+    """The `plasmon` program: `$PLASMON_BIN`, else the one beside the interpreter."""
+    return Path(os.environ.get("PLASMON_BIN") or plasmon_python().with_name("plasmon"))
+
+
+def rust_worker() -> Path:
+    """The worker in Rust: `$PLASMON_BENCH`, else where cargo leaves it."""
+    return Path(os.environ.get("PLASMON_BENCH") or ROOT / "target" / "release" / "plasmon-bench")

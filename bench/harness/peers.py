@@ -1,0 +1,304 @@
+"""What is compared: how each peer's server starts, and what runs one client of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import paths
+from harness.processes import PeerError, Worker, shown, spawn, stop
+
+_START = 60.0
+"""Seconds for a server to serve."""
+_POLL = 0.01
+
+
+class Peer(ABC):
+    """One contestant. `start` makes its server ready, `client` connects a worker to it."""
+
+    name: str
+    """In the CSV."""
+    label: str
+    """For people."""
+    color: str
+    """In plots."""
+    touched_as_needed: Sequence[str] = ()
+    """Arguments that keep the server from using memory before objects are in it."""
+    restless = False
+    """Whether its processes use the CPU when nobody asks them: it is measured when the others are gone."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+        """What it says of itself, for the description of the run."""
+        self._folder = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """Why it cannot be measured here, if so."""
+
+    def start(self, folder: Path, memory: int, arguments: Sequence[str] = ()) -> None:
+        """Starts its server in a folder, with as many bytes of memory; returns when it serves."""
+        self._folder = folder
+        folder.mkdir(parents=True)
+        command = self._command(memory)
+        if command:
+            self._process = spawn([*command, *arguments], self._log, self._environment())
+            self._wait()
+
+    def client(self, number: int) -> Worker:
+        """A new process that is one client."""
+        return Worker(self._worker(), self._folder / f"client-{number}.log", self._environment())
+
+    def stop(self) -> None:
+        """Ends its server."""
+        if self._process is not None:
+            stop(self._process)
+            self._process = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of its server."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def _socket(self) -> Path:
+        return self._folder / "socket"
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "server.log"
+
+    @abstractmethod
+    def _command(self, memory: int) -> list[str]:
+        """What starts the server; empty if there is none."""
+
+    @abstractmethod
+    def _worker(self) -> list[str]:
+        """What starts a client."""
+
+    def _environment(self) -> dict[str, str]:
+        return {}
+
+    def _ready(self) -> bool:
+        """Whether the server serves: by default, whether its socket accepts."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(os.fspath(self._socket)) == 0
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + _START
+        while not self._ready():
+            if self._process.poll() is not None:
+                raise PeerError(f"the server of {self.label} did not start. {shown(self._log)}")
+            if time.monotonic() > deadline:
+                stop(self._process)
+                raise PeerError(
+                    f"the server of {self.label} does not serve after {_START:.0f} s. {shown(self._log)}"
+                )
+            time.sleep(_POLL)
+
+
+class _PlasmonNode(Peer):
+    """The server of both Plasmon peers. It serves at once; that it has touched its memory is waited for."""
+
+    touched_as_needed = ("--no-prefault", "--no-huge-pages")
+
+    def missing(self) -> str | None:
+        return _absent(paths.plasmon(), "make build")
+
+    def status(self) -> dict[str, Any]:
+        """What `plasmon status` says."""
+        command = [str(paths.plasmon()), "status", "--socket", str(self._socket), "--json"]
+        status: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return status
+
+    def start(self, folder: Path, memory: int, arguments: Sequence[str] = ()) -> None:
+        """Returns when the node has also touched its memory, if it means to."""
+        super().start(folder, memory, arguments)
+        begin = time.monotonic()
+        while (report := self.status()["memory"])["prefaulted"] < report["capacity"]:
+            if "--no-prefault" in arguments:
+                break
+            if time.monotonic() > begin + _START:
+                raise PeerError(f"{self.label} has not touched its memory after {_START:.0f} s: {report}")
+            time.sleep(_POLL)
+        self.facts |= {
+            "pages": report["pages"],
+            "prefault_seconds": round(time.monotonic() - begin, 2),
+        }
+
+    def _command(self, memory: int) -> list[str]:
+        listen = ["--listen", "127.0.0.1:0", "--json", "--exit-with-parent"]
+        return [
+            str(paths.plasmon()),
+            "serve",
+            "--socket",
+            str(self._socket),
+            "--memory",
+            str(memory),
+            *listen,
+        ]
+
+
+class PlasmonPython(_PlasmonNode):
+    """Plasmon from Python."""
+
+    name = "plasmon-python"
+    label = "Plasmon (Python)"
+    color = "#0b6e4f"
+
+    def missing(self) -> str | None:
+        return super().missing() or _absent(paths.plasmon_python(), "make build")
+
+    def _worker(self) -> list[str]:
+        return [str(paths.plasmon_python()), str(paths.WORKER), "plasmon", str(self._socket)]
+
+
+class PlasmonRust(_PlasmonNode):
+    """Plasmon from Rust."""
+
+    name = "plasmon-rust"
+    label = "Plasmon (Rust)"
+    color = "#52b788"
+
+    def missing(self) -> str | None:
+        build = "cargo build --release -p plasmon-bench"
+        return super().missing() or _absent(paths.rust_worker(), build)
+
+    def _worker(self) -> list[str]:
+        return [str(paths.rust_worker()), "plasmon", str(self._socket)]
+
+
+class _Optional(Peer):
+    """A peer that `scripts/bench-setup.sh` installs if it can."""
+
+    def missing(self) -> str | None:
+        reason = paths.CACHE / f"{self.name}.missing"
+        if reason.exists():
+            return reason.read_text().strip()
+        return _absent(self._needs(), "scripts/bench-setup.sh")
+
+    @abstractmethod
+    def _needs(self) -> Path:
+        """What must be there."""
+
+
+class Plasma(_Optional):
+    """The store of PyArrow 11."""
+
+    name = "plasma"
+    label = "Plasma (PyArrow 11)"
+    color = "#c1121f"
+
+    def _needs(self) -> Path:
+        return paths.CACHE / "plasma" / "bin" / "python"
+
+    def _command(self, memory: int) -> list[str]:
+        # The script that the wheel installs only looks for the program inside the package.
+        (program,) = (paths.CACHE / "plasma" / "lib").glob(
+            "python*/site-packages/pyarrow/plasma-store-server"
+        )
+        return [str(program), "-m", str(memory), "-s", str(self._socket)]
+
+    def _worker(self) -> list[str]:
+        return [str(self._needs()), str(paths.WORKER), "plasma", str(self._socket)]
+
+
+class Redis(_Optional):
+    """Redis in memory only, over its unix socket."""
+
+    name = "redis"
+    label = "Redis (hiredis)"
+    color = "#f77f00"
+
+    def _needs(self) -> Path:
+        return paths.CACHE / "bin" / "redis-server"
+
+    def _command(self, memory: int) -> list[str]:
+        nothing_on_disk = ["--save", "", "--appendonly", "no", "--dir", str(self._folder)]
+        limit = ["--maxmemory", str(memory), "--maxmemory-policy", "noeviction"]
+        return [
+            str(self._needs()),
+            "--port",
+            "0",
+            "--unixsocket",
+            str(self._socket),
+            *nothing_on_disk,
+            *limit,
+        ]
+
+    def _worker(self) -> list[str]:
+        python = paths.CACHE / "harness" / "bin" / "python"
+        return [str(python), str(paths.WORKER), "redis", str(self._socket)]
+
+
+class Ray(_Optional):
+    """Ray's object store, with the rest of Ray around it."""
+
+    name = "ray"
+    label = "Ray"
+    color = "#4361ee"
+    restless = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._port = 0
+
+    def _needs(self) -> Path:
+        return paths.CACHE / "ray" / "bin" / "ray"
+
+    def _environment(self) -> dict[str, str]:
+        return {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+
+    def _command(self, memory: int) -> list[str]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        here = ["--node-ip-address=127.0.0.1", f"--port={self._port}", f"--temp-dir={self._folder}/ray"]
+        size = [f"--object-store-memory={memory}", f"--num-cpus={os.cpu_count()}"]
+        return [str(self._needs()), "start", "--head", "--block", "--include-dashboard=false", *here, *size]
+
+    def _worker(self) -> list[str]:
+        python = self._needs().with_name("python")
+        return [str(python), str(paths.WORKER), "ray", f"127.0.0.1:{self._port}"]
+
+    def _ready(self) -> bool:
+        return "Ray runtime started" in self._log.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """Ends Ray, and removes what it leaves behind."""
+        super().stop()
+        shutil.rmtree(self._folder / "ray", ignore_errors=True)
+
+
+class Raw(Peer):
+    """The machine without a store."""
+
+    name = "raw"
+    label = "the machine"
+    color = "#555555"
+
+    def missing(self) -> str | None:
+        return _absent(paths.rust_worker(), "cargo build --release -p plasmon-bench")
+
+    def _command(self, memory: int) -> list[str]:
+        return []
+
+    def _worker(self) -> list[str]:
+        return [str(paths.rust_worker()), "raw", "-"]
+
+
+ALL: list[type[Peer]] = [PlasmonPython, PlasmonRust, Plasma, Redis, Raw, Ray]
+
+
+def _absent(path: Path, remedy: str) -> str | None:
+    return None if os.access(path, os.X_OK) else f"there is no {path}: {remedy}"

@@ -1,0 +1,136 @@
+"""Processes of the benchmarks: they end with the harness, and what they say is kept."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_PATIENCE = 120.0
+"""Seconds for an answer, and far more than any takes: beyond that something hangs."""
+_STOP = 20.0
+"""Seconds for a process to end when it is told to."""
+_LOG_SHOWN = 1500
+"""Characters of a log in an error."""
+_PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None)
+
+
+class PeerError(Exception):
+    """A peer could not do what it was asked for."""
+
+
+def spawn(
+    command: Sequence[str | Path], log: Path, environment: dict[str, str] | None = None, **streams: Any
+) -> subprocess.Popen[bytes]:
+    """Starts a process that gets SIGTERM when the harness ends, however it does; it logs into a file."""
+    streams.setdefault("stdin", subprocess.DEVNULL)
+    with log.open("ab") as output:
+        streams.setdefault("stdout", output)
+        return subprocess.Popen(
+            [str(word) for word in command],
+            stderr=output,
+            env={**os.environ, **(environment or {})},
+            preexec_fn=lambda: _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
+            **streams,
+        )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process, by force if it does not listen."""
+    process.terminate()
+    try:
+        process.wait(_STOP)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def shown(log: Path) -> str:
+    """The end of a log, for an error."""
+    return f"Its log ends with:\n{log.read_text(errors='replace')[-_LOG_SHOWN:]}"
+
+
+class Worker:
+    """One client of a peer: a process that answers lines of JSON (see `workers/worker.py`)."""
+
+    def __init__(self, command: Sequence[str | Path], log: Path, environment: dict[str, str]) -> None:
+        self._log = log
+        self._process = spawn(command, log, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._received = b""
+        greeting = self.receive()
+        self.version: str = greeting["version"]
+        self.in_place: bool = greeting["in_place"]
+        self.shared: bool = greeting["shared"]
+        self.operations: list[str] = greeting["operations"]
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        """Sends a request and waits for its answer."""
+        self.send(do, **request)
+        return self.receive()
+
+    def send(self, do: str, **request: Any) -> None:
+        """Sends a request; `receive` takes its answer later."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise PeerError(f"a worker has ended. {shown(self._log)}") from None
+
+    def receive(self) -> dict[str, Any]:
+        """The next answer.
+
+        Raises:
+            PeerError: The worker could not do it, has ended, or does not answer.
+        """
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        while b"\n" not in self._received:
+            if not select.select([pipe], [], [], _PATIENCE)[0]:
+                self._process.kill()
+                raise PeerError(f"a worker did not answer for {_PATIENCE:.0f} s. {shown(self._log)}")
+            data = os.read(pipe, 1 << 20)
+            if not data:
+                raise PeerError(f"a worker has ended. {shown(self._log)}")
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise PeerError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+            self._process.wait(_STOP)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            stop(self._process)
+        self._process.stdout.close()
+
+
+def ask_all(workers: dict[int, Worker], do: str, requests: dict[int, dict[str, Any]]) -> dict[int, Any]:
+    """Asks all clients at once."""
+    for number, worker in workers.items():
+        worker.send(do, **requests[number])
+    # Every answer is taken, whatever the others say: the next request would get it else.
+    answers: dict[int, Any] = {}
+    failure: PeerError | None = None
+    for number, worker in workers.items():
+        try:
+            answers[number] = worker.receive()
+        except PeerError as failed:
+            failure = failed
+    if failure:
+        raise failure
+    return answers

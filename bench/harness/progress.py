@@ -1,0 +1,26 @@
+"""What a run says while it goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+
+class Progress:
+    """One line on a terminal, lines elsewhere; with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, what: str) -> None:
+        """Says what goes on now."""
+        line = f"{time.monotonic() - self._begin:5.0f} s  {what}"
+        print(
+            f"\r\033[K{line}" if self._terminal else line, end="" if self._terminal else "\n", file=sys.stderr
+        )
+
+    def end(self) -> None:
+        """Leaves the line."""
+        if self._terminal:
+            print(file=sys.stderr)

@@ -1,0 +1,178 @@
+//! Plasmon, from Rust.
+
+use std::rc::Rc;
+
+use plasmon::{Client, CreateOptions, DeleteOutcome, ObjectId, Presence};
+
+use crate::Result;
+use crate::protocol::{Call, Greeting, Numbers, Peer};
+
+const DISCARDED_AT_ONCE: usize = 1000;
+/// Values repeat themselves after as many bytes: that is quick to make, and no store looks for it.
+const BLOCK: usize = 1 << 20;
+
+/// A client of a Plasmon node.
+pub(crate) struct Plasmon {
+    client: Client,
+    /// The ids that were made last, with what they are of.
+    ids: Option<(u64, Numbers, Rc<[ObjectId]>)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Put,
+    PutMany,
+    Get,
+    GetHere,
+    GetMany,
+    Contains,
+    Delete,
+}
+
+/// One operation on some objects.
+struct Objects<'a> {
+    client: &'a Client,
+    operation: Operation,
+    ids: Rc<[ObjectId]>,
+    batch: usize,
+    value: Vec<u8>,
+    options: CreateOptions,
+}
+
+impl Plasmon {
+    pub(crate) fn connect(socket: &str) -> Result<Self> {
+        Ok(Self { client: Client::connect(socket)?, ids: None })
+    }
+
+    fn ids(&mut self, owner: u64, numbers: Numbers) -> Rc<[ObjectId]> {
+        match &self.ids {
+            Some((of, which, ids)) if (*of, *which) == (owner, numbers) => Rc::clone(ids),
+            _ => {
+                let name = |number| format!("{owner}/{number}");
+                let ids = numbers.iter().map(|number| ObjectId::from_name(&name(number))).collect();
+                Rc::clone(&self.ids.insert((owner, numbers, ids)).2)
+            }
+        }
+    }
+}
+
+impl Peer for Plasmon {
+    fn greeting(&self) -> Greeting {
+        Greeting {
+            version: env!("CARGO_PKG_VERSION"),
+            in_place: true,
+            shared: true,
+            operations: &["put", "put_many", "get", "get_here", "get_many", "contains", "delete"],
+        }
+    }
+
+    fn operation(
+        &mut self,
+        operation: &str,
+        size: usize,
+        owner: u64,
+        numbers: Numbers,
+        batch: usize,
+    ) -> Result<Box<dyn Call + '_>> {
+        let operation = match operation {
+            "put" => Operation::Put,
+            "put_many" => Operation::PutMany,
+            "get" => Operation::Get,
+            "get_here" => Operation::GetHere,
+            "get_many" => Operation::GetMany,
+            "contains" => Operation::Contains,
+            "delete" => Operation::Delete,
+            other => return Err(format!("there is no operation {other:?}").into()),
+        };
+        Ok(Box::new(Objects {
+            ids: self.ids(owner, numbers),
+            client: &self.client,
+            operation,
+            batch,
+            value: value(size),
+            options: CreateOptions::default(),
+        }))
+    }
+
+    fn prepare(&mut self, owner: u64, numbers: Numbers) {
+        self.ids(owner, numbers);
+    }
+
+    fn discard(&mut self, owner: u64, numbers: Numbers) -> Result<()> {
+        for ids in self.ids(owner, numbers).chunks(DISCARDED_AT_ONCE) {
+            self.client.delete(ids)?;
+        }
+        Ok(())
+    }
+}
+
+impl Objects<'_> {
+    fn unit(&self, index: usize) -> &[ObjectId] {
+        let first = index * self.batch;
+        &self.ids[first..self.ids.len().min(first + self.batch)]
+    }
+}
+
+impl Call for Objects<'_> {
+    fn units(&self) -> usize {
+        self.ids.len().div_ceil(self.batch)
+    }
+
+    fn once(&self) -> bool {
+        matches!(self.operation, Operation::Put | Operation::PutMany | Operation::Delete)
+    }
+
+    fn call(&mut self, index: usize) -> Result<()> {
+        let ids = self.unit(index);
+        match self.operation {
+            Operation::Put => self.client.put(ids[0], &self.value, b"", &self.options)?,
+            Operation::PutMany => {
+                let objects: Vec<_> = ids.iter().map(|id| (*id, &self.value[..], &b""[..])).collect();
+                self.client
+                    .put_many(&objects, &self.options)?
+                    .into_iter()
+                    .collect::<plasmon::Result<()>>()?;
+            }
+            Operation::GetHere => {
+                let object = self.client.get_here(&ids[0]);
+                drop(object.ok_or("an object that was put is not in memory")?);
+            }
+            Operation::Get | Operation::GetMany => {
+                for object in self.client.get(ids, None)? {
+                    drop(object?);
+                }
+            }
+            Operation::Contains => {
+                if self.client.contains(ids)?.contains(&Presence::Absent) {
+                    return Err("the store does not know an object that was put".into());
+                }
+            }
+            Operation::Delete => {
+                if self.client.delete(ids)?.iter().any(|outcome| *outcome != DeleteOutcome::Deleted) {
+                    return Err("an object that was put could not be deleted at once".into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, index: usize) -> Result<()> {
+        if self.operation == Operation::Delete {
+            return Ok(());
+        }
+        for object in self.client.get(self.unit(index), None)? {
+            if object?.data() != self.value {
+                return Err("an object holds other bytes than were put".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of every object of a size.
+pub(crate) fn value(size: usize) -> Vec<u8> {
+    let block: Vec<u8> = (0..BLOCK).map(|index| (index.wrapping_mul(0x9E37_79B9) >> 13) as u8).collect();
+    let mut value = block.repeat(size.div_ceil(BLOCK));
+    value.truncate(size);
+    value
+}

@@ -1,0 +1,71 @@
+//! Cores, and how fast they wake up.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+use super::Case;
+use super::files::count_of_list;
+use super::finding::Finding;
+
+/// With as many cores, the engine spins for a while before it sleeps.
+const CORES_TO_SPIN: u64 = 4;
+const CPUS: &str = "/sys/devices/system/cpu";
+
+pub(super) fn check(case: &Case) -> Vec<Finding> {
+    [cores(case), governor(case)].into_iter().flatten().collect()
+}
+
+fn cores(case: &Case) -> Option<Finding> {
+    let online = count_of_list(&case.files.text(&format!("{CPUS}/online"))?)?;
+    let usable = thread::available_parallelism().map_or(online, |usable| usable.get() as u64);
+    Some(judge_cores(online, usable))
+}
+
+fn judge_cores(online: u64, usable: u64) -> Finding {
+    const TOPIC: &str = "cores";
+    let found = match online {
+        1 => "1".to_owned(),
+        all if all == usable => format!("{online}, all usable from here"),
+        _ => format!("{online}, {usable} usable from here (affinity, or the quota of a container)"),
+    };
+    if usable >= CORES_TO_SPIN {
+        return Finding::ok(TOPIC, found);
+    }
+    Finding::ok(TOPIC, found).because(
+        "With fewer than 4, an idle engine sleeps rather than spins, which would take the core from its \
+         clients: a call that wakes it takes about 12 us, where spinning cores hand over in less than one.",
+    )
+}
+
+fn governor(case: &Case) -> Option<Finding> {
+    const TOPIC: &str = "cpu_governor";
+    let cpus = case.files.names(CPUS);
+    let governor = |cpu: &String| case.files.text(&format!("{CPUS}/{cpu}/cpufreq/scaling_governor"));
+    let governors: BTreeSet<String> = cpus.iter().filter_map(governor).collect();
+    if governors.is_empty() {
+        return Some(Finding::ok(TOPIC, "none here: the clock is not this system's to set"));
+    }
+    let names = governors.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names == "performance" {
+        return Some(Finding::ok(TOPIC, names));
+    }
+    let why =
+        "A core that was idle starts at a low clock, and a transfer is over before the clock has come up.";
+    let files = format!("{CPUS}/cpu*/cpufreq/scaling_governor");
+    let command = case.shell.write("performance", &format!("{files} > /dev/null"));
+    Some(Finding::advice(TOPIC, names, why).mend("full clock, until the next boot", command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_cores_are_explained() {
+        assert!(judge_cores(8, 8).why.is_empty());
+        assert!(!judge_cores(2, 2).why.is_empty());
+        let limited = judge_cores(64, 2);
+        assert!(limited.found.contains("64") && limited.found.contains("2 usable"), "{}", limited.found);
+        assert!(!limited.why.is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! Limits of the node's process: open files, locked memory, mappings.
+
+use super::Case;
+use super::files::{hard_limit, value_of};
+use super::finding::Finding;
+use crate::output::size;
+
+/// Two for each segment, and some for the rest.
+const FILES_AT_LEAST: u64 = 256;
+/// With the clients that one user may have (`--max-clients`).
+const FILES_FOR_ALL: u64 = 16_384;
+/// For the arena and the tables; each client takes one or two more.
+const MAPS: u64 = 16_384;
+/// What a node locks beside its arena: messages, and what libfabric keeps.
+const LOCKED_BESIDE: u64 = 64 << 20;
+/// The capability that lifts the limit of locked memory, as a bit of a mask.
+const CAP_IPC_LOCK: u64 = 1 << 14;
+
+pub(super) fn check(case: &Case) -> Vec<Finding> {
+    let (process, is_node) = case.process();
+    let limits = case.files.text(&format!("{process}/limits"));
+    let of = |name| limits.as_deref().and_then(|limits| hard_limit(limits, name));
+    let files = of("Max open files").map(|limit| open_files(limit, is_node));
+    let locked = of("Max locked memory").map(|limit| locked_memory(case, &process, limit));
+    [files, locked, maps(case)].into_iter().flatten().collect()
+}
+
+fn open_files(limit: u64, is_node: bool) -> Finding {
+    const TOPIC: &str = "open_files";
+    let whose = if is_node { "the node" } else { "a node started from here" };
+    let found = format!("{whose} may have {}", number(limit));
+    let why = "A node needs two for each of up to 64 segments, and up to three for each client; it raises \
+               the soft limit to the hard one by itself.";
+    let finding = match limit {
+        FILES_FOR_ALL.. => return Finding::ok(TOPIC, found),
+        FILES_AT_LEAST.. => Finding::advice(TOPIC, found, why),
+        _ => Finding::problem(TOPIC, found, why),
+    };
+    finding
+        .mend("as a service: in the [Service] part of its unit", "LimitNOFILE=65536")
+        .mend("from a shell: as root, before the node starts there", "ulimit -n 65536")
+}
+
+fn locked_memory(case: &Case, process: &str, limit: u64) -> Finding {
+    const TOPIC: &str = "locked_memory";
+    let found = match limit {
+        u64::MAX => "no limit".to_owned(),
+        some => format!("{} may be locked", size(some)),
+    };
+    let needed = case.memory.saturating_add(LOCKED_BESIDE);
+    if limit >= needed {
+        return Finding::ok(TOPIC, found);
+    }
+    if case.files.names("/sys/class/infiniband").is_empty() {
+        return Finding::ok(TOPIC, found).because("It plays no part without RDMA: TCP locks nothing.");
+    }
+    let status = case.files.text(&format!("{process}/status"));
+    let capabilities = status.as_deref().and_then(|status| value_of(status, "CapEff"));
+    let capabilities = capabilities.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    if capabilities & CAP_IPC_LOCK != 0 {
+        return Finding::ok(TOPIC, format!("{found}, but this process is exempt (CAP_IPC_LOCK)"));
+    }
+    let why = format!(
+        "RDMA pins the whole arena, {}. A node that may not does not start on verbs.",
+        size(case.memory)
+    );
+    Finding::problem(TOPIC, found, why)
+        .mend("as a service: in the [Service] part of its unit", "LimitMEMLOCK=infinity")
+        .mend("from a shell: as root, before the node starts there", "ulimit -l unlimited")
+}
+
+fn maps(case: &Case) -> Option<Finding> {
+    const TOPIC: &str = "memory_maps";
+    let limit = case.files.number("/proc/sys/vm/max_map_count")?;
+    let found = format!("vm.max_map_count is {limit}");
+    if limit >= MAPS {
+        return Some(Finding::ok(TOPIC, found));
+    }
+    let why = "A node maps its segments, its tables and a few pages of each client; a client maps up to 64 \
+               segments.";
+    Some(
+        Finding::advice(TOPIC, found, why)
+            .mend(
+                "the kernel's usual number, until the next boot",
+                case.shell.sysctl("vm.max_map_count", 65_530),
+            )
+            .mend("and at every boot", case.shell.sysctl_for_ever("vm.max_map_count", 65_530)),
+    )
+}
+
+fn number(limit: u64) -> String {
+    match limit {
+        u64::MAX => "as many as it wants".to_owned(),
+        limit => limit.to_string(),
+    }
+}

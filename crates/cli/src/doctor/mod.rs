@@ -1,0 +1,136 @@
+//! `plasmon doctor`: what makes Plasmon slower here than the hardware allows, and how to mend it.
+//!
+//! [`files`] reads what the kernel tells under `/proc` and `/sys`, [`daemon`] asks the node of this host, if
+//! one answers, and gives up soon if it does not. The other modules judge: each check turns a [`Case`] into a
+//! [`Finding`]. Nothing on the host is changed. A check whose files this kernel does not have says
+//! nothing.
+
+mod cpu;
+mod daemon;
+mod files;
+mod finding;
+mod limits;
+mod memory;
+mod network;
+mod pages;
+mod print;
+mod shell;
+mod spill;
+
+use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
+
+use plasmon::status::Status;
+use serde_json::json;
+
+use crate::args::Doctor;
+use crate::failure::Failure;
+use crate::output::line;
+use crate::serve_args::{DEFAULT_MEMORY, positive_size};
+use daemon::Answer;
+use files::Files;
+use finding::{Finding, Severity};
+use shell::Shell;
+
+/// What is examined.
+struct Case {
+    files: Files,
+    shell: Shell,
+    /// Bytes of memory the node has, or is to have.
+    memory: u64,
+    /// Where the node puts objects on disk, or is to put them.
+    spill: Option<PathBuf>,
+    /// What the running node says of itself.
+    node: Option<Status>,
+}
+
+impl Case {
+    /// The running node's files under `/proc`, or else this process's: a node started from here inherits
+    /// its limits. The flag says whether they are the node's.
+    fn process(&self) -> (String, bool) {
+        let node = self.node.as_ref().map(|node| format!("/proc/{}", node.pid));
+        // In another container the number is another process's.
+        let ours =
+            |path: &String| self.files.text(&format!("{path}/comm")).as_deref() == Some("plasmon-node");
+        match node.filter(ours) {
+            Some(path) => (path, true),
+            None => ("/proc/self".to_owned(), false),
+        }
+    }
+
+    /// Bytes of base pages that the running node holds, and would give back if it stopped.
+    fn node_base_bytes(&self) -> u64 {
+        self.node
+            .as_ref()
+            .map(|node| &node.memory)
+            .filter(|memory| memory.pages == "base")
+            .map_or(0, |memory| memory.prefaulted.max(memory.used))
+    }
+
+    /// The command that starts a node with `memory` bytes, in place of the running one if there is one.
+    fn serve(&self, memory: u64) -> String {
+        let (process, is_node) = self.process();
+        let line = Some(format!("{process}/cmdline")).filter(|_| is_node);
+        let words = line.and_then(|line| self.files.text(&line)).unwrap_or_default();
+        shell::serve(&words, memory, self.spill.as_deref())
+    }
+
+    /// How to put such a node in place of the running one.
+    fn restart(&self) -> String {
+        match &self.node {
+            Some(node) => format!("stop the node (kill {}), then start it again", node.pid),
+            None => "start the node".to_owned(),
+        }
+    }
+}
+
+pub(crate) fn doctor(socket: &Path, as_json: bool, args: &Doctor) -> Result<(), Failure> {
+    let answer = daemon::ask(socket);
+    let default = positive_size(DEFAULT_MEMORY).expect("it is a size");
+    let node = answer.status().cloned();
+    let told = node.as_ref().map(|node| node.memory.capacity);
+    let spills = node.as_ref().map(|node| &node.spill.directory).filter(|directory| !directory.is_empty());
+    let case = Case {
+        files: Files::of_this_host(),
+        shell: Shell::of_this_user(),
+        memory: args.memory.or(told).unwrap_or(default),
+        spill: args.spill_dir.clone().or_else(|| spills.map(PathBuf::from)),
+        node,
+    };
+    let mut findings = examine(&case, &answer);
+    findings.sort_by_key(|finding| Reverse(finding.severity));
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let (problems, advice) = (count(Severity::Problem), count(Severity::Advice));
+    if as_json {
+        let report = json!({
+            "memory": case.memory,
+            "node": case.node.as_ref().map(daemon::summary),
+            "problems": problems,
+            "advice": advice,
+            "findings": findings.iter().map(Finding::json).collect::<Vec<_>>(),
+        });
+        line(&report.to_string())?;
+    } else {
+        for finding in &findings {
+            line(&print::finding(finding))?;
+        }
+    }
+    match problems {
+        0 => Ok(()),
+        problems => Err(Failure::Problems(problems)),
+    }
+}
+
+fn examine(case: &Case, answer: &Answer) -> Vec<Finding> {
+    let mut findings = daemon::check(answer);
+    findings.extend(pages::check(case));
+    findings.extend(memory::check(case));
+    findings.extend(limits::check(case));
+    findings.extend(network::check(case));
+    findings.extend(cpu::check(case));
+    findings.extend(spill::check(case));
+    findings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Huge pages: the host's pool of them, what the kernel gives of its own accord, and NUMA nodes.
+//!
+//! The daemon takes huge pages from the pool when there are enough for its whole arena, by the same
+//! arithmetic as here (`plasmon_node`'s `memory::system`).
+
+use super::Case;
+use super::files::{chosen, count_of_list, meminfo, value_of};
+use super::finding::Finding;
+use crate::output::size;
+
+const HUGE_PAGE: u64 = 2 << 20;
+/// Segments of an arena; it is made of whole ones.
+const SEGMENTS: u64 = 64;
+const POOL: &str = "hugepages/hugepages-2048kB";
+const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+const NODES: &str = "/sys/devices/system/node";
+
+/// Figures of docs/memory.md.
+const WHY: &str = "In base pages a first write takes five to ten times as long (3 us for 4 KiB, against 0.3 \
+                   to 0.7 on a small, busy virtual machine), and each client pays again for its own mapping \
+                   (1.5 us, against 0.01).";
+
+pub(super) fn check(case: &Case) -> Vec<Finding> {
+    let pool = Pool::read(case);
+    let transparent = transparent(case, pool);
+    [Some(huge_pages(case, pool)), transparent, numa(case, pool)].into_iter().flatten().collect()
+}
+
+/// Whether the arena has huge pages of the pool, or will have them at the next start.
+pub(super) fn suffice(case: &Case) -> bool {
+    let pool = Pool::read(case);
+    match &case.node {
+        Some(node) if node.memory.capacity >= case.memory => node.memory.pages == "huge",
+        _ => pool.free_for(case) >= pages(case.memory),
+    }
+}
+
+/// The pool of huge pages, in pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Pool {
+    total: u64,
+    /// Neither used nor promised to anyone.
+    free: u64,
+}
+
+impl Pool {
+    /// A kernel without huge pages has no counters.
+    fn read(case: &Case) -> Self {
+        let counter = |name| case.files.number(&format!("/sys/kernel/mm/{POOL}/{name}")).unwrap_or(0);
+        let free = counter("free_hugepages").saturating_sub(counter("resv_hugepages"));
+        Self { total: counter("nr_hugepages"), free }
+    }
+
+    /// What a node could have, counting what the running one would give back.
+    fn free_for(self, case: &Case) -> u64 {
+        let own = case.node.as_ref().map(|node| &node.memory).filter(|memory| memory.pages == "huge");
+        self.free + own.map_or(0, |memory| pages(memory.capacity))
+    }
+}
+
+/// Huge pages of an arena of so many bytes.
+fn pages(memory: u64) -> u64 {
+    let segment = memory.div_ceil(SEGMENTS).max(HUGE_PAGE).next_multiple_of(HUGE_PAGE);
+    memory.div_ceil(segment) * segment / HUGE_PAGE
+}
+
+fn huge_pages(case: &Case, pool: Pool) -> Finding {
+    const TOPIC: &str = "huge_pages";
+    let needed = pages(case.memory);
+    let free = pool.free_for(case);
+    let base = case.node.as_ref().is_some_and(|node| node.memory.pages == "base");
+    let Some(missing) = needed.checked_sub(free).filter(|missing| *missing > 0) else {
+        if !base {
+            return Finding::ok(TOPIC, format!("{needed} of 2 MiB needed, {free} there for Plasmon"));
+        }
+        let found =
+            format!("{free} of 2 MiB are free, enough for the {needed} needed, and the node uses base pages");
+        let why = format!("{WHY} The log of the node's start says why it has none.");
+        return Finding::advice(TOPIC, found, why).mend(case.restart(), case.serve(case.memory));
+    };
+    let found = format!(
+        "{needed} of 2 MiB needed for {}, {free} free for Plasmon of {} in the pool",
+        size(case.memory),
+        pool.total
+    );
+    if given_by_kernel(case) {
+        let stand_in = "Not needed: the kernel makes shared memory of huge pages by itself (see transparent \
+                        huge pages). Only those of the pool are certain.";
+        return Finding::ok(TOPIC, found).because(stand_in);
+    }
+    let finding = Finding::advice(TOPIC, found, WHY);
+    if missing * HUGE_PAGE > available(case) {
+        let why = "More than is available: see memory. With less for the store they can be had.";
+        return finding.because(why);
+    }
+    reserve(case, finding, pool.total + missing)
+}
+
+/// Bytes that could become huge pages.
+fn available(case: &Case) -> u64 {
+    let text = case.files.text("/proc/meminfo").unwrap_or_default();
+    meminfo(&text, "MemAvailable").unwrap_or(0) + case.node_base_bytes()
+}
+
+/// How to have so many pages in the pool.
+fn reserve(case: &Case, finding: Finding, total: u64) -> Finding {
+    let (shell, key) = (case.shell, "vm.nr_hugepages");
+    let finding = match &case.node {
+        Some(node) => {
+            finding.mend("stop the node, whose memory they need", shell.root(&format!("kill {}", node.pid)))
+        }
+        None => finding,
+    };
+    finding
+        .mend("reserve them until the next boot, before the node starts", shell.sysctl(key, total))
+        .mend(
+            "if fewer came (sysctl vm.nr_hugepages), free memory is in pieces: put it together, and repeat",
+            shell.sysctl("vm.compact_memory", 1),
+        )
+        .mend("reserve them at every boot", shell.sysctl_for_ever(key, total))
+        .mend("start the node", case.serve(case.memory))
+}
+
+/// Whether the kernel makes memfds of huge pages where it can.
+fn given_by_kernel(case: &Case) -> bool {
+    let text = case.files.text(SHMEM_ENABLED);
+    text.as_deref()
+        .and_then(chosen)
+        .is_some_and(|choice| matches!(choice, "always" | "within_size" | "force"))
+}
+
+fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
+    const TOPIC: &str = "transparent_huge_pages";
+    let text = case.files.text(SHMEM_ENABLED)?;
+    let choice = chosen(&text)?;
+    let found = format!("shmem_enabled is {choice}");
+    if pool.free_for(case) >= pages(case.memory) {
+        return Some(
+            Finding::ok(TOPIC, found).because("They play no part where the pool of huge pages suffices."),
+        );
+    }
+    if given_by_kernel(case) {
+        return Some(given(case, found));
+    }
+    let finding = Finding::advice(
+        TOPIC,
+        found,
+        "The second way to huge pages: with within_size the kernel makes Plasmon's memory of them for as \
+         long as there are any, with nothing to reserve.",
+    );
+    let rule = format!("w {SHMEM_ENABLED} - - - - within_size");
+    Some(
+        finding
+            .mend(
+                "set it until the next boot, before the node starts",
+                case.shell.write("within_size", SHMEM_ENABLED),
+            )
+            .mend("set it at every boot", case.shell.write(&rule, "/etc/tmpfiles.d/80-plasmon.conf")),
+    )
+}
+
+/// The kernel gives huge pages; whether it gave them to the node shows in what is there at all.
+fn given(case: &Case, found: String) -> Finding {
+    const TOPIC: &str = "transparent_huge_pages";
+    let huge = case.files.text("/proc/meminfo").and_then(|text| meminfo(&text, "ShmemHugePages"));
+    let (Some(huge), held @ 1..) = (huge, case.node_base_bytes()) else {
+        return Finding::ok(TOPIC, found);
+    };
+    let found = format!("{found}; shared memory has {} in huge pages, the node {}", size(huge), size(held));
+    if huge >= held / 2 {
+        return Finding::ok(TOPIC, found);
+    }
+    let why = format!("The node was started before that was set, or free memory was in pieces. {WHY}");
+    Finding::advice(TOPIC, found, why)
+        .mend("put free memory together", case.shell.sysctl("vm.compact_memory", 1))
+        .mend(case.restart(), case.serve(case.memory))
+}
+
+/// Memory far from the network card is slower, so a node with RDMA wants to be near its card.
+fn numa(case: &Case, pool: Pool) -> Option<Finding> {
+    const TOPIC: &str = "numa";
+    let nodes = count_of_list(&case.files.text(&format!("{NODES}/online"))?)?;
+    if nodes < 2 {
+        return Some(Finding::ok(TOPIC, "one memory node"));
+    }
+    let names = case.files.names(NODES);
+    let free = |name: &String| {
+        let free = case.files.number(&format!("{NODES}/{name}/{POOL}/free_hugepages"))?;
+        Some(format!("{name} {free}"))
+    };
+    let free: Vec<_> = names.iter().filter_map(free).collect();
+    let mut found = format!("{nodes} memory nodes");
+    if pool.total > 0 {
+        found = format!("{found}, with free huge pages: {}", free.join(", "));
+    }
+    let cards: Vec<_> = case.files.names("/sys/class/infiniband");
+    let place = |card: &String| case.files.number(&format!("/sys/class/infiniband/{card}/device/numa_node"));
+    let Some((card, near)) = cards.iter().find_map(|card| Some((card, place(card)?))) else {
+        return Some(Finding::ok(TOPIC, found));
+    };
+    let (process, is_node) = case.process();
+    let status = case.files.text(&format!("{process}/status"));
+    let allowed = status.as_deref().and_then(|status| value_of(status, "Mems_allowed_list"));
+    if is_node && allowed == Some(near.to_string().as_str()) {
+        return Some(Finding::ok(
+            TOPIC,
+            format!("{found}; the node is bound to node{near}, where {card} is"),
+        ));
+    }
+    let needed = pages(case.memory);
+    Some(
+        Finding::advice(
+            TOPIC,
+            format!("{found}; {card} is at node{near}"),
+            "Memory at another node than the card is read through the link between the processors, which \
+             takes longer and carries less.",
+        )
+        .mend(
+            "huge pages there, until the next boot",
+            case.shell.write(&needed.to_string(), &format!("{NODES}/node{near}/{POOL}/nr_hugepages")),
+        )
+        .mend(
+            "start the node there",
+            format!("numactl --cpunodebind={near} --membind={near} {}", case.serve(case.memory)),
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arena_is_made_of_whole_segments() {
+        assert_eq!(pages(1), 1);
+        assert_eq!(pages(4 << 30), 2048);
+        // 65 MiB: segments of 2 MiB, the least there is, and one more.
+        assert_eq!(pages(65 << 20), 33);
+        // 129 MiB: 33 segments of 4 MiB.
+        assert_eq!(pages(129 << 20), 66);
+    }
+}

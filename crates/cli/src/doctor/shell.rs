@@ -1,0 +1,103 @@
+//! Commands, written as this user has to type them.
+
+use std::path::Path;
+
+use rustix::process::geteuid;
+
+/// Writes commands as this user has to type them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shell {
+    pub(super) root: bool,
+}
+
+impl Shell {
+    pub(super) fn of_this_user() -> Self {
+        Self { root: geteuid().is_root() }
+    }
+
+    /// A command that only root may run.
+    pub(super) fn root(self, command: &str) -> String {
+        if self.root { command.to_owned() } else { format!("sudo {command}") }
+    }
+
+    /// Sets a kernel setting until the next boot.
+    pub(super) fn sysctl(self, key: &str, value: u64) -> String {
+        self.root(&format!("sysctl -w {key}={value}"))
+    }
+
+    /// Sets a kernel setting at every boot.
+    pub(super) fn sysctl_for_ever(self, key: &str, value: u64) -> String {
+        let name = key.rsplit('.').next().unwrap_or(key).replace('_', "-");
+        self.write(&format!("{key} = {value}"), &format!("/etc/sysctl.d/80-plasmon-{name}.conf"))
+    }
+
+    /// Writes a line to a file of root's, or to several.
+    pub(super) fn write(self, text: &str, files: &str) -> String {
+        format!("echo '{text}' | {}", self.root(&format!("tee {files}")))
+    }
+}
+
+/// The command that starts a node as `words` did, which are another's command line with a NUL behind each,
+/// but with so much memory, and with huge pages if there are any.
+pub(super) fn serve(words: &str, memory: u64, spill: Option<&Path>) -> String {
+    let mut words = words.split('\0').skip(1).filter(|word| !word.is_empty());
+    let mut command = vec!["plasmon".to_owned()];
+    while let Some(word) = words.next() {
+        match word {
+            "--memory" | "--spill-dir" => drop(words.next()),
+            "--no-huge-pages" | "serve" => {}
+            word if word.starts_with("--memory=") || word.starts_with("--spill-dir=") => {}
+            word => command.push(quoted(word)),
+        }
+    }
+    command.insert(1, format!("serve --memory {}MiB", memory >> 20));
+    command.extend(spill.map(|spill| format!("--spill-dir {}", quoted(&spill.to_string_lossy()))));
+    command.join(" ")
+}
+
+/// A word that a shell reads as it is.
+fn quoted(word: &str) -> String {
+    let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=,@%+".contains(char);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_types_no_sudo() {
+        let of = |root| Shell { root }.write("always", "/sys/x");
+        assert_eq!(of(true), "echo 'always' | tee /sys/x");
+        assert_eq!(of(false), "echo 'always' | sudo tee /sys/x");
+        let for_ever = Shell { root: false }.sysctl_for_ever("vm.nr_hugepages", 7);
+        assert_eq!(
+            for_ever,
+            "echo 'vm.nr_hugepages = 7' | sudo tee /etc/sysctl.d/80-plasmon-nr-hugepages.conf"
+        );
+    }
+
+    #[test]
+    fn a_node_is_started_again_as_it_was() {
+        let words = [
+            "plasmon-node",
+            "serve",
+            "--memory",
+            "1GiB",
+            "--socket",
+            "/a b",
+            "--no-huge-pages",
+            "--listen=x:1",
+        ];
+        let words = words.join("\0") + "\0";
+        assert_eq!(
+            serve(&words, 2 << 30, None),
+            "plasmon serve --memory 2048MiB --socket '/a b' --listen=x:1"
+        );
+        assert_eq!(serve("", 1 << 20, Some(Path::new("/d"))), "plasmon serve --memory 1MiB --spill-dir /d");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

@@ -1,0 +1,91 @@
+//! The directory that objects are put in when memory is short.
+
+use std::path::Path;
+
+use rustix::fs::{statfs, statvfs};
+
+use super::Case;
+use super::finding::Finding;
+use crate::output::size;
+
+const TOPIC: &str = "spill_directory";
+/// What `statfs` says of a tmpfs.
+const TMPFS: u64 = 0x0102_1994;
+
+pub(super) fn check(case: &Case) -> Vec<Finding> {
+    let Some(directory) = &case.spill else {
+        let text = "none: when memory is short, new objects wait, and are refused when nobody makes room";
+        return vec![Finding::ok(TOPIC, text)];
+    };
+    let failures = case.node.as_ref().map_or(0, |node| node.spill.failures);
+    if failures > 0 {
+        let found = format!("{failures} reads or writes in {} failed", directory.display());
+        let why =
+            "What cannot be written stays in memory; what cannot be read back is an error for who gets it.";
+        return vec![
+            Finding::problem(TOPIC, found, why)
+                .mend("see what the kernel says of the disk", case.shell.root("dmesg --level=err,warn")),
+        ];
+    }
+    // The node makes what is missing.
+    let Some(place) = directory.ancestors().find(|place| place.exists()) else { return Vec::new() };
+    match (statfs(place), statvfs(place)) {
+        (Ok(kind), Ok(room)) => {
+            let free = room.f_bavail.saturating_mul(room.f_frsize);
+            vec![judge(case, directory, kind.f_type as u64 == TMPFS, free)]
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            let found = format!("{} cannot be looked at: {error}", directory.display());
+            let why = "A node that cannot use its spill directory does not start.";
+            vec![
+                Finding::problem(TOPIC, found, why)
+                    .mend("see who may", format!("ls -ld {}", place.display())),
+            ]
+        }
+    }
+}
+
+fn judge(case: &Case, directory: &Path, in_memory: bool, free: u64) -> Finding {
+    let found = format!("{} has {} free", directory.display(), size(free));
+    let elsewhere = "name one on another disk; what is in this one stays there";
+    let command = format!("plasmon serve --memory {}MiB --spill-dir DIRECTORY", case.memory >> 20);
+    if in_memory {
+        let found = format!("{} is in memory itself (tmpfs)", directory.display());
+        let why = "Objects put there take as much memory as before.";
+        return Finding::problem(TOPIC, found, why).mend(elsewhere, command);
+    }
+    let why = "When the disk is full too, new objects are refused.";
+    match free {
+        // Not even what one round of spilling may write.
+        free if free < case.memory / 64 => Finding::problem(TOPIC, found, why).mend(elsewhere, command),
+        free if free < case.memory => {
+            let why = format!("{why} As much as the store's {} is a good start.", size(case.memory));
+            Finding::advice(TOPIC, found, why).mend(elsewhere, command)
+        }
+        _ => Finding::ok(TOPIC, found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::Files;
+    use super::super::finding::Severity;
+    use super::super::shell::Shell;
+    use super::*;
+
+    #[test]
+    fn a_directory_needs_room_on_a_disk() {
+        let case = Case {
+            files: Files::under("/nowhere"),
+            shell: Shell { root: true },
+            memory: 64 << 30,
+            spill: None,
+            node: None,
+        };
+        let judge = |in_memory, free| judge(&case, Path::new("/spill"), in_memory, free).severity;
+        assert_eq!(judge(false, 65 << 30), Severity::Ok);
+        assert_eq!(judge(false, 2 << 30), Severity::Advice);
+        assert_eq!(judge(false, 1 << 20), Severity::Problem);
+        assert_eq!(judge(true, 65 << 30), Severity::Problem);
+    }
+}

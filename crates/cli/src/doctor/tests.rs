@@ -1,0 +1,361 @@
+//! The checks, on the files of hosts that differ.
+
+use std::fs;
+
+use plasmon::status::{FabricStatus, MemoryStatus};
+use tempfile::TempDir;
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+const MEMINFO: &str = "\
+MemTotal:       24731708 kB
+MemFree:        11935176 kB
+MemAvailable:   22884356 kB
+SwapTotal:             0 kB
+Shmem:            533624 kB
+CommitLimit:    12365852 kB
+Committed_AS:    1103140 kB
+ShmemHugePages:        0 kB
+HugePages_Total:       0
+Hugepagesize:       2048 kB
+";
+
+const LIMITS: &str = "\
+Limit                     Soft Limit           Hard Limit           Units     
+Max open files            1024                 1048576              files     
+Max locked memory         8388608              8388608              bytes     
+";
+
+const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+/// A host made of files.
+struct Host {
+    root: TempDir,
+    case: Case,
+}
+
+impl Host {
+    /// A small virtual machine without anything special, where a node of 4 GiB is wanted.
+    fn plain() -> Self {
+        let root = tempfile::tempdir().expect("a folder can be made");
+        let case = Case {
+            files: Files::under(root.path()),
+            shell: Shell { root: true },
+            memory: 4 * GIB,
+            spill: None,
+            node: None,
+        };
+        Self { root, case }
+            .with("/proc/meminfo", MEMINFO)
+            .with("/proc/self/limits", LIMITS)
+            .with("/proc/self/status", "Name:\tplasmon\nCapEff:\t0000000000000000\nMems_allowed_list:\t0-1\n")
+            .with("/proc/self/cgroup", "0::/user.slice\n")
+            .with("/proc/sys/vm/overcommit_memory", "0\n")
+            .with("/proc/sys/vm/max_map_count", "65530\n")
+            .with("/proc/sys/vm/swappiness", "60\n")
+            .with(SHMEM_ENABLED, "always within_size advise [never] deny force\n")
+            .with("/sys/devices/system/node/online", "0\n")
+            .with("/sys/devices/system/cpu/online", "0-1\n")
+            .pool(0, 0, 0)
+    }
+
+    fn with(self, path: &str, text: &str) -> Self {
+        let path = self.root.path().join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("the folder is ours");
+        fs::write(path, text).expect("the folder is ours");
+        self
+    }
+
+    fn pool(self, total: u64, free: u64, promised: u64) -> Self {
+        self.with(&format!("{POOL}/nr_hugepages"), &format!("{total}\n"))
+            .with(&format!("{POOL}/free_hugepages"), &format!("{free}\n"))
+            .with(&format!("{POOL}/resv_hugepages"), &format!("{promised}\n"))
+    }
+
+    /// A line of /proc/meminfo is another.
+    fn meminfo(self, key: &str, kib: u64) -> Self {
+        let line = |line: &str| match line.split_once(':') {
+            Some((name, _)) if name == key => format!("{key}: {kib} kB\n"),
+            _ => format!("{line}\n"),
+        };
+        let text: String = MEMINFO.lines().map(line).collect();
+        self.with("/proc/meminfo", &text)
+    }
+
+    /// An InfiniBand card of one port.
+    fn card(self, state: &str) -> Self {
+        let port = "/sys/class/infiniband/mlx5_0/ports/1";
+        self.with(&format!("{port}/state"), &format!("{state}\n"))
+            .with(&format!("{port}/rate"), "100 Gb/sec (4X EDR)\n")
+            .with(&format!("{port}/link_layer"), "InfiniBand\n")
+            .with("/sys/class/infiniband/mlx5_0/device/numa_node", "1\n")
+            .with("/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n")
+            .with("/dev/infiniband/uverbs0", "")
+    }
+
+    /// A node of 4 GiB runs.
+    fn node(mut self, pages: &str, provider: &str, listen: &str) -> Self {
+        let memory = MemoryStatus {
+            capacity: 4 * GIB,
+            prefaulted: 4 * GIB,
+            pages: pages.into(),
+            ..Default::default()
+        };
+        let fabric =
+            FabricStatus { provider: provider.into(), reason: "for a reason".into(), ..Default::default() };
+        self.case.node =
+            Some(Status { pid: 77, listen: listen.into(), memory, fabric, ..Default::default() });
+        self.with("/proc/77/comm", "plasmon-node\n")
+            .with("/proc/77/cmdline", "plasmon-node\0serve\0--socket\0/s\0")
+            .with(
+                "/proc/77/limits",
+                "Max open files  1024  100  files\nMax locked memory  1  unlimited  bytes\n",
+            )
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        examine(&self.case, &Answer::Nobody("/nowhere".into()))
+    }
+
+    /// The one finding on a topic.
+    fn finding(&self, topic: &str) -> Finding {
+        let mut found: Vec<_> =
+            self.findings().into_iter().filter(|finding| finding.topic == topic).collect();
+        assert_eq!(found.len(), 1, "{topic}");
+        found.remove(0)
+    }
+
+    fn severity(&self, topic: &str) -> Severity {
+        self.finding(topic).severity
+    }
+}
+
+/// The commands of a finding, a line each.
+fn commands(finding: &Finding) -> String {
+    finding.mend.iter().map(|step| format!("{}\n", step.command)).collect()
+}
+
+#[test]
+fn whatever_is_wrong_can_be_mended_and_is_explained() {
+    let hosts = [
+        Host::plain(),
+        Host::plain().card("4: ACTIVE"),
+        Host::plain().card("1: DOWN").meminfo("SwapTotal", 1 << 20),
+        Host::plain().meminfo("MemAvailable", 1 << 20).node("base", "tcp;ofi_rxm", "10.0.0.1:4740"),
+    ];
+    for finding in hosts.iter().flat_map(Host::findings) {
+        assert!(!finding.found.is_empty(), "{finding:?}");
+        if finding.severity > Severity::Ok {
+            assert!(!finding.why.is_empty(), "{finding:?}");
+        } else {
+            assert!(finding.mend.is_empty(), "{finding:?}");
+        }
+        if finding.severity == Severity::Problem {
+            assert!(!finding.mend.is_empty(), "{finding:?}");
+        }
+    }
+}
+
+#[test]
+fn a_plain_host_has_no_problem() {
+    let bad: Vec<_> =
+        Host::plain().findings().into_iter().filter(|found| found.severity == Severity::Problem).collect();
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn a_pool_of_huge_pages_suffices_or_grows_by_what_is_missing() {
+    assert_eq!(Host::plain().pool(2048, 2048, 0).severity("huge_pages"), Severity::Ok);
+    // Others have 500, and 100 are promised.
+    let short = Host::plain().pool(2500, 2000, 100).finding("huge_pages");
+    assert_eq!(short.severity, Severity::Advice);
+    assert!(commands(&short).starts_with("sysctl -w vm.nr_hugepages=2648\n"), "{short:?}");
+    // More than there is memory for.
+    let beyond = Host::plain().meminfo("MemAvailable", 2 << 20).pool(10, 0, 0).finding("huge_pages");
+    assert_eq!(beyond.severity, Severity::Advice);
+    assert!(commands(&beyond).is_empty(), "{beyond:?}");
+}
+
+#[test]
+fn what_a_running_node_has_counts_as_its_own() {
+    let node = |pages| Host::plain().node(pages, "tcp;ofi_rxm", "127.0.0.1:1");
+    assert_eq!(node("huge").pool(2048, 0, 0).severity("huge_pages"), Severity::Ok);
+    let started_too_early = node("base").pool(2048, 2048, 0).finding("huge_pages");
+    assert_eq!(started_too_early.severity, Severity::Advice);
+    assert_eq!(commands(&started_too_early), "plasmon serve --memory 4096MiB --socket /s\n");
+    // Its base pages are no longer available, and need not be.
+    assert_eq!(node("base").meminfo("MemAvailable", 1 << 20).severity("memory"), Severity::Ok);
+}
+
+#[test]
+fn the_kernel_may_give_huge_pages_of_its_own_accord() {
+    assert_eq!(Host::plain().severity("transparent_huge_pages"), Severity::Advice);
+    let given = || Host::plain().with(SHMEM_ENABLED, "always [within_size] advise never deny force\n");
+    assert_eq!(given().severity("transparent_huge_pages"), Severity::Ok);
+    assert_eq!(given().severity("huge_pages"), Severity::Ok);
+    // A node that started before has none.
+    let node = given().node("base", "tcp;ofi_rxm", "127.0.0.1:1");
+    assert_eq!(node.severity("transparent_huge_pages"), Severity::Advice);
+    let node = node.meminfo("ShmemHugePages", 4 << 20);
+    assert_eq!(node.severity("transparent_huge_pages"), Severity::Ok);
+    let unneeded = Host::plain().pool(2048, 2048, 0);
+    assert_eq!(unneeded.severity("transparent_huge_pages"), Severity::Ok);
+}
+
+#[test]
+fn memory_has_to_be_there() {
+    assert_eq!(Host::plain().severity("memory"), Severity::Ok);
+    let little = Host::plain().meminfo("MemAvailable", 3 << 20).finding("memory");
+    assert_eq!(little.severity, Severity::Problem);
+    assert_eq!(commands(&little), "plasmon serve --memory 3072MiB\n");
+    let mut nearly_all = Host::plain();
+    nearly_all.case.memory = 22 * GIB;
+    nearly_all = nearly_all.meminfo("MemAvailable", 24 << 20);
+    assert_eq!(nearly_all.severity("memory"), Severity::Advice);
+    let set_aside = Host::plain().meminfo("MemAvailable", 3 << 20).pool(2048, 2048, 0);
+    assert_eq!(set_aside.severity("memory"), Severity::Ok);
+}
+
+#[test]
+fn limits_of_containers_are_found_at_any_level() {
+    let found = |host: Host| {
+        host.findings()
+            .into_iter()
+            .find(|found| found.topic == "container_memory")
+            .map(|found| found.severity)
+    };
+    assert_eq!(found(Host::plain()), None);
+    let unlimited = Host::plain().with("/sys/fs/cgroup/user.slice/memory.max", "max\n");
+    assert_eq!(found(unlimited), None);
+    let above = Host::plain()
+        .with("/proc/self/cgroup", "0::/a.slice/b.service\n")
+        .with("/sys/fs/cgroup/a.slice/memory.max", "4294967296\n")
+        .with("/sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
+    assert_eq!(found(above), Some(Severity::Problem));
+    let inside =
+        Host::plain().with("/proc/self/cgroup", "0::/\n").with("/sys/fs/cgroup/memory.max", "8589934592\n");
+    assert_eq!(found(inside), Some(Severity::Ok));
+    let former = Host::plain()
+        .with("/proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/1\n1:cpu:/\n")
+        .with("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+        .with("/sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "1073741824\n");
+    assert_eq!(found(former), Some(Severity::Problem));
+}
+
+#[test]
+fn strict_accounting_is_a_problem_where_it_is_too_strict() {
+    let strict = |kib| {
+        Host::plain()
+            .with("/proc/sys/vm/overcommit_memory", "2\n")
+            .meminfo("CommitLimit", kib)
+            .severity("overcommit")
+    };
+    assert_eq!(strict(20 << 20), Severity::Ok);
+    assert_eq!(strict(5 << 20), Severity::Problem);
+}
+
+#[test]
+fn swap_is_for_others() {
+    let swap = || Host::plain().meminfo("SwapTotal", 8 << 20);
+    assert_eq!(swap().severity("swap"), Severity::Advice);
+    assert_eq!(swap().with("/proc/sys/vm/swappiness", "1\n").severity("swap"), Severity::Ok);
+    assert_eq!(swap().pool(2048, 2048, 0).severity("swap"), Severity::Ok);
+}
+
+#[test]
+fn the_limits_of_the_node_go_before_those_of_the_shell() {
+    assert_eq!(Host::plain().severity("open_files"), Severity::Ok);
+    let node = Host::plain().node("base", "tcp;ofi_rxm", "127.0.0.1:1");
+    assert_eq!(node.severity("open_files"), Severity::Problem);
+    // The same number is another process's here.
+    let elsewhere = node.with("/proc/77/comm", "bash\n");
+    assert_eq!(elsewhere.severity("open_files"), Severity::Ok);
+}
+
+#[test]
+fn locked_memory_matters_to_rdma_alone() {
+    assert_eq!(Host::plain().severity("locked_memory"), Severity::Ok);
+    let card = || Host::plain().card("4: ACTIVE");
+    assert_eq!(card().severity("locked_memory"), Severity::Problem);
+    let exempt = card().with("/proc/self/status", "CapEff:\t000001fffeffffff\n");
+    assert_eq!(exempt.severity("locked_memory"), Severity::Ok);
+    let unlimited = card().with("/proc/self/limits", "Max locked memory  unlimited  unlimited  bytes\n");
+    assert_eq!(unlimited.severity("locked_memory"), Severity::Ok);
+}
+
+#[test]
+fn a_card_has_to_be_active_reachable_and_used() {
+    assert_eq!(Host::plain().severity("rdma"), Severity::Ok);
+    let card = || Host::plain().card("4: ACTIVE");
+    let active = card().finding("rdma");
+    assert_eq!(active.severity, Severity::Ok);
+    assert!(active.found.contains("mlx5_0 port 1 is ACTIVE (InfiniBand, 100 Gb/sec (4X EDR))"), "{active:?}");
+    assert_eq!(card().severity("rdma_access"), Severity::Ok);
+
+    let down = Host::plain().card("1: DOWN").finding("rdma");
+    assert_eq!((down.severity, commands(&down).as_str()), (Severity::Problem, "ibstat mlx5_0\n"));
+    let alone = Host::plain().card("2: INIT").finding("rdma");
+    assert!(commands(&alone).contains("opensm"), "{alone:?}");
+    let roce = Host::plain()
+        .card("1: DOWN")
+        .with("/sys/class/infiniband/mlx5_0/ports/1/link_layer", "Ethernet\n")
+        .with("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth4\n")
+        .finding("rdma");
+    assert_eq!(commands(&roce), "ip link set eth4 up\n");
+
+    let hidden = card();
+    fs::remove_file(hidden.root.path().join("dev/infiniband/uverbs0")).expect("it is there");
+    assert_eq!(hidden.severity("rdma_access"), Severity::Problem);
+    fs::remove_dir_all(hidden.root.path().join("sys/class/infiniband_verbs")).expect("it is there");
+    assert_eq!(hidden.severity("rdma_access"), Severity::Problem);
+
+    let node = |provider, listen| card().node("base", provider, listen).severity("provider");
+    assert_eq!(node("verbs;ofi_rxm", "10.0.0.1:4740"), Severity::Ok);
+    assert_eq!(node("tcp;ofi_rxm", "10.0.0.1:4740"), Severity::Problem);
+    assert_eq!(node("tcp;ofi_rxm", "127.0.0.1:4740"), Severity::Ok);
+    assert_eq!(node("tcp;ofi_rxm", "[::1]:4740"), Severity::Ok);
+}
+
+#[test]
+fn memory_belongs_near_the_card() {
+    let two = |host: Host| host.with("/sys/devices/system/node/online", "0-1\n");
+    assert_eq!(two(Host::plain()).severity("numa"), Severity::Ok);
+    let far = two(Host::plain().card("4: ACTIVE")).finding("numa");
+    assert_eq!(far.severity, Severity::Advice);
+    assert!(commands(&far).contains("--membind=1 plasmon serve"), "{far:?}");
+    let near = two(Host::plain().card("4: ACTIVE"))
+        .node("base", "verbs;ofi_rxm", "10.0.0.1:4740")
+        .with("/proc/77/status", "Mems_allowed_list:\t1\n");
+    assert_eq!(near.severity("numa"), Severity::Ok);
+}
+
+#[test]
+fn a_slow_clock_is_noticed() {
+    let governor = |one: &str, two: &str| {
+        Host::plain()
+            .with("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", one)
+            .with("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", two)
+            .severity("cpu_governor")
+    };
+    assert_eq!(Host::plain().severity("cpu_governor"), Severity::Ok);
+    assert_eq!(governor("performance\n", "performance\n"), Severity::Ok);
+    assert_eq!(governor("performance\n", "powersave\n"), Severity::Advice);
+}
+
+#[test]
+fn few_mappings_are_noticed() {
+    let host = Host::plain().with("/proc/sys/vm/max_map_count", "4096\n");
+    assert_eq!(host.severity("memory_maps"), Severity::Advice);
+}
+
+#[test]
+fn a_kernel_that_says_nothing_is_no_failure() {
+    let root = tempfile::tempdir().expect("a folder can be made");
+    let case = Case { files: Files::under(root.path()), ..Host::plain().case };
+    let findings = examine(&case, &Answer::Nobody("/nowhere".into()));
+    let problems: Vec<_> = findings.iter().filter(|found| found.severity == Severity::Problem).collect();
+    assert_eq!(problems.iter().map(|found| found.topic).collect::<Vec<_>>(), ["memory"]);
+}

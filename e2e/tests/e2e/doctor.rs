@@ -1,0 +1,114 @@
+//! The doctor's visit: to a host, and to a node of its own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use plasmon_e2e::{Cluster, binary};
+use serde_json::Value;
+
+/// Columns that a terminal has, or nearly every one.
+const WIDTH: usize = 100;
+
+fn doctor(socket: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(binary());
+    command.arg("doctor").args(words).arg("--socket").arg(socket);
+    command.output().expect("plasmon runs")
+}
+
+/// The report for programs, and the exit code, which goes with it.
+fn report(socket: &Path, words: &[&str]) -> Value {
+    let output = doctor(socket, &[words, &["--json"]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    let problems = report["problems"].as_u64().expect("it counts them");
+    assert_eq!(problems as usize, of(&report, "problem").len());
+    assert_eq!(report["advice"].as_u64().map(|some| some as usize), Some(of(&report, "advice").len()));
+    assert_eq!(output.status.code(), Some(i32::from(problems > 0)), "{report:#}");
+    report
+}
+
+/// The topics of findings of one severity.
+fn of<'a>(report: &'a Value, severity: &str) -> BTreeSet<&'a str> {
+    let findings = report["findings"].as_array().expect("it is a list").iter();
+    let some = findings.filter(|finding| finding["severity"] == severity);
+    some.map(|finding| finding["topic"].as_str().expect("it is text")).collect()
+}
+
+fn finding<'a>(report: &'a Value, topic: &str) -> &'a Value {
+    let findings = report["findings"].as_array().expect("it is a list");
+    let found = findings.iter().find(|finding| finding["topic"] == topic);
+    found.unwrap_or_else(|| panic!("nothing on {topic}: {report:#}"))
+}
+
+#[test]
+fn a_host_without_a_node_is_examined() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let socket = folder.path().join("none.sock");
+    let report = report(&socket, &["--memory", "64MiB"]);
+    assert_eq!(report["memory"], 64 << 20);
+    assert!(report["node"].is_null());
+    for topic in ["huge_pages", "memory", "open_files", "locked_memory", "rdma", "cores", "spill_directory"] {
+        assert!(!finding(&report, topic)["found"].as_str().expect("it is text").is_empty());
+    }
+    assert_eq!(finding(&report, "node")["severity"], "ok", "nobody has to run one");
+
+    let text = doctor(&socket, &["--memory", "64MiB"]).stdout;
+    let text = String::from_utf8(text).expect("it is text");
+    let commands: BTreeSet<&str> = (report["findings"].as_array().expect("it is a list").iter())
+        .flat_map(|finding| finding["mend"].as_array().expect("it is a list"))
+        .map(|step| step["command"].as_str().expect("it is text"))
+        .collect();
+    assert!(commands.iter().all(|command| text.lines().any(|line| line.trim() == *command)), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= WIDTH || commands.contains(line.trim())),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_cannot_be_is_a_problem() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let socket = folder.path().join("none.sock");
+    let report = report(&socket, &["--memory", "1PiB", "--spill-dir", "/dev/shm/plasmon"]);
+    let problems = of(&report, "problem");
+    assert!(problems.contains("memory") && problems.contains("spill_directory"), "{report:#}");
+    assert!(!Path::new("/dev/shm/plasmon").exists(), "the doctor only looks");
+
+    let output = doctor(&socket, &["--memory", "1PiB"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("problem  memory: 1.0 PiB wanted"), "the worst comes first: {text}");
+}
+
+#[test]
+fn the_node_says_what_it_uses() {
+    let cluster = Cluster::builder().memory("96MiB").start();
+    let report = report(&cluster.socket(0), &[]);
+    let status = cluster.status(0);
+    assert_eq!(report["memory"], status.memory.capacity);
+    assert_eq!(report["node"]["pid"], cluster.daemon(0).pid());
+    assert_eq!(report["node"]["pages"], status.memory.pages.as_str());
+    assert_eq!(report["node"]["provider"], status.fabric.provider.as_str());
+    assert_eq!(report["node"]["reason"], status.fabric.reason.as_str());
+    let told = finding(&report, "node")["found"].as_str().expect("it is text");
+    assert!(told.contains(&status.fabric.provider) && told.contains("96.0 MiB"), "{told}");
+    assert!(finding(&report, "open_files")["found"].as_str().is_some_and(|found| found.contains("the node")));
+}
+
+#[test]
+fn a_node_that_is_silent_does_not_keep_the_doctor() {
+    let cluster = Cluster::builder().start();
+    cluster.pause(0);
+    let silent = report(&cluster.socket(0), &["--memory", "64MiB"]);
+    cluster.resume(0);
+    assert!(of(&silent, "problem").contains("node"), "{silent:#}");
+    assert!(silent["node"].is_null());
+}
+
+#[test]
+fn a_node_that_was_killed_is_told_from_none() {
+    let mut cluster = Cluster::builder().start();
+    cluster.kill(0);
+    let report = report(&cluster.socket(0), &["--memory", "64MiB"]);
+    assert_eq!(finding(&report, "node")["severity"], "advice", "{report:#}");
+}

@@ -1,0 +1,211 @@
+//! What memory cannot hold goes to disk, and comes back; or, in cache mode, goes for good.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use plasmon::{CreateOptions, ErrorKind, ObjectId};
+use plasmon_e2e::{Cluster, Pattern, eventually};
+use rustix::process::geteuid;
+
+use crate::support::{MIB, get, kind, put, try_get, try_put};
+
+/// The files of a node's spill directory.
+fn files(cluster: &Cluster) -> Vec<PathBuf> {
+    let entries = fs::read_dir(cluster.node_folder(0).join("spill")).expect("the daemon made it");
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "spill")).collect()
+}
+
+fn spilling() -> Cluster {
+    Cluster::builder().args(&["--spill-dir", "spill"]).start()
+}
+
+#[test]
+fn more_than_memory_holds_is_kept_and_read() {
+    let cluster = spilling();
+    let client = cluster.client(0);
+    let sizes = [0, 1, 4095, 100_000, 3 * MIB, 20 * MIB];
+    let ids: Vec<_> =
+        (0..60).map(|seed| (seed, put(&client, Pattern(seed), sizes[seed as usize % sizes.len()]))).collect();
+    let status = cluster.status(0);
+    assert!(status.spill.bytes > 100 * MIB as u64, "{:?}", status.spill);
+    for (seed, id) in ids.iter().rev() {
+        let object = get(&client, *id);
+        assert_eq!(object.data().len(), sizes[*seed as usize % sizes.len()]);
+        Pattern(*seed).check(object.data());
+    }
+    assert!(cluster.status(0).spill.restored_bytes > 0);
+
+    // Deletions give the disk back.
+    client.delete(&ids.iter().map(|(_, id)| *id).collect::<Vec<_>>()).expect("delete");
+    eventually("the files are gone", || files(&cluster).is_empty());
+    assert_eq!(cluster.status(0).memory.used, 0);
+}
+
+#[test]
+fn what_was_spilled_is_fetched_by_other_nodes() {
+    let cluster = Cluster::builder().nodes(2).args(&["--spill-dir", "spill"]).start();
+    let (here, there) = (cluster.client(0), cluster.client(1));
+    let ids: Vec<_> = (0..12).map(|seed| put(&here, Pattern(seed), 10 * MIB)).collect();
+    for (seed, id) in (0..).zip(&ids) {
+        Pattern(seed).check(get(&there, *id).data());
+    }
+}
+
+#[test]
+fn a_daemon_takes_over_what_a_killed_one_spilled() {
+    let mut cluster = spilling();
+    let name = CreateOptions { name: Some("kept".to_owned()), digest: true, ..CreateOptions::default() };
+    let kept = ObjectId::from_name("kept");
+    let client = cluster.client(0);
+    client.put(kept, &Pattern(99).bytes(2 * MIB), b"metadata", &name).expect("put");
+    let ids: Vec<_> = (0..12).map(|seed| put(&client, Pattern(seed), 10 * MIB)).collect();
+    let spilled: Vec<_> = client.list().expect("list").into_iter().collect();
+    cluster.kill(0);
+    cluster.restart();
+
+    let client = cluster.client(0);
+    let found = client.list().expect("list");
+    let on_disk = |row: &&plasmon::ObjectInfo| row.state == plasmon::ObjectState::Spilled;
+    assert!(spilled.iter().filter(on_disk).all(|row| found.iter().any(|there| there.id == row.id)));
+    let object = get(&client, kept);
+    Pattern(99).check(object.data());
+    assert_eq!(object.metadata(), b"metadata");
+    object.verify().expect("the digest came back as well");
+    let mut there = 0;
+    for (seed, id) in (0..).zip(&ids) {
+        // What was in memory alone went with the daemon.
+        if let Ok(object) = client.get(&[*id], Some(Duration::ZERO)).expect("get").remove(0) {
+            Pattern(seed).check(object.data());
+            there += 1;
+        }
+    }
+    assert!(there >= 5, "only {there} of {} came back", ids.len());
+}
+
+#[test]
+fn a_damaged_file_costs_its_own_objects() {
+    let cluster = spilling();
+    let client = cluster.client(0);
+    // Each has a file of its own.
+    let ids: Vec<_> = (0..6).map(|seed| put(&client, Pattern(seed), 20 * MIB)).collect();
+    let spilled: Vec<_> = client
+        .list()
+        .expect("list")
+        .into_iter()
+        .filter(|row| row.state == plasmon::ObjectState::Spilled)
+        .map(|row| row.id)
+        .collect();
+    assert!(spilled.len() >= 3, "{} are on disk", spilled.len());
+    let mut paths = files(&cluster);
+    paths.sort();
+    let file = OpenOptions::new().write(true).open(&paths[0]).expect("it is ours");
+    file.write_all_at(b"damage", 10 * MIB as u64).expect("it is ours");
+
+    let mut damaged = 0;
+    for (seed, id) in (0..).zip(&ids) {
+        match try_get(&client, *id) {
+            Ok(object) => Pattern(seed).check(object.data()),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+                assert!(error.message().contains(&id.to_string()), "{error}");
+                damaged += 1;
+            }
+        }
+    }
+    assert_eq!(damaged, 1);
+    // It can be made anew.
+    client.delete(&ids).expect("delete");
+    try_put(&client, ids[0], Pattern(7), 20 * MIB).expect("the id is free");
+    Pattern(7).check(get(&client, ids[0]).data());
+}
+
+#[test]
+fn a_full_disk_refuses_the_put_and_loses_nothing() {
+    if !geteuid().is_root() {
+        eprintln!("Only root can make a small disk: not tested.");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("the temporary folder is writable");
+    let disk = folder.path().to_str().expect("it is text").to_owned();
+    let mount = |words: &[&str]| {
+        assert!(Command::new(words[0]).args(&words[1..]).status().expect("it runs").success(), "{words:?}");
+    };
+    mount(&["mount", "-t", "tmpfs", "-o", "size=30m", "plasmon-e2e", &disk]);
+    {
+        let cluster = Cluster::builder().args(&["--spill-dir", &format!("{disk}/spill")]).start();
+        let client = cluster.client(0);
+        let mut ids = Vec::new();
+        let refusal = loop {
+            let (id, seed) = (ObjectId::random(), ids.len() as u64);
+            match try_put(&client, id, Pattern(seed), 5 * MIB) {
+                Ok(()) => ids.push(id),
+                Err(error) => break error,
+            }
+            assert!(ids.len() <= 20, "more was put than fits");
+        };
+        assert_eq!(refusal.kind(), ErrorKind::Full, "{refusal}");
+        assert!(refusal.message().contains(&disk), "{refusal}");
+        for (seed, id) in (0..).zip(&ids) {
+            match try_get(&client, *id) {
+                Ok(object) => Pattern(seed).check(object.data()),
+                // It is on disk, and no memory can be made for it.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
+            }
+        }
+        client.delete(&ids[..10]).expect("delete");
+        Pattern(50).check(get(&client, put(&client, Pattern(50), 5 * MIB)).data());
+    }
+    mount(&["umount", &disk]);
+}
+
+#[test]
+fn cache_mode_drops_what_was_read_least_recently() {
+    let cluster = Cluster::builder().args(&["--cache"]).start();
+    let client = cluster.client(0);
+    let pinned = put(&client, Pattern(100), 5 * MIB);
+    let held = get(&client, pinned);
+    let dear = put(&client, Pattern(101), 5 * MIB);
+    for seed in 0..40 {
+        put(&client, Pattern(seed), 5 * MIB);
+        Pattern(101).check(get(&client, dear).data());
+    }
+    Pattern(100).check(held.data());
+    Pattern(100).check(get(&client, pinned).data());
+    let status = cluster.status(0);
+    assert!(status.objects.evicted >= 29, "{:?}", status.objects);
+    assert!(status.memory.used <= status.memory.capacity);
+}
+
+#[test]
+fn a_put_waits_for_room_as_long_as_it_says() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let first = put(&client, Pattern(1), 40 * MIB);
+    let patient = CreateOptions { room: Some(Duration::from_secs(60)), ..CreateOptions::default() };
+    let waiting = {
+        let client = cluster.client(0);
+        std::thread::spawn(move || {
+            let id = ObjectId::random();
+            client.put(id, &Pattern(2).bytes(40 * MIB), b"", &patient).map(|()| id)
+        })
+    };
+    eventually("the put waits", || cluster.status(0).memory.waiting == 1);
+    // Who does not wait is served or refused at once.
+    assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(3), 40 * MIB)), ErrorKind::Full);
+    put(&client, Pattern(3), MIB);
+    let impatient = CreateOptions { room: Some(Duration::from_millis(50)), ..CreateOptions::default() };
+    let started = Instant::now();
+    let refused = client.put(ObjectId::random(), &Pattern(4).bytes(40 * MIB), b"", &impatient);
+    let error = refused.expect_err("there is no room");
+    assert_eq!(error.kind(), ErrorKind::Full);
+    assert!(error.message().contains("user"), "it does not say who holds what: {error}");
+    assert!(started.elapsed() < Duration::from_secs(30));
+
+    client.delete(&[first]).expect("delete");
+    let id = waiting.join().expect("no panic").expect("room was made");
+    Pattern(2).check(get(&client, id).data());
+}

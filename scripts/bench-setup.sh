@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Installs what the benchmarks compare Plasmon with, into .cache/bench. Quick when nothing is missing.
+#
+# Only the harness's own environment must succeed: a peer that cannot be installed is left out, the reason is
+# kept in .cache/bench/<peer>.missing, and the benchmarks' tables say so.
+. "$(dirname "$0")/lib.sh"
+
+CACHE=.cache/bench
+mkdir -p "$CACHE/bin"
+
+# python_of VERSION...: the first interpreter of one of these versions (such as 3.11) that can make a venv.
+python_of() {
+    local version python
+    for version in "$@"; do
+        for python in "python$version" "/usr/bin/python$version" python3; do
+            if "$python" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
+                command -v "$python"
+                return
+            fi
+        done
+    done
+    return 1
+}
+
+# environment NAME VERSION...: .cache/bench/NAME with bench/requirements/NAME.txt, on one of these Pythons.
+environment() {
+    local name=$1 venv=$CACHE/$1 requirements=bench/requirements/$1.txt python wanted
+    shift
+    wanted=$(checksum "$requirements")
+    fresh "$venv/.requirements" "$wanted" && "$venv/bin/python" -c '' 2>/dev/null && return
+    if ! python=$(python_of "$@"); then
+        echo "it needs one of these Pythons, with venv: $*"
+        return 1
+    fi
+    say "Making $venv with $("$python" --version)" >&2
+    "$python" -m venv --clear "$venv" >&2 &&
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2 &&
+        echo "$wanted" >"$venv/.requirements" && return
+    echo "pip could not install $requirements (is the package index reachable?)"
+    return 1
+}
+
+# redis: .cache/bench/bin/redis-server. Debian's redis-tools holds the program without starting a service.
+redis() {
+    local link=$CACHE/bin/redis-server program
+    if ! "$link" --version >/dev/null 2>&1; then
+        if ! program=$(command -v redis-server); then
+            program=/usr/bin/redis-check-rdb
+            if [ ! -x $program ] && ! install_redis; then
+                echo "there is no redis-server here; as root: apt-get update && apt-get install -y redis-tools"
+                return 1
+            fi
+        fi
+        ln -sfn "$program" "$link"
+    fi
+    "$link" --version >/dev/null 2>&1 && return
+    echo "$link does not run"
+    return 1
+}
+
+install_redis() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    say "Installing the Debian package redis-tools" >&2
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends redis-tools)
+    "${install[@]}" >/dev/null 2>&1 </dev/null || { apt-get -qq update && "${install[@]}"; } >/dev/null 2>&1 </dev/null
+}
+
+# optional PEER COMMAND...: runs it; when it fails, keeps what it printed as the reason.
+optional() {
+    local peer=$1 missing=$CACHE/$1.missing reason
+    shift
+    if reason=$("$@"); then
+        rm -f "$missing"
+    else
+        echo "$reason" >"$missing"
+        echo "Without $peer: $reason" >&2
+    fi
+}
+
+reason=$(environment harness 3.14 3.13 3.12 3.11) || die "The benchmarks cannot run: $reason"
+[ "${1:-}" = harness ] && exit
+optional plasma environment plasma 3.11 3.10
+optional redis redis
+optional ray environment ray 3.13 3.12 3.11
