@@ -557,6 +557,7 @@ def test_connections(plasma: ModuleType, store: str, client: Any, new_id: Callab
     assert unsealed in client.list()
     leaving.disconnect()
     leaving.disconnect()
+    assert (leaving.store_socket_name, leaving.store_capacity()) == (store, client.store_capacity())
     with pytest.raises(OSError, match=r"closed|Bad file"):
         leaving.contains(new_id())
     with pytest.raises(OSError, match=r"closed|Bad file"):

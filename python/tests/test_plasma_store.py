@@ -6,9 +6,11 @@ import importlib
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -134,7 +136,8 @@ def test_a_reader_may_die(
     until("its uses to go", lambda: client.list()[oid]["ref_count"] == 0)
     assert set(client.list()) == {oid}
     client.put(1, plasma.ObjectID(b"x" * 20))
-    assert client.evict(1) == 10 * PERCENT
+    assert client.evict(MEMORY) > 10 * PERCENT
+    assert client.list() == {}
 
 
 def test_clients_retry_to_connect(plasma: ModuleType, tmp_path: Path) -> None:
@@ -230,6 +233,42 @@ def test_both_interfaces_see_the_same_objects() -> None:
         native.put(1, id=missing.binary())
         with pytest.raises(plasmon.ObjectExists):
             client.put(1, missing)
+
+
+def test_lost_notifications_are_told_of() -> None:
+    """Plasma's store keeps all of them, as long as it has memory."""
+    count = 260_000
+    with plasmon.plasma.start_plasma_store(MEMORY) as (socket, _), plasmon.connect(socket) as native:
+        calls, stream = plasmon.plasma.connect(socket), plasmon.plasma.connect(socket)
+        calls.subscribe()
+        stream.subscribe()
+        stream.get_notification_socket()
+        for _ in range(count // 2000):
+            native.delete(native.put_many([b"x"] * 1000))
+        seen, lost = 0, 0
+        while seen + lost < count:
+            try:
+                assert calls.get_next_notification()[1:] in ((1, 0), (-1, -1))
+                seen += 1
+            except OSError as error:
+                lost += int(str(error).split()[0])
+        assert (seen >= 1 << 16, lost > 0) == (True, True)
+
+        reader, seen, lost = stream.get_notification_socket().makefile("rb"), 0, 0
+        while seen + lost < count:
+            (length,) = struct.unpack("=q", reader.read(8))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                seen += len(stream.decode_notifications(reader.read(length))[0])
+            lost += sum(int(str(warning.message).split()[0]) for warning in caught)
+        assert (seen >= 1 << 16, lost > 0) == (True, True)
+
+        # It goes on after a loss, and ends with the connection.
+        native.put(b"abc")
+        assert calls.get_next_notification()[1:] == (3, 0)
+        assert stream.get_next_notification()[1:] == (3, 0)
+        stream.disconnect()
+        assert reader.read() == b""
 
 
 def test_ids_are_ordered() -> None:

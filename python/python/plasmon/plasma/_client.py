@@ -61,6 +61,7 @@ class PlasmaClient:
 
     def __init__(self, client: plasmon.Client) -> None:
         self._client = client
+        self._socket = client.socket
         self._capacity = client.capacity
         self._creating: dict[ObjectId, Creation] = {}
         self._notifications: Notifications | None = None
@@ -68,7 +69,7 @@ class PlasmaClient:
     @property
     def store_socket_name(self) -> str:
         """The path of the store's socket."""
-        return self._client.socket
+        return self._socket
 
     @raises_plasma_errors
     def create(self, object_id: ObjectID, data_size: int, metadata: bytes = b"") -> Any:
