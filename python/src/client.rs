@@ -10,7 +10,7 @@ use plasmon::{CreateOptions, DeleteOutcome, ErrorKind, ObjectState, Presence, Re
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error::{invalid, raised};
+use crate::error::{invalid, raised, signalled};
 use crate::id::{ObjectId, object_id, object_ids};
 use crate::memory::{Buffer, Bytes, Creation, OpenCreation};
 use crate::subscription::Subscription;
@@ -37,7 +37,7 @@ impl Client {
     #[new]
     fn new(py: Python<'_>, socket: PathBuf, name: &str) -> PyResult<Self> {
         let client = py.detach(|| plasmon::Client::connect_as(&socket, name));
-        let client = client.map_err(|error| raised(py, &error))?;
+        let client = client.map_err(|error| raised(py, &error))?.interruptible(signalled);
         Ok(Self { client: Mutex::new(Some(client)), creations: Mutex::default() })
     }
 
@@ -158,9 +158,7 @@ impl Client {
         }
         let timeout = duration(py, timeout)?;
         let objects =
-            self.waiting(py, |client, interrupt| client.get_interruptible(&ids, timeout, interrupt))?;
-        let objects = objects.into_iter().collect::<Result<Vec<_>>>();
-        let objects = objects.map_err(|error| raised(py, &error))?;
+            self.call(py, |client| client.get(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>())?;
         Ok(objects.into_iter().map(Buffer).collect())
     }
 
@@ -171,10 +169,7 @@ impl Client {
             return Ok(Buffer(here));
         }
         let timeout = duration(py, timeout)?;
-        let object = self.waiting(py, |client, interrupt| {
-            client.get_interruptible(&[id], timeout, interrupt)?.remove(0)
-        })?;
-        Ok(Buffer(object))
+        Ok(Buffer(self.call(py, |client| client.get(&[id], timeout)?.remove(0))?))
     }
 
     /// Waits until `count` of the objects are in memory on this host; says of each whether it is.
@@ -186,7 +181,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Vec<bool>> {
         let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
-        self.waiting(py, |client, interrupt| client.wait(&ids, count, timeout, Some(interrupt)))
+        self.call(py, |client| client.wait(&ids, count, timeout, Some(&mut signalled)))
     }
 
     /// Marks objects as used just now.
@@ -207,7 +202,7 @@ impl Client {
 
     /// Watches the objects of the node.
     fn subscribe(&self, py: Python<'_>, name: &str) -> PyResult<Subscription> {
-        Ok(Subscription::new(self.call(py, |client| client.subscribe(name))?))
+        Ok(Subscription::new(self.call(py, |client| client.subscribe(name))?)?)
     }
 
     /// Bytes of the node's store.
@@ -273,41 +268,14 @@ impl Client {
         lock(&self.client).clone().ok_or_else(closed)
     }
 
-    /// Calls the client without the GIL.
-    fn call_with<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&plasmon::Client) -> T + Send,
-    ) -> PyResult<T> {
-        let client = self.client(py)?;
-        Ok(py.detach(|| call(&client)))
-    }
-
+    /// Calls the client without the GIL; signals end it where it waits.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
     ) -> PyResult<T> {
-        self.call_with(py, call)?.map_err(|error| raised(py, &error))
-    }
-
-    /// A call that may wait for long: signals end it.
-    fn waiting<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&plasmon::Client, &mut dyn FnMut() -> bool) -> Result<T> + Send,
-    ) -> PyResult<T> {
-        let mut signal = Ok(());
-        let outcome = self.call_with(py, |client| {
-            call(client, &mut || {
-                signal = Python::attach(|py| py.check_signals());
-                signal.is_err()
-            })
-        })?;
-        outcome.map_err(|error| match (error.kind(), signal) {
-            (ErrorKind::Interrupted, Err(signal)) => signal,
-            _ => raised(py, &error),
-        })
+        let client = self.client(py)?;
+        py.detach(|| call(&client)).map_err(|error| raised(py, &error))
     }
 
     fn creation(&self, py: Python<'_>, id: plasmon::ObjectId) -> PyResult<Arc<OpenCreation>> {

@@ -1,11 +1,33 @@
 //! Errors of the client as exceptions of `plasmon.errors`.
 
+use std::cell::Cell;
+
 use plasmon::{Error, ErrorKind};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// The exception of `plasmon.errors` that stands for an error of the client.
+thread_local! {
+    /// What the handler of a signal raised while this thread waited.
+    static SIGNAL: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Runs the handlers of signals that came; says whether one raised, so that the wait is to end.
+pub(crate) fn signalled() -> bool {
+    match Python::attach(|py| py.check_signals()) {
+        Ok(()) => false,
+        Err(error) => {
+            SIGNAL.set(Some(error));
+            true
+        }
+    }
+}
+
+/// The exception of `plasmon.errors` that stands for an error of the client; where a signal ended the
+/// call, what its handler raised.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    if let Some(signal) = SIGNAL.take() {
+        return signal;
+    }
     exception(py, class_of(error.kind()), error.message())
 }
 

@@ -1,13 +1,18 @@
 //! Watching the objects of a node, for Python.
+//!
+//! Invariant: nobody waits for the stream with the GIL, since whoever waits for an event holds the stream and
+//! takes the GIL to look for signals.
 
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use plasmon::{ErrorKind, Event};
+use plasmon::{Error, ErrorKind, Event};
 use pyo3::prelude::*;
 
 use crate::client::duration;
-use crate::error::raised;
+use crate::error::{raised, signalled};
 use crate::id::ObjectId;
 
 /// Kind, id (none for a gap), data length, metadata length, events missed.
@@ -16,17 +21,21 @@ type Row = (&'static str, Option<ObjectId>, u64, u32, u64);
 /// Events of a node's objects, in order.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Subscription {
-    /// `None` once closed.
-    open: Mutex<Option<plasmon::Subscription>>,
+    /// Locked by whoever waits for an event. `None` once closed.
+    stream: Mutex<Option<plasmon::Subscription>>,
+    /// The same socket, to end that wait. `None` once closed.
+    socket: Mutex<Option<UnixStream>>,
+    process: u32,
 }
 
 impl Subscription {
-    pub(crate) fn new(subscription: plasmon::Subscription) -> Self {
-        Self { open: Mutex::new(Some(subscription)) }
-    }
-
-    fn closed(py: Python<'_>) -> PyErr {
-        raised(py, &plasmon::Error::new(ErrorKind::Disconnected, "this subscription is closed"))
+    pub(crate) fn new(stream: plasmon::Subscription) -> std::io::Result<Self> {
+        let socket = stream.as_fd().try_clone_to_owned()?.into();
+        Ok(Self {
+            stream: Mutex::new(Some(stream)),
+            socket: Mutex::new(Some(socket)),
+            process: std::process::id(),
+        })
     }
 }
 
@@ -35,35 +44,47 @@ impl Subscription {
     /// The next event, or nothing if none comes within `timeout` seconds.
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Row>> {
         let timeout = duration(py, timeout)?;
-        let mut signal = Ok(());
-        let event = py.detach(|| {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            let interrupt = &mut || {
-                signal = Python::attach(|py| py.check_signals());
-                signal.is_err()
-            };
-            open.as_mut().map(|subscription| subscription.next(timeout, Some(interrupt)))
+        let event = py.detach(|| match lock(&self.stream).as_mut() {
+            Some(stream) => stream.next(timeout, Some(&mut signalled)),
+            None => Err(closed()),
         });
-        match event.ok_or_else(|| Self::closed(py))? {
-            Ok(event) => Ok(event.map(row)),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {
-                Err(signal.err().unwrap_or_else(|| raised(py, &error)))
-            }
-            Err(error) => Err(raised(py, &error)),
-        }
+        let event = match event {
+            // By another thread, while this one waited.
+            Err(error) if error.kind() == ErrorKind::Disconnected && self.is_closed() => Err(closed()),
+            other => other,
+        };
+        Ok(event.map_err(|error| raised(py, &error))?.map(row))
     }
 
     /// The descriptor of its connection, readable when there may be an event.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let subscription = open.as_ref().ok_or_else(|| Self::closed(py))?;
-        Ok(subscription.as_fd().as_raw_fd())
+        let socket = lock(&self.socket);
+        socket.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| raised(py, &closed()))
     }
 
-    /// Ends it.
-    fn close(&self) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+    #[getter(closed)]
+    fn is_closed(&self) -> bool {
+        lock(&self.socket).is_none()
     }
+
+    /// Ends it, and with it the wait of another thread.
+    fn close(&self, py: Python<'_>) {
+        let socket = lock(&self.socket).take();
+        // In a forked child it is the parent's.
+        if let Some(socket) = socket.filter(|_| self.process == std::process::id()) {
+            // If it is closed already, all is well.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        py.detach(|| drop(lock(&self.stream).take()));
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Disconnected, "this subscription is closed: subscribe again")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn row(event: Event) -> Row {

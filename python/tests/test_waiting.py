@@ -76,6 +76,44 @@ def test_ctrl_c_ends_a_get_and_the_client_goes_on(
         assert child.wait(ANTI_HANG) == 0
 
 
+FULL = """
+import sys, time, plasmon
+client = plasmon.connect(sys.argv[1])
+held = client.get(client.put(bytes(40 << 20), timeout=60))
+try:
+    print("waiting", flush=True)
+    {call}
+except KeyboardInterrupt:
+    while client.status()["memory"]["waiting"]:  # Until the node has given up as well.
+        time.sleep(0.01)
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "client.put(bytes(40 << 20), timeout=600)",
+        "client.put_many([bytes(40 << 20)] * 2, timeout=600)",
+        "client.create('large', 40 << 20, timeout=600)",
+        "client.wait(['never'])",
+        "[event for event in client.subscribe()]",
+    ],
+)
+def test_ctrl_c_ends_every_wait(call: str) -> None:
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        command = [sys.executable, "-c", FULL.replace("{call}", call), cluster.sockets[0]]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "waiting\n"
+            if "timeout" in call:
+                status = cluster.client().status
+                until("it to wait for room", lambda: status()["memory"]["waiting"] == 1)
+            child.send_signal(signal.SIGINT)
+            assert child.stdout.readline() == "interrupted\n"
+            assert child.wait(ANTI_HANG) == 0
+
+
 def test_a_signal_whose_handler_returns_does_not_end_a_get(near: plasmon.Client) -> None:
     handled = []
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from plasmon import _internal, _values
 from plasmon._internal import Buffer, Creation, ObjectId
-from plasmon.errors import InvalidArgument
+from plasmon.errors import Disconnected, InvalidArgument
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
@@ -88,18 +88,28 @@ class Subscription:
         """A descriptor for `select`: readable when there may be an event. Read all with `next(0)` then."""
         return self._native.fileno()
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._native.closed
+
     def close(self) -> None:
-        """Ends it."""
+        """Ends it, and with it the wait of another thread."""
         self._native.close()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Event:
-        row = self._native.next(None)
-        if row is None:
+        try:
+            event = None if self.closed else self.next()
+        except Disconnected:
+            if not self.closed:
+                raise
+            event = None
+        if event is None:
             raise StopIteration
-        return Event(*row)
+        return event
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +130,8 @@ class Client:
     stays readable after that.
 
     A forked child cannot use a client of its parent, nor rely on objects of its parent: it connects on its
-    own. Every call may raise `Disconnected`, and `TimedOut` when the node does not react for a minute.
+    own. Every call may raise `Disconnected`, and `TimedOut` when the node does not react for a minute. Ctrl-C
+    ends waiting for objects, for room and for answers; what was asked for may still happen.
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
@@ -232,7 +243,7 @@ class Client:
 
         Args:
             id: The id of the object, or its name.
-            data: Its data.
+            data: Its data: anything with memory to read, of any type, in C order.
             metadata: Anything, up to 64 KiB.
             name: As in `put`.
             private: As in `put`.
@@ -246,8 +257,8 @@ class Client:
             ObjectExists, StoreFull, ObjectTooLarge, InvalidArgument: As `put`.
         """
         object_id, name = _identify(id, name)
-        size = memoryview(data).nbytes
-        self._native.put(object_id, size, [(0, data)], metadata, name, private, timeout, digest)
+        flat = data if type(data) is bytes else _values.flat(memoryview(data))
+        self._native.put(object_id, len(flat), [(0, flat)], metadata, name, private, timeout, digest)
         return object_id
 
     @overload
@@ -405,7 +416,7 @@ class Client:
         Raises:
             InvalidArgument: There are too many ids, or the count is not among 0 and their number.
         """
-        object_ids = [_identify(id, None)[0] for id in ids]
+        object_ids = [_identify(id, None)[0] for id in ([ids] if isinstance(ids, _ONE) else ids)]
         if count is None:
             count = len(object_ids)
         if not 0 <= count <= len(object_ids):
@@ -452,6 +463,8 @@ class Client:
         Returns:
             How many did: fewer if no more may go.
         """
+        if not 0 <= size < 1 << 64:
+            raise InvalidArgument(f"cannot free {size} bytes")
         return self._native.evict(size)
 
     def set_options(self, name: str | None = None, quota: int | None = None) -> None:
@@ -461,7 +474,12 @@ class Client:
             name: What people see of it in reports and messages; `None` leaves it.
             quota: Most bytes that objects may take that this client creates, from now on; `None` for no
                 limit of its own.
+
+        Raises:
+            InvalidArgument: The name is longer than 255 bytes, or the quota makes no sense.
         """
+        if quota is not None and not 0 <= quota < 1 << 64:
+            raise InvalidArgument(f"a quota cannot be {quota} bytes")
         self._native.set_options(name, quota)
 
     def subscribe(self) -> Subscription:

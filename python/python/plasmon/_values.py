@@ -57,7 +57,7 @@ def encode(value: Any) -> Encoded:
     if type(value) is bytes:
         return Encoded(b"", len(value), [(0, value)])
     if isinstance(value, _BYTES):
-        data = _flat(memoryview(value))
+        data = flat(memoryview(value))
         return Encoded(b"", data.nbytes, [(0, data)])
     # Whoever has such a value has imported the package it comes from.
     if (numpy := sys.modules.get("numpy")) is not None and type(value) is numpy.ndarray:
@@ -126,7 +126,7 @@ def _metadata(**header: object) -> bytes:
     return MAGIC + json.dumps(header, separators=(",", ":")).encode()
 
 
-def _flat(view: memoryview) -> memoryview:
+def flat(view: memoryview) -> memoryview:
     """The bytes behind a view, in C order."""
     try:
         return view.cast("B")

@@ -81,7 +81,7 @@ pub(super) enum Undo {
     Cancel,
     /// Release what was pinned.
     Release,
-    /// Abort the creation.
+    /// Abort the creation; until then the daemon need not go on.
     Abort(ObjectId),
 }
 
@@ -118,11 +118,6 @@ impl Connection {
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
         &self.arena
-    }
-
-    /// Sends a request and waits for its reply, at most until `deadline`.
-    pub(super) fn call(&self, request: &Request, undo: Undo, deadline: Option<Instant>) -> Result<Reply> {
-        self.send(request, undo)?.wait(deadline, None)
     }
 
     /// Sends a request whose reply the ticket waits for.
@@ -168,17 +163,7 @@ impl Connection {
     }
 
     fn check_process(&self) -> Result<()> {
-        if self.process.is_this() {
-            return Ok(());
-        }
-        let message = format!(
-            "the connection to {} was made in process {} and does not work in process {}: connect again \
-             after fork",
-            self.path.display(),
-            self.process.id(),
-            std::process::id()
-        );
-        Err(Error::new(ErrorKind::Disconnected, message))
+        check_process(self.process, &self.path)
     }
 
     /// Sends what the socket takes now.
@@ -370,8 +355,8 @@ impl State {
     }
 }
 
-/// A request on its way. Dropped without its reply, the request is given up: a waiting `get` is
-/// cancelled, and a reply that comes all the same is undone.
+/// A request on its way. Dropped without its reply, the request is given up: what may wait for objects or
+/// for room is cancelled, and a reply that comes all the same is undone.
 pub(super) struct Ticket<'a> {
     connection: &'a Connection,
     number: u64,
@@ -462,7 +447,9 @@ impl Drop for Ticket<'_> {
                 state.undo(self.number);
             } else {
                 open.abandoned = true;
-                if matches!(open.undo, Undo::Release | Undo::Cancel) && state.broken.is_none() {
+                if matches!(open.undo, Undo::Release | Undo::Cancel | Undo::Abort(_))
+                    && state.broken.is_none()
+                {
                     state.enqueue(&Request::Cancel { request: self.number }, Undo::Nothing, true);
                 }
             }
@@ -470,6 +457,20 @@ impl Drop for Ticket<'_> {
         }
         state.hand_over();
     }
+}
+
+/// Refuses the use of a connection in another process than the one that made it.
+pub(super) fn check_process(maker: Process, path: &Path) -> Result<()> {
+    if maker.is_this() {
+        return Ok(());
+    }
+    let message = format!(
+        "the connection to {} was made in process {} and does not work in process {}: connect again after fork",
+        path.display(),
+        maker.id(),
+        std::process::id()
+    );
+    Err(Error::new(ErrorKind::Disconnected, message))
 }
 
 /// The error for a reply of the wrong kind.

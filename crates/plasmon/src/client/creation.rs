@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::connection::{Connection, Undo};
+use super::connection::Undo;
 use super::mapping::{CreationMemory, Writable};
 use super::writing::digest as digest_of;
-use super::{done, patience};
+use super::{Client, done};
 use crate::wire::Request;
 use crate::{ObjectId, Result};
 
 /// An object that is being written and not yet to be seen. Dropped unsealed, it never was.
 pub struct Creation {
-    connection: Arc<Connection>,
+    client: Client,
     id: ObjectId,
     memory: Writable,
     /// The data goes with the frame that seals it.
@@ -29,13 +29,13 @@ pub struct Creation {
 
 impl Creation {
     pub(super) fn new(
-        connection: Arc<Connection>,
+        client: Client,
         id: ObjectId,
         memory: Writable,
         inline: bool,
         digest_with: Option<Vec<u8>>,
     ) -> Self {
-        Self { connection, id, memory, inline, digest_with, open: true }
+        Self { client, id, memory, inline, digest_with, open: true }
     }
 
     /// Its id.
@@ -74,7 +74,7 @@ impl Creation {
         let digest = self.digest_with.as_ref();
         let digest = digest.map_or(0, |metadata| digest_of(&[(0, bytes)], bytes.len(), metadata));
         let seal = Request::Seal { id: self.id, digest, data };
-        done(self.connection.call(&seal, Undo::Nothing, patience())?)?;
+        done(self.client.call(&seal, Undo::Nothing)?)?;
         self.open = false;
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Creation {
     pub fn abort(mut self) -> Result<()> {
         self.open = false;
         self.memory.freeze()?;
-        done(self.connection.call(&Request::Abort { id: self.id }, Undo::Nothing, patience())?)
+        done(self.client.call(&Request::Abort { id: self.id }, Undo::Nothing)?)
     }
 }
 
@@ -102,7 +102,7 @@ impl Drop for Creation {
             // A view that outlives this handle must not write into memory that is given back; if
             // even that fails, the daemon still never gives this memory to another user.
             let _ = self.memory.freeze();
-            self.connection.send_and_forget(&Request::Abort { id: self.id });
+            self.client.connection.send_and_forget(&Request::Abort { id: self.id });
         }
     }
 }

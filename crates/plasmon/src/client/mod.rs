@@ -2,8 +2,9 @@
 //!
 //! [`Client`] finds objects in shared memory and makes small ones there ([`fast`]), turns other calls into
 //! frames ([`connection`]) and places in the arena into slices ([`mapping`], [`copying`]). Calls block the
-//! thread that makes them and nobody else; there is no thread and no runtime behind them. Every call ends: with a time-out of its own (`get`), or when the daemon has
-//! been silent for [`PATIENCE`].
+//! thread that makes them and nobody else; there is no thread and no runtime behind them. Every call ends: with
+//! a time-out of its own (`get`), when the daemon has been silent for [`PATIENCE`], or when its caller's
+//! [`Client::interruptible`] says so.
 
 mod connection;
 mod copying;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use connection::{Connection, Undo, unexpected};
+use connection::{Connection, Ticket, Undo, unexpected};
 use handshake::Greeted;
 
 pub use creation::Creation;
@@ -62,6 +63,7 @@ pub struct Client {
     node: NodeId,
     inline_max: usize,
     capacity: u64,
+    interrupt: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl Client {
@@ -83,6 +85,14 @@ impl Client {
     /// As [`Client::connect`].
     pub fn connect_as(socket: impl AsRef<Path>, name: &str) -> Result<Self> {
         handshake::connect_to(socket.as_ref(), name).map(Self::from)
+    }
+
+    /// The same connection, and calls that wait for the daemon ask `interrupt` about every 50 ms whether to end;
+    /// it runs on the thread that waits. The call fails with `Interrupted` then, and what it asked for may
+    /// still happen.
+    #[must_use]
+    pub fn interruptible(self, interrupt: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { interrupt: Some(Arc::new(interrupt)), ..self }
     }
 
     /// Where the daemon of this host listens unless told otherwise: `$PLASMON_SOCKET`, else
@@ -132,14 +142,27 @@ impl Client {
     }
 
     fn call(&self, request: &Request, undo: Undo) -> Result<Reply> {
-        self.connection.call(request, undo, patience())
+        self.finish(self.connection.send(request, undo)?, patience())
+    }
+
+    /// Waits for the only reply to a request, at most until `deadline`.
+    fn finish(&self, ticket: Ticket<'_>, deadline: Option<Instant>) -> Result<Reply> {
+        self.finish_all(ticket, deadline)?.pop().ok_or_else(|| unexpected("nothing"))
+    }
+
+    /// Waits for all frames of the reply to a request, at most until `deadline`.
+    fn finish_all(&self, ticket: Ticket<'_>, deadline: Option<Instant>) -> Result<Vec<Reply>> {
+        match &self.interrupt {
+            Some(interrupt) => ticket.wait_all(deadline, Some(&mut || interrupt())),
+            None => ticket.wait_all(deadline, None),
+        }
     }
 }
 
 impl From<Greeted> for Client {
     fn from(greeted: Greeted) -> Self {
         let Greeted { connection, node, inline_max, capacity } = greeted;
-        Self { connection: Arc::new(connection), node, inline_max, capacity }
+        Self { connection: Arc::new(connection), node, inline_max, capacity, interrupt: None }
     }
 }
 

@@ -21,7 +21,10 @@ impl Client {
     /// `NotAllowed`, `Full` and others. For the call: `Disconnected`; `TimedOut` when the daemon itself is
     /// silent 10 s after the time-out.
     pub fn get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Vec<Result<Object>>> {
-        self.get_all(ids, timeout, None)
+        match &self.interrupt {
+            Some(interrupt) => self.get_all(ids, timeout, Some(&mut || interrupt())),
+            None => self.get_all(ids, timeout, None),
+        }
     }
 
     /// Waits as [`Client::get`] does, and asks `interrupt` about every 50 ms whether to go on; it
@@ -178,7 +181,7 @@ impl Client {
     /// # Errors
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn list(&self) -> Result<Vec<ObjectInfo>> {
-        let frames = self.connection.send(&Request::List, Undo::Nothing)?.wait_all(patience(), None)?;
+        let frames = self.finish_all(self.connection.send(&Request::List, Undo::Nothing)?, patience())?;
         let mut rows = Vec::new();
         for frame in frames {
             match frame {

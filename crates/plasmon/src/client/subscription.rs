@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::connection::{disconnected, malformed, unexpected};
+use super::connection::{check_process, disconnected, malformed, unexpected};
+use super::fork::Process;
 use super::handshake::stream_to;
 use crate::wire::{Event, Header, Receiver, Reply, Request, send_with_descriptors};
 use crate::{Error, ErrorKind, Result};
@@ -21,12 +23,13 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// What happens to a node's objects: first those that are there, each as sealed, then all that is sealed and
 /// all that leaves the node. Nothing is left out without saying so: a subscriber that does not read for
-/// long finds an [`Event::Gap`].
+/// long finds an [`Event::Gap`]. Like a client, it does not work in a forked child.
 pub struct Subscription {
     socket: UnixStream,
     receiver: Receiver,
     events: VecDeque<Event>,
     path: PathBuf,
+    process: Process,
 }
 
 impl Subscription {
@@ -40,7 +43,13 @@ impl Subscription {
             Ok(_) => return Err(disconnected(path, None)),
             Err(error) => return Err(disconnected(path, Some(&error))),
         }
-        Ok(Self { socket, receiver, events: VecDeque::new(), path: path.to_owned() })
+        Ok(Self {
+            socket,
+            receiver,
+            events: VecDeque::new(),
+            path: path.to_owned(),
+            process: Process::this(),
+        })
     }
 
     /// The next event; nothing when none came within the time-out. Without one it waits for ever. `interrupt`
@@ -53,6 +62,7 @@ impl Subscription {
         timeout: Option<Duration>,
         mut interrupt: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<Option<Event>> {
+        check_process(self.process, &self.path)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -102,6 +112,15 @@ impl AsFd for Subscription {
     /// Readable when there may be an event that was not read from it yet.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if self.process.is_this() {
+            // A forked child may hold the socket open. If it is closed already, all is well.
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
     }
 }
 

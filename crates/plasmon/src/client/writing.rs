@@ -4,7 +4,6 @@
 //! cannot have them: the socket's answer has the words for what is wrong, and it can wait. Large ones are
 //! reserved, copied into the store by this thread and such as help it, and sealed.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -59,14 +58,14 @@ impl Client {
             return Ok(());
         }
         let put = self.put_request(id, data, metadata, digest, options);
-        done(self.connection.call(&put, Undo::Nothing, deadline(options))?)
+        done(self.finish(self.connection.send(&put, Undo::Cancel)?, deadline(options))?)
     }
 
     /// Stores many objects (id, data, metadata): one result each, in order. Small ones go together.
     ///
     /// # Errors
-    /// For one object, among the results: as [`Client::put`]. For the call: `Disconnected`, or `TimedOut`
-    /// when the daemon is silent.
+    /// For one object, among the results: as [`Client::put`]. For the call: `Disconnected`, `TimedOut` when
+    /// the daemon is silent, `Interrupted` as [`Client::interruptible`] says.
     pub fn put_many(
         &self,
         objects: &[(ObjectId, &[u8], &[u8])],
@@ -78,7 +77,9 @@ impl Client {
             let len = data.len().saturating_add(metadata.len());
             results.push(match check(metadata, options) {
                 Err(error) => Some(Err(error)),
-                Ok(()) if len > self.inline_max => Some(self.put(*id, data, metadata, options)),
+                Ok(()) if len > self.inline_max => {
+                    Some(unless_interrupted(self.put(*id, data, metadata, options))?)
+                }
                 Ok(()) => {
                     let digest = if options.digest { digest(&[(0, data)], data.len(), metadata) } else { 0 };
                     small.push((at, (*id, *data, *metadata, digest)));
@@ -95,11 +96,12 @@ impl Client {
                 results[at] = Some(Ok(()));
             } else {
                 let put = self.put_request(id, data, metadata, digest, options);
-                tickets.push((at, self.connection.send(&put, Undo::Nothing)?));
+                tickets.push((at, self.connection.send(&put, Undo::Cancel)?));
             }
         }
         for (at, ticket) in tickets {
-            results[at] = Some(ticket.wait(deadline(options), None).and_then(done));
+            let result = self.finish(ticket, deadline(options)).and_then(done);
+            results[at] = Some(unless_interrupted(result)?);
         }
         let missing = || Err(unexpected("less than it was asked for"));
         Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
@@ -246,7 +248,7 @@ impl Client {
     ) -> Result<Placement> {
         let object = new_object(id, metadata, options);
         let request = Request::Create { object, data_len, room_us: room_us(options) };
-        let reply = self.connection.call(&request, Undo::Abort(id), deadline(options))?;
+        let reply = self.finish(self.connection.send(&request, Undo::Abort(id))?, deadline(options))?;
         match reply {
             Reply::Created { placement: Placement::Mapped(span), .. } if span.data_len != data_len => {
                 self.connection.send_and_forget(&Request::Abort { id });
@@ -298,7 +300,7 @@ impl Client {
         };
         let memory = memory.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
         let metadata = if options.digest { Some(metadata.to_vec()) } else { None };
-        Ok(Creation::new(Arc::clone(&self.connection), id, memory, inline, metadata))
+        Ok(Creation::new(self.clone(), id, memory, inline, metadata))
     }
 
     /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it.
@@ -361,6 +363,14 @@ pub(super) fn digest(parts: &[(usize, &[u8])], len: usize, metadata: &[u8]) -> u
     zeros(&mut hash, len - at);
     hash.update(metadata);
     hash.digest().max(1)
+}
+
+/// The result of one of many; but an interruption ends them all.
+fn unless_interrupted(result: Result<()>) -> Result<Result<()>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+        other => Ok(other),
+    }
 }
 
 /// What the frames can carry of a creation.

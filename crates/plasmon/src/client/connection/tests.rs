@@ -179,10 +179,12 @@ fn a_silent_daemon_is_given_up_and_a_late_creation_aborted() {
     let object = NewObject { id: id(1), private: false, name: String::new(), metadata: Default::default() };
     let create = Request::Create { object, data_len: 1000, room_us: 0 };
     let soon = Instant::now() + Duration::from_millis(20);
-    let error = client.connection.call(&create, Undo::Abort(id(1)), Some(soon)).unwrap_err();
+    let error =
+        client.connection.send(&create, Undo::Abort(id(1))).unwrap().wait(Some(soon), None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(error.message().contains("/run/test.sock"), "{error}");
     let (request, _) = peer.next();
+    assert_eq!(peer.next().1, Request::Cancel { request });
 
     peer.answer(request, &Reply::Created { placement: Placement::Inline, granted: vec![] });
     let status = {
