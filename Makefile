@@ -15,7 +15,7 @@ demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 test: ## Everything a change must pass: formatting, lints, types, all tests
 	@scripts/test.sh
 
-test-all: ## `make test`, the end-to-end tests on loopback too, the documentation and the demo
+test-all: ## `make test`, the end-to-end tests on loopback too, loom models, the documentation, the demo
 	@scripts/test.sh --all
 
 build: ## target/release/plasmon, and the Python package in .venv

@@ -22,6 +22,11 @@ python_tests() { "$VENV/bin/pytest" -q python/tests; }
 benchmark_tests() { "$VENV/bin/pytest" -q bench/tests; }
 end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 end_to_end; }
+# Loom replaces the atomics of the whole crate: it has a target folder of its own.
+models() {
+    RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(target_dir)/loom \
+        cargo test --quiet --release --locked -p plasmon --lib models
+}
 documentation() { RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --quiet --locked --workspace --no-deps --document-private-items; }
 demo() { "$VENV/bin/python" examples/flights/flights.py; }
 
@@ -35,6 +40,7 @@ step "tests of the benchmarks" benchmark_tests
 step "end-to-end tests" end_to_end
 if [ "${1:-}" = --all ]; then
     step "end-to-end tests on loopback" end_to_end_on_loopback
+    step "loom models of shared memory" models
     step "documentation" documentation
     step "demo" demo
 fi
