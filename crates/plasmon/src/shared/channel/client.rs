@@ -118,7 +118,17 @@ impl Ring<'_> {
     /// # Errors
     /// When it gave up. What was submitted may have happened.
     pub fn finish(
+        self,
+        spin: Duration,
+        alive: impl FnMut() -> bool,
+        done: impl FnMut(Completion),
+    ) -> Result<(), Unanswered> {
+        self.finish_napping(NAP, spin, alive, done)
+    }
+
+    pub(super) fn finish_napping(
         mut self,
+        nap: Duration,
         spin: Duration,
         mut alive: impl FnMut() -> bool,
         mut done: impl FnMut(Completion),
@@ -131,7 +141,9 @@ impl Ring<'_> {
         }
         let spin = if rang || ring::attention(words) & ring::SPARE != 0 { spin } else { Duration::ZERO };
         while self.ends.head != self.ends.tail {
-            if COMPLETIONS.waiting(words, self.ends.head) == 0 && !self.look(spin) && !self.sleep(&mut alive)
+            if COMPLETIONS.waiting(words, self.ends.head) == 0
+                && !self.look(spin)
+                && !self.sleep(nap, &mut alive)
             {
                 self.ends.broken = true;
                 return Err(Unanswered);
@@ -163,9 +175,9 @@ impl Ring<'_> {
     }
 
     /// Sleeps until something comes; `false` once the daemon is gone.
-    fn sleep(&self, alive: &mut impl FnMut() -> bool) -> bool {
+    fn sleep(&self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
         let words = &self.channel.words;
-        let nap = Timespec::try_from(NAP).ok();
+        let nap = Timespec::try_from(nap).ok();
         ring::set_asleep(words, true);
         let mut awake = true;
         while COMPLETIONS.waiting(words, self.ends.head) == 0 {

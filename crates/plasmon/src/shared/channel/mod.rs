@@ -43,3 +43,6 @@ const LEN: usize = 512 << 10;
 const DATA: usize = 100 << 10;
 /// Bytes of data that can go with submissions at a time.
 pub const DATA_LEN: usize = LEN - DATA;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
