@@ -19,8 +19,8 @@ use crate::memory::{Writer, Zone};
 use crate::object::{Head, Pin, Replica};
 use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
 
-/// How long an object on disk waits for memory to return to.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an object on disk waits for others to make room for its return.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Objects that are being read back, and those who wait for them.
 pub(crate) type Restoring = HashMap<ObjectId, Shared<oneshot::Receiver<Result<(), Error>>>>;

@@ -75,6 +75,8 @@ impl Core {
     pub(super) fn tell_subscribers(&self) -> bool {
         let mut subscriptions = self.subscriptions.borrow_mut();
         if subscriptions.is_empty() {
+            // The last has gone: nobody is to hear of this any more.
+            self.objects.borrow_mut().happenings = None;
             return false;
         }
         let happened: Vec<Happening> = {

@@ -57,7 +57,11 @@ impl Core {
             let on_disk = self.objects.borrow().get(&id).cloned();
             if let Some(replica) = on_disk {
                 // What it takes to read from this node's own disk is given to a get without time, too.
-                self.bring_back(&replica).await?;
+                let due = due.filter(|_| !no_time);
+                match self.clock.bounded(due, self.bring_back(&replica)).await {
+                    None => return Err(self.timed_out(id)),
+                    Some(restored) => restored?,
+                }
                 continue;
             }
             if no_time {
@@ -98,6 +102,7 @@ impl Core {
             Some(Conflict::Creating { client }) => {
                 format!("is being created by {} and not sealed yet", self.describe(client))
             }
+            Some(Conflict::Sealed) => "is on this node's disk, and was not read in time".into(),
             _ if self.cluster.deleted(id) => "was deleted".into(),
             _ => "is not on this node".into(),
         }
