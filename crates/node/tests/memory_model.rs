@@ -1,10 +1,10 @@
-//! Random allocations and frees across zones, held against a simple model: a list of what is live.
+//! Random allocations, frees and clearings across zones, held against a simple model: a list of what is live.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use plasmon_node::memory::{
-    AllocError, Arena, ArenaConfig, Domain, Extent, HugePages, SegmentChange, Writer, Zone,
+    AllocError, Arena, ArenaConfig, Clearing, Domain, Extent, HugePages, SegmentChange, Writer, Zone,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,15 @@ enum Step {
         which: usize,
     },
     /// Drop all extents of a zone.
-    Clear {
+    Empty {
+        zone: usize,
+    },
+    /// Withhold the cheapest window for that many bytes, unless there is one already.
+    Begin {
+        len: u64,
+    },
+    /// Move what lies in the window, and let a zone have it.
+    End {
         zone: usize,
     },
 }
@@ -42,8 +50,10 @@ enum Step {
 fn steps(len: impl Strategy<Value = u64> + 'static) -> impl Strategy<Value = Vec<Step>> {
     let allocate = (0..ZONES.len(), len).prop_map(|(zone, len)| Step::Allocate { zone, len });
     let free = any::<usize>().prop_map(|which| Step::Free { which });
-    let clear = (0..ZONES.len()).prop_map(|zone| Step::Clear { zone });
-    prop::collection::vec(prop_oneof![12 => allocate, 8 => free, 1 => clear], 1..150)
+    let empty = (0..ZONES.len()).prop_map(|zone| Step::Empty { zone });
+    let begin = (1..=4 * SEGMENT).prop_map(|len| Step::Begin { len });
+    let end = (0..ZONES.len()).prop_map(|zone| Step::End { zone });
+    prop::collection::vec(prop_oneof![24 => allocate, 16 => free, 2 => empty, 3 => begin, 3 => end], 1..150)
 }
 
 fn large() -> impl Strategy<Value = u64> {
@@ -67,6 +77,8 @@ struct Model {
     zones: HashMap<u32, Zone>,
     versions: HashMap<u32, u32>,
     marks: u8,
+    /// The window that is being cleared, and for how many bytes.
+    clearing: Option<(Clearing, u64)>,
 }
 
 impl Model {
@@ -83,6 +95,7 @@ impl Model {
             zones: HashMap::new(),
             versions: HashMap::new(),
             marks: 0,
+            clearing: None,
         }
     }
 
@@ -94,16 +107,57 @@ impl Model {
                 check_marks(&live);
             }
             Step::Free { .. } => {}
-            Step::Clear { zone } => self.live.retain(|live| {
+            Step::Empty { zone } => self.live.retain(|live| {
                 check_marks(live);
                 live.extent.zone() != ZONES[zone]
             }),
+            Step::Begin { len } => self.begin(len),
+            Step::End { zone } => self.end(ZONES[zone]),
         }
         let used: u64 = self.live.iter().map(|live| taken(&live.extent).1).sum();
         let usage = self.arena.usage();
         assert!(usage.used >= used, "{usage:?} with {used} in live extents");
         assert_eq!(usage.used + usage.free, usage.capacity);
         assert_eq!(usage.zones.iter().map(|zone| zone.used).sum::<u64>(), usage.used);
+    }
+
+    fn begin(&mut self, len: u64) {
+        if self.clearing.is_some() {
+            return;
+        }
+        let clearings = self.arena.clearings(len);
+        assert!(clearings.is_sorted_by_key(|clearing| clearing.used));
+        for Clearing { segments, used } in &clearings {
+            assert!(segments.len() as u64 * SEGMENT >= len && u64::from(segments.end) <= SEGMENTS);
+            assert!(*used >= self.live.iter().map(|live| inside(&live.extent, segments)).sum());
+        }
+        if let Some(clearing) = clearings.into_iter().next() {
+            self.arena.begin_clearing(&clearing);
+            self.clearing = Some((clearing, len));
+        }
+    }
+
+    /// What the engine does: moves each extent of the window to its domain's engine-written zone.
+    fn end(&mut self, zone: Zone) {
+        let Some((clearing, len)) = self.clearing.clone() else { return };
+        let lies_inside = |live: &Live| inside(&live.extent, &clearing.segments) > 0;
+        let moved = loop {
+            let Some(which) = self.live.iter().position(lies_inside) else { break true };
+            let extent = &self.live[which].extent;
+            let before = self.live.len();
+            self.allocate(Zone { writer: Writer::Engine, ..extent.zone() }, extent.len());
+            if self.live.len() == before {
+                break false;
+            }
+            check_marks(&self.live.swap_remove(which));
+        };
+        self.clearing = None;
+        self.arena.end_clearing();
+        if moved {
+            let before = self.live.len();
+            self.allocate(zone, len);
+            assert_eq!(self.live.len(), before + 1, "no room for {len} bytes in {clearing:?}");
+        }
     }
 
     fn allocate(&mut self, zone: Zone, len: u64) {
@@ -134,6 +188,9 @@ impl Model {
                 live.extent
             );
         }
+        if let Some((clearing, _)) = &self.clearing {
+            assert_eq!(inside(&extent, &clearing.segments), 0, "{extent:?} in {clearing:?}");
+        }
         for segment in extent.segments() {
             assert_eq!((self.zones.get(&segment), self.arena.zone(segment)), (Some(&zone), Some(zone)));
         }
@@ -159,6 +216,8 @@ impl Model {
                 SegmentChange::Recycled { segment, version } => {
                     assert_eq!(version, *self.versions.get(&segment).unwrap_or(&1));
                     assert!(self.zones.remove(&segment).is_some());
+                    let withheld = self.clearing.as_ref().map(|(clearing, _)| &clearing.segments);
+                    assert!(withheld.is_none_or(|segments| !segments.contains(&segment)));
                     assert!(self.live.iter().all(|live| !live.extent.segments().contains(&segment)));
                     self.versions.insert(segment, version + 1);
                 }
@@ -179,6 +238,9 @@ impl Model {
             let pages = (range.start / PAGE) as usize..range.end.min(capacity).div_ceil(PAGE) as usize;
             possible[pages].fill(false);
         };
+        if let Some((clearing, _)) = &self.clearing {
+            block(u64::from(clearing.segments.start) * SEGMENT..u64::from(clearing.segments.end) * SEGMENT);
+        }
         for live in &self.live {
             let (offset, bytes) = taken(&live.extent);
             let range = if live.extent.len() > SMALL {
@@ -195,6 +257,13 @@ impl Model {
         }
         possible.split(|possible| !possible).map(|run| run.len() as u64 * PAGE).max().unwrap_or(0)
     }
+}
+
+/// How many bytes of some segments surely are an extent's.
+fn inside(extent: &Extent, segments: &Range<u32>) -> u64 {
+    let (offset, bytes) = taken(extent);
+    let (start, end) = (u64::from(segments.start) * SEGMENT, u64::from(segments.end) * SEGMENT);
+    (offset + bytes).min(end).saturating_sub(offset.max(start))
 }
 
 /// Where an extent starts and how many bytes surely are its own.
@@ -221,6 +290,8 @@ fn run(steps: &[Step]) {
         model.step(step);
     }
     model.live.drain(..).for_each(|live| check_marks(&live));
+    model.end(ZONES[0]);
+    model.live.clear();
     let usage = model.arena.usage();
     let capacity = usage.capacity;
     assert_eq!((usage.used, usage.free, usage.largest_run), (0, capacity, capacity));

@@ -2,7 +2,7 @@
 //!
 //! Engine thread only (not `Send`). Invariants: `used` of a segment counts the pages of it that
 //! extents and slabs cover, and is 0 exactly when the segment may pass to another zone; a zone's
-//! free runs and those pages together make up its segments.
+//! free runs and those pages together make up its segments, but for what a clearing withholds.
 
 mod clearing;
 
@@ -51,6 +51,8 @@ struct Segment {
     version: u32,
     /// Bytes in pages that extents and slabs cover.
     used: u64,
+    /// Bytes that extents take up: what would have to be moved to empty it.
+    live: u64,
 }
 
 impl Segment {
@@ -64,7 +66,7 @@ impl Segment {
         let file = Memfd::new(size as u64, pages).map_err(failed("create"))?;
         range.map(index * size, size, file.read_write()).map_err(failed("map"))?;
         let memory = SegmentMemory::new(range, index * size, size).map_err(failed("map"))?;
-        Ok(Segment { file: Some(file), memory: Rc::new(memory), zone: None, version: 1, used: 0 })
+        Ok(Segment { file: Some(file), memory: Rc::new(memory), zone: None, version: 1, used: 0, live: 0 })
     }
 }
 
@@ -151,11 +153,17 @@ impl Arena {
         if len > capacity {
             return Err(AllocError::TooLarge { len, capacity });
         }
+        let taken = footprint(len);
         let offset = match Class::of(len) {
             Some(class) => self.take_slot(zone, class, len)?,
-            None => self.take_pages(zone, footprint(len), len)?,
+            None => {
+                let start = self.find_pages(zone, taken, len)?;
+                self.take_pages(zone, start..start + taken);
+                start
+            }
         };
-        self.zones.entry(zone).or_default().used += footprint(len);
+        self.zones.entry(zone).or_default().used += taken;
+        self.for_each_part(offset..offset + taken, |segment, part| segment.live += part);
         Ok(Extent::new(&self.home, zone, offset, len))
     }
 
@@ -233,25 +241,32 @@ impl Arena {
         if let Some(offset) = self.zones.get_mut(&zone).and_then(|state| state.slabs.take(class)) {
             return Ok(offset);
         }
-        let (start, length) = match self.take_pages(zone, SLAB, len) {
-            Ok(start) => (start, SLAB),
-            Err(AllocError::Full { .. }) => (self.take_pages(zone, PAGE, len)?, PAGE),
-            Err(error) => return Err(error),
+        let start = match self.find_pages(zone, SLAB, len) {
+            Err(AllocError::Full { .. }) => self.find_pages(zone, PAGE, len)?,
+            found => found?,
         };
-        let segment_size = self.segment_size();
-        self.zones.entry(zone).or_default().slabs.add(class, start..start + length, segment_size);
+        // Within one segment, so that whoever empties a segment need not look at another.
+        let size = self.segment_size();
+        let bound = (start / size + 1) * size;
+        let run = self.zones.get(&zone).and_then(|state| state.runs.covering(start));
+        let end = run.map_or(start + PAGE, |run| run.end).min(start + SLAB).min(bound);
+        self.take_pages(zone, start..end);
+        self.zones.entry(zone).or_default().slabs.add(class, start..end);
         Ok(start)
     }
 
-    /// Takes `length` bytes of whole pages, for an extent of `len` bytes.
-    fn take_pages(&mut self, zone: Zone, length: u64, len: u64) -> Result<u64, AllocError> {
-        let start = match self.zones.get(&zone).and_then(|state| state.runs.best_fit(length)) {
-            Some(start) => start,
-            None => self.grow(zone, length, len)?,
-        };
-        self.zones.entry(zone).or_default().runs.remove(start..start + length);
-        self.for_each_part(start..start + length, |segment, part| segment.used += part);
-        Ok(start)
+    /// Where `length` bytes of whole pages are free, for an extent of `len` bytes.
+    fn find_pages(&mut self, zone: Zone, length: u64, len: u64) -> Result<u64, AllocError> {
+        match self.zones.get(&zone).and_then(|state| state.runs.best_fit(length)) {
+            Some(start) => Ok(start),
+            None => self.grow(zone, length, len),
+        }
+    }
+
+    /// Takes free pages.
+    fn take_pages(&mut self, zone: Zone, pages: Range<u64>) {
+        self.zones.entry(zone).or_default().runs.remove(pages.clone());
+        self.for_each_part(pages, |segment, part| segment.used += part);
     }
 
     /// Brings segments into a zone so that it has a free run of `length` bytes; returns its start.
@@ -379,6 +394,7 @@ impl Arena {
             apart.into_iter().filter(|run| !run.is_empty()).for_each(|run| state.runs.insert(run));
             self.for_each_part(pages, |segment, part| segment.used -= part);
         }
+        self.for_each_part(offset..offset + length, |segment, part| segment.live -= part);
     }
 
     /// Calls `each` with every segment that a range lies in and how many bytes of it lie there.

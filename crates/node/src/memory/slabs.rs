@@ -1,15 +1,15 @@
 //! Small extents: equal slots in slabs, one size class each.
 //!
-//! Plain data of the arena, engine thread only. Invariants: a slot is 64-byte aligned and lies in
-//! one segment; a slab is listed as partial while it has a free slot; one without any used slot
-//! does not exist, its pages are free again.
+//! Plain data of the arena, engine thread only. Invariants: a slot is 64-byte aligned; a slab lies in
+//! one segment; it is listed as partial while it has a free slot and is not withheld; one without any
+//! used slot does not exist, its pages are free again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::PAGE;
 
-/// Length of a slab, unless only a page is left.
+/// Length of a slab, where that much is free and the segment reaches so far.
 pub(super) const SLAB: u64 = 64 << 10;
 
 /// Slot lengths: every cache line up to 512 bytes, then four steps a doubling.
@@ -59,16 +59,12 @@ struct Slab {
 
 impl Slabs {
     /// Makes a slab of a class out of a free stretch of pages, and takes its first slot, which is
-    /// at its start. Slots that would lie across a segment bound are left out.
-    pub(super) fn add(&mut self, class: Class, stretch: Range<u64>, segment_size: u64) {
+    /// at its start.
+    pub(super) fn add(&mut self, class: Class, stretch: Range<u64>) {
         let slots = (stretch.end - stretch.start) / class.slot();
         let mut free = vec![0u64; slots.div_ceil(64) as usize];
         for slot in 1..slots {
-            let first = stretch.start + slot * class.slot();
-            let last = first + class.slot() - 1;
-            if first / segment_size == last / segment_size {
-                free[(slot / 64) as usize] |= 1 << (slot % 64);
-            }
+            free[(slot / 64) as usize] |= 1 << (slot % 64);
         }
         if free.iter().any(|word| *word != 0) {
             self.partial[class.0].insert(stretch.start);
@@ -155,7 +151,7 @@ mod tests {
         let class = Class::of(2560).unwrap();
         let mut slabs = Slabs::default();
         assert_eq!(slabs.take(class), None);
-        slabs.add(class, SLAB..2 * SLAB, 1 << 20);
+        slabs.add(class, SLAB..2 * SLAB);
         let slots: Vec<u64> = iter::once(SLAB).chain(iter::from_fn(|| slabs.take(class))).collect();
         let expected: Vec<u64> = (0..SLAB / 2560).map(|slot| SLAB + slot * 2560).collect();
         assert_eq!(slots, expected);
@@ -167,16 +163,5 @@ mod tests {
         assert_eq!(slabs.give_back(SLAB), None);
         assert_eq!(slabs.give_back(*last), Some(SLAB..2 * SLAB));
         assert_eq!(slabs.take(class), None);
-    }
-
-    #[test]
-    fn no_slot_lies_across_a_segment_bound() {
-        let class = Class::of(3072).unwrap();
-        let mut slabs = Slabs::default();
-        let segment_size = 16 << 10;
-        slabs.add(class, 0..SLAB, segment_size);
-        let slots: Vec<u64> = iter::once(0).chain(iter::from_fn(|| slabs.take(class))).collect();
-        assert_eq!(slots.len(), 21 - 2, "bounds at 16 and 32 KiB cut a slot, the one at 48 KiB does not");
-        assert!(slots.iter().all(|at| at / segment_size == (at + 3071) / segment_size));
     }
 }

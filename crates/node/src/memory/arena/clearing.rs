@@ -4,8 +4,10 @@
 //! it knows sizes, not objects. Invariant: while a clearing is under way, nothing is allocated in its
 //! segments, and what becomes free there is in `Withheld::runs`, or in slabs that are listed nowhere.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::super::zone::{Domain, Writer};
 use super::{Arena, Zone};
 
 /// Most windows that are proposed.
@@ -16,7 +18,7 @@ const PROPOSED: usize = 64;
 pub struct Clearing {
     /// Its segments.
     pub segments: Range<u32>,
-    /// Bytes that lie there, in whole pages.
+    /// Bytes to move: what extents take up there.
     pub used: u64,
 }
 
@@ -45,30 +47,45 @@ impl Withheld {
 }
 
 impl Arena {
-    /// Windows that could hold `len` bytes as a whole, cheapest to clear first; none where that much is
-    /// not free in all, or what would have to be moved has nowhere to go.
+    /// Windows that could hold `len` bytes as a whole, for any zone, cheapest to clear first; none where that
+    /// much is not free in all, or what would have to be moved surely has nowhere to go.
     pub fn clearings(&mut self, len: u64) -> Vec<Clearing> {
         self.drain_returned();
-        let size = self.segment_size();
-        let count = len.div_ceil(size).max(1) as usize;
-        let used: Vec<u64> = self.segments.iter().map(|segment| segment.used).collect();
-        let free = self.capacity() - used.iter().sum::<u64>();
-        if len > free || count > used.len() {
+        let count = len.div_ceil(self.segment_size()).max(1) as usize;
+        let live: Vec<u64> = self.segments.iter().map(|segment| segment.live).collect();
+        if len > self.capacity() - live.iter().sum::<u64>() || count > live.len() {
             return Vec::new();
         }
-        let mut clearings: Vec<_> = used
-            .windows(count)
-            .enumerate()
-            .map(|(first, window)| Clearing {
-                segments: first as u32..(first + count) as u32,
-                used: window.iter().sum(),
-            })
-            // What is moved out must find room among what is free outside.
-            .filter(|one| one.used > 0 && one.used <= free - (count as u64 * size - one.used))
-            .collect();
+        let clearing = |(first, window): (usize, &[u64])| Clearing {
+            segments: first as u32..(first + count) as u32,
+            used: window.iter().sum(),
+        };
+        let mut clearings: Vec<_> = live.windows(count).enumerate().map(clearing).collect();
+        clearings.retain(|one| one.used > 0 && self.could_move(&one.segments));
         clearings.sort_by_key(|one| one.used);
         clearings.truncate(PROPOSED);
         clearings
+    }
+
+    /// Whether there is room outside a window for what lies in it. The engine writes what it moves, so
+    /// that goes to the engine's zone of its domain, or to segments in which nothing lies.
+    fn could_move(&self, window: &Range<u32>) -> bool {
+        let size = self.segment_size();
+        let mut empty = 0;
+        // For each domain, what must move and what its engine-written segments could take.
+        let mut needs: BTreeMap<Domain, (u64, u64)> = BTreeMap::new();
+        for (index, segment) in self.segments.iter().enumerate() {
+            let inside = window.contains(&(index as u32));
+            match segment.zone {
+                _ if segment.used == 0 => empty += u64::from(!inside),
+                Some(zone) if inside => needs.entry(zone.domain).or_default().0 += segment.live,
+                Some(Zone { domain, writer: Writer::Engine }) => {
+                    needs.entry(domain).or_default().1 += size - segment.live;
+                }
+                _ => {}
+            }
+        }
+        needs.values().map(|(moved, free)| moved.saturating_sub(*free).div_ceil(size)).sum::<u64>() <= empty
     }
 
     /// From now on nothing is allocated in the window. One at a time.
