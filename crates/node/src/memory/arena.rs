@@ -5,10 +5,10 @@
 //! free runs and those pages together make up its segments, but for what a clearing withholds.
 
 mod clearing;
+mod segment;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -16,12 +16,13 @@ use std::sync::Arc;
 
 pub use self::clearing::Clearing;
 use self::clearing::Withheld;
+use self::segment::Segment;
 use super::PAGE;
 use super::config::{ArenaConfig, Plan};
 use super::error::{AllocError, ArenaError, SegmentError};
 use super::extent::{Extent, Home};
 use super::mapping::{Reservation, SegmentMemory};
-use super::memfd::{self, Memfd};
+use super::memfd;
 use super::pages::FreeRuns;
 use super::placement::{Standing, View};
 use super::prefault::Prefaulter;
@@ -40,34 +41,6 @@ pub struct Arena {
     zones: BTreeMap<Zone, ZoneState>,
     changes: Vec<SegmentChange>,
     withheld: Option<Withheld>,
-}
-
-#[derive(Debug)]
-struct Segment {
-    /// `None` if a replacement could not be had: the next to take the segment tries again.
-    file: Option<Memfd>,
-    memory: Rc<SegmentMemory>,
-    zone: Option<Zone>,
-    version: u32,
-    /// Bytes in pages that extents and slabs cover.
-    used: u64,
-    /// Bytes that extents take up: what would have to be moved to empty it.
-    live: u64,
-}
-
-impl Segment {
-    fn new(
-        range: &Arc<Reservation>,
-        index: usize,
-        size: usize,
-        pages: PageKind,
-    ) -> Result<Segment, SegmentError> {
-        let failed = |action| move |source| SegmentError { segment: index as u32, action, source };
-        let file = Memfd::new(size as u64, pages).map_err(failed("create"))?;
-        range.map(index * size, size, file.read_write()).map_err(failed("map"))?;
-        let memory = SegmentMemory::new(range, index * size, size).map_err(failed("map"))?;
-        Ok(Segment { file: Some(file), memory: Rc::new(memory), zone: None, version: 1, used: 0, live: 0 })
-    }
 }
 
 #[derive(Debug, Default)]
@@ -139,7 +112,8 @@ impl Arena {
         self.segments.len() as u32
     }
 
-    /// The kind of pages it got.
+    /// The kind of pages it was made of. Single segments may be of base pages all the same: those that
+    /// another user writes, and those for which no huge pages were left when they were replaced.
     pub fn page_kind(&self) -> PageKind {
         self.pages
     }
@@ -185,10 +159,9 @@ impl Arena {
             used,
             free: capacity - used,
             largest_run: largest_run.fold(nobody, u64::max),
-            prefaulted: match (self.pages, &self.prefaulter) {
-                (PageKind::Huge, _) => capacity,
-                (PageKind::Base, prefaulter) => prefaulter.as_ref().map_or(0, Prefaulter::populated),
-            },
+            prefaulted: self.prefaulter.as_ref().map_or(0, Prefaulter::populated),
+            huge: self.segments.iter().filter(|segment| segment.is_huge()).count() as u64
+                * self.segment_size(),
             zones: self.zones.iter().map(zone_usage).collect(),
         }
     }
@@ -300,69 +273,6 @@ impl Arena {
         let nothing = FreeRuns::default();
         let runs = zone.and_then(|zone| self.zones.get(&zone)).map_or(&nothing, |state| &state.runs);
         look(&View { segment_size: self.segment_size(), standings: &standings, runs })
-    }
-
-    /// Assigns a segment in which nothing lies to a zone, with fresh memory if it has had another.
-    fn claim(&mut self, index: usize, zone: Zone) -> Result<(), SegmentError> {
-        self.release_from_zone(index);
-        let number = index as u32;
-        let failed = |action| move |source| SegmentError { segment: number, action, source };
-        if self.segments[index].file.is_none() {
-            self.renew(index).map_err(failed("replace"))?;
-        }
-        let segment = &mut self.segments[index];
-        if let Some(file) = &segment.file {
-            file.give_to(zone.writer).map_err(failed("seal"))?;
-        }
-        segment.zone = Some(zone);
-        self.changes.push(SegmentChange::Assigned { segment: number, version: segment.version, zone });
-        let bounds = self.bounds(index);
-        let state = self.zones.entry(zone).or_default();
-        state.segments += 1;
-        state.runs.insert(bounds);
-        Ok(())
-    }
-
-    /// Ends a segment's life in its zone, if it has one: its file goes.
-    fn release_from_zone(&mut self, index: usize) {
-        let bounds = self.bounds(index);
-        let segment = &mut self.segments[index];
-        let Some(zone) = segment.zone.take() else { return };
-        if let (Writer::Uid(_), Some(file)) = (zone.writer, &segment.file)
-            && let Err(error) = file.empty(bounds.end - bounds.start)
-        {
-            tracing::debug!(%error, segment = index, "cannot empty an old segment; its memory stays until unmapped");
-        }
-        segment.file = None;
-        self.changes.push(SegmentChange::Recycled { segment: index as u32, version: segment.version });
-        segment.version = segment.version.wrapping_add(1);
-        if let Some(state) = self.zones.get_mut(&zone) {
-            state.runs.remove(bounds);
-            state.segments -= 1;
-            if state.segments == 0 {
-                self.zones.remove(&zone);
-            }
-        }
-    }
-
-    /// Puts fresh memory in the place of a segment.
-    fn renew(&mut self, index: usize) -> io::Result<()> {
-        let length = self.segment_size();
-        let (at, len) = (index * length as usize, length as usize);
-        if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.forget(index);
-        }
-        if self.pages == PageKind::Huge {
-            // There may be no huge pages to spare for both the old and the new.
-            self.home.range.vacate(at, len)?;
-        }
-        let file = Memfd::new(length, self.pages)?;
-        self.home.range.map(at, len, file.read_write())?;
-        self.segments[index].file = Some(file);
-        if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.renew(index);
-        }
-        Ok(())
     }
 
     /// Frees what was dropped since the last time.

@@ -16,18 +16,18 @@ pub struct ArenaConfig {
     pub segment_size: Option<u64>,
     /// Whether to use huge pages.
     pub huge_pages: HugePages,
-    /// Whether to allocate base pages in the background at start, rather than at first use.
+    /// Whether to allocate pages in the background at start, rather than at first use.
     pub prefault: bool,
 }
 
-/// Whether the arena uses huge pages (of 2 MiB).
+/// Whether the arena uses huge pages (of 2 MiB). Segments that other users write never do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HugePages {
     /// If enough of them are free for the whole arena.
     Auto,
     /// No.
     Never,
-    /// Yes, or fail.
+    /// Yes, or fail to start.
     Require,
 }
 

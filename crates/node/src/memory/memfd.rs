@@ -8,7 +8,8 @@
 //! Not prevented: whoever holds a writable descriptor can punch holes in it, since the only seals
 //! against that forbid writing too. With base pages it merely loses its own bytes (holes read as
 //! zeros). With huge pages the page goes back to the host's pool; if another process takes it and
-//! the pool is then empty, our next touch of the hole is a SIGBUS.
+//! the pool is then empty, our next touch of the hole is a SIGBUS. So a user other than the daemon's
+//! own gets writable descriptors of base pages only (`arena::segment`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,6 +30,7 @@ use super::zone::Writer;
 pub(super) struct Memfd {
     file: OwnedFd,
     read_only: Option<OwnedFd>,
+    pages: PageKind,
 }
 
 impl Memfd {
@@ -47,7 +49,12 @@ impl Memfd {
         ftruncate(&file, len)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         fchmod(&file, Mode::RUSR)?;
-        Ok(Memfd { file, read_only: None })
+        Ok(Memfd { file, read_only: None, pages })
+    }
+
+    /// What it is made of.
+    pub(super) fn pages(&self) -> PageKind {
+        self.pages
     }
 
     /// Seals the file for its writer, for good. The engine's own mapping must exist by now.

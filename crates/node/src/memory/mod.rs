@@ -12,6 +12,8 @@
 //!   writable mapping but the engine's own, made before the seal.
 //! - A segment that passes to another zone is destroyed and replaced by a fresh memfd at the same
 //!   place with a higher version. Whoever still holds the old descriptor sees old bytes only.
+//! - In an arena of huge pages, segments that another uid writes are of base pages: the writer of a huge
+//!   page could take it away, and kill the engine by that.
 //! - All bookkeeping lives on this process's heap, never in shared memory.
 //!
 //! The memory of a replaced segment returns to the system once the last client unmaps it. An

@@ -9,7 +9,7 @@ pub(super) const HUGE_PAGE: u64 = 2 << 20;
 
 const HUGE_PAGE_COUNTERS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// The pages behind the arena.
+/// The pages behind the arena, or behind one segment of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
     /// Huge pages of 2 MiB, reserved at start.
@@ -34,6 +34,16 @@ impl PageKind {
             PageKind::Base => "base",
         }
     }
+}
+
+/// Fails unless `bytes` of base pages can be used without swapping.
+pub(super) fn check_available(bytes: u64) -> io::Result<()> {
+    let available = available_memory()?;
+    if bytes <= available {
+        return Ok(());
+    }
+    let message = format!("{bytes} bytes of base pages are needed and {available} available: free memory");
+    Err(io::Error::new(io::ErrorKind::OutOfMemory, message))
 }
 
 /// Bytes that can be used without swapping (MemAvailable).

@@ -34,8 +34,10 @@ pub struct Usage {
     pub free: u64,
     /// The longest extent that some zone, or a new one, could get now.
     pub largest_run: u64,
-    /// Allocated ahead of use so far; the whole arena with huge pages.
+    /// Allocated ahead of use so far, by the pre-fault thread, of the segments' present memory.
     pub prefaulted: u64,
+    /// In segments of huge pages.
+    pub huge: u64,
     /// Every zone that has segments.
     pub zones: Vec<ZoneUsage>,
 }

@@ -1,0 +1,145 @@
+//! A segment, and how it passes from one zone to another.
+//!
+//! Invariants: a segment that has been in a zone, or whose memory is of the wrong kind for the next one,
+//! gets fresh memory and a higher version before it is assigned. In an arena of huge pages, what another
+//! user writes is of base pages: whoever holds a writable descriptor of a huge page can take it away,
+//! and the engine's next touch would be its end.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::super::error::SegmentError;
+use super::super::mapping::{Reservation, SegmentMemory};
+use super::super::memfd::Memfd;
+use super::super::system::{self, PageKind};
+use super::super::usage::SegmentChange;
+use super::super::zone::{Writer, Zone};
+use super::Arena;
+
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// `None` if a replacement could not be had: the next to take the segment tries again.
+    pub(super) file: Option<Memfd>,
+    pub(super) memory: Rc<SegmentMemory>,
+    pub(super) zone: Option<Zone>,
+    pub(super) version: u32,
+    /// Bytes in pages that extents and slabs cover.
+    pub(super) used: u64,
+    /// Bytes that extents take up: what would have to be moved to empty it.
+    pub(super) live: u64,
+}
+
+impl Segment {
+    pub(super) fn new(
+        range: &Arc<Reservation>,
+        index: usize,
+        size: usize,
+        pages: PageKind,
+    ) -> Result<Segment, SegmentError> {
+        let failed = |action| move |source| SegmentError { segment: index as u32, action, source };
+        let file = Memfd::new(size as u64, pages).map_err(failed("create"))?;
+        range.map(index * size, size, file.read_write()).map_err(failed("map"))?;
+        let memory = SegmentMemory::new(range, index * size, size).map_err(failed("map"))?;
+        Ok(Segment { file: Some(file), memory: Rc::new(memory), zone: None, version: 1, used: 0, live: 0 })
+    }
+
+    pub(super) fn is_huge(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.pages() == PageKind::Huge)
+    }
+}
+
+impl Arena {
+    /// Assigns a segment in which nothing lies to a zone.
+    pub(super) fn claim(&mut self, index: usize, zone: Zone) -> Result<(), SegmentError> {
+        let number = index as u32;
+        let failed = |action| move |source| SegmentError { segment: number, action, source };
+        let pages = self.pages_for(zone.writer);
+        let segment = &self.segments[index];
+        let is_fresh = segment.zone.is_none() && segment.file.as_ref().is_some_and(|it| it.pages() == pages);
+        if !is_fresh {
+            self.retire(index);
+            self.renew(index, pages).map_err(failed("replace"))?;
+        }
+        let segment = &mut self.segments[index];
+        if let Some(file) = &segment.file {
+            file.give_to(zone.writer).map_err(failed("seal"))?;
+        }
+        segment.zone = Some(zone);
+        self.changes.push(SegmentChange::Assigned { segment: number, version: segment.version, zone });
+        let bounds = self.bounds(index);
+        let state = self.zones.entry(zone).or_default();
+        state.segments += 1;
+        state.runs.insert(bounds);
+        Ok(())
+    }
+
+    /// The pages that a writer's segments are made of, if they can be had.
+    fn pages_for(&self, writer: Writer) -> PageKind {
+        match writer {
+            Writer::Uid(uid) if uid != rustix::process::geteuid().as_raw() => PageKind::Base,
+            _ => self.pages,
+        }
+    }
+
+    /// Ends the life of a segment's memory, in its zone if it has one.
+    fn retire(&mut self, index: usize) {
+        let bounds = self.bounds(index);
+        let segment = &mut self.segments[index];
+        let zone = segment.zone.take();
+        if let (Some(Writer::Uid(_)), Some(file)) = (zone.map(|zone| zone.writer), &segment.file)
+            && let Err(error) = file.empty(bounds.end - bounds.start)
+        {
+            tracing::debug!(%error, segment = index, "cannot empty an old segment; its memory stays until unmapped");
+        }
+        self.changes.push(SegmentChange::Recycled { segment: index as u32, version: segment.version });
+        segment.version = segment.version.wrapping_add(1);
+        if let Some(zone) = zone
+            && let Some(state) = self.zones.get_mut(&zone)
+        {
+            state.runs.remove(bounds);
+            state.segments -= 1;
+            if state.segments == 0 {
+                self.zones.remove(&zone);
+            }
+        }
+    }
+
+    /// Puts fresh memory in the place of a segment, of huge pages only if they can be had.
+    fn renew(&mut self, index: usize, pages: PageKind) -> io::Result<()> {
+        if let Some(prefaulter) = &self.prefaulter {
+            prefaulter.forget(index);
+        }
+        let was_huge = self.segments[index].is_huge();
+        self.segments[index].file = None;
+        if was_huge {
+            // There may be no huge pages to spare for both the old and the new.
+            let size = self.segment_size() as usize;
+            self.home.range.vacate(index * size, size)?;
+        }
+        let file = match self.fresh(index, pages) {
+            Err(error) if pages == PageKind::Huge => {
+                tracing::warn!(%error, segment = index, "no huge pages for a replaced segment: it uses base pages");
+                self.fresh(index, PageKind::Base)?
+            }
+            fresh => fresh?,
+        };
+        self.segments[index].file = Some(file);
+        if let Some(prefaulter) = &self.prefaulter {
+            prefaulter.renew(index);
+        }
+        Ok(())
+    }
+
+    /// A new file, mapped in the place of a segment.
+    fn fresh(&self, index: usize, pages: PageKind) -> io::Result<Memfd> {
+        let size = self.segment_size();
+        if pages != self.pages {
+            // The arena was checked against the pool of huge pages, not against this.
+            system::check_available(size)?;
+        }
+        let file = Memfd::new(size, pages)?;
+        self.home.range.map(index * size as usize, size as usize, file.read_write())?;
+        Ok(file)
+    }
+}

@@ -1,0 +1,166 @@
+//! Arenas of huge pages. Where the host has none these tests are skipped: `sysctl vm.nr_hugepages=64`
+//! (and 0 afterwards) lets them run.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, ptr, thread};
+
+use plasmon_node::memory::{
+    Access, Arena, ArenaConfig, ArenaError, Domain, Extent, HugePages, PageKind, SegmentChange, Writer, Zone,
+};
+use rustix::fs::FallocateFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+const HUGE: u64 = 2 << 20;
+const SEGMENTS: u64 = 4;
+const CAPACITY: u64 = SEGMENTS * HUGE;
+const ENGINE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
+
+/// The daemon's own user may write into huge pages.
+fn own() -> Zone {
+    Zone { domain: Domain::Shared, writer: Writer::Uid(rustix::process::geteuid().as_raw()) }
+}
+
+fn other() -> Zone {
+    Zone { domain: Domain::Shared, writer: Writer::Uid(rustix::process::geteuid().as_raw() + 1000) }
+}
+
+/// An arena of huge pages, and the turn to use the host's pool; `None` if there are not enough.
+fn arena() -> Option<(MutexGuard<'static, ()>, Arena)> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let huge_pages = HugePages::Require;
+    let config = ArenaConfig { capacity: CAPACITY, segment_size: Some(HUGE), huge_pages, prefault: true };
+    match Arena::new(&config) {
+        Ok(arena) => Some((turn, arena)),
+        Err(error @ ArenaError::HugePages { .. }) => {
+            assert!(error.to_string().contains("vm.nr_hugepages"), "{error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What a segment is made of, as its file says.
+fn pages(arena: &mut Arena, segment: u32) -> PageKind {
+    let stat = rustix::fs::fstat(arena.descriptor(segment, Access::Read).unwrap()).unwrap();
+    if stat.st_blksize as u64 == HUGE { PageKind::Huge } else { PageKind::Base }
+}
+
+/// All huge pages that nobody has, until dropped.
+struct Rest(*mut std::ffi::c_void, usize);
+
+impl Rest {
+    fn take() -> Rest {
+        let counter = |name| -> usize {
+            let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
+            fs::read_to_string(path).unwrap().trim().parse().unwrap()
+        };
+        let free = (counter("free_hugepages") - counter("resv_hugepages")) * HUGE as usize;
+        if free == 0 {
+            return Rest(ptr::null_mut(), 0);
+        }
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let mapped = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), free, protection, flags) };
+        Rest(mapped.unwrap(), free)
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        if self.1 > 0 {
+            // SAFETY: mapped in `take`, and never used.
+            unsafe { rustix::mm::munmap(self.0, self.1) }.unwrap();
+        }
+    }
+}
+
+fn is_zero(extent: &Extent) -> bool {
+    let mut bytes = vec![1; extent.len() as usize];
+    extent.read(0, &mut bytes).unwrap();
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+#[test]
+fn the_engine_and_its_user_write_huge_pages_and_others_base_pages() {
+    let Some((_turn, mut arena)) = arena() else { return };
+    assert_eq!((arena.page_kind(), arena.usage().huge), (PageKind::Huge, CAPACITY));
+    let mut changes = vec![];
+    for (round, (zone, kind)) in
+        [(ENGINE, PageKind::Huge), (other(), PageKind::Base), (own(), PageKind::Huge)].into_iter().enumerate()
+    {
+        let extent = arena.allocate(zone, CAPACITY).unwrap();
+        assert!(is_zero(&extent));
+        extent.write(0, &vec![1; CAPACITY as usize]).unwrap();
+        assert!((0..SEGMENTS as u32).all(|segment| pages(&mut arena, segment) == kind), "{zone}");
+        assert_eq!(arena.version(3), round as u32 + 1);
+        assert_eq!(arena.usage().huge, if kind == PageKind::Huge { CAPACITY } else { 0 });
+        changes.append(&mut arena.take_changes());
+    }
+    let recycled = changes.iter().filter(|change| matches!(change, SegmentChange::Recycled { .. }));
+    assert_eq!(recycled.count() as u64, 2 * SEGMENTS, "once whenever other memory came");
+}
+
+/// A registration with the fabric is of certain pages, and segments are registered before anybody has them.
+#[test]
+fn a_segment_whose_pages_are_exchanged_at_its_first_use_is_a_new_one() {
+    let Some((_turn, mut arena)) = arena() else { return };
+    let zone = other();
+    let _extent = arena.allocate(zone, 1).unwrap();
+    let expected = [
+        SegmentChange::Recycled { segment: 0, version: 1 },
+        SegmentChange::Assigned { segment: 0, version: 2, zone },
+    ];
+    assert_eq!((arena.take_changes(), arena.version(0)), (expected.to_vec(), 2));
+    assert_eq!(arena.usage().huge, CAPACITY - HUGE);
+}
+
+#[test]
+fn nobody_else_can_take_a_page_away() {
+    let Some((_turn, mut arena)) = arena() else { return };
+    let extent = arena.allocate(other(), HUGE).unwrap();
+    extent.write(0, &vec![1; HUGE as usize]).unwrap();
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(arena.descriptor(0, Access::Write).unwrap(), flags, 0, HUGE).unwrap();
+    let _rest = Rest::take();
+    // A touch of a huge page that cannot be had any more would be the end of this process.
+    assert!(is_zero(&extent), "the client has lost its own bytes");
+}
+
+#[test]
+fn base_pages_do_where_no_huge_ones_are_left() {
+    let Some((_turn, mut arena)) = arena() else { return };
+    let extent = arena.allocate(ENGINE, CAPACITY).unwrap();
+    // Clients that do not let go of a segment keep its memory.
+    let held = rustix::io::dup(arena.descriptor(0, Access::Read).unwrap()).unwrap();
+    drop(extent);
+    let rest = Rest::take();
+    let extent = arena.allocate(own(), CAPACITY).unwrap();
+    assert!(is_zero(&extent));
+    // The others' pages went back to the pool and came again; only the held ones are missing.
+    assert_eq!(arena.usage().huge, CAPACITY - HUGE);
+    drop((held, rest, extent));
+    let _extent = arena.allocate(ENGINE, CAPACITY).unwrap();
+    assert_eq!(arena.usage().huge, CAPACITY, "there are enough again");
+}
+
+#[test]
+fn progress_counts_the_present_memory_of_every_segment() {
+    let Some((_turn, mut arena)) = arena() else { return };
+    let wait = |arena: &mut Arena| {
+        let start = Instant::now();
+        while arena.usage().prefaulted < CAPACITY {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", arena.usage());
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(arena.usage().prefaulted, CAPACITY);
+    };
+    wait(&mut arena);
+    for zone in [other(), ENGINE] {
+        drop(arena.allocate(zone, CAPACITY).unwrap());
+        wait(&mut arena);
+    }
+}
