@@ -294,6 +294,16 @@ fn a_page_set_of_another_shape_is_refused() {
     assert!(ClientChannel::new(&file, bell()).is_err(), "it may shrink while it is mapped");
 }
 
+#[test]
+fn ends_further_apart_than_the_ring_is_long_are_malformed() {
+    let ends = ends();
+    let words = Words::open(&ends.pages, true).unwrap();
+    for apart in [ENTRIES + 1, u64::MAX] {
+        words.at(64 / 8).store(apart, Ordering::Relaxed);
+        assert_eq!(ends.engine.take(), Some(Err(Malformed::Ends(apart))));
+    }
+}
+
 proptest! {
     /// Whatever stands in the words, the engine's calls end, and say what they may say.
     #[test]
