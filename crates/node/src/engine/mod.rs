@@ -321,15 +321,10 @@ fn open_spill(config: &Config, waker: Waker) -> Result<(Option<SpillStore>, Vec<
 }
 
 fn arena_config(config: &Config) -> ArenaConfig {
-    let others = config.socket_mode & 0o077 != 0;
-    if config.huge_pages && others {
-        // Whoever may write into a huge page may also take it away, and the engine would die of it.
-        warn!("no huge pages: the socket's mode lets other users in");
-    }
     ArenaConfig {
         capacity: config.memory,
         segment_size: None,
-        huge_pages: if config.huge_pages && !others { HugePages::Auto } else { HugePages::Never },
+        huge_pages: if config.huge_pages { HugePages::Auto } else { HugePages::Never },
         prefault: config.prefault,
     }
 }
