@@ -24,7 +24,7 @@ fn lies_in(extent: &Extent, clearing: &Clearing) -> bool {
 /// What the engine does: moves all that lies in the window to engine-written segments.
 fn move_out(arena: &mut Arena, objects: &mut [Extent], clearing: &Clearing) {
     for object in objects.iter_mut().filter(|object| lies_in(object, clearing)) {
-        let zone = Zone { writer: Writer::Engine, ..object.zone() };
+        let zone = Zone { writer: Writer::Engine, ..arena.zone(object.segments().start).unwrap() };
         *object = arena.allocate(zone, object.len()).unwrap();
         assert!(!lies_in(object, clearing), "{object:?} was moved into {clearing:?}");
     }

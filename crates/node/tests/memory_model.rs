@@ -66,6 +66,7 @@ fn any_length() -> impl Strategy<Value = u64> {
 
 struct Live {
     extent: Extent,
+    zone: Zone,
     /// What its first and last bytes hold.
     mark: u8,
 }
@@ -109,7 +110,7 @@ impl Model {
             Step::Free { .. } => {}
             Step::Empty { zone } => self.live.retain(|live| {
                 check_marks(live);
-                live.extent.zone() != ZONES[zone]
+                live.zone != ZONES[zone]
             }),
             Step::Begin { len } => self.begin(len),
             Step::End { zone } => self.end(ZONES[zone]),
@@ -143,9 +144,9 @@ impl Model {
         let lies_inside = |live: &Live| inside(&live.extent, &clearing.segments) > 0;
         let moved = loop {
             let Some(which) = self.live.iter().position(lies_inside) else { break true };
-            let extent = &self.live[which].extent;
+            let Live { extent, zone, .. } = &self.live[which];
             let before = self.live.len();
-            self.allocate(Zone { writer: Writer::Engine, ..extent.zone() }, extent.len());
+            self.allocate(Zone { writer: Writer::Engine, ..*zone }, extent.len());
             if self.live.len() == before {
                 break false;
             }
@@ -176,7 +177,7 @@ impl Model {
 
     fn admit(&mut self, zone: Zone, len: u64, extent: Extent) {
         self.follow_changes();
-        assert_eq!((extent.len(), extent.zone()), (len, zone));
+        assert_eq!(extent.len(), len);
         let (offset, taken_bytes) = taken(&extent);
         assert!(offset % if len > SMALL { PAGE } else { 64 } == 0, "{extent:?}");
         assert!(offset + taken_bytes <= self.arena.capacity());
@@ -202,7 +203,7 @@ impl Model {
         }
         assert_eq!(at, offset + len);
         self.marks = self.marks.wrapping_add(1);
-        let live = Live { extent, mark: self.marks };
+        let live = Live { extent, zone, mark: self.marks };
         for at in ends(len) {
             live.extent.write(at, &[live.mark]).unwrap();
         }
@@ -248,7 +249,7 @@ impl Model {
             } else {
                 offset.saturating_sub(SLAB)..offset + SLAB
             };
-            if live.extent.zone() != zone {
+            if live.zone != zone {
                 let first = range.start / SEGMENT * SEGMENT;
                 block(first..range.end.next_multiple_of(SEGMENT));
             } else {

@@ -31,6 +31,9 @@ use super::system::PageKind;
 use super::usage::{SegmentChange, Usage, ZoneUsage};
 use super::zone::{Access, Writer, Zone};
 
+/// The list of what was dropped keeps room for so many.
+const KEPT: usize = 4096;
+
 /// The memory of a node. See the module's documentation.
 #[derive(Debug)]
 pub struct Arena {
@@ -41,6 +44,8 @@ pub struct Arena {
     zones: BTreeMap<Zone, ZoneState>,
     changes: Vec<SegmentChange>,
     withheld: Option<Withheld>,
+    /// Empty between calls.
+    returned: Vec<(u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +99,7 @@ impl Arena {
             zones: BTreeMap::new(),
             changes: Vec::new(),
             withheld: None,
+            returned: Vec::new(),
         })
     }
 
@@ -138,7 +144,7 @@ impl Arena {
         };
         self.zones.entry(zone).or_default().used += taken;
         self.for_each_part(offset..offset + taken, |segment, part| segment.live += part);
-        Ok(Extent::new(&self.home, zone, offset, len))
+        Ok(Extent::new(&self.home, offset, len))
     }
 
     /// How the arena is used now. Looks at every segment for every zone: for status, not for every
@@ -277,10 +283,12 @@ impl Arena {
 
     /// Frees what was dropped since the last time.
     fn drain_returned(&mut self) {
-        let returned = std::mem::take(&mut *self.home.returned.borrow_mut());
-        for (offset, len) in returned {
-            self.free(offset, len);
-        }
+        // The list changes places with an empty one, so that neither grows anew each time.
+        let mut returned = std::mem::take(&mut self.returned);
+        std::mem::swap(&mut returned, &mut *self.home.returned.borrow_mut());
+        returned.drain(..).for_each(|(offset, len)| self.free(offset, len));
+        returned.shrink_to(KEPT);
+        self.returned = returned;
     }
 
     fn free(&mut self, offset: u64, len: u64) {

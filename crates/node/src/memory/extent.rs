@@ -13,7 +13,6 @@ use std::sync::Arc;
 use super::error::OutOfBounds;
 use super::io::IoRange;
 use super::mapping::Reservation;
-use super::zone::Zone;
 
 /// What extents share with their arena.
 #[derive(Debug)]
@@ -24,15 +23,17 @@ pub(super) struct Home {
     pub(super) returned: RefCell<Vec<(u64, u64)>>,
 }
 
-/// A contiguous range of the arena, free again when dropped. It may span adjacent segments, but
+/// A contiguous range of the arena, all of one zone ([`Arena::zone`](super::Arena::zone)), free again when dropped. It may span adjacent segments, but
 /// one of at most 3584 bytes never does. Its bytes are what the zone's earlier extents left there,
 /// or zeros.
 pub struct Extent {
     offset: u64,
     len: u64,
-    zone: Zone,
     home: Rc<Home>,
 }
+
+/// There may be ten million of them.
+const _: () = assert!(size_of::<Extent>() <= 24);
 
 /// The part of an extent that lies in one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +47,8 @@ pub struct Piece {
 }
 
 impl Extent {
-    pub(super) fn new(home: &Rc<Home>, zone: Zone, offset: u64, len: u64) -> Extent {
-        Extent { offset, len, zone, home: Rc::clone(home) }
+    pub(super) fn new(home: &Rc<Home>, offset: u64, len: u64) -> Extent {
+        Extent { offset, len, home: Rc::clone(home) }
     }
 
     /// Where it starts, in bytes from the start of the arena. A multiple of 64; of 4096 if it is
@@ -64,11 +65,6 @@ impl Extent {
     /// Whether it holds no byte at all.
     pub fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// The zone it was allocated in.
-    pub fn zone(&self) -> Zone {
-        self.zone
     }
 
     /// The segments it lies in: at least one, even if it is empty.
@@ -132,10 +128,6 @@ impl Drop for Extent {
 
 impl fmt::Debug for Extent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Extent")
-            .field("offset", &self.offset)
-            .field("len", &self.len)
-            .field("zone", &self.zone)
-            .finish()
+        f.debug_struct("Extent").field("offset", &self.offset).field("len", &self.len).finish()
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Slabs {
     by_start: BTreeMap<u64, Slab>,
     /// Those with free slots. The first is used first, so that later ones run empty.
     partial: [BTreeSet<u64>; CLASSES.len()],
-    /// Slabs that touch this are listed nowhere: nothing is taken from them.
+    /// Slabs in these segments are listed nowhere: nothing is taken from them.
     withheld: Range<u64>,
 }
 
@@ -52,6 +52,7 @@ pub(super) struct Slabs {
 struct Slab {
     class: Class,
     end: u64,
+    slots: u32,
     used: u32,
     /// One bit a slot, set while it is free.
     free: Vec<u64>,
@@ -61,15 +62,17 @@ impl Slabs {
     /// Makes a slab of a class out of a free stretch of pages, and takes its first slot, which is
     /// at its start.
     pub(super) fn add(&mut self, class: Class, stretch: Range<u64>) {
-        let slots = (stretch.end - stretch.start) / class.slot();
+        // At most a slab's length in slots of 64 bytes: 1024.
+        let slots = ((stretch.end - stretch.start) / class.slot()) as u32;
         let mut free = vec![0u64; slots.div_ceil(64) as usize];
         for slot in 1..slots {
             free[(slot / 64) as usize] |= 1 << (slot % 64);
         }
-        if free.iter().any(|word| *word != 0) {
+        let slab = Slab { class, end: stretch.end, slots, used: 1, free };
+        if !slab.is_full() {
             self.partial[class.0].insert(stretch.start);
         }
-        self.by_start.insert(stretch.start, Slab { class, end: stretch.end, used: 1, free });
+        self.by_start.insert(stretch.start, slab);
     }
 
     /// Takes a free slot and returns where it starts.
@@ -80,27 +83,24 @@ impl Slabs {
         let bit = slab.free[word].trailing_zeros();
         slab.free[word] &= !(1 << bit);
         slab.used += 1;
-        if slab.free.iter().all(|word| *word == 0) {
+        if slab.is_full() {
             self.partial[class.0].remove(&start);
         }
         Some(start + (word as u64 * 64 + u64::from(bit)) * class.slot())
     }
 
-    /// Takes nothing more from slabs that touch a stretch, until [`Slabs::relist`].
-    pub(super) fn withhold(&mut self, stretch: Range<u64>) {
-        for (start, slab) in &self.by_start {
-            if touch(&(*start..slab.end), &stretch) {
-                self.partial[slab.class.0].remove(start);
-            }
+    /// Takes nothing more from slabs that lie in these segments, until [`Slabs::relist`].
+    pub(super) fn withhold(&mut self, segments: Range<u64>) {
+        for (start, slab) in self.by_start.range(segments.clone()) {
+            self.partial[slab.class.0].remove(start);
         }
-        self.withheld = stretch;
+        self.withheld = segments;
     }
 
     /// All slabs can be taken from again.
     pub(super) fn relist(&mut self) {
-        let withheld = std::mem::take(&mut self.withheld);
-        for (start, slab) in &self.by_start {
-            if touch(&(*start..slab.end), &withheld) && slab.free.iter().any(|word| *word != 0) {
+        for (start, slab) in self.by_start.range(std::mem::take(&mut self.withheld)) {
+            if !slab.is_full() {
                 self.partial[slab.class.0].insert(*start);
             }
         }
@@ -109,24 +109,27 @@ impl Slabs {
     /// Gives a slot back; returns the pages of its slab if that is now empty, and forgets it.
     pub(super) fn give_back(&mut self, at: u64) -> Option<Range<u64>> {
         let (&start, slab) = self.by_start.range_mut(..=at).next_back()?;
-        let slot = (at - start) / slab.class.slot();
+        let class = slab.class;
+        if slab.is_full() && !self.withheld.contains(&start) {
+            self.partial[class.0].insert(start);
+        }
+        let slot = (at - start) / class.slot();
         slab.free[(slot / 64) as usize] |= 1 << (slot % 64);
         slab.used -= 1;
-        let (class, end) = (slab.class, slab.end);
         if slab.used > 0 {
-            if !touch(&(start..end), &self.withheld) {
-                self.partial[class.0].insert(start);
-            }
             return None;
         }
+        let end = slab.end;
         self.partial[class.0].remove(&start);
         self.by_start.remove(&start);
         Some(start..end)
     }
 }
 
-fn touch(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
+impl Slab {
+    fn is_full(&self) -> bool {
+        self.used == self.slots
+    }
 }
 
 #[cfg(test)]
