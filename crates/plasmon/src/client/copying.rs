@@ -85,23 +85,24 @@ impl Writing {
     pub(super) fn copy(&self, offset: usize, len: usize, parts: &[(usize, &[u8])]) {
         let Some(range) = self.range.get() else { return };
         let next = AtomicUsize::new(offset);
-        let work = || {
-            loop {
-                let from = next.load(Ordering::Relaxed);
-                if from >= offset + len {
-                    return;
-                }
-                // To the next bound, so that chunks of copies are chunks of the arena.
-                let to = (from / CHUNK + 1) * CHUNK;
-                if next.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                    self.copy_chunk(range, offset, from..to.min(offset + len), parts);
-                }
-            }
+        // Copies the next chunk; says whether there was one.
+        let take = || {
+            // To the next bound, so that chunks of copies are chunks of the arena.
+            let bound = |from: usize| (from / CHUNK + 1) * CHUNK;
+            let more = |from| (from < offset + len).then(|| bound(from));
+            let Ok(from) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else {
+                return false;
+            };
+            self.copy_chunk(range, offset, from..bound(from).min(offset + len), parts);
+            true
         };
-        let helpers = if len < PARALLEL { 0 } else { idle_cores().min(HELPERS) };
-        if helpers == 0 {
+        let work = || while take() {};
+        if len < PARALLEL {
             return work();
         }
+        // The first chunk gives the daemon, which has just reserved the place, time to go to sleep.
+        take();
+        let helpers = idle_cores().min(HELPERS);
         thread::scope(|scope| {
             for _ in 0..helpers {
                 // If the system has no thread to give, this one does it all.

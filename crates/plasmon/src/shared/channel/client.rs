@@ -112,8 +112,8 @@ impl Ring<'_> {
         true
     }
 
-    /// Waits for the completions of all that was submitted: looks for `spin` if there are cores to spare,
-    /// then sleeps. Gives up once `alive` says that the daemon is gone, and the rings with it.
+    /// Waits for the completions of all that was submitted: looks for `spin` if the engine is awake and there
+    /// are cores to spare, then sleeps. Gives up once `alive` says that the daemon is gone, and the rings with it.
     ///
     /// # Errors
     /// When it gave up. What was submitted may have happened.
@@ -139,7 +139,9 @@ impl Ring<'_> {
             // It fails only when the count is full, and then the engine is being woken already.
             let _ = rustix::io::write(&self.channel.bell, &1u64.to_ne_bytes());
         }
-        let spin = if rang || ring::attention(words) & ring::SPARE != 0 { spin } else { Duration::ZERO };
+        // An engine that was woken may be put on this very core: it is to have it.
+        let spare = !rang && ring::attention(words) & ring::SPARE != 0;
+        let spin = if spare { spin } else { Duration::ZERO };
         while self.ends.head != self.ends.tail {
             if COMPLETIONS.waiting(words, self.ends.head) == 0
                 && !self.look(spin)
