@@ -21,7 +21,7 @@ unit_tests() { cargo test --quiet --locked --workspace --exclude plasmon-python 
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
 benchmark_tests() { "$VENV/bin/pytest" -q bench/tests; }
 end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
-end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 end_to_end; }
+end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
 # Loom replaces the atomics of the whole crate: it has a target folder of its own.
 models() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(target_dir)/loom \

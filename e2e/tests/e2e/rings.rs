@@ -49,6 +49,11 @@ impl Intruder {
     }
 }
 
+/// How long what is random goes on: a minute where time is taken (`make test-all`).
+fn torment() -> Duration {
+    Duration::from_secs(if std::env::var_os("PLASMON_E2E_LONG").is_some() { 60 } else { 8 })
+}
+
 /// xorshift64*.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
@@ -83,7 +88,7 @@ fn garbage_in_a_page_set_hurts_nobody_else() {
     let client = cluster.client(0);
     let held = get(&client, put(&client, Pattern(1), 5 * MIB));
     let mut state = 0x9e37_79b9_7f4a_7c15;
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + torment();
     let mut rounds = 0u64;
     while Instant::now() < until {
         let mut intruder = Intruder::connect(&cluster);
@@ -122,7 +127,7 @@ fn clients_that_are_killed_at_any_moment_leave_the_store_sound() {
     let cluster = Cluster::builder().args(&["--cache"]).start();
     let client = cluster.client(0);
     let kept: Vec<_> = (0..4).map(|seed| get(&client, put(&client, Pattern(seed), MIB))).collect();
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + torment();
     let mut state = 0x1234_5678_9abc_def1;
     let mut killed = 0u64;
     while Instant::now() < until {

@@ -100,8 +100,8 @@ impl Writing {
         if len < PARALLEL {
             return work();
         }
-        // The first chunk gives the daemon, which has just reserved the place, time to go to sleep.
-        take();
+        // Two chunks give the daemon, which has just reserved the place, time to go to sleep.
+        let _ = take() && take();
         let helpers = idle_cores().min(HELPERS);
         thread::scope(|scope| {
             for _ in 0..helpers {
