@@ -227,12 +227,6 @@ fn events_are_printed_until_nobody_reads() {
         (&before["event"], &before["id"], &before["bytes"]),
         (&"sealed".into(), &id("before"), &4.into())
     );
-    output(&cluster, 0, &["put", "in", "--name", "after"]);
-    assert_eq!(next()["id"], id("after"));
-    output(&cluster, 0, &["rm", "before"]);
-    let gone = next();
-    assert_eq!((&gone["event"], &gone["id"]), (&"deleted".into(), &id("before")));
-
     let mut text = BufReader::new(people.stdout.take().expect("it is a pipe"));
     let mut line = String::new();
     text.read_line(&mut line).expect("it is text");
@@ -240,6 +234,12 @@ fn events_are_printed_until_nobody_reads() {
         line.starts_with("sealed") && line.contains(&ObjectId::from_name("before").to_string()),
         "{line}"
     );
+    output(&cluster, 0, &["put", "in", "--name", "after"]);
+    assert_eq!(next()["id"], id("after"));
+    output(&cluster, 0, &["rm", "before"]);
+    let gone = next();
+    assert_eq!((&gone["event"], &gone["id"]), (&"deleted".into(), &id("before")));
+
     // Nobody reads these lines any more: it notices at the next event.
     drop(text);
     output(&cluster, 0, &["put", "in", "--name", "last"]);
