@@ -6,6 +6,7 @@
 //! turn. Pinned objects and creations stay, and their clearing is given up for another.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::memory::{Clearing, Extent, OutOfBounds, Writer, Zone};
 use crate::object::{Replica, Table};
@@ -62,9 +63,11 @@ impl Core {
                 copied += replica.head.len();
                 if copied >= STEP {
                     copied = 0;
-                    self.clock.sleep(std::time::Duration::ZERO).await;
+                    self.clock.sleep(Duration::ZERO).await;
                 }
             }
+            // Looking through a large table takes its time, too.
+            self.clock.sleep(Duration::ZERO).await;
         }
         self.reap();
         true
@@ -72,8 +75,8 @@ impl Core {
 
     /// Moves an object that nobody pins.
     fn relocate(&self, replica: &Rc<Replica>) -> bool {
-        let Some(from) = replica.extent() else {
-            // It has left memory since.
+        let Some(from) = replica.extent().filter(|_| self.objects.borrow().has(replica)) else {
+            // It has left memory since, or was deleted.
             return true;
         };
         if replica.pins() > 0 {
@@ -83,8 +86,9 @@ impl Core {
         let Ok(to) = self.allocate(zone, replica.head.len()) else {
             return false;
         };
-        if replica.extent().is_none_or(|extent| !Rc::ptr_eq(&extent, &from)) {
-            // It left memory to make room for itself.
+        let moved = replica.extent().is_none_or(|extent| !Rc::ptr_eq(&extent, &from));
+        if moved || !self.objects.borrow().has(replica) {
+            // It left memory to make room for itself, or was deleted: a removed entry is never shown again.
             return true;
         }
         self.objects.borrow_mut().hide(replica);

@@ -33,8 +33,17 @@ const TURN: usize = 64;
 /// The engine's end of a client's page set.
 pub(super) struct Channel {
     pages: EngineChannel,
-    /// In the epoll set for as long as it is open.
-    _bell: OwnedFd,
+    /// In the epoll set; the client has a duplicate, so that closing it here would not take it out.
+    bell: OwnedFd,
+    epoll: Rc<OwnedFd>,
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.pages.close();
+        // It fails only for what is not in the set.
+        let _ = epoll::delete(&*self.epoll, &self.bell);
+    }
 }
 
 /// The rings the engine looks at.
@@ -124,7 +133,9 @@ impl Core {
             .map_err(io::Error::from)
             .map_err(failed)?;
         let theirs = bell.try_clone().map_err(failed)?;
-        self.client_mut(key, |client| client.channel = Some(Rc::new(Channel { pages, _bell: bell })));
+        self.client_mut(key, |client| {
+            client.channel = Some(Rc::new(Channel { pages, bell, epoll: Rc::clone(&self.epoll) }))
+        });
         Ok((descriptor, theirs))
     }
 

@@ -22,6 +22,8 @@ use crate::object::{FastPins, Keeping, Replica};
 
 /// How often a queue that only others can help looks whether they did.
 const LOOK: Duration = Duration::from_millis(5);
+/// How long what was of no use is not tried again.
+const REST: Duration = Duration::from_millis(250);
 /// Written to disk at a time, at least: fewer, larger writes, and room for those who come next.
 const SPILL_BATCH: u64 = 16 << 20;
 
@@ -32,6 +34,8 @@ pub(crate) struct Room {
     /// The task that serves the queue is running.
     served: Cell<bool>,
     pub(super) compacted: Cell<u64>,
+    /// Spilling and moving were of no use: they are not tried again before.
+    rest_until: Cell<Option<Instant>>,
 }
 
 struct Waiting {
@@ -107,19 +111,22 @@ impl Core {
                 Err(error) => error,
             };
             let full = matches!(error, AllocError::Full { .. });
-            if full && self.spill(len).await {
-                continue;
-            }
-            if full && let Some(extent) = self.compact(zone, len).await {
-                self.answer_front(Ok(extent));
-                continue;
+            if full && self.clock.now() >= self.room.rest_until.get().unwrap_or(self.started) {
+                if self.spill(len).await {
+                    continue;
+                }
+                if let Some(extent) = self.compact(zone, len).await {
+                    self.answer_front(Ok(extent));
+                    continue;
+                }
+                // A disk that is full and objects that are held stay so for a while: only others can help.
+                self.room.rest_until.set(Some(self.clock.now() + REST));
+                self.refuse_impatient(&error);
             }
             if !full {
                 self.answer_front(Err(self.no_room(len, &error)));
                 continue;
             }
-            // Only others can help now.
-            self.refuse_impatient(&error);
             self.clock.sleep(LOOK).await;
         }
     }
@@ -131,8 +138,10 @@ impl Core {
         *self.room.queue.borrow_mut() = patient;
         let impatient: VecDeque<Waiting> = impatient;
         for one in impatient {
+            // The first in the queue may want more than there is, and this one not.
+            let answer = self.allocate(one.zone, one.len).map_err(|_| self.no_room(one.len, error));
             // Who has gone need not know.
-            let _ = one.answer.send(Err(self.no_room(one.len, error)));
+            let _ = one.answer.send(answer);
         }
     }
 
@@ -175,7 +184,13 @@ impl Core {
         if reaped > 0 {
             return reaped;
         }
-        let proposed = self.objects.borrow_mut().propose(bytes, |replica| self.take_accessed(replica));
+        // What clients hold now is passed over; what they pin in the meantime, the scan after the hiding shows.
+        let held = self.scan_pins();
+        let proposed = self.objects.borrow_mut().propose(
+            bytes,
+            |replica| held.of(replica) > 0,
+            |replica| self.take_accessed(replica),
+        );
         if proposed.is_empty() {
             return 0;
         }
@@ -192,16 +207,13 @@ impl Core {
         freed
     }
 
-    /// Lets go of deleted objects that no client has pinned any more; returns how many.
+    /// Lets go of deleted objects that no client has pinned any more; returns how many bytes are free now.
     pub(super) fn reap(&self) -> u64 {
-        let before = self.objects.borrow().limbo();
-        if before == 0 {
+        if self.objects.borrow().limbo() == 0 {
             return 0;
         }
         let fast = self.scan_pins();
-        let mut objects = self.objects.borrow_mut();
-        objects.reap(&fast);
-        (before - objects.limbo()) as u64
+        self.objects.borrow_mut().reap(&fast)
     }
 
     /// What clients have pinned by themselves. Whoever was hidden before cannot be pinned after.

@@ -98,7 +98,8 @@ impl Core {
             let mut behind = behind;
             while !behind && frames < FRAMES && !subscription.is_idle() {
                 let objects = self.objects.borrow();
-                let sealed = |id: &ObjectId| Some(Happening::sealed(&objects.get(id)?.head).event);
+                let seen = |id: &ObjectId| objects.get(id).filter(|one| one.head.visible_to(tenant));
+                let sealed = |id: &ObjectId| Some(Happening::sealed(&seen(id)?.head).event);
                 let events = subscription.next(sealed);
                 drop(objects);
                 if !events.is_empty() {

@@ -302,27 +302,37 @@ impl Table {
     }
 
     /// Lets go of what was taken out and nobody pins, as a scan begun since then shows.
-    pub(crate) fn reap(&mut self, fast: &FastPins) {
+    /// Returns how many bytes that makes free.
+    pub(crate) fn reap(&mut self, fast: &FastPins) -> u64 {
         self.limbo_grew = false;
+        let mut freed = 0;
         for replica in std::mem::take(&mut self.limbo) {
             if fast.of(&replica) > 0 {
                 self.limbo.push(replica);
             } else {
                 self.shared.free(&replica);
+                let free = replica.pins() == 0 && replica.extent().is_some();
+                freed += if free { replica.head.len().max(1) } else { 0 };
             }
         }
+        freed
     }
 
     /// Objects that could leave memory until `bytes` are free, hidden from clients from now on: scan
     /// their pins, and call [`Table::evict`].
-    pub(crate) fn propose(&mut self, bytes: u64, accessed: impl Fn(&Replica) -> bool) -> Vec<Rc<Replica>> {
+    pub(crate) fn propose(
+        &mut self,
+        bytes: u64,
+        held: impl Fn(&Replica) -> bool,
+        accessed: impl Fn(&Replica) -> bool,
+    ) -> Vec<Rc<Replica>> {
         let mut left = bytes.max(1);
         let mut enough = |replica: &Rc<Replica>| {
             left = left.saturating_sub(replica.head.len().max(1));
             left == 0
         };
         let sealed = &self.sealed;
-        let read_lately = |replica: &Rc<Replica>| accessed(replica) | replica.take_touched();
+        let read_lately = |replica: &Rc<Replica>| accessed(replica) | replica.take_touched() | held(replica);
         let belongs = |replica: &Rc<Replica>| holds(sealed, replica) && replica.extent().is_some();
         let mut proposed =
             self.cached.take(|one| belongs(one) && one.role() == Role::Cached, read_lately, &mut enough);
@@ -422,6 +432,11 @@ impl Table {
     /// It was pinned: it stays where it is.
     pub(crate) fn stays(&mut self, replica: &Replica) {
         self.shared.show(replica);
+    }
+
+    /// Whether this very replica is in the table.
+    pub(crate) fn has(&self, replica: &Rc<Replica>) -> bool {
+        holds(&self.sealed, replica)
     }
 
     /// Its bytes are at another place now.

@@ -106,6 +106,11 @@ impl Connection {
         self.fast.as_ref().filter(|_| of_use)
     }
 
+    /// As [`Connection::fast`], also after the connection has ended: to take pins back.
+    pub(super) fn fast_of_this_process(&self) -> Option<&Fast> {
+        self.fast.as_ref().filter(|_| self.process.is_this())
+    }
+
     /// Whether the daemon still holds its end.
     pub(super) fn is_alive(&self) -> bool {
         let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::RDHUP;

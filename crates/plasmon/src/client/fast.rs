@@ -113,6 +113,10 @@ impl Fast {
                     self.channel.unpin(slot);
                     continue;
                 }
+                if self.channel.is_closed() {
+                    self.channel.unpin(slot);
+                    return Looked::Ask;
+                }
                 // It is pinned: the segments it lies in are not replaced from now on.
                 let span = Span {
                     offset: snapshot.offset,

@@ -95,7 +95,7 @@ impl fmt::Debug for Object {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        match (self.fast.take(), self.connection.fast()) {
+        match (self.fast.take(), self.connection.fast_of_this_process()) {
             (Some(pin), Some(fast)) => fast.release(pin),
             // In a forked child: it is the parent's.
             (Some(_), None) => {}

@@ -11,7 +11,7 @@ use rustix::thread::futex;
 use super::entries::{Completion, Submission};
 use super::pins::{self, FreeSlots, Slot, TableId};
 use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
-use super::{DATA, DATA_LEN, LEN, MAGIC};
+use super::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
 use crate::shared::words::{Ordering, Words};
 
 /// How long a client sleeps before it looks whether the daemon lives.
@@ -57,6 +57,12 @@ impl ClientChannel {
         let slot = self.free.take()?;
         pins::pin(&self.words, &slot, table, entry);
         Some(slot)
+    }
+
+    /// Whether the engine has let go of this client: no pin holds any more. To be asked after a pin was set.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.words.at(CLOSED).load(Ordering::Relaxed) != 0
     }
 
     /// Takes a pin back.

@@ -9,8 +9,8 @@ use rustix::thread::futex;
 use super::entries::{Completion, Malformed, Submission};
 use super::pins::{self, TableId};
 use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
-use super::{DATA, DATA_LEN, LEN, MAGIC};
-use crate::shared::words::{Ordering, Words};
+use super::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
+use crate::shared::words::{Ordering, Words, fence};
 
 /// The page set of one client. Counts of its own ends are kept here, where the client cannot write.
 pub struct EngineChannel {
@@ -28,6 +28,12 @@ impl EngineChannel {
         let (words, file) = Words::for_writers("plasmon-channel", LEN)?;
         words.at(0).store(MAGIC, Ordering::Relaxed);
         Ok((Self { words, head: Cell::new(0), tail: Cell::new(0) }, file))
+    }
+
+    /// Tells the client that nobody looks at its pins any more.
+    pub fn close(&self) {
+        self.words.at(CLOSED).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     /// Whether there is something to take.

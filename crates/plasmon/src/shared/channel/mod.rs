@@ -2,7 +2,7 @@
 //!
 //! | at | bytes | what | written by |
 //! |---|---|---|---|
-//! | 0 | 64 | magic | engine, once |
+//! | 0 | 64 | magic; whether the engine has let go of the client | engine, once |
 //! | 64 | 64 | tail of the submissions | client |
 //! | 128 | 64 | head of the submissions | engine |
 //! | 192 | 64 | tail of the completions | engine |
@@ -36,6 +36,8 @@ pub use entries::{Completion, Malformed, Operation, Outcome, Submission};
 #[cfg(not(loom))]
 pub use pins::{Slot, TableId};
 
+/// Word that says that the engine has let go of the client.
+const CLOSED: usize = 1;
 /// "channel" and the version of the layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"channel\x01");
 /// Bytes of a page set.

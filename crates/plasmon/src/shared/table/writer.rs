@@ -49,6 +49,8 @@ pub struct TableWriter {
     live: usize,
     /// Entries that found no room in an index.
     outside: Vec<u32>,
+    /// Some object got no entry at all: the table is not complete again.
+    lacks: bool,
 }
 
 struct Versioned {
@@ -103,6 +105,7 @@ impl TableWriter {
             unused: 0,
             live: 0,
             outside: Vec::new(),
+            lacks: false,
         })
     }
 
@@ -111,8 +114,11 @@ impl TableWriter {
     /// # Errors
     /// When the system has no memory or no descriptors for another chunk.
     pub fn insert(&mut self, new: &NewEntry) -> io::Result<u32> {
-        // What has no entry cannot be found: nothing is absent from now on for not being here.
-        let number = self.take_number().inspect_err(|_| self.root.set_flag(root::INCOMPLETE, true))?;
+        let number = self.take_number().inspect_err(|_| {
+            // What has no entry cannot be found: nothing is absent from now on for not being here.
+            self.lacks = true;
+            self.root.set_flag(root::INCOMPLETE, true);
+        })?;
         let snapshot = Snapshot {
             generation: 0,
             state: if new.offset.is_some() { State::Sealed } else { State::Spilled },
@@ -170,7 +176,7 @@ impl TableWriter {
         self.live -= 1;
         if self.outside.contains(&number) {
             self.outside.retain(|outside| *outside != number);
-            self.root.set_flag(root::INCOMPLETE, !self.outside.is_empty());
+            self.root.set_flag(root::INCOMPLETE, self.lacks || !self.outside.is_empty());
         }
     }
 
@@ -236,7 +242,7 @@ impl TableWriter {
         };
         self.outside = outside.into_iter().filter(is_outside).collect();
         self.root.set_index(next.version);
-        self.root.set_flag(root::INCOMPLETE, !self.outside.is_empty());
+        self.root.set_flag(root::INCOMPLETE, self.lacks || !self.outside.is_empty());
         self.index = next;
         Ok(false)
     }
