@@ -87,11 +87,11 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         String::new()
     };
     line(&format!(
-        "memory    {} of {} used, largest free piece {}, {} pages{prefault}",
+        "memory    {} of {} used, largest free piece {}, {} in huge pages{prefault}",
         size(memory.used),
         size(memory.capacity),
         size(memory.largest_free),
-        memory.pages
+        size(memory.huge)
     ))?;
     line(&format!(
         "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, \

@@ -1,5 +1,5 @@
-//! Arenas of huge pages. Where the host has none these tests are skipped: `sysctl vm.nr_hugepages=64`
-//! (and 0 afterwards) lets them run.
+//! Arenas of huge pages. Where the host's pool has none the tests of these are skipped:
+//! `sysctl vm.nr_hugepages=64` (and 0 afterwards) lets them run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -162,5 +162,48 @@ fn progress_counts_the_present_memory_of_every_segment() {
     for zone in [other(), ENGINE] {
         drop(arena.allocate(zone, CAPACITY).unwrap());
         wait(&mut arena);
+    }
+}
+
+/// Linux 6.1 makes huge pages when asked, whatever its settings say but `deny`.
+fn gives_transparent() -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let release = read("/proc/sys/kernel/osrelease");
+    let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let new = (parts.next(), parts.next()) >= (Some(6), Some(1));
+    let setting = read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    new && setting.contains('[') && !setting.contains("[deny]")
+}
+
+#[test]
+fn without_a_pool_the_kernel_is_asked_for_huge_pages() {
+    let gives = gives_transparent();
+    for (huge_pages, expected) in [(HugePages::Auto, if gives { CAPACITY } else { 0 }), (HugePages::Never, 0)]
+    {
+        let config = ArenaConfig { capacity: CAPACITY, segment_size: Some(HUGE), huge_pages, prefault: true };
+        let mut arena = Arena::new(&config).unwrap();
+        if arena.page_kind() == PageKind::Huge {
+            eprintln!("skipped: the pool has huge pages");
+            return;
+        }
+        let first = arena.allocate(ENGINE, 3 * HUGE).unwrap();
+        first.write(HUGE, &[7; 4096]).unwrap();
+        let populated = |arena: &mut Arena| {
+            let start = Instant::now();
+            while arena.usage().prefaulted < CAPACITY {
+                assert!(start.elapsed() < Duration::from_secs(60), "{:?}", arena.usage());
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        populated(&mut arena);
+        let mut bytes = [0; 4096];
+        first.read(HUGE, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 4096], "what was written meanwhile is there");
+        assert_eq!((arena.usage().transparent, arena.usage().huge), (expected, 0));
+        drop(first);
+        // A recycled segment too, also when somebody else writes it.
+        drop(arena.allocate(other(), CAPACITY).unwrap());
+        populated(&mut arena);
+        assert_eq!(arena.usage().transparent, expected);
     }
 }

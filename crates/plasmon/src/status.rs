@@ -54,8 +54,10 @@ pub struct MemoryStatus {
     pub largest_free: u64,
     /// Pre-faulted so far.
     pub prefaulted: u64,
-    /// "huge" or "base".
+    /// Where it comes from: "huge" for the host's pool of huge pages, else "base".
     pub pages: String,
+    /// In huge pages, of the pool or transparent ones.
+    pub huge: u64,
     /// Bytes in a segment.
     pub segment_size: u64,
     /// Number of segments.

@@ -84,8 +84,8 @@ fn huge_pages(case: &Case, pool: Pool) -> Finding {
         pool.total
     );
     if given_by_kernel(case) {
-        let stand_in = "Not needed: the kernel makes shared memory of huge pages by itself (see transparent \
-                        huge pages). Only those of the pool are certain.";
+        let stand_in = "Not needed: the kernel gives transparent huge pages (see there). Only those of the \
+                        pool are certain.";
         return Finding::ok(TOPIC, found).because(stand_in);
     }
     let finding = Finding::advice(TOPIC, found, WHY);
@@ -121,12 +121,21 @@ fn reserve(case: &Case, finding: Finding, total: u64) -> Finding {
         .mend("start the node", case.serve(case.memory))
 }
 
-/// Whether the kernel makes memfds of huge pages where it can.
+/// Whether the kernel makes memfds of huge pages where it can: by itself, or because the daemon asks it.
 fn given_by_kernel(case: &Case) -> bool {
     let text = case.files.text(SHMEM_ENABLED);
-    text.as_deref()
-        .and_then(chosen)
-        .is_some_and(|choice| matches!(choice, "always" | "within_size" | "force"))
+    text.as_deref().and_then(chosen).is_some_and(|choice| match choice {
+        "always" | "within_size" | "force" => true,
+        "deny" => false,
+        _ => can_be_asked(case),
+    })
+}
+
+/// Since Linux 6.1 the kernel makes huge pages when it is asked (MADV_COLLAPSE), whatever its setting is.
+fn can_be_asked(case: &Case) -> bool {
+    let release = case.files.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (parts.next(), parts.next()) >= (Some(6), Some(1))
 }
 
 fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
@@ -146,7 +155,8 @@ fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
         TOPIC,
         found,
         "The second way to huge pages: with within_size the kernel makes Plasmon's memory of them for as \
-         long as there are any, with nothing to reserve.",
+         long as there are any, with nothing to reserve. (Since Linux 6.1 it does so when Plasmon asks, whatever \
+         is set but deny.)",
     );
     let rule = format!("w {SHMEM_ENABLED} - - - - within_size");
     Some(
@@ -164,7 +174,13 @@ fn given(case: &Case, found: String) -> Finding {
     const TOPIC: &str = "transparent_huge_pages";
     let huge = case.files.text("/proc/meminfo").and_then(|text| meminfo(&text, "ShmemHugePages"));
     let (Some(huge), held @ 1..) = (huge, case.node_base_bytes()) else {
-        return Finding::ok(TOPIC, found);
+        let finding = Finding::ok(TOPIC, found);
+        let asked = can_be_asked(case);
+        return if asked {
+            finding.because("The node asks for them, whatever is set but deny.")
+        } else {
+            finding
+        };
     };
     let found = format!("{found}; shared memory has {} in huge pages, the node {}", size(huge), size(held));
     if huge >= held / 2 {

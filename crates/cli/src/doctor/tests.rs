@@ -201,6 +201,14 @@ fn the_kernel_may_give_huge_pages_of_its_own_accord() {
     assert_eq!(node.severity("transparent_huge_pages"), Severity::Advice);
     let node = node.meminfo("ShmemHugePages", 4 << 20);
     assert_eq!(node.severity("transparent_huge_pages"), Severity::Ok);
+    // A newer kernel is asked for them, unless it may not be.
+    let asked = |setting| {
+        Host::plain().with("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n").with(SHMEM_ENABLED, setting)
+    };
+    assert_eq!(asked("always [never] deny force\n").severity("transparent_huge_pages"), Severity::Ok);
+    assert_eq!(asked("always never [deny] force\n").severity("transparent_huge_pages"), Severity::Advice);
+    let older = Host::plain().with("/proc/sys/kernel/osrelease", "5.15.0-91-generic\n");
+    assert_eq!(older.severity("transparent_huge_pages"), Severity::Advice);
     let unneeded = Host::plain().pool(2048, 2048, 0);
     assert_eq!(unneeded.severity("transparent_huge_pages"), Severity::Ok);
 }

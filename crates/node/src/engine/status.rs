@@ -52,6 +52,7 @@ impl Core {
                 PageKind::Huge => "huge".into(),
                 PageKind::Base => "base".into(),
             },
+            huge: usage.huge + usage.transparent,
             segment_size: arena.segment_size(),
             segments: arena.segment_count(),
             tables: self.objects.borrow().shared.memory(),

@@ -40,6 +40,8 @@ pub struct Arena {
     prefaulter: Option<Prefaulter>,
     home: Rc<Home>,
     pages: PageKind,
+    /// Whether to ask for huge pages where the pool gives none.
+    transparent: bool,
     segments: Vec<Segment>,
     zones: BTreeMap<Zone, ZoneState>,
     changes: Vec<SegmentChange>,
@@ -84,8 +86,10 @@ impl Arena {
         );
         let segment = |index| Segment::new(&range, index, plan.segment_size, pages);
         let segments = (0..plan.count).map(segment).collect::<Result<_, _>>()?;
-        let prefaulter =
-            plan.prefault.then(|| Prefaulter::start(Arc::clone(&range), plan.segment_size, plan.count));
+        let transparent = plan.transparent && pages == PageKind::Base;
+        let prefaulter = plan
+            .prefault
+            .then(|| Prefaulter::start(Arc::clone(&range), plan.segment_size, plan.count, transparent));
         let prefaulter = prefaulter.transpose().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot start the pre-fault thread: first writes will be slower");
             None
@@ -95,6 +99,7 @@ impl Arena {
             prefaulter,
             home: Rc::new(home),
             pages,
+            transparent: plan.transparent,
             segments,
             zones: BTreeMap::new(),
             changes: Vec::new(),
@@ -168,6 +173,7 @@ impl Arena {
             prefaulted: self.prefaulter.as_ref().map_or(0, Prefaulter::populated),
             huge: self.segments.iter().filter(|segment| segment.is_huge()).count() as u64
                 * self.segment_size(),
+            transparent: self.prefaulter.as_ref().map_or(0, Prefaulter::collapsed),
             zones: self.zones.iter().map(zone_usage).collect(),
         }
     }

@@ -20,14 +20,15 @@ pub struct ArenaConfig {
     pub prefault: bool,
 }
 
-/// Whether the arena uses huge pages (of 2 MiB). Segments that other users write never do.
+/// Whether the arena uses huge pages (of 2 MiB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HugePages {
-    /// If enough of them are free for the whole arena.
+    /// Of the pool, if enough of them are free for the whole arena; else transparent ones, which the kernel
+    /// is asked for page by page and may refuse. Segments that other users write are never of the pool.
     Auto,
     /// No.
     Never,
-    /// Yes, or fail to start.
+    /// Of the pool, or fail to start.
     Require,
 }
 
@@ -37,6 +38,8 @@ pub(super) struct Plan {
     pub(super) count: usize,
     pub(super) pages: PageKind,
     pub(super) prefault: bool,
+    /// Whether to ask the kernel for huge pages where the pool gives none.
+    pub(super) transparent: bool,
     may_use_base_pages: bool,
 }
 
@@ -63,6 +66,7 @@ impl Plan {
                 count: count as usize,
                 pages,
                 prefault: config.prefault,
+                transparent: config.huge_pages != HugePages::Never,
                 may_use_base_pages: config.huge_pages != HugePages::Require,
             }),
             _ => Err(ArenaError::TooManySegments { count, segment_size }),
@@ -80,7 +84,7 @@ impl Plan {
         if self.pages == PageKind::Base || !self.may_use_base_pages {
             return Err(error);
         }
-        tracing::warn!(%error, "no huge pages for the arena after all: using base pages");
+        tracing::warn!(%error, "no huge pages of the pool for the arena after all");
         check_available(self.capacity())?;
         Ok(Plan { pages: PageKind::Base, ..self })
     }
@@ -103,7 +107,7 @@ fn choose_pages(wish: HugePages, segment_size: u64, capacity: u64) -> Result<Pag
         None => Ok(PageKind::Huge),
         Some(reason) if wish == HugePages::Require => Err(ArenaError::HugePages { reason }),
         Some(reason) => {
-            tracing::warn!(%reason, "the arena uses base pages: first writes and transfers are slower");
+            tracing::debug!(%reason, "no huge pages of the pool");
             Ok(PageKind::Base)
         }
     }

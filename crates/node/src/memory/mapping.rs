@@ -19,8 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// Addresses are aligned to this, so that huge pages of 2 MiB fit.
-const ALIGN: usize = 2 << 20;
+use super::system::HUGE_PAGE;
+
+/// Addresses are aligned to this, so that huge pages fit.
+const ALIGN: usize = HUGE_PAGE as usize;
 
 /// A contiguous range of addresses, inaccessible where nothing is mapped into it.
 #[derive(Debug)]
@@ -94,6 +96,20 @@ impl Reservation {
         let address = self.address(at, len)?.as_ptr().cast::<c_void>();
         // SAFETY: populating changes no byte that anyone can see.
         unsafe { madvise(address, len, Advice::LinuxPopulateWrite) }.map_err(io::Error::from)
+    }
+
+    /// Makes one huge page of the [`HUGE_PAGE`] bytes at `at`, of a file that is made of base pages, if the
+    /// kernel has one to give (Linux 6.1). It asks no setting but `shmem_enabled=deny`.
+    pub(super) fn collapse(&self, at: usize) -> io::Result<()> {
+        let len = HUGE_PAGE as usize;
+        // The kernel makes nothing of a piece in which nothing is.
+        self.populate(at, super::PAGE as usize)?;
+        let address = self.address(at, len)?.as_ptr().cast::<c_void>();
+        // SAFETY: collapsing changes no byte that anyone can see.
+        match unsafe { libc::madvise(address, len, libc::MADV_COLLAPSE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Copies `bytes` in at `at`.

@@ -1,5 +1,5 @@
 //! Allocates the pages of segments in the background, so that neither the engine nor the NIC
-//! meets a page for the first time while a transfer waits.
+//! meets a page for the first time while a transfer waits; of huge pages, where the kernel gives them.
 //!
 //! Owns: one thread, `plasmon-prefault`, and the queue of segments it has yet to populate. The
 //! engine and the thread share a mutex, which each holds for bookkeeping only, never during a
@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::mapping::Reservation;
+use super::system::HUGE_PAGE;
 
 /// Bytes populated in one system call: about two milliseconds, the longest a shutdown waits.
 const STEP: usize = 4 << 20;
@@ -31,6 +32,7 @@ struct Shared {
     range: Arc<Reservation>,
     segment_size: usize,
     populated: AtomicU64,
+    collapsed: AtomicU64,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -44,25 +46,31 @@ struct State {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
+    /// Huge pages are to be asked for.
+    transparent: bool,
     /// Grows at each replacement, so that the thread sees that its work is void.
     generation: u64,
     /// Bytes populated of the present file.
     populated: u64,
+    /// And those of them that are in huge pages because this thread asked for them.
+    collapsed: u64,
 }
 
 impl Prefaulter {
-    /// Starts to populate all `count` segments in order.
+    /// Starts to populate all `count` segments in order, asking for huge pages if `transparent`.
     pub(super) fn start(
         range: Arc<Reservation>,
         segment_size: usize,
         count: usize,
+        transparent: bool,
     ) -> io::Result<Prefaulter> {
-        let state =
-            State { stop: false, queue: (0..count).collect(), segments: vec![Progress::default(); count] };
+        let segments = vec![Progress { transparent, ..Progress::default() }; count];
+        let state = State { stop: false, queue: (0..count).collect(), segments };
         let shared = Arc::new(Shared {
             range,
             segment_size,
             populated: AtomicU64::new(0),
+            collapsed: AtomicU64::new(0),
             state: Mutex::new(state),
             wake: Condvar::new(),
         });
@@ -76,6 +84,11 @@ impl Prefaulter {
         self.shared.populated.load(Ordering::Relaxed)
     }
 
+    /// Bytes of them in huge pages that were asked for.
+    pub(super) fn collapsed(&self) -> u64 {
+        self.shared.collapsed.load(Ordering::Relaxed)
+    }
+
     /// The memory of a segment is gone: what was populated of it no longer counts.
     pub(super) fn forget(&self, segment: usize) {
         let mut state = self.shared.lock();
@@ -83,13 +96,17 @@ impl Prefaulter {
         let progress = &mut state.segments[segment];
         progress.generation += 1;
         self.shared.populated.fetch_sub(progress.populated, Ordering::Relaxed);
-        progress.populated = 0;
+        self.shared.collapsed.fetch_sub(progress.collapsed, Ordering::Relaxed);
+        (progress.populated, progress.collapsed) = (0, 0);
     }
 
     /// A segment has new memory, which somebody is about to use: populate it next.
-    pub(super) fn renew(&self, segment: usize) {
+    pub(super) fn renew(&self, segment: usize, transparent: bool) {
         self.forget(segment);
-        self.shared.lock().queue.push_front(segment);
+        let mut state = self.shared.lock();
+        state.segments[segment].transparent = transparent;
+        state.queue.push_front(segment);
+        drop(state);
         self.shared.wake.notify_one();
     }
 }
@@ -110,41 +127,91 @@ impl Shared {
     }
 
     fn run(&self) {
-        while let Some((segment, generation)) = self.next() {
-            if let Err(error) = self.populate(segment, generation) {
+        let mut refused = None;
+        while let Some((segment, progress)) = self.next() {
+            if let Err(error) = self.populate(segment, progress, &mut refused) {
                 tracing::warn!(
                     %error, segment,
                     "cannot pre-fault the arena (it needs Linux 5.14 and free memory): first writes will be slower"
                 );
                 return;
             }
+            if self.lock().queue.is_empty() {
+                self.say(refused.take());
+            }
+        }
+    }
+
+    /// What the memory is made of, now that all of it is there; `refused` is why some is of base pages.
+    fn say(&self, refused: Option<io::Error>) {
+        let (populated, huge) =
+            (self.populated.load(Ordering::Relaxed), self.collapsed.load(Ordering::Relaxed));
+        match refused {
+            None => tracing::info!(populated, huge, "all memory of the arena is there"),
+            Some(error) => tracing::warn!(
+                populated, huge, %error,
+                "the kernel gave fewer huge pages than were asked for: first writes and reads of what is in \
+                 base pages are slower; `plasmon doctor` says how to get them"
+            ),
         }
     }
 
     /// Waits for a segment to populate; `None` when it is time to stop.
-    fn next(&self) -> Option<(usize, u64)> {
+    fn next(&self) -> Option<(usize, Progress)> {
         let waiting = |state: &mut State| state.queue.is_empty() && !state.stop;
         let mut state = self.wake.wait_while(self.lock(), waiting).unwrap_or_else(PoisonError::into_inner);
         if state.stop {
             return None;
         }
         let segment = state.queue.pop_front()?;
-        Some((segment, state.segments[segment].generation))
+        Some((segment, state.segments[segment]))
     }
 
     /// Populates a segment until done, stopped or overtaken by its replacement.
-    fn populate(&self, segment: usize, generation: u64) -> io::Result<()> {
+    fn populate(
+        &self,
+        segment: usize,
+        Progress { generation, transparent, .. }: Progress,
+        refused: &mut Option<io::Error>,
+    ) -> io::Result<()> {
         for at in (0..self.segment_size).step_by(STEP) {
             let len = STEP.min(self.segment_size - at);
-            let outcome = self.range.populate(segment * self.segment_size + at, len);
+            let outcome = self.step(segment * self.segment_size + at, len, transparent, refused);
             let mut state = self.lock();
             if state.stop || state.segments[segment].generation != generation {
                 return Ok(());
             }
-            outcome?;
+            let collapsed = outcome?;
             state.segments[segment].populated += len as u64;
+            state.segments[segment].collapsed += collapsed;
             self.populated.fetch_add(len as u64, Ordering::Relaxed);
+            self.collapsed.fetch_add(collapsed, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Populates one step; returns how many bytes of it were made huge pages, and notes why others were not.
+    fn step(
+        &self,
+        at: usize,
+        len: usize,
+        transparent: bool,
+        refused: &mut Option<io::Error>,
+    ) -> io::Result<u64> {
+        let mut collapsed = 0;
+        if transparent {
+            let page = HUGE_PAGE as usize;
+            for page_at in (at.next_multiple_of(page)..).step_by(page).take_while(|it| it + page <= at + len)
+            {
+                match self.range.collapse(page_at) {
+                    Ok(()) => collapsed += HUGE_PAGE,
+                    Err(error) => *refused = Some(error),
+                }
+            }
+        }
+        if collapsed < len as u64 {
+            self.range.populate(at, len)?;
+        }
+        Ok(collapsed)
     }
 }

@@ -36,8 +36,10 @@ pub struct Usage {
     pub largest_run: u64,
     /// Allocated ahead of use so far, by the pre-fault thread, of the segments' present memory.
     pub prefaulted: u64,
-    /// In segments of huge pages.
+    /// In segments of the pool's huge pages.
     pub huge: u64,
+    /// In transparent huge pages that the pre-fault thread asked for and got.
+    pub transparent: u64,
     /// Every zone that has segments.
     pub zones: Vec<ZoneUsage>,
 }

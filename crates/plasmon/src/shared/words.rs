@@ -19,6 +19,7 @@ pub(super) use mapped::Words;
 mod mapped {
     use std::ffi::c_void;
     use std::io;
+    use std::ops::Range;
     use std::os::fd::{AsFd, AsRawFd, OwnedFd};
     use std::ptr::{self, NonNull};
     use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -28,7 +29,9 @@ mod mapped {
         memfd_create, open,
     };
     use rustix::io::Errno;
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+    const HUGE_PAGE: usize = 2 << 20;
 
     /// A mapping of shared words.
     pub(in crate::shared) struct Words {
@@ -80,10 +83,53 @@ mod mapped {
         }
 
         fn mapped(file: impl AsFd, len: usize, access: ProtFlags) -> io::Result<Self> {
-            // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-            let base = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
-            let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-            Ok(Self { base, len })
+            if len < HUGE_PAGE {
+                // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+                let base = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
+                let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+                return Ok(Self { base, len });
+            }
+            // Aligned, or the kernel could map no huge page.
+            let (whole, flags) = (len + HUGE_PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+            // SAFETY: as above.
+            let start = unsafe { mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }?;
+            let before = start.cast::<u8>().align_offset(HUGE_PAGE);
+            // SAFETY: all three pieces lie in the range that was just reserved, where nothing is.
+            unsafe {
+                let base = start.cast::<u8>().add(before);
+                let mapped = mmap(base.cast(), len, access, MapFlags::SHARED | MapFlags::FIXED, file, 0);
+                let base = match mapped {
+                    Ok(base) => NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?,
+                    Err(error) => {
+                        let _ = munmap(start, whole);
+                        return Err(error.into());
+                    }
+                };
+                if before > 0 {
+                    munmap(start, before)?;
+                }
+                if before < HUGE_PAGE {
+                    munmap(base.as_ptr().cast::<u8>().add(len).cast(), HUGE_PAGE - before)?;
+                }
+                Ok(Self { base, len })
+            }
+        }
+
+        /// Asks for huge pages behind those pieces of 2 MiB that begin among these bytes, for whoever is about
+        /// to use them. What the kernel does not give (before Linux 6.1, or when memory is in pieces) comes
+        /// as base pages, at the first touch.
+        pub(in crate::shared) fn expect(&self, bytes: Range<usize>) {
+            let pieces = (bytes.start.next_multiple_of(HUGE_PAGE)..bytes.end).step_by(HUGE_PAGE);
+            for at in pieces.take_while(|at| at + HUGE_PAGE <= self.len) {
+                // SAFETY: inside the mapping; neither advice changes a byte that anyone can see. The kernel
+                // makes nothing of a piece in which nothing is: one page of it has to be there.
+                unsafe {
+                    let piece = self.base.as_ptr().cast::<u8>().add(at).cast::<c_void>();
+                    if madvise(piece, 4096, Advice::LinuxPopulateWrite).is_ok() {
+                        libc::madvise(piece, HUGE_PAGE, libc::MADV_COLLAPSE);
+                    }
+                }
+            }
         }
 
         /// Bytes mapped.
@@ -180,5 +226,7 @@ mod in_memory {
         pub(in crate::shared) fn at(&self, index: usize) -> &AtomicU64 {
             &self.0[&index]
         }
+
+        pub(in crate::shared) fn expect(&self, _bytes: std::ops::Range<usize>) {}
     }
 }

@@ -1,9 +1,9 @@
 //! A segment, and how it passes from one zone to another.
 //!
 //! Invariants: a segment that has been in a zone, or whose memory is of the wrong kind for the next one,
-//! gets fresh memory and a higher version before it is assigned. In an arena of huge pages, what another
-//! user writes is of base pages: whoever holds a writable descriptor of a huge page can take it away,
-//! and the engine's next touch would be its end.
+//! gets fresh memory and a higher version before it is assigned. In an arena of the pool's huge pages, what
+//! another user writes is not of the pool: whoever holds a writable descriptor of such a page can take it
+//! away, and the engine's next touch would be its end.
 
 use std::io;
 use std::rc::Rc;
@@ -119,14 +119,14 @@ impl Arena {
         }
         let file = match self.fresh(index, pages) {
             Err(error) if pages == PageKind::Huge => {
-                tracing::warn!(%error, segment = index, "no huge pages for a replaced segment: it uses base pages");
+                tracing::warn!(%error, segment = index, "no huge pages of the pool for a replaced segment");
                 self.fresh(index, PageKind::Base)?
             }
             fresh => fresh?,
         };
         self.segments[index].file = Some(file);
         if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.renew(index);
+            prefaulter.renew(index, self.transparent && !self.segments[index].is_huge());
         }
         Ok(())
     }

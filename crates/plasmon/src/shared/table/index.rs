@@ -6,7 +6,7 @@
 //! whose lines are full stays out, and searches end there: whoever chooses ids that share their lines keeps
 //! out about as many objects of others, near these lines, as a few hundred of its own take places.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use super::entry::words_of;
 use crate::ObjectId;
@@ -48,6 +48,11 @@ impl Index {
     /// How many words it has.
     pub(super) fn len(&self) -> usize {
         self.lines * LINE
+    }
+
+    /// Asks for memory behind these words, which are about to be written.
+    pub(super) fn expect(&self, words: Range<usize>) {
+        self.words.expect(words.start * 8..words.end * 8);
     }
 
     /// Shows the words where a hash may stand, in order, until `look` has seen enough, or the rest was

@@ -224,6 +224,8 @@ impl TableWriter {
         }
         let Some((mut next, from)) = self.next.take() else { return Ok(false) };
         let to = from.saturating_add(budget).min(self.index.index.len());
+        let times = next.index.len() / self.index.index.len();
+        next.index.expect(from * times..to * times);
         for at in from..to {
             let Some(number) = self.index.index.entry_at(at) else { continue };
             let hash = index::hash(&self.entry(number).id(), self.seed);
@@ -272,7 +274,7 @@ impl TableWriter {
             return Ok(number);
         }
         let number = self.unused;
-        let (chunk, _) = place_of(number);
+        let (chunk, place) = place_of(number);
         if chunk == CHUNKS {
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
@@ -284,6 +286,8 @@ impl TableWriter {
             let len = chunk_len(chunk as u32) as usize * entry::WORDS * 8;
             self.chunks.push(Words::for_readers("plasmon-entries", len)?);
         }
+        let at = place * entry::WORDS * 8;
+        self.chunks[chunk].0.expect(at..at + 1);
         self.unused += 1;
         Ok(number)
     }
