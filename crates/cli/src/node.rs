@@ -61,6 +61,7 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
         provider: args.provider,
         huge_pages: !args.no_huge_pages,
         prefault: !args.no_prefault,
+        protocol: args.protocol,
         spin: args.spin.map(Duration::from_micros),
         lease: args.lease,
         spill_dir: args.spill_dir.map(std::path::absolute).transpose()?,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
+use plasmon::Protocol;
 
 /// Memory for objects when nothing else is said.
 pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
@@ -49,6 +50,10 @@ pub(crate) struct Serve {
     /// libfabric provider, such as tcp or verbs [default: the fastest there is]
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Option<String>,
+    /// How to fetch objects from other nodes: auto, socket, send, read or read-register. All but auto are
+    /// for measuring what auto is worth
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub(crate) protocol: Protocol,
     /// Do not use huge pages, even if there are enough
     #[arg(long)]
     pub(crate) no_huge_pages: bool,

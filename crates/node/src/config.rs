@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use plasmon::Protocol;
+
 /// Settings of a node. Sizes are bytes.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -24,6 +26,8 @@ pub struct Config {
     pub huge_pages: bool,
     /// Touch all memory in the background after the start.
     pub prefault: bool,
+    /// How objects are fetched from other nodes.
+    pub protocol: Protocol,
     /// How long the engine spins before it sleeps; `None` decides by the number of cores.
     pub spin: Option<Duration>,
     /// How long a node may be silent before the coordinator takes it for dead.
@@ -63,6 +67,7 @@ impl Config {
             provider: None,
             huge_pages: true,
             prefault: true,
+            protocol: Protocol::Auto,
             spin: None,
             lease: DEFAULT_LEASE,
             spill_dir: None,

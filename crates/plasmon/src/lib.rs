@@ -11,9 +11,11 @@ mod error;
 mod id;
 pub mod shared;
 pub mod status;
+pub mod transfer;
 pub mod wire;
 
 pub use client::{Client, CreateOptions, Creation, CreationMemory, Object, Subscription};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{NodeId, ObjectId, ParseIdError};
+pub use transfer::Protocol;
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};

@@ -2,6 +2,8 @@
 //!
 //! It travels as JSON: a newer daemon may add fields, and an older client ignores them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// Everything a node says of itself. Sizes are bytes; counters grow from the node's start.
@@ -176,6 +178,28 @@ pub struct TransferStatus {
     pub frames_dropped: u64,
     /// Bytes of objects copied by this daemon's CPU, local puts of small objects included.
     pub cpu_copied_bytes: u64,
+    /// By what moved the bytes: "eager", "read", "read-first", "striped-read", "send", "read-register", "socket".
+    pub protocols: BTreeMap<String, ProtocolStatus>,
+}
+
+/// What a protocol moved from and to other nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProtocolStatus {
+    /// Objects fetched.
+    pub fetched: u64,
+    /// Their bytes.
+    pub fetched_bytes: u64,
+    /// Objects that this node was asked for and answered. What peers read without asking is not among them.
+    pub served: u64,
+    /// Their bytes.
+    pub served_bytes: u64,
+    /// Bytes that this node's CPU copied in user space for it, on either side.
+    pub copied_bytes: u64,
+    /// Registrations of memory made for it, on either side.
+    pub registrations: u64,
+    /// One-sided reads made for it.
+    pub reads: u64,
 }
 
 /// The cluster as a node sees it.

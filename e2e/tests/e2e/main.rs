@@ -11,6 +11,7 @@ mod hostile;
 mod isolation;
 mod join;
 mod mixed;
+mod protocols;
 mod quota;
 mod rings;
 mod room;

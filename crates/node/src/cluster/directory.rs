@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId};
 
-use super::frame::Holding;
+use super::frame::{Holding, Wish};
 use crate::object::Role;
 
 /// How long a deletion is remembered; a fetch that was under way is over by then.
@@ -25,6 +25,8 @@ const TOMBSTONE: Duration = Duration::from_secs(60);
 const ORPHAN: Duration = Duration::from_secs(3);
 /// Tombstones kept at most; the oldest give way.
 const TOMBSTONES: usize = 1 << 16;
+/// Further holders that an asker is told of.
+const OTHERS: usize = 3;
 /// How long a waiter stays without asking again.
 const WAITER: Duration = Duration::from_secs(15);
 
@@ -34,13 +36,14 @@ pub(crate) struct Waiter {
     pub(crate) node: NodeId,
     pub(crate) request: u64,
     pub(crate) tenant: u32,
+    pub(crate) wish: Wish,
 }
 
 /// Where a fetch goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// To this holder.
-    Holder(NodeId),
+    /// To this holder; these hold the object too.
+    Holder(NodeId, Vec<NodeId>),
     /// Nowhere yet: the waiter was noted.
     Waiting,
     /// Back: every holder is gone.
@@ -147,11 +150,15 @@ impl Directory {
             entry.turn = entry.turn.wrapping_add(1);
             let count = entry.holders.len();
             let turned = (0..count).map(|at| entry.holders[(entry.turn + at) % count]);
-            let mut usable = turned.filter(|holder| {
-                holder.holding.life == life && holder.node != waiter.node && !except.contains(&holder.node)
-            });
+            let mut usable = turned
+                .filter(|holder| {
+                    holder.holding.life == life
+                        && holder.node != waiter.node
+                        && !except.contains(&holder.node)
+                })
+                .map(|holder| holder.node);
             if let Some(holder) = usable.next() {
-                return Lookup::Holder(holder.node);
+                return Lookup::Holder(holder, usable.take(OTHERS).collect());
             }
         }
         let waiters = self.waiters.entry(id).or_default();
@@ -311,6 +318,8 @@ impl Directory {
 mod tests {
     use std::collections::HashSet;
 
+    use plasmon::Protocol;
+
     use super::*;
 
     const A: NodeId = NodeId::from_bytes([1; 16]);
@@ -318,7 +327,7 @@ mod tests {
     const C: NodeId = NodeId::from_bytes([3; 16]);
 
     fn waiter(node: NodeId) -> Waiter {
-        Waiter { node, request: 7, tenant: 0 }
+        Waiter { node, request: 7, tenant: 0, wish: Wish { protocol: Protocol::Auto, eager_max: 0 } }
     }
 
     fn primary(id: ObjectId, life: u64) -> Holding {
@@ -344,7 +353,7 @@ mod tests {
         let again = Waiter { request: 8, ..waiter(B) };
         assert_eq!(directory.fetch(id, again, &[], now), Lookup::Waiting, "asking again adds nobody");
         assert_eq!(directory.publish(A, primary(id, 1), now), Published::Welcome(vec![again]));
-        assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Holder(A));
+        assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Holder(A, vec![]));
         assert_eq!(directory.fetch(id, waiter(B), &[A], now), Lookup::Waiting, "its only holder failed it");
         assert_eq!(directory.publish(C, cached(id, 1), now), Published::Welcome(vec![waiter(B)]));
     }
@@ -356,12 +365,12 @@ mod tests {
         directory.publish(B, cached(id, 1), now);
         let asked: HashSet<_> = (0..2)
             .map(|_| match directory.fetch(id, waiter(C), &[], now) {
-                Lookup::Holder(node) => node,
+                Lookup::Holder(node, _) => node,
                 other => panic!("{other:?}"),
             })
             .collect();
         assert_eq!(asked, HashSet::from([A, B]));
-        assert_eq!(directory.fetch(id, waiter(A), &[], now), Lookup::Holder(B), "never itself");
+        assert_eq!(directory.fetch(id, waiter(A), &[], now), Lookup::Holder(B, vec![]), "never itself");
     }
 
     #[test]
@@ -412,7 +421,7 @@ mod tests {
         assert!(directory.knows(&id, 0), "a late order to bury the former life");
         directory.expire(now + TOMBSTONE);
         assert_eq!(directory.publish(B, cached(id, 1), now), Published::Stale, "the primary knows better");
-        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Holder(A));
+        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Holder(A, vec![]));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 use tracing::warn;
 
 use super::directory::{Deletion, Lookup, Published, Waiter};
-use super::frame::{Holding, MAX_ENTRIES};
+use super::frame::{Holding, MAX_ENTRIES, Stage};
 use super::views::lost;
 use super::{Envelope, Message};
 use crate::engine::Core;
@@ -27,8 +27,8 @@ impl Core {
     /// Acts on a member's frame.
     pub(crate) fn dispatch(self: &Rc<Self>, envelope: Envelope) {
         if envelope.message.is_answer() {
-            if let Some(Envelope { from, request, message: Message::Offer { .. }, .. }) =
-                self.cluster.complete(envelope)
+            if let Some(Envelope { from, request, message, .. }) = self.cluster.complete(envelope)
+                && message.comes_with_a_lease()
             {
                 // Whoever asked has given up: the holder need not keep it for him.
                 self.tell(from, Message::Release { requests: vec![request] });
@@ -37,17 +37,19 @@ impl Core {
         }
         let Envelope { from, request, reply_to, tenant, .. } = envelope;
         match &envelope.message {
-            Message::Fetch { forwarded: true, id, .. } => self.serve(&envelope, *id),
-            Message::Fetch { id, except, .. } => {
-                let waiter = Waiter { node: reply_to, request, tenant };
+            Message::Fetch { id, stage: Stage::Asked, avoid, wish } => {
+                let waiter = Waiter { node: reply_to, request, tenant, wish: *wish };
                 let now = self.clock.now();
-                let found = self.cluster.directory.borrow_mut().fetch(*id, waiter, except, now);
+                let found = self.cluster.directory.borrow_mut().fetch(*id, waiter, avoid, now);
                 match found {
-                    Lookup::Holder(holder) => self.forward(holder, *id, waiter),
+                    Lookup::Holder(holder, others) => self.forward(holder, *id, waiter, others),
                     Lookup::Lost => self.answer(&envelope, Message::Refused { error: lost(*id) }),
                     Lookup::Waiting => {}
                 }
             }
+            Message::Fetch { id, avoid, wish, .. } => self.serve(&envelope, *id, *wish, avoid),
+            Message::Ready { request } => self.stream(from, *request),
+            Message::Part { request, at, bytes } => self.take_part(from, *request, *at, bytes),
             Message::Forget { id } => self.cluster.directory.borrow_mut().forget(id, reply_to, request),
             Message::Renew { lease } => self.renew(&envelope, *lease),
             Message::Release { requests } => self.release_leases(from, requests),
@@ -104,11 +106,12 @@ impl Core {
     }
 
     /// Sends a fetch on to a holder, which answers the asker.
-    fn forward(self: &Rc<Self>, holder: NodeId, id: ObjectId, waiter: Waiter) {
-        let message = Message::Fetch { id, forwarded: true, except: Vec::new() };
+    fn forward(self: &Rc<Self>, holder: NodeId, id: ObjectId, waiter: Waiter, others: Vec<NodeId>) {
+        let wish = waiter.wish;
+        let message = Message::Fetch { id, stage: Stage::Forwarded, avoid: others.clone(), wish };
         let envelope = self.envelope(waiter.request, waiter.node, waiter.tenant, message);
         if holder == self.node {
-            self.serve(&envelope, id);
+            self.serve(&envelope, id, wish, &others);
         } else {
             // A holder that has just gone is noticed by the asker, who asks again.
             self.send(holder, envelope);
@@ -122,7 +125,7 @@ impl Core {
         match published {
             Published::Welcome(waiters) => {
                 for waiter in waiters.into_iter().filter(|waiter| waiter.node != holder) {
-                    self.forward(holder, holding.id, waiter);
+                    self.forward(holder, holding.id, waiter, Vec::new());
                 }
             }
             Published::Stale => {

@@ -10,13 +10,14 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plasmon::wire::body::{Reader, put_bytes, put_many, put_objects};
 use plasmon::wire::{MAX_METADATA, MAX_NAME, WireError};
-use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
+use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId, Protocol};
+use plasmon_fabric::RemoteRegion;
 
 use super::members::Incarnation;
 use crate::object::{Head, Replica, Role};
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// Bytes of the header.
 pub(crate) const HEADER_LEN: usize = 88;
 /// Largest frame: what libfabric's rxm moves in one piece, less its own header.
@@ -64,14 +65,23 @@ pub(crate) struct Location {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     /// Bring this object to `reply_to`. A directory node forwards it to a holder that is not among
-    /// `except`, or keeps it until there is one; a holder answers `Eager` or `Offer`.
-    Fetch { id: ObjectId, forwarded: bool, except: Vec<NodeId> },
+    /// `avoid`, or keeps it until there is one; a holder answers as `wish` says.
+    Fetch { id: ObjectId, stage: Stage, avoid: Vec<NodeId>, wish: Wish },
     /// The asker of a `Fetch` no longer wants it.
     Forget { id: ObjectId },
     /// An object, whole.
     Eager { head: Head, bytes: Bytes },
-    /// An object to be read where it lies, within `lease_ms` of the request's sending.
-    Offer { head: Head, lease_ms: u32, pieces: Vec<Location> },
+    /// An object to be read where it lies, within `lease_ms` of the request's sending. Others hold it too. As
+    /// long as the stamp is what it says, the bytes are there.
+    Offer { head: Head, lease_ms: u32, pieces: Vec<Location>, stamp: Option<Stamp>, others: Vec<NodeId> },
+    /// An object to be read through registrations made for this transfer.
+    Registered { head: Head, lease_ms: u32, regions: Vec<RemoteRegion> },
+    /// An object to be sent in pieces once the asker is `Ready`.
+    Stream { head: Head, lease_ms: u32 },
+    /// There is memory for the object of that request of the sender's: send its pieces.
+    Ready { request: u64 },
+    /// A piece of an object, for that request of the receiver's.
+    Part { request: u64, at: u64, bytes: Bytes },
     /// Extends the lease that came with the offer to this request of the sender's.
     Renew { lease: u64 },
     /// The lease was extended.
@@ -104,10 +114,50 @@ pub(crate) enum Message {
     Found { known: Vec<bool> },
     /// How to reach a segment of the sender's arena.
     Segment { segment: u32, version: u32, base: u64, key: u64, len: u64 },
+    /// How to read the stamps of the sender's objects.
+    Stamps { base: u64, key: u64, len: u64 },
     /// Frames of yours were received and their blocks posted again.
     Credit { count: u32 },
     /// A request cannot be served, and why.
     Refused { error: Error },
+}
+
+/// How far a fetch has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// From the asker to the keeper.
+    Asked = 0,
+    /// From the keeper to a holder; `avoid` names others that hold the object.
+    Forwarded = 1,
+    /// From the asker to a holder it knows.
+    Direct = 2,
+}
+
+impl Stage {
+    fn from_wire(code: u8) -> Option<Self> {
+        [Self::Asked, Self::Forwarded, Self::Direct].into_iter().find(|stage| *stage as u8 == code)
+    }
+}
+
+/// How the asker of a fetch wants the object to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) protocol: Protocol,
+    /// With [`Protocol::Auto`]: inside a message up to so many bytes of data and metadata, if it fits.
+    pub(crate) eager_max: u32,
+}
+
+/// A word at the holder that says whether an object's bytes are still where they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Where it is, in words.
+    pub(crate) slot: u32,
+    /// What it was. Never 0 while the object lies there, and never used again.
+    pub(crate) value: u64,
+}
+
+impl Stamp {
+    const NONE: Self = Self { slot: 0, value: 0 };
 }
 
 /// An object that a node holds, as it tells the directory.
@@ -169,6 +219,11 @@ impl Message {
             Self::Bury { .. } => 20,
             Self::Hold { .. } => 21,
             Self::Held { .. } => 22,
+            Self::Registered { .. } => 23,
+            Self::Stream { .. } => 24,
+            Self::Ready { .. } => 25,
+            Self::Part { .. } => 26,
+            Self::Stamps { .. } => 27,
         }
     }
 
@@ -178,6 +233,8 @@ impl Message {
             self,
             Self::Eager { .. }
                 | Self::Offer { .. }
+                | Self::Registered { .. }
+                | Self::Stream { .. }
                 | Self::Renewed { .. }
                 | Self::Deleted { .. }
                 | Self::Done
@@ -185,6 +242,11 @@ impl Message {
                 | Self::Held { .. }
                 | Self::Refused { .. }
         )
+    }
+
+    /// Whether the holder keeps something for whoever this answers.
+    pub(crate) fn comes_with_a_lease(&self) -> bool {
+        matches!(self, Self::Offer { .. } | Self::Registered { .. } | Self::Stream { .. })
     }
 
     /// Whether an object of this head travels whole inside a message.
@@ -195,10 +257,12 @@ impl Message {
 
     fn put(&self, out: &mut BytesMut) {
         match self {
-            Self::Fetch { id, forwarded, except } => {
+            Self::Fetch { id, stage, avoid, wish } => {
                 out.put_slice(id.as_bytes());
-                out.put_u8(u8::from(*forwarded));
-                put_many(out, except, |out, node| out.put_slice(node.as_bytes()));
+                out.put_u8(*stage as u8);
+                out.put_u8(wish.protocol as u8);
+                out.put_u32_le(wish.eager_max);
+                put_nodes(out, avoid);
             }
             Self::Forget { id } => out.put_slice(id.as_bytes()),
             Self::Renew { lease } => out.put_u64_le(*lease),
@@ -206,7 +270,7 @@ impl Message {
                 put_head(out, head);
                 put_bytes(out, bytes);
             }
-            Self::Offer { head, lease_ms, pieces } => {
+            Self::Offer { head, lease_ms, pieces, stamp, others } => {
                 put_head(out, head);
                 out.put_u32_le(*lease_ms);
                 put_many(out, pieces, |out, piece| {
@@ -215,6 +279,34 @@ impl Message {
                     out.put_u64_le(piece.offset);
                     out.put_u64_le(piece.len);
                 });
+                let Stamp { slot, value } = stamp.unwrap_or(Stamp::NONE);
+                out.put_u32_le(slot);
+                out.put_u64_le(value);
+                put_nodes(out, others);
+            }
+            Self::Registered { head, lease_ms, regions } => {
+                put_head(out, head);
+                out.put_u32_le(*lease_ms);
+                put_many(out, regions, |out, region| {
+                    out.put_u64_le(region.base);
+                    out.put_u64_le(region.key);
+                    out.put_u64_le(region.len);
+                });
+            }
+            Self::Stream { head, lease_ms } => {
+                put_head(out, head);
+                out.put_u32_le(*lease_ms);
+            }
+            Self::Ready { request } => out.put_u64_le(*request),
+            Self::Part { request, at, bytes } => {
+                out.put_u64_le(*request);
+                out.put_u64_le(*at);
+                put_bytes(out, bytes);
+            }
+            Self::Stamps { base, key, len } => {
+                out.put_u64_le(*base);
+                out.put_u64_le(*key);
+                out.put_u64_le(*len);
             }
             Self::Renewed { lease_ms } => out.put_u32_le(*lease_ms),
             Self::Release { requests } => put_many(out, requests, |out, one| out.put_u64_le(*one)),
@@ -262,8 +354,12 @@ impl Message {
         Ok(match opcode {
             1 => Self::Fetch {
                 id: body.object()?,
-                forwarded: body.flag()?,
-                except: body.many(MAX_ENTRIES, Reader::node)?,
+                stage: Stage::from_wire(body.u8()?).ok_or(body.malformed())?,
+                wish: Wish {
+                    protocol: protocol(body.u8()?).ok_or(body.malformed())?,
+                    eager_max: body.u32()?,
+                },
+                avoid: body.many(MAX_ENTRIES, Reader::node)?,
             },
             2 => Self::Forget { id: body.object()? },
             3 => Self::Eager { head: head(body)?, bytes: body.bytes(FRAME_MAX)? },
@@ -278,6 +374,8 @@ impl Message {
                         len: body.u64()?,
                     })
                 })?,
+                stamp: Some(Stamp { slot: body.u32()?, value: body.u64()? }).filter(|it| *it != Stamp::NONE),
+                others: body.many(MAX_ENTRIES, Reader::node)?,
             },
             5 => Self::Renew { lease: body.u64()? },
             6 => Self::Renewed { lease_ms: body.u32()? },
@@ -317,6 +415,17 @@ impl Message {
             20 => Self::Bury { lives: body.many(MAX_ENTRIES, life)? },
             21 => Self::Hold { ids: body.many(MAX_ENTRIES, Reader::object)? },
             22 => Self::Held { lives: body.many(MAX_ENTRIES, Reader::u64)? },
+            23 => Self::Registered {
+                head: head(body)?,
+                lease_ms: body.u32()?,
+                regions: body.many(MAX_ENTRIES, |body| {
+                    Ok(RemoteRegion { base: body.u64()?, key: body.u64()?, len: body.u64()? })
+                })?,
+            },
+            24 => Self::Stream { head: head(body)?, lease_ms: body.u32()? },
+            25 => Self::Ready { request: body.u64()? },
+            26 => Self::Part { request: body.u64()?, at: body.u64()?, bytes: body.bytes(FRAME_MAX)? },
+            27 => Self::Stamps { base: body.u64()?, key: body.u64()?, len: body.u64()? },
             other => return Err(WireError::Opcode(other)),
         })
     }
@@ -398,144 +507,17 @@ fn head(body: &mut Reader) -> Result<Head, WireError> {
     if fits { Ok(head) } else { Err(body.malformed()) }
 }
 
+fn put_nodes(out: &mut BytesMut, nodes: &[NodeId]) {
+    put_many(out, nodes, |out, node| out.put_slice(node.as_bytes()));
+}
+
+fn protocol(code: u8) -> Option<Protocol> {
+    Protocol::ALL.into_iter().find(|protocol| *protocol as u8 == code)
+}
+
 fn life(body: &mut Reader) -> Result<(ObjectId, u64), WireError> {
     Ok((body.object()?, body.u64()?))
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn id() -> impl Strategy<Value = ObjectId> {
-        any::<[u8; 20]>().prop_map(ObjectId::from_bytes)
-    }
-
-    fn node() -> impl Strategy<Value = NodeId> {
-        any::<[u8; 16]>().prop_map(NodeId::from_bytes)
-    }
-
-    fn head() -> impl Strategy<Value = Head> {
-        (id(), "[a-z]{0,30}", any::<u64>(), any::<u32>(), any::<bool>(), 0u64..1 << 40, 0u32..65_000)
-            .prop_map(|(id, name, life, tenant, private, data_len, metadata_len)| Head {
-                id,
-                name: name.into(),
-                life,
-                tenant,
-                private,
-                data_len,
-                metadata_len,
-                digest: life.rotate_left(7),
-            })
-    }
-
-    fn ids() -> impl Strategy<Value = Vec<ObjectId>> {
-        prop::collection::vec(id(), 0..5)
-    }
-
-    fn flags() -> impl Strategy<Value = Vec<bool>> {
-        prop::collection::vec(any::<bool>(), 0..5)
-    }
-
-    fn message() -> impl Strategy<Value = Message> {
-        let piece = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>())
-            .prop_map(|(segment, version, offset, len)| Location { segment, version, offset, len });
-        let holding = (id(), any::<bool>(), any::<u64>(), any::<Option<u32>>()).prop_map(
-            |(id, cached, life, owner)| Holding {
-                id,
-                role: if cached { Role::Cached } else { Role::Primary },
-                life,
-                owner,
-            },
-        );
-        let lives = || prop::collection::vec((id(), any::<u64>()), 0..5);
-        let outcome = (0u8..4).prop_map(|code| DeleteOutcome::from_wire(code).expect("a code in use"));
-        prop_oneof![
-            (id(), any::<bool>(), prop::collection::vec(node(), 0..4))
-                .prop_map(|(id, forwarded, except)| Message::Fetch { id, forwarded, except }),
-            id().prop_map(|id| Message::Forget { id }),
-            (head(), prop::collection::vec(any::<u8>(), 0..300))
-                .prop_map(|(head, bytes)| Message::Eager { head, bytes: bytes.into() }),
-            (head(), any::<u32>(), prop::collection::vec(piece, 0..4))
-                .prop_map(|(head, lease_ms, pieces)| Message::Offer { head, lease_ms, pieces }),
-            any::<u64>().prop_map(|lease| Message::Renew { lease }),
-            any::<u32>().prop_map(|lease_ms| Message::Renewed { lease_ms }),
-            prop::collection::vec(any::<u64>(), 0..5).prop_map(|requests| Message::Release { requests }),
-            prop::collection::vec(holding, 0..5).prop_map(|holdings| Message::Publish { holdings }),
-            (any::<bool>(), ids()).prop_map(|(deleted, ids)| Message::Unpublish { deleted, ids }),
-            ids().prop_map(|ids| Message::Delete { ids }),
-            lives().prop_map(|lives| Message::Bury { lives }),
-            Just(Message::Done),
-            ids().prop_map(|ids| Message::Promote { ids }),
-            ids().prop_map(|ids| Message::Hold { ids }),
-            prop::collection::vec(any::<u64>(), 0..5).prop_map(|lives| Message::Held { lives }),
-            prop::collection::vec(outcome, 0..5).prop_map(|outcomes| Message::Deleted { outcomes }),
-            lives().prop_map(|lives| Message::Drop { lives }),
-            ids().prop_map(|ids| Message::Query { ids }),
-            flags().prop_map(|known| Message::Found { known }),
-            (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
-                |(segment, version, base, key, len)| Message::Segment { segment, version, base, key, len }
-            ),
-            any::<u32>().prop_map(|count| Message::Credit { count }),
-            "[a-z ]{0,40}".prop_map(|text| Message::Refused { error: Error::new(ErrorKind::Lost, text) }),
-        ]
-    }
-
-    fn envelope() -> impl Strategy<Value = Envelope> {
-        (any::<u64>(), node(), any::<u64>(), node(), any::<u64>(), any::<u64>(), any::<u32>(), message())
-            .prop_map(|(request, from, incarnation, reply_to, epoch, deadline_us, tenant, message)| {
-                Envelope {
-                    request,
-                    from,
-                    incarnation,
-                    reply_to,
-                    epoch,
-                    deadline_us,
-                    tenant,
-                    class: 0,
-                    message,
-                }
-            })
-    }
-
-    proptest! {
-        #[test]
-        fn frames_survive_the_wire(envelope in envelope(), token in any::<u64>(), credits in any::<u16>()) {
-            let frame = envelope.encode(token, credits).freeze();
-            prop_assert_eq!(Envelope::decode(frame), Ok((envelope, token, credits)));
-        }
-
-        #[test]
-        fn a_cut_or_padded_frame_is_refused(envelope in envelope(), cut in 1usize..100) {
-            let mut frame = envelope.encode(1, 0);
-            frame.put_u8(0);
-            prop_assert!(Envelope::decode(frame.clone().freeze()).is_err());
-            frame.truncate((frame.len() - 1).saturating_sub(cut));
-            prop_assert!(Envelope::decode(frame.freeze()).is_err());
-        }
-
-        #[test]
-        fn damaged_frames_never_panic(
-            envelope in envelope(), at in any::<prop::sample::Index>(), value in any::<u8>(),
-        ) {
-            let mut frame = envelope.encode(1, 0);
-            let at = at.index(frame.len());
-            frame[at] = value;
-            let _ = Envelope::decode(frame.freeze());
-        }
-
-        #[test]
-        fn what_fits_eager_fits_a_frame(mut head in head(), spare in 0usize..2) {
-            head.metadata_len = 0;
-            head.data_len = (FRAME_MAX - HEADER_LEN - head_len(&head) - 4 + spare) as u64;
-            let fits = Message::fits_eager(&head);
-            let bytes = vec![0; head.data_len as usize].into();
-            let envelope = Envelope {
-                request: 0, from: NodeId::random(), incarnation: 0, reply_to: NodeId::random(), epoch: 0,
-                deadline_us: 0, tenant: 0, class: 0, message: Message::Eager { head, bytes },
-            };
-            prop_assert_eq!(envelope.encode(0, 0).len() <= FRAME_MAX, fits);
-        }
-    }
-}
+mod tests;

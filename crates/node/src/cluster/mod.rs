@@ -24,9 +24,11 @@ pub(crate) use self::calls::Call;
 pub use self::control::ControlError;
 pub(crate) use self::control::{Control, Event, EventSender, Listener};
 use self::directory::Directory;
-pub(crate) use self::frame::{Envelope, Holding, Location, Message};
+pub(crate) use self::frame::{
+    Envelope, FRAME_MAX, HEADER_LEN, Holding, Location, Message, Stage, Stamp, Wish,
+};
 pub(crate) use self::members::{Incarnation, Member, View};
-pub(crate) use self::network::Network;
+pub(crate) use self::network::{Network, Remote};
 use self::shards::{Keepers, ShardMap};
 use self::views::Change;
 

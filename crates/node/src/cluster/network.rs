@@ -13,16 +13,18 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::channel::oneshot;
 use plasmon::NodeId;
 use plasmon::wire::MAX_DESCRIPTORS;
 use plasmon_fabric::{
-    Access, Domain, Endpoint, Event, FabricError, Op, Provider, Region, RemoteRegion, Slice,
+    Access, Domain, Endpoint, Event, FabricError, Memory, Op, Provider, Region, RemoteRegion, Slice,
 };
 use tracing::{debug, warn};
 
-use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Location, Message};
+use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Location, Message, Stamp};
 use super::members::{Incarnation, Member};
-use crate::memory::{Arena, Piece, SegmentChange};
+use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
 use crate::transfer::Pool;
 
 /// Frames under way towards a peer.
@@ -33,6 +35,9 @@ const POSTED_PER_PEER: usize = WINDOW as usize + 8;
 const QUEUE: usize = 1 << 16;
 /// Frames kept of senders that the next view may make members.
 const STRANGERS: usize = 1024;
+
+/// Bytes of a stamp.
+const STAMP_LEN: usize = size_of::<u64>();
 
 /// A segment at one time of its life.
 type SegmentKey = (u32, u32);
@@ -54,6 +59,7 @@ pub(crate) struct Network {
     /// What frames sent to this node must carry.
     token: u64,
     segments: RefCell<HashMap<SegmentKey, Rc<Region>>>,
+    stamps: Rc<Region>,
     peers: RefCell<HashMap<NodeId, Peer>>,
     strangers: RefCell<VecDeque<(Envelope, u16)>>,
     dropped: Cell<u64>,
@@ -75,6 +81,12 @@ struct Peer {
     announced: HashSet<SegmentKey>,
     /// Segments of its own that it told us.
     segments: HashMap<SegmentKey, RemoteRegion>,
+    /// It knows where our stamps are.
+    knows_stamps: bool,
+    /// Where its own are.
+    stamps: Option<RemoteRegion>,
+    /// Who waits for the queue to be empty.
+    drained: Vec<oneshot::Sender<()>>,
     used: bool,
     missed_frames: bool,
 }
@@ -89,8 +101,13 @@ struct Sending {
 }
 
 impl Network {
-    /// Opens the lanes and registers all segments of the arena, once.
-    pub(crate) fn open(provider: &Provider, arena: &mut Arena, token: u64) -> Result<Self, FabricError> {
+    /// Opens the lanes and registers all segments of the arena, once, and the stamps of objects.
+    pub(crate) fn open(
+        provider: &Provider,
+        arena: &mut Arena,
+        stamps: &Rc<BlockMemory>,
+        token: u64,
+    ) -> Result<Self, FabricError> {
         let domain = Domain::open(provider)?;
         let network = Self {
             small: domain.endpoint()?,
@@ -99,6 +116,7 @@ impl Network {
             posted: Cell::new(0),
             token,
             segments: RefCell::default(),
+            stamps: domain.register(Rc::clone(stamps) as Rc<dyn Memory>, Access::REMOTE_READ)?,
             peers: RefCell::default(),
             strangers: RefCell::default(),
             dropped: Cell::new(0),
@@ -172,6 +190,22 @@ impl Network {
         Some(self.bulk.read(peer.bulk, into, from.region, from.offset))
     }
 
+    /// A word of a peer's stamps, if the peer has told us where they are.
+    pub(crate) fn remote_stamp(&self, node: NodeId, stamp: Stamp) -> Option<Remote> {
+        let region = self.peers.borrow().get(&node)?.stamps?;
+        Some(Remote { region, offset: u64::from(stamp.slot) * STAMP_LEN as u64 })
+    }
+
+    /// A registered place for a word.
+    pub(crate) fn word(&self) -> Result<Slice, FabricError> {
+        self.pool.lend()?.slice(0, STAMP_LEN)
+    }
+
+    /// Registers memory for one transfer, for this node's own operations and for peers' reads.
+    pub(crate) fn register_part(&self, arena: &Arena, piece: Piece) -> Result<Rc<Region>, FabricError> {
+        self.domain.register(arena.part(piece), Access::REMOTE_READ)
+    }
+
     /// Members that this node has exchanged something with.
     pub(crate) fn connected(&self, node: NodeId) -> bool {
         self.peers.borrow().get(&node).is_some_and(|peer| peer.used)
@@ -188,7 +222,12 @@ impl Network {
             return false;
         }
         peer.used = true;
-        if let Message::Offer { pieces, .. } = &envelope.message {
+        if let Message::Offer { pieces, stamp, .. } = &envelope.message {
+            if stamp.is_some() && !std::mem::replace(&mut peer.knows_stamps, true) {
+                let RemoteRegion { base, key, len } = self.stamps.remote();
+                let message = Message::Stamps { base, key, len };
+                peer.queue.push_back(Envelope { message, request: 0, ..envelope.clone() });
+            }
             let unknown = pieces.iter().map(|piece| (piece.segment, piece.version));
             for key in unknown.filter(|key| peer.announced.insert(*key)).collect::<Vec<_>>() {
                 if let Some(segment) = self.describe(key) {
@@ -215,6 +254,21 @@ impl Network {
             peer.credits -= 1;
             self.post(peer, &envelope);
         }
+        if peer.queue.is_empty() {
+            for waiter in peer.drained.drain(..) {
+                // Whoever has given up needs no news.
+                let _ = waiter.send(());
+            }
+        }
+    }
+
+    /// Ends when everything queued for a peer was sent, or the peer is gone.
+    pub(crate) fn drained(&self, node: NodeId) -> impl Future<Output = ()> + use<> {
+        let (sender, receiver) = oneshot::channel();
+        if let Some(peer) = self.peers.borrow_mut().get_mut(&node).filter(|peer| !peer.queue.is_empty()) {
+            peer.drained.push(sender);
+        }
+        receiver.map(drop)
     }
 
     fn post(&self, peer: &mut Peer, envelope: &Envelope) {
@@ -318,6 +372,10 @@ impl Network {
         }
         peer.owed += 1;
         self.pump(peer);
+        if let Message::Stamps { base, key, len } = envelope.message {
+            peer.stamps = Some(RemoteRegion { base, key, len });
+            return None;
+        }
         if let Message::Segment { segment, version, base, key, len } = envelope.message {
             if segment as usize >= MAX_DESCRIPTORS {
                 drop(peers);
@@ -412,6 +470,7 @@ impl Peer {
         self.owed += u32::from(credits);
         self.credits = (self.credits + u32::from(!free)).min(WINDOW);
         self.announced.clear();
+        self.knows_stamps = false;
         self.missed_frames = true;
     }
 
@@ -426,6 +485,9 @@ impl Peer {
             sending: VecDeque::new(),
             announced: HashSet::new(),
             segments: HashMap::new(),
+            knows_stamps: false,
+            stamps: None,
+            drained: Vec::new(),
             used: false,
             missed_frames: false,
         }

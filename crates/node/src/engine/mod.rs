@@ -109,7 +109,8 @@ impl Node {
         let source = source_of(&address);
         let provider = plasmon_fabric::choose(config.provider.as_deref(), source.as_deref())?;
         info!("fabric provider {}: {}", provider.name(), provider.reason());
-        let network = Network::open(&provider, &mut arena, random_u64())?;
+        let objects = Table::new(keeping(&config));
+        let network = Network::open(&provider, &mut arena, objects.stamps.memory(), random_u64())?;
         if let Some(descriptor) = network.domain().wait_descriptor() {
             sockets.watch_fabric(descriptor)?;
         }
@@ -136,7 +137,7 @@ impl Node {
             started: clock.now(),
             clock,
             arena: RefCell::new(arena),
-            objects: RefCell::new(Table::new(keeping(&config))),
+            objects: RefCell::new(objects),
             room: Room::default(),
             quotas: RefCell::new(Quotas::new(config.user_quota, config.client_quota)),
             spill,

@@ -20,7 +20,7 @@ use self::segment::Segment;
 use super::PAGE;
 use super::config::{ArenaConfig, Plan};
 use super::error::{AllocError, ArenaError, SegmentError};
-use super::extent::{Extent, Home};
+use super::extent::{Extent, Home, Piece};
 use super::mapping::{Reservation, SegmentMemory};
 use super::memfd;
 use super::pages::FreeRuns;
@@ -202,6 +202,16 @@ impl Arena {
     /// If there is no such segment; so do not pass on a number from a client or a peer unchecked.
     pub fn memory(&self, segment: u32) -> Rc<SegmentMemory> {
         Rc::clone(&self.segments[segment as usize].memory)
+    }
+
+    /// The memory of a piece of a segment, to be registered by itself.
+    ///
+    /// # Panics
+    /// If the arena has no such piece, as with [`Arena::memory`].
+    pub(crate) fn part(&self, piece: Piece) -> Rc<SegmentMemory> {
+        let at = u64::from(piece.segment) * self.segment_size() + piece.offset;
+        let part = SegmentMemory::new(&self.home.range, at as usize, piece.len as usize);
+        Rc::new(part.expect("a piece lies in the arena"))
     }
 
     /// A descriptor of a segment's present file, to be sent to a client of its zone: see

@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::PAGE;
 
@@ -19,6 +20,27 @@ impl BlockMemory {
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
         Self { base, layout }
+    }
+}
+
+impl BlockMemory {
+    /// The 64-bit word at an index.
+    pub(crate) fn load(&self, word: usize) -> u64 {
+        self.word(word).load(Ordering::Relaxed)
+    }
+
+    /// Writes the 64-bit word at an index. A network card may be reading it: what this thread does to memory
+    /// afterwards is not seen before it.
+    pub(crate) fn store(&self, word: usize, value: u64) {
+        self.word(word).store(value, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    fn word(&self, word: usize) -> &AtomicU64 {
+        assert!(word < self.layout.size() / size_of::<u64>());
+        // SAFETY: inside the allocation, aligned as pages are, initialised, and only ever accessed as an atomic
+        // by this process where words are used.
+        unsafe { self.base.cast::<AtomicU64>().add(word).as_ref() }
     }
 }
 

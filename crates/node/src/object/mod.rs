@@ -10,6 +10,7 @@ mod index;
 mod replica;
 mod ring;
 mod shared;
+mod stamps;
 mod table;
 
 pub(crate) use replica::{Head, Pin, Replica, Role};

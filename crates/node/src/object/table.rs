@@ -19,6 +19,7 @@ use plasmon::wire::Event;
 use super::index::Index;
 use super::ring::Ring;
 use super::shared::SharedTables;
+use super::stamps::Stamps;
 use super::{Head, Pin, Replica, Role};
 use crate::engine::ClientKey;
 use crate::memory::{Domain, Extent};
@@ -115,6 +116,8 @@ pub(crate) struct Table {
     primary: Ring,
     /// What clients read by themselves.
     pub(crate) shared: SharedTables,
+    /// What peers read to see whether an object is where it was.
+    pub(crate) stamps: Stamps,
     /// Of sealed objects in memory, by role, and of creations.
     primary_bytes: u64,
     cached_bytes: u64,
@@ -138,6 +141,7 @@ impl Table {
             clean: Ring::default(),
             primary: Ring::default(),
             shared: SharedTables::new(),
+            stamps: Stamps::new(),
             primary_bytes: 0,
             cached_bytes: 0,
             unsealed_bytes: 0,
@@ -277,6 +281,7 @@ impl Table {
         if replica.pins() > 0 {
             self.doomed.push(Rc::downgrade(&replica));
         }
+        self.stamps.revoke(id);
         self.shared.remove(&replica);
         self.limbo.push(Rc::clone(&replica));
         self.limbo_grew = true;
@@ -370,6 +375,7 @@ impl Table {
                 *self.bytes_of(replica.role()) -= replica.head.len();
                 self.shared.set_spilled(&replica);
             }
+            self.stamps.revoke(&replica.head.id);
             replica.set_extent(None);
             evicted.push((replica, gone));
         }
@@ -441,6 +447,7 @@ impl Table {
 
     /// Its bytes are at another place now.
     pub(crate) fn moved(&mut self, replica: &Replica, extent: Rc<Extent>) {
+        self.stamps.revoke(&replica.head.id);
         self.shared.set_sealed(replica, extent.offset());
         replica.set_extent(Some(extent));
     }

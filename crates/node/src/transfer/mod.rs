@@ -5,50 +5,79 @@
 //! arena, on the bulk lane. The holder cannot see those reads, so its pin is a lease that the reader
 //! renews while it reads. Both clocks only measure spans: the reader counts from before it asked,
 //! the holder from when it answered, so that bytes read before the reader's end of the lease are
-//! certainly the object's.
+//! certainly the object's. What was fetched once is remembered ([`known`]): it is asked for without the
+//! directory, or read without anybody, and a stamp at the holder says whether it was still there.
+//!
+//! Read in this order: [`fetch`] asks and chooses; [`eager`], [`rendezvous`], [`known`], [`send`] and
+//! [`register`] bring the bytes, each by its protocol; [`lease`] and [`serve`] are the two ends of a lease;
+//! [`record`] remembers what happened.
 
+mod chunks;
+mod eager;
 mod fetch;
+mod known;
+mod lease;
 mod pool;
+mod record;
+mod register;
+mod rendezvous;
+mod send;
 mod serve;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use plasmon::status::TransferStatus;
-use plasmon::{NodeId, ObjectId};
+use plasmon::{Error, NodeId, ObjectId};
+use plasmon_fabric::FabricError;
 use tokio::sync::Semaphore;
 
 use self::fetch::WeakFetch;
+use self::known::Known;
+use self::lease::Granted;
 pub(crate) use self::pool::Pool;
+use self::record::Records;
+use self::send::Incoming;
 pub(crate) use self::serve::not_visible;
-use crate::object::Pin;
 
-/// How long a reader may read without renewing.
-const LEASE: Duration = Duration::from_secs(10);
 /// Bytes of one read: small enough that reads of several objects share the lane fairly.
 const CHUNK: u64 = 1 << 20;
-/// Reads of one object under way.
+/// Reads of one object under way at one holder.
 const READS: usize = 4;
 /// Objects being read at once.
 const OBJECTS: usize = 8;
 
 /// Transfers of this node.
 pub(crate) struct Transfer {
-    /// Objects pinned for peers: by the peer and its request.
-    leases: RefCell<HashMap<(NodeId, u64), Lease>>,
+    /// What is kept for peers: by the peer and its request.
+    leases: RefCell<HashMap<(NodeId, u64), Granted>>,
     /// Fetches under way: gets of one object by one user share one.
     fetches: RefCell<HashMap<(ObjectId, u32), WeakFetch>>,
+    /// Objects that come in pieces: by the holder and the request.
+    incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
+    known: RefCell<Known>,
+    records: RefCell<Records>,
     /// Room on the bulk lane.
     slots: Semaphore,
     counters: RefCell<TransferStatus>,
 }
 
-/// A pin for a peer, which ends by itself.
-struct Lease {
-    /// Held for its drop.
-    _pin: Pin,
-    until: Instant,
+/// Why an attempt at a holder failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// The holder is to blame: another may do better.
+    #[error("{0}")]
+    Holder(String),
+    /// This node is to blame: no holder will do better.
+    #[error("{0}")]
+    Here(Error),
+}
+
+impl From<FabricError> for Failure {
+    fn from(error: FabricError) -> Self {
+        Self::Holder(error.to_string())
+    }
 }
 
 impl Transfer {
@@ -56,6 +85,9 @@ impl Transfer {
         Self {
             leases: RefCell::default(),
             fetches: RefCell::default(),
+            incoming: RefCell::default(),
+            known: RefCell::new(known::known()),
+            records: RefCell::new(record::records()),
             slots: Semaphore::new(OBJECTS),
             counters: RefCell::default(),
         }

@@ -1,19 +1,18 @@
-//! The holder's side: answering a fetch, keeping leases. Engine thread only; nothing waits.
+//! The holder's side: answering a fetch. Engine thread only; nothing waits.
 
 use std::rc::Rc;
 
-use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 
-use super::{LEASE, Lease};
-use crate::cluster::{Envelope, Location, Message};
+use super::lease::LEASE_MS;
+use crate::cluster::{Envelope, Location, Message, Wish};
 use crate::engine::Core;
+use crate::memory::Piece;
 use crate::object::{Pin, Replica};
 
-const LEASE_MS: u32 = LEASE.as_millis() as u32;
-
 impl Core {
-    /// Answers a fetch that the directory sent here.
-    pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId) {
+    /// Answers a fetch that came to this node as a holder. `others` hold the object too.
+    pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId, wish: Wish, others: &[NodeId]) {
         let replica = self.objects.borrow().get(&id).cloned();
         let message = match replica {
             None => {
@@ -27,69 +26,108 @@ impl Core {
                 Message::Refused { error: not_visible(id, asked.tenant) }
             }
             Some(replica) => match Pin::new(&replica) {
-                Some(pin) => self.offer(asked, pin),
-                None => return self.serve_from_disk(asked.clone(), replica),
+                Some(pin) => self.offer(asked, pin, wish, others),
+                None => return self.serve_from_disk(asked.clone(), replica, wish, others.to_vec()),
             },
         };
         self.answer(asked, message);
     }
 
     /// Answers when the object is in memory again.
-    fn serve_from_disk(self: &Rc<Self>, asked: Envelope, replica: Rc<Replica>) {
+    fn serve_from_disk(
+        self: &Rc<Self>,
+        asked: Envelope,
+        replica: Rc<Replica>,
+        wish: Wish,
+        others: Vec<NodeId>,
+    ) {
         let core = Rc::clone(self);
         self.spawn(async move {
             match core.bring_back(&replica).await {
-                Ok(()) => core.serve(&asked, replica.head.id),
+                Ok(()) => core.serve(&asked, replica.head.id, wish, &others),
                 Err(error) => core.answer(&asked, Message::Refused { error }),
             }
         });
     }
 
-    /// The object itself, or where it lies and for how long.
-    fn offer(&self, asked: &Envelope, pin: Pin) -> Message {
-        let head = pin.head.clone();
-        let mut counters = self.transfer.counters.borrow_mut();
-        if Message::fits_eager(&head) {
-            let mut bytes = vec![0; head.len() as usize];
-            pin.extent.read(0, &mut bytes).expect("a replica's extent has its length");
-            counters.eager_served += 1;
-            counters.cpu_copied_bytes += head.len();
-            return Message::Eager { head, bytes: bytes.into() };
+    /// The object itself, or how it can be had and for how long.
+    fn offer(&self, asked: &Envelope, pin: Pin, wish: Wish, others: &[NodeId]) -> Message {
+        let fits = Message::fits_eager(&pin.head);
+        match wish.protocol {
+            Protocol::Auto if fits && pin.head.len() <= u64::from(wish.eager_max) => {
+                self.whole(&pin, "eager")
+            }
+            Protocol::Send if fits => self.whole(&pin, "send"),
+            Protocol::Auto | Protocol::Read => self.location(asked, pin, others),
+            Protocol::Send => {
+                self.count_served("send", &pin);
+                let head = pin.head.clone();
+                self.grant_lease(asked, pin, Vec::new());
+                Message::Stream { head, lease_ms: LEASE_MS }
+            }
+            Protocol::ReadRegister => self.registered(asked, pin),
+            Protocol::Socket => Message::Refused {
+                error: Error::new(ErrorKind::Invalid, "this node does not serve the protocol socket"),
+            },
         }
-        counters.rendezvous_served += 1;
+    }
+
+    fn count_served(&self, protocol: &str, pin: &Pin) {
+        self.transfer.count(protocol, |count| {
+            count.served += 1;
+            count.served_bytes += pin.head.len();
+        });
+    }
+
+    /// The object, inside the message.
+    fn whole(&self, pin: &Pin, protocol: &str) -> Message {
+        let head = pin.head.clone();
+        let mut bytes = vec![0; head.len() as usize];
+        pin.extent.read(0, &mut bytes).expect("a replica's extent has its length");
+        self.count_served(protocol, pin);
+        self.transfer.count(protocol, |count| count.copied_bytes += head.len());
+        let mut counters = self.transfer.counters.borrow_mut();
+        counters.eager_served += 1;
+        counters.cpu_copied_bytes += head.len();
+        Message::Eager { head, bytes: bytes.into() }
+    }
+
+    /// Where it lies.
+    fn location(&self, asked: &Envelope, pin: Pin, others: &[NodeId]) -> Message {
+        self.count_served("read", &pin);
+        self.transfer.counters.borrow_mut().rendezvous_served += 1;
         let arena = self.arena.borrow();
-        let locate = |piece: crate::memory::Piece| Location {
+        let locate = |piece: Piece| Location {
             segment: piece.segment,
             version: arena.version(piece.segment),
             offset: piece.offset,
             len: piece.len,
         };
         let pieces = pin.extent.pieces().map(locate).collect();
-        let lease = Lease { _pin: pin, until: self.clock.now() + LEASE };
-        self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
-        Message::Offer { head, lease_ms: LEASE_MS, pieces }
+        let head = pin.head.clone();
+        // One that was taken out of the table and is pinned by somebody has none.
+        let mut objects = self.objects.borrow_mut();
+        let stamp = objects.has(pin.replica()).then(|| objects.stamps.of(head.id));
+        drop((objects, arena));
+        self.grant_lease(asked, pin, Vec::new());
+        Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
     }
 
-    /// Extends a lease, unless it has ended: then the reader must fetch again.
-    pub(crate) fn renew(&self, asked: &Envelope, lease: u64) {
-        let until = self.clock.now() + LEASE;
-        let key = (asked.reply_to, lease);
-        let renewed = self.transfer.leases.borrow_mut().get_mut(&key).map(|lease| lease.until = until);
-        let message = match renewed {
-            Some(()) => Message::Renewed { lease_ms: LEASE_MS },
-            None => Message::Refused {
-                error: Error::new(ErrorKind::TimedOut, format!("the lease at node {} has ended", self.node)),
-            },
+    /// Where it lies, registered for this reader alone.
+    fn registered(&self, asked: &Envelope, pin: Pin) -> Message {
+        let regions = match self.register_extent(&pin.extent) {
+            Ok(regions) => regions,
+            Err(error) => {
+                let text = format!("object {} cannot be registered: {error}", pin.head.id);
+                return Message::Refused { error: Error::new(ErrorKind::Internal, text) };
+            }
         };
-        self.answer(asked, message);
-    }
-
-    /// Ends leases that their reader does not need any more.
-    pub(crate) fn release_leases(&self, reader: NodeId, requests: &[u64]) {
-        let mut leases = self.transfer.leases.borrow_mut();
-        for request in requests {
-            leases.remove(&(reader, *request));
-        }
+        self.count_served("read-register", &pin);
+        self.transfer.count("read-register", |count| count.registrations += regions.len() as u64);
+        self.transfer.counters.borrow_mut().rendezvous_served += 1;
+        let (head, remote) = (pin.head.clone(), regions.iter().map(|region| region.remote()).collect());
+        self.grant_lease(asked, pin, regions);
+        Message::Registered { head, lease_ms: LEASE_MS, regions: remote }
     }
 }
 

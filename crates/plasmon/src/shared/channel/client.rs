@@ -153,11 +153,9 @@ impl Ring<'_> {
         let spare = !rang && ring::attention(words) & ring::SPARE != 0;
         let spin = if spare { spin } else { Duration::ZERO };
         while self.ends.head != self.ends.tail {
-            if COMPLETIONS.waiting(words, self.ends.head) == 0
-                && !self.look(spin)
-                && !(spin.is_zero() && self.give_way())
-                && !self.sleep(nap, &mut alive)
-            {
+            let came = COMPLETIONS.waiting(words, self.ends.head) > 0
+                || if spin.is_zero() { self.give_way() } else { self.look(spin) };
+            if !came && !self.sleep(nap, &mut alive) {
                 self.ends.broken = true;
                 return Err(Unanswered);
             }

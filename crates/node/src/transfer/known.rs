@@ -1,0 +1,72 @@
+//! What this node knows of objects that it does not hold any more: where they were. Engine thread only.
+//!
+//! An object that was fetched and let go of is asked for at its holder, without the directory; or, *read
+//! first*, its bytes are read from where they were, and behind them the holder's stamp. The stamp is what it was
+//! only if the bytes were the object's when they were read: the holder clears it before they leave their
+//! place. Then nobody was asked: no message, no lease, no work for the holder's processor where the fabric
+//! reads by itself.
+//!
+//! Nothing here is a truth. An entry that turns out wrong is forgotten, and the directory is asked.
+
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+
+use lru::LruCache;
+use plasmon::{NodeId, ObjectId};
+
+use super::Failure;
+use super::record::Trace;
+use crate::cluster::{Location, Stamp};
+use crate::engine::Core;
+use crate::object::Head;
+
+/// Objects remembered.
+const KEPT: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
+
+/// Where objects were, the last that were fetched.
+pub(super) type Known = LruCache<ObjectId, Place>;
+
+/// Where an object was.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) holder: NodeId,
+    /// What to read, and what says that it is still there; nothing for what came inside a message.
+    pub(super) at: Option<Rc<(Head, Vec<Location>, Stamp)>>,
+}
+
+pub(super) fn known() -> Known {
+    LruCache::new(KEPT)
+}
+
+impl Core {
+    /// Reads an object from where it was.
+    ///
+    /// # Errors
+    /// When it is not there any more, or cannot be read.
+    pub(super) async fn read_first(
+        self: &Rc<Self>,
+        holder: NodeId,
+        (head, pieces, stamp): &(Head, Vec<Location>, Stamp),
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        let unknown = || Failure::Holder("its stamps are not known here".into());
+        let word = self.network.word()?;
+        let remote = self.network.remote_stamp(holder, *stamp).ok_or_else(unknown)?;
+        trace.answered(holder, "read-first", head.len(), "it was fetched from there before");
+        let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
+        let extent = self.room_for(head).await?;
+        trace.allocated();
+        trace.read(1 + self.read_all(holder, pieces, &extent).await?);
+        // Behind the last byte: a read that is made later sees what was there later.
+        self.finish_read(holder, self.post_read(holder, word.clone(), remote)?).await?;
+        let mut value = [0; size_of::<u64>()];
+        word.copy_to_slice(&mut value)?;
+        if u64::from_ne_bytes(value) != stamp.value {
+            return Err(Failure::Holder("it is not where it was".into()));
+        }
+        trace.moved();
+        self.count_rendezvous(head);
+        self.seal_fetched(head.clone(), extent);
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Leases: what a holder keeps for a reader whose reads it cannot see. Engine thread only.
+//!
+//! The reader counts from before it asked and relies on nine tenths of the span; the holder counts from when it
+//! answered. The reader's end therefore comes first.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon::{Error, ErrorKind, NodeId};
+use plasmon_fabric::Region;
+
+use super::Failure;
+use crate::cluster::{Envelope, Message};
+use crate::engine::Core;
+use crate::object::Pin;
+
+/// How long a reader may read without renewing.
+pub(super) const LEASE: Duration = Duration::from_secs(10);
+pub(super) const LEASE_MS: u32 = LEASE.as_millis() as u32;
+
+/// The holder's end: it goes by itself.
+pub(super) struct Granted {
+    pub(super) pin: Rc<Pin>,
+    /// Registrations made for this reader.
+    pub(super) _regions: Vec<Rc<Region>>,
+    pub(super) until: Instant,
+}
+
+/// The reader's end. Dropping it tells the holder that it is over.
+pub(super) struct Lease {
+    core: Rc<Core>,
+    pub(super) holder: NodeId,
+    pub(super) request: u64,
+    span: Cell<Duration>,
+    /// Bytes read before this moment are certainly the object's.
+    until: Cell<Instant>,
+}
+
+/// The part of a lease that the reader relies on: two clocks may differ in speed, if only by little.
+fn trusted(span: Duration) -> Duration {
+    span * 9 / 10
+}
+
+impl Lease {
+    pub(super) fn new(
+        core: &Rc<Core>,
+        holder: NodeId,
+        request: u64,
+        lease_ms: u32,
+        asked_at: Instant,
+    ) -> Self {
+        let span = Duration::from_millis(u64::from(lease_ms));
+        let until = Cell::new(asked_at + trusted(span));
+        Self { core: Rc::clone(core), holder, request, span: Cell::new(span), until }
+    }
+
+    /// Whether what was read is certainly the object's.
+    ///
+    /// # Errors
+    /// When the lease has ended.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.core.clock.now() < self.until.get() {
+            return Ok(());
+        }
+        Err(Failure::Holder("the lease ended before the last byte came".into()))
+    }
+
+    /// Renews at half time, for ever; ends when the holder does not.
+    pub(super) async fn keep(&self) -> Failure {
+        loop {
+            let half = self.span.get() / 2;
+            self.core.clock.until(self.until.get() - half).await;
+            let renewing_at = self.core.clock.now();
+            let renew = Message::Renew { lease: self.request };
+            match self.core.ask(self.holder, 0, renew, half).await {
+                Ok(Message::Renewed { lease_ms }) => {
+                    self.span.set(Duration::from_millis(u64::from(lease_ms)));
+                    self.until.set(renewing_at + trusted(self.span.get()));
+                }
+                Ok(_) => return Failure::Holder("the lease was answered by something else".into()),
+                Err(error) => return Failure::Holder(format!("the lease was not renewed: {error}")),
+            }
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.core.tell(self.holder, Message::Release { requests: vec![self.request] });
+    }
+}
+
+impl Core {
+    /// Keeps an object for the asker of a fetch.
+    pub(super) fn grant_lease(&self, asked: &Envelope, pin: Pin, regions: Vec<Rc<Region>>) {
+        let lease = Granted { pin: Rc::new(pin), _regions: regions, until: self.clock.now() + LEASE };
+        self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
+    }
+
+    /// Extends a lease, unless it has ended: then the reader must fetch again.
+    pub(crate) fn renew(&self, asked: &Envelope, lease: u64) {
+        let until = self.clock.now() + LEASE;
+        let key = (asked.reply_to, lease);
+        let renewed = self.transfer.leases.borrow_mut().get_mut(&key).map(|lease| lease.until = until);
+        let message = match renewed {
+            Some(()) => Message::Renewed { lease_ms: LEASE_MS },
+            None => Message::Refused {
+                error: Error::new(ErrorKind::TimedOut, format!("the lease at node {} has ended", self.node)),
+            },
+        };
+        self.answer(asked, message);
+    }
+
+    /// Ends leases that their reader does not need any more.
+    pub(crate) fn release_leases(&self, reader: NodeId, requests: &[u64]) {
+        let mut leases = self.transfer.leases.borrow_mut();
+        for request in requests {
+            leases.remove(&(reader, *request));
+        }
+    }
+}

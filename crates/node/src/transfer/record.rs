@@ -1,0 +1,135 @@
+//! What became of fetches: for `explain`, and counted by protocol. Engine thread only.
+
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::time::Instant;
+
+use lru::LruCache;
+use plasmon::status::ProtocolStatus;
+use plasmon::transfer::{Explanation, Fetched};
+use plasmon::{NodeId, ObjectId};
+
+use crate::engine::Core;
+use crate::object::Role;
+
+/// Fetches that are remembered.
+const KEPT: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// The last fetches, by object.
+pub(super) type Records = LruCache<ObjectId, Fetched>;
+
+pub(super) fn records() -> Records {
+    LruCache::new(KEPT)
+}
+
+/// A fetch being watched: marks are set as it goes on, later ones in place of earlier ones.
+pub(super) struct Trace {
+    core: Rc<Core>,
+    id: ObjectId,
+    began: Instant,
+    answered: Instant,
+    allocated: Instant,
+    moved: Instant,
+    fetched: Fetched,
+}
+
+impl Trace {
+    pub(super) fn begin(core: &Rc<Core>, id: ObjectId) -> Self {
+        let now = core.clock.now();
+        let core = Rc::clone(core);
+        let fetched = Fetched::default();
+        Self { core, id, began: now, answered: now, allocated: now, moved: now, fetched }
+    }
+
+    /// A holder has answered, and the object comes by this protocol.
+    pub(super) fn answered(&mut self, holder: NodeId, protocol: &str, bytes: u64, why: impl Into<String>) {
+        self.answered = self.core.clock.now();
+        self.fetched = Fetched {
+            holders: vec![holder.to_string()],
+            protocol: protocol.to_owned(),
+            why: why.into(),
+            provider: self.core.network.domain().provider().name().to_owned(),
+            bytes,
+            failures: self.fetched.failures,
+            ..Fetched::default()
+        };
+    }
+
+    /// Another holder takes part.
+    pub(super) fn also_from(&mut self, holder: NodeId) {
+        self.fetched.holders.push(holder.to_string());
+        "striped-read".clone_into(&mut self.fetched.protocol);
+    }
+
+    pub(super) fn allocated(&mut self) {
+        self.allocated = self.core.clock.now();
+    }
+
+    pub(super) fn moved(&mut self) {
+        self.moved = self.core.clock.now();
+    }
+
+    pub(super) fn copied(&mut self, bytes: u64) {
+        self.fetched.copied_bytes += bytes;
+    }
+
+    pub(super) fn registered(&mut self, regions: u64) {
+        self.fetched.registrations += regions;
+    }
+
+    pub(super) fn read(&mut self, reads: u64) {
+        self.fetched.reads += reads;
+    }
+
+    /// The attempt was in vain.
+    pub(super) fn failed(&mut self) {
+        self.fetched.failures += 1;
+        self.core.transfer.counters.borrow_mut().fetch_failures += 1;
+    }
+
+    /// The object is sealed.
+    pub(super) fn finish(self) {
+        let Self { core, id, began, answered, allocated, moved, mut fetched } = self;
+        let now = core.clock.now();
+        let span = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as f64 / 1e3;
+        fetched.at_ms = core.clock.unix_ms();
+        fetched.lookup_us = span(began, answered);
+        fetched.allocate_us = span(answered, allocated);
+        fetched.move_us = span(allocated, moved);
+        fetched.seal_us = span(moved, now);
+        fetched.total_us = span(began, now);
+        core.transfer.count(&fetched.protocol, |count| {
+            count.fetched += 1;
+            count.fetched_bytes += fetched.bytes;
+            count.copied_bytes += fetched.copied_bytes;
+            count.registrations += fetched.registrations;
+            count.reads += fetched.reads;
+        });
+        core.transfer.records.borrow_mut().put(id, fetched);
+    }
+}
+
+impl super::Transfer {
+    /// Counts for a protocol.
+    pub(super) fn count(&self, protocol: &str, change: impl FnOnce(&mut ProtocolStatus)) {
+        let mut counters = self.counters.borrow_mut();
+        match counters.protocols.get_mut(protocol) {
+            Some(count) => change(count),
+            None => change(counters.protocols.entry(protocol.to_owned()).or_default()),
+        }
+    }
+}
+
+impl Core {
+    #[expect(dead_code, reason = "the wire has no request for it yet")]
+    /// How an object came to be here, as far as this node remembers.
+    pub(crate) fn explain(&self, id: &ObjectId) -> Explanation {
+        let here = match self.objects.borrow().get(id).map(|replica| replica.role()) {
+            Some(Role::Primary) => "primary",
+            Some(Role::Cached) => "cached",
+            None => "absent",
+        };
+        let fetched = self.transfer.records.borrow().peek(id).cloned();
+        Explanation { id: id.to_string(), here: here.to_owned(), fetched }
+    }
+}

@@ -1,0 +1,92 @@
+//! *read-register*: what *read* would cost if memory were registered for each transfer, on both sides, as in
+//! the thesis that Plasmon's protocols come from. For measuring. Engine thread only.
+
+use std::rc::Rc;
+
+use futures::future::{Either, select};
+use plasmon::ObjectId;
+use plasmon_fabric::{FabricError, Region, RemoteRegion};
+
+use super::lease::Lease;
+use super::record::Trace;
+use super::{CHUNK, Failure};
+use crate::cluster::Remote;
+use crate::engine::Core;
+use crate::memory::Extent;
+use crate::object::Head;
+
+impl Core {
+    /// Registers an extent by itself, piece by piece; an empty one needs nothing.
+    pub(super) fn register_extent(&self, extent: &Extent) -> Result<Vec<Rc<Region>>, FabricError> {
+        let arena = self.arena.borrow();
+        let pieces = extent.pieces().filter(|piece| piece.len > 0);
+        pieces.map(|piece| self.network.register_part(&arena, piece)).collect()
+    }
+
+    /// Reads an object through registrations made for this transfer.
+    pub(super) async fn take_registered(
+        self: &Rc<Self>,
+        id: ObjectId,
+        head: Head,
+        regions: &[RemoteRegion],
+        lease: Lease,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        let offered = regions.iter().try_fold(0u64, |sum, region| sum.checked_add(region.len));
+        if head.id != id || offered != Some(head.len()) {
+            return Err(Failure::Holder("it offered another object or another length".into()));
+        }
+        let extent = {
+            let moving = std::pin::pin!(self.move_registered(&head, regions, &lease, trace));
+            match select(moving, std::pin::pin!(lease.keep())).await {
+                Either::Left((extent, _)) => extent?,
+                Either::Right((failure, _)) => return Err(failure),
+            }
+        };
+        lease.check()?;
+        trace.moved();
+        self.count_rendezvous(&head);
+        self.seal_fetched(head, extent);
+        Ok(())
+    }
+
+    async fn move_registered(
+        self: &Rc<Self>,
+        head: &Head,
+        there: &[RemoteRegion],
+        lease: &Lease,
+        trace: &mut Trace,
+    ) -> Result<Rc<Extent>, Failure> {
+        let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
+        let extent = self.room_for(head).await?;
+        trace.allocated();
+        let here = self.register_extent(&extent)?;
+        trace.registered(here.len() as u64);
+        let mut posts = Vec::new();
+        let (mut from, mut into) = ((0, 0), (0, 0));
+        while let (Some(source), Some(target)) = (there.get(from.0), here.get(into.0)) {
+            let len = (source.len - from.1).min(target.len() as u64 - into.1).min(CHUNK);
+            if len > 0 {
+                posts.push((Remote { region: *source, offset: from.1 }, (Rc::clone(target), into.1, len)));
+            }
+            (from.1, into.1) = (from.1 + len, into.1 + len);
+            if from.1 == source.len {
+                from = (from.0 + 1, 0);
+            }
+            if into.1 == target.len() as u64 {
+                into = (into.0 + 1, 0);
+            }
+        }
+        let extent_for_reads = Rc::clone(&extent);
+        let reads = posts.into_iter().map(|(remote, (target, at, len))| {
+            let extent = Rc::clone(&extent_for_reads);
+            async move {
+                let slice =
+                    target.slice(at as usize, len as usize)?.with_owner(extent as Rc<dyn std::any::Any>);
+                self.finish_read(lease.holder, self.post_read(lease.holder, slice, remote)?).await
+            }
+        });
+        trace.read(self.pipeline(reads).await?);
+        Ok(extent)
+    }
+}

@@ -1,0 +1,296 @@
+//! *read*: the requester reads the object where it lies, arena to arena, under a lease. No copy on either
+//! side. Engine thread only.
+//!
+//! A large object that several nodes hold is read from all of them in *stripes*: whoever is done with a chunk
+//! takes the next. An attempt in which any holder fails is given up as a whole, with its memory: the provider may
+//! still write what a failed read was to bring.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::iter::Peekable;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::{Either, join_all, select, try_join_all};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
+use plasmon_fabric::{Op, Slice};
+
+use super::chunks::chunks;
+use super::lease::Lease;
+use super::record::Trace;
+use super::{CHUNK, Failure, READS};
+use crate::cluster::{Call, Envelope, Location, Message, Remote, Stage, Wish};
+use crate::engine::Core;
+use crate::memory::{Extent, Piece, Writer, Zone};
+use crate::object::Head;
+
+/// How long one chunk may take.
+const STALLED: Duration = Duration::from_secs(10);
+/// Shorter objects are read from one holder: asking others takes as long as reading so much.
+const STRIPED: u64 = 16 << 20;
+/// How long another holder may take to offer its replica.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a holder offered.
+pub(super) struct Offer {
+    pub(super) head: Head,
+    pub(super) pieces: Vec<Location>,
+    pub(super) lease: Lease,
+}
+
+impl Offer {
+    /// Whether it is of this object, and its pieces make up the whole of it.
+    pub(super) fn check(&self, id: ObjectId) -> Result<(), Failure> {
+        let offered = self.pieces.iter().try_fold(0u64, |sum, piece| {
+            piece.offset.checked_add(piece.len)?;
+            sum.checked_add(piece.len)
+        });
+        if self.head.id != id || offered != Some(self.head.len()) {
+            return Err(Failure::Holder("it offered another object or another length".into()));
+        }
+        Ok(())
+    }
+}
+
+/// The chunks that nobody has taken yet; all holders have the same bytes at the same place of the object.
+type Work = RefCell<Peekable<Box<dyn Iterator<Item = (u64, Piece)>>>>;
+
+impl Core {
+    /// Room in the arena for a fetched object: what this node can make itself is waited for.
+    pub(super) async fn room_for(self: &Rc<Self>, head: &Head) -> Result<Rc<Extent>, Failure> {
+        let zone = Zone { domain: head.domain(), writer: Writer::Engine };
+        self.room(zone, head.len(), Duration::ZERO).await.map(Rc::new).map_err(Failure::Here)
+    }
+
+    /// Reads an object that a holder offered, from `others` as well if it is large.
+    pub(super) async fn take_offer(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        offer: Offer,
+        others: &[NodeId],
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        offer.check(id)?;
+        let extent = {
+            let moving = std::pin::pin!(self.move_here(tenant, &offer, others, trace));
+            match select(moving, std::pin::pin!(offer.lease.keep())).await {
+                Either::Left((extent, _)) => extent?,
+                Either::Right((failure, _)) => return Err(failure),
+            }
+        };
+        offer.lease.check()?;
+        trace.moved();
+        self.count_rendezvous(&offer.head);
+        self.seal_fetched(offer.head.clone(), extent);
+        Ok(())
+    }
+
+    pub(super) fn count_rendezvous(&self, head: &Head) {
+        let mut counters = self.transfer.counters.borrow_mut();
+        counters.rendezvous_fetched += 1;
+        counters.rendezvous_fetched_bytes += head.len();
+    }
+
+    /// Reads an object into memory of its own, some chunks at a time.
+    async fn move_here(
+        self: &Rc<Self>,
+        tenant: u32,
+        offer: &Offer,
+        others: &[NodeId],
+        trace: &mut Trace,
+    ) -> Result<Rc<Extent>, Failure> {
+        let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
+        let extent = self.room_for(&offer.head).await?;
+        trace.allocated();
+        if offer.head.len() < STRIPED || others.is_empty() {
+            trace.read(self.read_all(offer.lease.holder, &offer.pieces, &extent).await?);
+            return Ok(extent);
+        }
+        let mut at = 0;
+        let whole = extent.pieces().flat_map(|piece| {
+            (piece.offset..piece.offset + piece.len).step_by(CHUNK as usize).map(move |offset| Piece {
+                offset,
+                len: CHUNK.min(piece.offset + piece.len - offset),
+                ..piece
+            })
+        });
+        let work = whole.map(move |piece| {
+            let start = at;
+            at += piece.len;
+            (start, piece)
+        });
+        let work: Work = RefCell::new((Box::new(work) as Box<dyn Iterator<Item = _>>).peekable());
+        let first = self.stripe(offer, &work, &extent);
+        let rest = others.iter().map(|other| self.stripe_of(*other, tenant, offer, &work, &extent));
+        let (first, rest) = futures::future::join(first, join_all(rest)).await;
+        trace.read(first?);
+        for (holder, reads) in others.iter().zip(rest) {
+            if let Some(reads) = reads? {
+                trace.also_from(*holder);
+                trace.read(reads);
+            }
+        }
+        if work.borrow_mut().peek().is_some() {
+            return Err(Failure::Holder("it was not read to the end".into()));
+        }
+        Ok(extent)
+    }
+
+    /// Reads chunks from another holder, if it offers the same object; says how many.
+    async fn stripe_of(
+        self: &Rc<Self>,
+        holder: NodeId,
+        tenant: u32,
+        first: &Offer,
+        work: &Work,
+        extent: &Rc<Extent>,
+    ) -> Result<Option<u64>, Failure> {
+        let asked_at = self.clock.now();
+        let mut call = Call::open(self, Some(holder));
+        let wish = Wish { protocol: Protocol::Read, eager_max: 0 };
+        let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, avoid: Vec::new(), wish };
+        call.send(holder, tenant, fetch);
+        let due = self.clock.now() + OTHERS_PATIENCE;
+        let Some(Some(Envelope { request, message: Message::Offer { head, lease_ms, pieces, .. }, .. })) =
+            self.clock.bounded(Some(due), call.answer()).await
+        else {
+            // The first does it without.
+            return Ok(None);
+        };
+        let offer = Offer { head, pieces, lease: Lease::new(self, holder, request, lease_ms, asked_at) };
+        offer.check(first.head.id)?;
+        if offer.head.life != first.head.life || offer.head.len() != first.head.len() {
+            return Ok(None);
+        }
+        let reading = std::pin::pin!(self.stripe(&offer, work, extent));
+        let reads = match select(reading, std::pin::pin!(offer.lease.keep())).await {
+            Either::Left((reads, _)) => reads?,
+            Either::Right((failure, _)) => return Err(failure),
+        };
+        offer.lease.check()?;
+        Ok((reads > 0).then_some(reads))
+    }
+
+    /// Reads chunks from a holder until there are none.
+    async fn stripe(&self, offer: &Offer, work: &Work, extent: &Rc<Extent>) -> Result<u64, Failure> {
+        let lane = || async {
+            let mut reads = 0;
+            loop {
+                let Some((at, into)) = work.borrow_mut().next() else { return Ok(reads) };
+                let from = part(&offer.pieces, at, into.len);
+                for (from, into) in chunks(&from, std::iter::once(into), CHUNK) {
+                    reads += 1;
+                    self.read(offer.lease.holder, from, into, extent).await?;
+                }
+            }
+        };
+        let reads: Result<Vec<u64>, Failure> = try_join_all((0..READS).map(|_| lane())).await;
+        Ok(reads?.into_iter().sum())
+    }
+
+    /// Reads all of an object from one holder, some chunks at a time; says how many reads it took.
+    pub(super) async fn read_all(
+        &self,
+        holder: NodeId,
+        pieces: &[Location],
+        extent: &Rc<Extent>,
+    ) -> Result<u64, Failure> {
+        let reads = chunks(pieces, extent.pieces(), CHUNK);
+        self.pipeline(reads.map(|(from, into)| self.read(holder, from, into, extent))).await
+    }
+
+    /// Awaits reads, some at a time; says how many there were.
+    pub(super) async fn pipeline(
+        &self,
+        reads: impl Iterator<Item = impl Future<Output = Result<(), Failure>>>,
+    ) -> Result<u64, Failure> {
+        let reads = RefCell::new(reads);
+        let lane = || async {
+            let mut count = 0;
+            loop {
+                let Some(read) = reads.borrow_mut().next() else { return Ok(count) };
+                read.await?;
+                count += 1;
+            }
+        };
+        let counts: Result<Vec<u64>, Failure> = try_join_all((0..READS).map(|_| lane())).await;
+        Ok(counts?.into_iter().sum())
+    }
+
+    /// Reads one chunk. The operation owns the extent until the fabric is finished with it.
+    async fn read(
+        &self,
+        holder: NodeId,
+        from: Location,
+        into: Piece,
+        extent: &Rc<Extent>,
+    ) -> Result<(), Failure> {
+        let unknown = || Failure::Holder(format!("segment {} is not known here", from.segment));
+        let remote = self.network.remote(holder, &from).ok_or_else(unknown)?;
+        let slice = self.slice_of(into)?.with_owner(Rc::clone(extent) as Rc<dyn std::any::Any>);
+        self.finish_read(holder, self.post_read(holder, slice, remote)?).await
+    }
+
+    /// A piece of this node's arena, for an operation.
+    fn slice_of(&self, piece: Piece) -> Result<Slice, Failure> {
+        self.network.local(&self.arena.borrow(), piece).ok_or_else(|| {
+            let text = format!("segment {} of this node is not registered with the fabric", piece.segment);
+            Failure::Here(Error::new(ErrorKind::Internal, text))
+        })
+    }
+
+    pub(super) fn post_read(&self, holder: NodeId, into: Slice, from: Remote) -> Result<Op, Failure> {
+        let gone = || Failure::Holder("it has left the cluster".into());
+        self.network.read(holder, into, from).ok_or_else(gone)
+    }
+
+    /// Waits for a read. The lease says that the holder lives; only bytes say that the bulk lane does.
+    pub(super) async fn finish_read(&self, holder: NodeId, read: Op) -> Result<(), Failure> {
+        let due = self.clock.now() + STALLED;
+        match self.clock.bounded(Some(due), read).await {
+            Some(result) => result.map_err(Failure::from),
+            None => {
+                // What does not end by itself would hold the extent for as long as TCP is patient.
+                self.network.reset_bulk(holder);
+                Err(Failure::Holder(format!("no bytes came on the bulk lane for {STALLED:?}")))
+            }
+        }
+    }
+}
+
+/// The pieces of `len` bytes from `at` on, in an object that lies in these.
+fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
+    let (mut skip, mut left) = (at, len);
+    let mut part = Vec::new();
+    for piece in pieces {
+        if skip >= piece.len {
+            skip -= piece.len;
+            continue;
+        }
+        let len = left.min(piece.len - skip);
+        if len == 0 {
+            break;
+        }
+        part.push(Location { offset: piece.offset + skip, len, ..*piece });
+        left -= len;
+        skip = 0;
+    }
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_object_may_lie_in_several_pieces() {
+        let location = |segment, offset, len| Location { segment, version: 1, offset, len };
+        let pieces = [location(1, 100, 10), location(2, 0, 20), location(3, 0, 5)];
+        assert_eq!(part(&pieces, 0, 35), pieces);
+        assert_eq!(part(&pieces, 8, 4), [location(1, 108, 2), location(2, 0, 2)]);
+        assert_eq!(part(&pieces, 10, 20), [location(2, 0, 20)]);
+        assert_eq!(part(&pieces, 30, 5), [location(3, 0, 5)]);
+        assert_eq!(part(&pieces, 35, 0), []);
+    }
+}

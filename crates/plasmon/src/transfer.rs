@@ -1,0 +1,119 @@
+//! How objects move between nodes, and what is told about it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a node fetches objects from others. All but [`Protocol::Auto`] are for measuring: each is correct
+/// alone, and none is the best for every size.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// The cheapest for the object's size and the fabric: inside a message, or by one-sided reads.
+    #[default]
+    Auto,
+    /// What Plasma did: a request over TCP, and the object in pieces of 4 KiB through a socket.
+    Socket,
+    /// Messages only, through registered blocks, however many it takes.
+    Send,
+    /// One-sided reads from arena to arena, however small the object.
+    Read,
+    /// The same, with memory registered for each transfer on both sides.
+    ReadRegister,
+}
+
+impl Protocol {
+    /// All of them, the product first.
+    pub const ALL: [Self; 5] = [Self::Auto, Self::Socket, Self::Send, Self::Read, Self::ReadRegister];
+
+    /// Its name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Socket => "socket",
+            Self::Send => "send",
+            Self::Read => "read",
+            Self::ReadRegister => "read-register",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|protocol| protocol.name() == text);
+        found.ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|protocol| protocol.name()).collect();
+            format!("no such protocol; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// How an object came to a node, and what took how long. Times are microseconds, sizes bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Explanation {
+    /// The object, 40 hexadecimal digits.
+    pub id: String,
+    /// "primary" or "cached" if this node holds it, "absent" if not.
+    pub here: String,
+    /// How it was last fetched, if it was.
+    pub fetched: Option<Fetched>,
+}
+
+/// A fetch that came to its end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Fetched {
+    /// When it ended, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The nodes it came from, 32 hexadecimal digits each.
+    pub holders: Vec<String>,
+    /// libfabric's name of the provider, or "socket".
+    pub provider: String,
+    /// What moved the bytes: "eager", "read", "read-first", "striped-read", "send", "read-register" or "socket".
+    pub protocol: String,
+    /// Why so.
+    pub why: String,
+    /// Data and metadata.
+    pub bytes: u64,
+    /// Of these, copied by the CPU of this node in user space.
+    pub copied_bytes: u64,
+    /// Registrations of memory made for it on this node.
+    pub registrations: u64,
+    /// One-sided reads made for it.
+    pub reads: u64,
+    /// Holders that were asked in vain before.
+    pub failures: u64,
+    /// Until somebody who has it answered: directory, holder, and the way.
+    pub lookup_us: f64,
+    /// Until there was memory for it here.
+    pub allocate_us: f64,
+    /// Until the last byte was there.
+    pub move_us: f64,
+    /// Until it was sealed, and its waiters woken. The directory learns of it after.
+    pub seal_us: f64,
+    /// All of it.
+    pub total_us: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_have_names() {
+        for protocol in Protocol::ALL {
+            assert_eq!(protocol.to_string().parse(), Ok(protocol));
+        }
+        assert!("rdma".parse::<Protocol>().unwrap_err().contains("read-register"));
+    }
+}

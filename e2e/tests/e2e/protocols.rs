@@ -1,0 +1,117 @@
+//! Every way in which an object can come, by what the counters say of it.
+
+use plasmon::status::ProtocolStatus;
+use plasmon::{ObjectId, Protocol};
+use plasmon_e2e::{Cluster, Pattern, eventually};
+
+use crate::support::{MIB, get, put};
+
+/// What fits a message, what does not, and what takes several reads.
+const SIZES: [usize; 8] = [0, 1, 4095, 15 << 10, 16 << 10, 100_000, MIB, 5 * MIB + 3];
+
+fn count(cluster: &Cluster, node: usize, protocol: &str) -> ProtocolStatus {
+    cluster.status(node).transfer.protocols.get(protocol).cloned().unwrap_or_default()
+}
+
+/// Gets objects of all sizes from node 0 on node 1 and checks every byte; returns what that was in all.
+fn get_all(cluster: &Cluster) -> (u64, u64) {
+    let (holder, reader) = (cluster.client(0), cluster.client(1));
+    for (seed, len) in SIZES.into_iter().enumerate() {
+        let (pattern, metadata) = (Pattern(seed as u64), Pattern(99).bytes(seed * 10));
+        let (id, data) = (ObjectId::random(), pattern.bytes(len));
+        holder.put(id, &data, &metadata, &Default::default()).expect("put");
+        let object = get(&reader, id);
+        assert!(object.data() == data && object.metadata() == metadata, "{len} bytes");
+    }
+    let metadata: usize = (0..SIZES.len()).map(|seed| seed * 10).sum();
+    (SIZES.len() as u64, (SIZES.iter().sum::<usize>() + metadata) as u64)
+}
+
+fn cluster(protocol: Protocol) -> Cluster {
+    Cluster::builder().nodes(2).memory("128MiB").args(&["--protocol", protocol.name()]).start()
+}
+
+#[test]
+fn messages_carry_objects_of_any_size() {
+    let cluster = cluster(Protocol::Send);
+    let (objects, bytes) = get_all(&cluster);
+    let (here, there) = (count(&cluster, 1, "send"), count(&cluster, 0, "send"));
+    assert_eq!((here.fetched, here.fetched_bytes, here.copied_bytes), (objects, bytes, bytes));
+    assert_eq!((there.served, there.served_bytes, there.copied_bytes), (objects, bytes, bytes));
+    assert_eq!((here.reads, here.registrations + there.registrations), (0, 0));
+    eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
+}
+
+#[test]
+fn reads_copy_nothing_and_register_nothing() {
+    let cluster = cluster(Protocol::Read);
+    let registrations = |node| cluster.status(node).fabric.registrations;
+    let before = (registrations(0), registrations(1));
+    let (objects, bytes) = get_all(&cluster);
+    let (here, there) = (count(&cluster, 1, "read"), count(&cluster, 0, "read"));
+    assert_eq!((here.fetched, here.fetched_bytes, there.served), (objects, bytes, objects));
+    assert_eq!((here.copied_bytes, there.copied_bytes), (0, 0));
+    assert!(here.reads >= objects - 1, "{here:?}");
+    assert!(registrations(0) <= before.0 + 2 && registrations(1) <= before.1 + 2, "not one a transfer");
+    eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
+}
+
+#[test]
+fn reads_can_register_both_sides_for_each_transfer() {
+    let cluster = cluster(Protocol::ReadRegister);
+    let (objects, bytes) = get_all(&cluster);
+    let (here, there) = (count(&cluster, 1, "read-register"), count(&cluster, 0, "read-register"));
+    assert_eq!((here.fetched, here.fetched_bytes, there.served), (objects, bytes, objects));
+    assert_eq!((here.copied_bytes, there.copied_bytes), (0, 0));
+    // All but the empty one, and those over a segment's end twice.
+    assert!(here.registrations >= objects - 1 && there.registrations >= objects - 1, "{here:?} {there:?}");
+    eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
+}
+
+#[test]
+fn what_was_fetched_before_is_read_without_asking_anybody() {
+    let cluster = cluster(Protocol::Auto);
+    let (holder, reader) = (cluster.client(0), cluster.client(1));
+    let large = put(&holder, Pattern(1), MIB);
+    let small = put(&holder, Pattern(2), 100);
+    drop((get(&reader, large), get(&reader, small)));
+    reader.evict(u64::MAX).expect("evict");
+
+    let before = cluster.status(0).transfer;
+    Pattern(1).check(get(&reader, large).data());
+    let after = cluster.status(0).transfer;
+    assert_eq!(count(&cluster, 1, "read-first").fetched, 1);
+    assert_eq!(
+        (after.leases, &after.protocols),
+        (before.leases, &before.protocols),
+        "the holder did nothing"
+    );
+    Pattern(2).check(get(&reader, small).data());
+    assert_eq!(count(&cluster, 1, "eager").fetched, 2);
+
+    // The place has other bytes now: what was known of it is of no use.
+    reader.evict(u64::MAX).expect("evict");
+    holder.delete(&[large]).expect("delete");
+    eventually("the memory is free", || cluster.status(0).memory.used < MIB as u64);
+    let other = put(&holder, Pattern(3), MIB);
+    let pattern = Pattern(4);
+    holder.put(large, &pattern.bytes(MIB), b"", &Default::default()).expect("put anew");
+    pattern.check(get(&reader, large).data());
+    Pattern(3).check(get(&reader, other).data());
+    assert_eq!(count(&cluster, 1, "read-first").fetched, 1);
+}
+
+#[test]
+fn a_large_object_comes_from_all_who_hold_it() {
+    let cluster = Cluster::builder().nodes(4).memory("128MiB").start();
+    let (len, pattern) = (40 * MIB + 5, Pattern(7));
+    let id = put(&cluster.client(0), pattern, len);
+    let second = get(&cluster.client(1), id);
+    pattern.check(second.data());
+    let third = get(&cluster.client(2), id);
+    pattern.check(third.data());
+    pattern.check(get(&cluster.client(3), id).data());
+    let striped: u64 = (2..4).map(|node| count(&cluster, node, "striped-read").fetched).sum();
+    assert!(striped >= 1, "{:?}", cluster.status(3).transfer);
+    (0..4).for_each(|node| eventually("no lease is left", || cluster.status(node).transfer.leases == 0));
+}
