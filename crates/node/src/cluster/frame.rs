@@ -1,6 +1,6 @@
 //! Frames between nodes: what they say and how they look.
 //!
-//! A frame is one fabric message: an 88-byte header and a body, little-endian, at most
+//! A frame is an 88-byte header and a body, little-endian. A fabric message is one frame or several, at most
 //! [`FRAME_MAX`] bytes so that it fits a block of the pool. `docs/design.md` draws the bytes.
 //!
 //! Peers are trusted to be Plasmon, their bytes are not: every field is checked on decode, and a
@@ -432,9 +432,8 @@ impl Message {
 }
 
 impl Envelope {
-    /// The frame's bytes. `token` proves to the receiver that the sender was let in; `credits` are
-    /// those the sender returns with it.
-    pub(crate) fn encode(&self, token: u64, credits: u16) -> BytesMut {
+    /// The frame's bytes. `token` proves to the receiver that the sender was let in.
+    pub(crate) fn encode(&self, token: u64) -> BytesMut {
         let mut out = BytesMut::with_capacity(256);
         out.put_u8(VERSION);
         out.put_u8(self.message.opcode());
@@ -450,7 +449,7 @@ impl Envelope {
         out.put_u32_le(self.tenant);
         out.put_u8(self.class);
         out.put_u8(0);
-        out.put_u16_le(credits);
+        out.put_u16_le(0);
         debug_assert_eq!(out.len(), HEADER_LEN);
         self.message.put(&mut out);
         let body_len = (out.len() - HEADER_LEN) as u32;
@@ -458,11 +457,19 @@ impl Envelope {
         out
     }
 
-    /// Reads a frame: the envelope, the token it carries and the credits it returns.
-    pub(crate) fn decode(mut frame: Bytes) -> Result<(Self, u64, u16), FrameError> {
-        if frame.len() < HEADER_LEN {
+    /// Has the first frame of a message return so many credits.
+    pub(crate) fn set_credits(message: &mut BytesMut, credits: u16) {
+        message[HEADER_LEN - 2..HEADER_LEN].copy_from_slice(&credits.to_le_bytes());
+    }
+
+    /// Takes the first frame off a message: the envelope, the token it carries and the credits it returns.
+    pub(crate) fn decode_first(message: &mut Bytes) -> Result<(Self, u64, u16), FrameError> {
+        let body_len = message.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+        let len = (body_len.ok_or(FrameError::Malformed)? as usize).saturating_add(HEADER_LEN);
+        if message.len() < len {
             return Err(FrameError::Malformed);
         }
+        let mut frame = message.split_to(len);
         let version = frame.get_u8();
         if version != VERSION {
             return Err(FrameError::Version(version));

@@ -4,15 +4,16 @@
 //! lane to themselves, so that they do not hold messages up. Connections are made by the provider
 //! with the first operation towards a peer.
 //!
-//! Messages are under credit control: a sender has [`WINDOW`] frames under way towards a peer, which
-//! returns credits with its own frames, or with a [`Message::Credit`] that costs none. The receiver
-//! posts enough blocks for every peer's window, so that no frame ever finds no block.
+//! Frames gather during a turn and leave at its end, as many in a message as fit a block: what many ask, and
+//! what they are answered, shares the way. Messages are under credit control: a sender has [`WINDOW`] under way
+//! towards a peer, which returns credits with its own, or with a [`Message::Credit`] that costs none. The
+//! receiver posts enough blocks for every peer's window, so that no message ever finds no block.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use plasmon::NodeId;
@@ -27,10 +28,12 @@ use super::members::{Incarnation, Member};
 use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
 use crate::transfer::Pool;
 
-/// Frames under way towards a peer.
+/// Messages under way towards a peer.
 const WINDOW: u32 = 32;
 /// Blocks posted for each peer: its window, and credit frames, which come outside it.
 const POSTED_PER_PEER: usize = WINDOW as usize + 8;
+/// A queue of fewer frames is short.
+const SHORT: usize = 2 * WINDOW as usize;
 /// Frames that may wait for a peer; one that takes none is as good as gone.
 const QUEUE: usize = 1 << 16;
 /// Frames kept of senders that the next view may make members.
@@ -61,7 +64,7 @@ pub(crate) struct Network {
     segments: RefCell<HashMap<SegmentKey, Rc<Region>>>,
     stamps: Rc<Region>,
     peers: RefCell<HashMap<NodeId, Peer>>,
-    strangers: RefCell<VecDeque<(Envelope, u16)>>,
+    strangers: RefCell<VecDeque<(Envelope, Option<u16>)>>,
     dropped: Cell<u64>,
 }
 
@@ -70,12 +73,13 @@ struct Peer {
     member: Member,
     small: plasmon_fabric::Peer,
     bulk: plasmon_fabric::Peer,
-    /// Frames that may still be sent.
+    /// Messages that may still be sent.
     credits: u32,
     /// Credits to return.
     owed: u32,
-    queue: VecDeque<Envelope>,
-    /// Frames given to the fabric that may still fail, oldest first.
+    /// Frames, encoded.
+    queue: VecDeque<BytesMut>,
+    /// Messages given to the fabric that may still fail, oldest first.
     sending: VecDeque<Sending>,
     /// Segments of ours that it knows.
     announced: HashSet<SegmentKey>,
@@ -85,13 +89,13 @@ struct Peer {
     knows_stamps: bool,
     /// Where its own are.
     stamps: Option<RemoteRegion>,
-    /// Who waits for the queue to be empty.
+    /// Who waits for the queue to be short.
     drained: Vec<oneshot::Sender<()>>,
     used: bool,
     missed_frames: bool,
 }
 
-/// A frame under way.
+/// A message under way.
 struct Sending {
     operation: Op,
     /// Credits it returns.
@@ -226,17 +230,16 @@ impl Network {
             if stamp.is_some() && !std::mem::replace(&mut peer.knows_stamps, true) {
                 let RemoteRegion { base, key, len } = self.stamps.remote();
                 let message = Message::Stamps { base, key, len };
-                peer.queue.push_back(Envelope { message, request: 0, ..envelope.clone() });
+                peer.enqueue(&Envelope { message, request: 0, ..envelope.clone() });
             }
             let unknown = pieces.iter().map(|piece| (piece.segment, piece.version));
             for key in unknown.filter(|key| peer.announced.insert(*key)).collect::<Vec<_>>() {
                 if let Some(segment) = self.describe(key) {
-                    peer.queue.push_back(Envelope { message: segment, request: 0, ..envelope.clone() });
+                    peer.enqueue(&Envelope { message: segment, request: 0, ..envelope.clone() });
                 }
             }
         }
-        peer.queue.push_back(envelope);
-        self.pump(peer);
+        peer.enqueue(&envelope);
         true
     }
 
@@ -246,15 +249,19 @@ impl Network {
         Some(Message::Segment { segment, version, base, key, len })
     }
 
-    /// Sends what the credits allow.
+    /// Sends what the credits allow, as many frames in a message as fit.
     fn pump(&self, peer: &mut Peer) {
         while peer.credits > 0
-            && let Some(envelope) = peer.queue.pop_front()
+            && let Some(mut message) = peer.queue.pop_front()
         {
+            while let Some(next) = peer.queue.front().filter(|next| message.len() + next.len() <= FRAME_MAX) {
+                message.extend_from_slice(next);
+                peer.queue.pop_front();
+            }
             peer.credits -= 1;
-            self.post(peer, &envelope);
+            self.post(peer, message, false);
         }
-        if peer.queue.is_empty() {
+        if peer.queue.len() < SHORT {
             for waiter in peer.drained.drain(..) {
                 // Whoever has given up needs no news.
                 let _ = waiter.send(());
@@ -262,23 +269,22 @@ impl Network {
         }
     }
 
-    /// Ends when everything queued for a peer was sent, or the peer is gone.
+    /// Ends when the queue for a peer is short, or the peer is gone.
     pub(crate) fn drained(&self, node: NodeId) -> impl Future<Output = ()> + use<> {
         let (sender, receiver) = oneshot::channel();
-        if let Some(peer) = self.peers.borrow_mut().get_mut(&node).filter(|peer| !peer.queue.is_empty()) {
+        if let Some(peer) = self.peers.borrow_mut().get_mut(&node).filter(|peer| peer.queue.len() >= SHORT) {
             peer.drained.push(sender);
         }
         receiver.map(drop)
     }
 
-    fn post(&self, peer: &mut Peer, envelope: &Envelope) {
+    /// Gives a message to the fabric. A `free` one costs no credit.
+    fn post(&self, peer: &mut Peer, mut message: BytesMut, free: bool) {
         let credits = std::mem::take(&mut peer.owed).min(u32::from(u16::MAX)) as u16;
-        // Credit frames cost none.
-        let free = matches!(envelope.message, Message::Credit { .. });
-        let frame = envelope.encode(peer.member.token, credits);
+        Envelope::set_credits(&mut message, credits);
         let posted = self.pool.lend().and_then(|block| {
-            let block = block.slice(0, frame.len())?;
-            block.copy_from_slice(&frame)?;
+            let block = block.slice(0, message.len())?;
+            block.copy_from_slice(&message)?;
             Ok(self.small.send(peer.small, block))
         });
         match posted {
@@ -325,29 +331,39 @@ impl Network {
         gone
     }
 
-    /// Takes an event of the fabric in; returns a member's frame to act on.
-    pub(crate) fn receive(&self, event: Event) -> Option<Envelope> {
+    /// Takes an event of the fabric in; adds the frames of members to act on.
+    pub(crate) fn receive(&self, event: Event, frames: &mut Vec<Envelope>) {
         let (slice, len) = match event {
             Event::Received { slice, len, .. } => (slice, len),
             Event::ReceiveFailed { slice, error } => {
                 debug!("a message was not received: {error}");
-                self.repost(slice);
-                return None;
+                return self.repost(slice);
             }
             // Nobody is asked to write here.
             Event::RemoteWrite { .. } => return self.drop_frame("an unexpected remote write"),
         };
-        let frame = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
+        let message = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
         self.repost(slice);
-        match frame.map_err(|_| super::frame::FrameError::Malformed).and_then(Envelope::decode) {
-            Ok((envelope, token, credits)) if token == self.token => self.admit(envelope, credits),
-            Ok((envelope, ..)) => self.drop_frame(&format!("a wrong token from {}", envelope.from)),
-            Err(error) => self.drop_frame(&error.to_string()),
+        let Ok(mut message) = message else { return self.drop_frame("more than a block") };
+        let mut is_first = true;
+        while is_first || !message.is_empty() {
+            match Envelope::decode_first(&mut message) {
+                Ok((envelope, token, credits)) if token == self.token => {
+                    // A message costs one credit, and its first frame returns some.
+                    let credits = std::mem::take(&mut is_first).then_some(credits);
+                    frames.extend(self.admit(envelope, credits));
+                }
+                Ok((envelope, ..)) => {
+                    return self.drop_frame(&format!("a wrong token from {}", envelope.from));
+                }
+                Err(error) => return self.drop_frame(&error.to_string()),
+            }
         }
     }
 
-    /// A frame of a member counts; one of a node that may soon be a member waits.
-    fn admit(&self, envelope: Envelope, credits: u16) -> Option<Envelope> {
+    /// A frame of a member counts; one of a node that may soon be a member waits. The first of a message
+    /// comes with credits.
+    fn admit(&self, envelope: Envelope, credits: Option<u16>) -> Option<Envelope> {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&envelope.from);
         let Some(peer) = peer.filter(|peer| peer.member.incarnation >= envelope.incarnation) else {
@@ -361,17 +377,16 @@ impl Network {
         };
         if peer.member.incarnation > envelope.incarnation {
             drop(peers);
-            return self.drop_frame("a frame from a former life of a node");
-        }
-        peer.used = true;
-        peer.credits = (peer.credits + u32::from(credits)).min(WINDOW);
-        if let Message::Credit { count } = envelope.message {
-            peer.credits = peer.credits.saturating_add(count).min(WINDOW);
-            self.pump(peer);
+            self.drop_frame("a frame from a former life of a node");
             return None;
         }
-        peer.owed += 1;
-        self.pump(peer);
+        peer.used = true;
+        peer.credits = (peer.credits + u32::from(credits.unwrap_or(0))).min(WINDOW);
+        if let Message::Credit { count } = envelope.message {
+            peer.credits = peer.credits.saturating_add(count).min(WINDOW);
+            return None;
+        }
+        peer.owed += u32::from(credits.is_some());
         if let Message::Stamps { base, key, len } = envelope.message {
             peer.stamps = Some(RemoteRegion { base, key, len });
             return None;
@@ -379,7 +394,8 @@ impl Network {
         if let Message::Segment { segment, version, base, key, len } = envelope.message {
             if segment as usize >= MAX_DESCRIPTORS {
                 drop(peers);
-                return self.drop_frame("a segment beyond any arena");
+                self.drop_frame("a segment beyond any arena");
+                return None;
             }
             peer.segments.retain(|(number, _), _| *number != segment);
             peer.segments.insert((segment, version), RemoteRegion { base, key, len });
@@ -394,8 +410,8 @@ impl Network {
         waiting.into_iter().filter_map(|(envelope, credits)| self.admit(envelope, credits)).collect()
     }
 
-    /// Looks after the peers at the end of a turn: credits that no frame has taken along, where half a
-    /// window has gathered, and what failed to be sent.
+    /// Looks after the peers at the end of a turn: what is to be sent, what failed to be, and credits that no
+    /// message has taken along, where half a window has gathered.
     pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
         for (node, peer) in self.peers.borrow_mut().iter_mut() {
             peer.reap();
@@ -413,7 +429,7 @@ impl Network {
                     class: 0,
                     message: Message::Credit { count },
                 };
-                self.post(peer, &envelope);
+                self.post(peer, envelope.encode(peer.member.token), true);
             }
         }
     }
@@ -443,14 +459,17 @@ impl Network {
         }
     }
 
-    fn drop_frame(&self, why: &str) -> Option<Envelope> {
+    fn drop_frame(&self, why: &str) {
         self.dropped.set(self.dropped.get() + 1);
         debug!("dropped a frame: {why}");
-        None
     }
 }
 
 impl Peer {
+    fn enqueue(&mut self, envelope: &Envelope) {
+        self.queue.push_back(envelope.encode(self.member.token));
+    }
+
     /// Forgets frames that were sent, and notes those that were not.
     fn reap(&mut self) {
         while let Some(result) = self.sending.front().and_then(|sending| sending.operation.result()) {
@@ -461,7 +480,7 @@ impl Peer {
         }
     }
 
-    /// A frame did not reach the peer: credits are as before it, and what the peer was told of
+    /// A message did not reach the peer: credits are as before it, and what the peer was told of
     /// segments and objects is told again. Whoever waits for an answer asks again.
     fn missed(&mut self, error: &FabricError, credits: u16, free: bool) {
         if !self.missed_frames {

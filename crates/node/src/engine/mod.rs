@@ -213,15 +213,12 @@ impl Node {
     }
 
     fn turns(&mut self) -> Result<(), NodeError> {
-        let mut received = Vec::new();
+        let (mut received, mut frames) = (Vec::new(), Vec::new());
         let mut idle_since = None;
         loop {
             let mut work = self.core.network.domain().poll(&mut received)?;
-            for event in received.drain(..) {
-                if let Some(envelope) = self.core.network.receive(event) {
-                    self.core.dispatch(envelope);
-                }
-            }
+            received.drain(..).for_each(|event| self.core.network.receive(event, &mut frames));
+            frames.drain(..).for_each(|envelope| self.core.dispatch(envelope));
             work += self.take_loopback();
             for event in self.events.try_iter() {
                 work += 1;

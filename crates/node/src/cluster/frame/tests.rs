@@ -137,28 +137,35 @@ fn envelope() -> impl Strategy<Value = Envelope> {
 
 proptest! {
     #[test]
-    fn frames_survive_the_wire(envelope in envelope(), token in any::<u64>(), credits in any::<u16>()) {
-        let frame = envelope.encode(token, credits).freeze();
-        prop_assert_eq!(Envelope::decode(frame), Ok((envelope, token, credits)));
+    fn frames_survive_the_wire(envelope in envelope(), other in envelope(), token in any::<u64>(), credits in any::<u16>()) {
+        let mut frame = envelope.encode(token);
+        Envelope::set_credits(&mut frame, credits);
+        frame.extend_from_slice(&other.encode(token));
+        let mut message = frame.freeze();
+        prop_assert_eq!(Envelope::decode_first(&mut message), Ok((envelope, token, credits)));
+        prop_assert_eq!(Envelope::decode_first(&mut message), Ok((other, token, 0)));
+        prop_assert!(message.is_empty());
     }
 
     #[test]
     fn a_cut_or_padded_frame_is_refused(envelope in envelope(), cut in 1usize..100) {
-        let mut frame = envelope.encode(1, 0);
+        let mut frame = envelope.encode(1);
+        let len = frame.len();
+        frame[4..8].copy_from_slice(&((len - HEADER_LEN) as u32 + 1).to_le_bytes());
         frame.put_u8(0);
-        prop_assert!(Envelope::decode(frame.clone().freeze()).is_err());
-        frame.truncate((frame.len() - 1).saturating_sub(cut));
-        prop_assert!(Envelope::decode(frame.freeze()).is_err());
+        prop_assert!(Envelope::decode_first(&mut frame.clone().freeze()).is_err());
+        frame.truncate(len.saturating_sub(cut));
+        prop_assert!(Envelope::decode_first(&mut frame.freeze()).is_err());
     }
 
     #[test]
     fn damaged_frames_never_panic(
         envelope in envelope(), at in any::<prop::sample::Index>(), value in any::<u8>(),
     ) {
-        let mut frame = envelope.encode(1, 0);
+        let mut frame = envelope.encode(1);
         let at = at.index(frame.len());
         frame[at] = value;
-        let _ = Envelope::decode(frame.freeze());
+        let _ = Envelope::decode_first(&mut frame.freeze());
     }
 
     #[test]
@@ -171,6 +178,6 @@ proptest! {
             request: 0, from: NodeId::random(), incarnation: 0, reply_to: NodeId::random(), epoch: 0,
             deadline_us: 0, tenant: 0, class: 0, message: Message::Eager { head, bytes },
         };
-        prop_assert_eq!(envelope.encode(0, 0).len() <= FRAME_MAX, fits);
+        prop_assert_eq!(envelope.encode(0).len() <= FRAME_MAX, fits);
     }
 }
