@@ -73,6 +73,8 @@ out, and a line says how many. With --json each event is a line of its own.")]
     Status,
     /// List the clients of the node, with what they hold
     Clients,
+    /// Measure which way of moving objects is best between this node and others
+    Calibrate(Calibrate),
     /// Say what makes Plasmon slower here than the hardware allows, and how to mend it
     Doctor(Doctor),
 }
@@ -112,6 +114,21 @@ pub(crate) struct Get {
     /// Seconds to wait for the object; 0 takes only what is on this node
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
+}
+
+/// What `plasmon calibrate` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+The node reads memory that the other lends it, small and large, in messages and by one-sided reads; a \
+second or two for each peer. What was fastest is in force from then on, and kept for later starts. Measure \
+when nothing else goes on: what disturbs the one disturbs the other.")]
+pub(crate) struct Calibrate {
+    /// Only towards this node: its id, or the host it listens on [default: every other node]
+    #[arg(long, value_name = "NODE|HOST")]
+    pub(crate) peer: Option<String>,
+    /// Draw the curves into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod calibrate;
 mod doctor;
 mod failure;
 mod objects;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Subscribe => watch::subscribe(&socket, json),
         Command::Status => report::status(&socket, json),
         Command::Clients => report::clients(&socket, json),
+        Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
         Command::Doctor(args) => doctor::doctor(&socket, json, &args),
     };
     match done {

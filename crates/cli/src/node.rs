@@ -62,6 +62,7 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
         huge_pages: !args.no_huge_pages,
         prefault: !args.no_prefault,
         protocol: args.protocol,
+        calibration: args.calibration.or_else(default_calibration).map(std::path::absolute).transpose()?,
         spin: args.spin.map(Duration::from_micros),
         lease: args.lease,
         spill_dir: args.spill_dir.map(std::path::absolute).transpose()?,
@@ -86,6 +87,13 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
     // Nobody may be reading: the node serves all the same.
     let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
     node.run()
+}
+
+/// Among what programs keep for this user.
+fn default_calibration() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
+    Some(state.or_else(home)?.join("plasmon/calibration.json"))
 }
 
 /// Stops the node when the process that started it ends.

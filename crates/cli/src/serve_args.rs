@@ -54,6 +54,10 @@ pub(crate) struct Serve {
     /// for measuring what auto is worth
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) protocol: Protocol,
+    /// Where `plasmon calibrate` keeps what it measured [default: plasmon/calibration.json in
+    /// $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) calibration: Option<PathBuf>,
     /// Do not use huge pages, even if there are enough
     #[arg(long)]
     pub(crate) no_huge_pages: bool,

@@ -28,6 +28,8 @@ pub struct Config {
     pub prefault: bool,
     /// How objects are fetched from other nodes.
     pub protocol: Protocol,
+    /// Where calibrations are kept; `None` forgets them when the node stops.
+    pub calibration: Option<PathBuf>,
     /// How long the engine spins before it sleeps; `None` decides by the number of cores.
     pub spin: Option<Duration>,
     /// How long a node may be silent before the coordinator takes it for dead.
@@ -68,6 +70,7 @@ impl Config {
             huge_pages: true,
             prefault: true,
             protocol: Protocol::Auto,
+            calibration: None,
             spin: None,
             lease: DEFAULT_LEASE,
             spill_dir: None,

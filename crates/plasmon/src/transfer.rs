@@ -105,6 +105,55 @@ pub struct Fetched {
     pub total_us: f64,
 }
 
+/// What was measured between a node and a peer, and what follows from it. Kept by the node, by provider and
+/// the peer's host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Calibration {
+    /// libfabric's name of the provider.
+    pub provider: String,
+    /// The peer's host, as it listens.
+    pub host: String,
+    /// When it was measured, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Objects come inside a message up to so many bytes (data and metadata).
+    pub eager_max: u32,
+    /// Bytes of one read of a large object.
+    pub chunk: u64,
+    /// Such reads under way at a time.
+    pub window: u32,
+    /// Small objects: inside a message against a read.
+    pub small: Vec<SmallPoint>,
+    /// A large object, in chunks and windows.
+    pub large: Vec<LargePoint>,
+}
+
+/// Medians for a small object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SmallPoint {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Asked for and come inside a message.
+    pub eager_us: f64,
+    /// Asked for, offered, and read.
+    pub read_us: f64,
+}
+
+/// The median for a large object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LargePoint {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Bytes of one read.
+    pub chunk: u64,
+    /// Reads under way at a time.
+    pub window: u32,
+    /// Until the last byte was there.
+    pub us: f64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

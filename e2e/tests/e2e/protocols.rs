@@ -1,6 +1,7 @@
 //! Every way in which an object can come, by what the counters say of it.
 
 use plasmon::status::ProtocolStatus;
+use plasmon::transfer::Calibration;
 use plasmon::{ObjectId, Protocol};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
@@ -114,4 +115,24 @@ fn a_large_object_comes_from_all_who_hold_it() {
     let striped: u64 = (2..4).map(|node| count(&cluster, node, "striped-read").fetched).sum();
     assert!(striped >= 1, "{:?}", cluster.status(3).transfer);
     (0..4).for_each(|node| eventually("no lease is left", || cluster.status(node).transfer.leases == 0));
+}
+
+#[test]
+fn what_is_calibrated_is_used_and_kept() {
+    let cluster = Cluster::builder().nodes(2).memory("128MiB").start();
+    let peer = cluster.status(0).node.parse().expect("a node id");
+    let calibration = cluster.client(1).calibrate(peer).expect("calibrate");
+    assert!(calibration.small.len() > 3 && calibration.large.len() > 3, "{calibration:?}");
+    assert!(calibration.small.iter().all(|point| point.eager_us > 0.0 && point.read_us > 0.0));
+    let fastest = calibration.large.iter().min_by(|a, b| a.us.total_cmp(&b.us)).expect("points");
+    assert_eq!((calibration.chunk, calibration.window), (fastest.chunk, fastest.window));
+    eventually("the memory went back", || (0..2).all(|node| cluster.status(node).memory.used == 0));
+
+    let path = cluster.folder().join("plasmon/calibration.json");
+    let kept: Vec<Calibration> =
+        serde_json::from_slice(&std::fs::read(path).expect("it is kept")).expect("it is JSON");
+    assert_eq!(kept, [calibration]);
+
+    let unknown = cluster.client(1).calibrate(plasmon::NodeId::random()).expect_err("nobody");
+    assert!(unknown.to_string().contains("no member"), "{unknown}");
 }

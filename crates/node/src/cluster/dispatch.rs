@@ -48,6 +48,7 @@ impl Core {
                 }
             }
             Message::Fetch { id, avoid, wish, .. } => self.serve(&envelope, *id, *wish, avoid),
+            Message::Probe { of, len } => self.probed(&envelope, *of, *len),
             Message::Ready { request } => self.stream(from, *request),
             Message::Part { request, at, bytes } => self.take_part(from, *request, *at, bytes),
             Message::Forget { id } => self.cluster.directory.borrow_mut().forget(id, reply_to, request),

@@ -80,6 +80,9 @@ pub(crate) enum Message {
     Stream { head: Head, lease_ms: u32 },
     /// There is memory for the object of that request of the sender's: send its pieces.
     Ready { request: u64 },
+    /// For measuring: lend memory of so many bytes; or, if `of` is the request of such a loan, send so many
+    /// bytes of it inside a message.
+    Probe { of: u64, len: u64 },
     /// A piece of an object, for that request of the receiver's.
     Part { request: u64, at: u64, bytes: Bytes },
     /// Extends the lease that came with the offer to this request of the sender's.
@@ -224,6 +227,7 @@ impl Message {
             Self::Ready { .. } => 25,
             Self::Part { .. } => 26,
             Self::Stamps { .. } => 27,
+            Self::Probe { .. } => 28,
         }
     }
 
@@ -298,6 +302,10 @@ impl Message {
                 out.put_u32_le(*lease_ms);
             }
             Self::Ready { request } => out.put_u64_le(*request),
+            Self::Probe { of, len } => {
+                out.put_u64_le(*of);
+                out.put_u64_le(*len);
+            }
             Self::Part { request, at, bytes } => {
                 out.put_u64_le(*request);
                 out.put_u64_le(*at);
@@ -426,6 +434,7 @@ impl Message {
             25 => Self::Ready { request: body.u64()? },
             26 => Self::Part { request: body.u64()?, at: body.u64()?, bytes: body.bytes(FRAME_MAX)? },
             27 => Self::Stamps { base: body.u64()?, key: body.u64()?, len: body.u64()? },
+            28 => Self::Probe { of: body.u64()?, len: body.u64()? },
             other => return Err(WireError::Opcode(other)),
         })
     }

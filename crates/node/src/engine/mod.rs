@@ -51,7 +51,7 @@ use crate::config::Config;
 use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
 use crate::object::{Keeping, Table};
 use crate::spill::{Recovered, SpillError, SpillStore};
-use crate::transfer::Transfer;
+use crate::transfer::{Transfer, Tunings};
 
 /// How often a fabric without a descriptor is polled.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
@@ -146,7 +146,7 @@ impl Node {
             subscriptions: RefCell::default(),
             network,
             cluster: Cluster::new(node),
-            transfer: Transfer::new(),
+            transfer: Transfer::new(Tunings::load(config.calibration.as_deref(), provider.name())),
             clients: RefCell::default(),
             next_client: Cell::new(0),
             unsent: RefCell::default(),

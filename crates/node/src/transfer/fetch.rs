@@ -51,7 +51,7 @@ impl Core {
 
     /// How objects are to come here.
     fn wish(&self) -> Wish {
-        Wish { protocol: self.config.protocol, eager_max: u32::MAX }
+        Wish { protocol: self.config.protocol, eager_max: self.eager_max() }
     }
 
     /// Seals a fetched object, unless it came to be here in another way.

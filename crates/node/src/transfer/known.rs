@@ -56,9 +56,10 @@ impl Core {
         let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
         let extent = self.room_for(head).await?;
         trace.allocated();
-        trace.read(1 + self.read_all(holder, pieces, &extent).await?);
+        self.read_all(holder, pieces, &extent, trace).await?;
         // Behind the last byte: a read that is made later sees what was there later.
         self.finish_read(holder, self.post_read(holder, word.clone(), remote)?).await?;
+        trace.read(1);
         let mut value = [0; size_of::<u64>()];
         word.copy_to_slice(&mut value)?;
         if u64::from_ne_bytes(value) != stamp.value {

@@ -13,6 +13,7 @@ use plasmon_fabric::Region;
 use super::Failure;
 use crate::cluster::{Envelope, Message};
 use crate::engine::Core;
+use crate::memory::Extent;
 use crate::object::Pin;
 
 /// How long a reader may read without renewing.
@@ -21,7 +22,9 @@ pub(super) const LEASE_MS: u32 = LEASE.as_millis() as u32;
 
 /// The holder's end: it goes by itself.
 pub(super) struct Granted {
-    pub(super) pin: Rc<Pin>,
+    pub(super) extent: Rc<Extent>,
+    /// Of the object, if it is one.
+    pub(super) _pin: Option<Pin>,
     /// Registrations made for this reader.
     pub(super) _regions: Vec<Rc<Region>>,
     pub(super) until: Instant,
@@ -94,7 +97,15 @@ impl Drop for Lease {
 impl Core {
     /// Keeps an object for the asker of a fetch.
     pub(super) fn grant_lease(&self, asked: &Envelope, pin: Pin, regions: Vec<Rc<Region>>) {
-        let lease = Granted { pin: Rc::new(pin), _regions: regions, until: self.clock.now() + LEASE };
+        let (extent, until) = (Rc::clone(&pin.extent), self.clock.now() + LEASE);
+        let lease = Granted { extent, _pin: Some(pin), _regions: regions, until };
+        self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
+    }
+
+    /// Keeps memory that is no object's for a peer.
+    pub(super) fn lend(&self, asked: &Envelope, extent: Rc<Extent>) {
+        let until = self.clock.now() + LEASE;
+        let lease = Granted { extent, _pin: None, _regions: Vec::new(), until };
         self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
     }
 

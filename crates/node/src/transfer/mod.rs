@@ -10,8 +10,9 @@
 //!
 //! Read in this order: [`fetch`] asks and chooses; [`eager`], [`rendezvous`], [`known`], [`send`] and
 //! [`register`] bring the bytes, each by its protocol; [`lease`] and [`serve`] are the two ends of a lease;
-//! [`record`] remembers what happened.
+//! [`record`] remembers what happened, [`tuning`] what is best, which [`calibrate`] measures.
 
+mod calibrate;
 mod chunks;
 mod eager;
 mod fetch;
@@ -23,6 +24,7 @@ mod register;
 mod rendezvous;
 mod send;
 mod serve;
+mod tuning;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -39,12 +41,10 @@ use self::lease::Granted;
 pub(crate) use self::pool::Pool;
 use self::record::Records;
 use self::send::Incoming;
+use self::serve::not_served;
 pub(crate) use self::serve::not_visible;
+pub(crate) use self::tuning::Tunings;
 
-/// Bytes of one read: small enough that reads of several objects share the lane fairly.
-const CHUNK: u64 = 1 << 20;
-/// Reads of one object under way at one holder.
-const READS: usize = 4;
 /// Objects being read at once.
 const OBJECTS: usize = 8;
 
@@ -58,6 +58,7 @@ pub(crate) struct Transfer {
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
     known: RefCell<Known>,
     records: RefCell<Records>,
+    tunings: RefCell<Tunings>,
     /// Room on the bulk lane.
     slots: Semaphore,
     counters: RefCell<TransferStatus>,
@@ -81,13 +82,14 @@ impl From<FabricError> for Failure {
 }
 
 impl Transfer {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(tunings: Tunings) -> Self {
         Self {
             leases: RefCell::default(),
             fetches: RefCell::default(),
             incoming: RefCell::default(),
             known: RefCell::new(known::known()),
             records: RefCell::new(record::records()),
+            tunings: RefCell::new(tunings),
             slots: Semaphore::new(OBJECTS),
             counters: RefCell::default(),
         }

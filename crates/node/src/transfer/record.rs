@@ -55,6 +55,11 @@ impl Trace {
         };
     }
 
+    /// More of why.
+    pub(super) fn because(&mut self, more: &str) {
+        self.fetched.why.push_str(more);
+    }
+
     /// Another holder takes part.
     pub(super) fn also_from(&mut self, holder: NodeId) {
         self.fetched.holders.push(holder.to_string());

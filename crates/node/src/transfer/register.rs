@@ -7,9 +7,9 @@ use futures::future::{Either, select};
 use plasmon::ObjectId;
 use plasmon_fabric::{FabricError, Region, RemoteRegion};
 
+use super::Failure;
 use super::lease::Lease;
 use super::record::Trace;
-use super::{CHUNK, Failure};
 use crate::cluster::Remote;
 use crate::engine::Core;
 use crate::memory::Extent;
@@ -62,10 +62,11 @@ impl Core {
         trace.allocated();
         let here = self.register_extent(&extent)?;
         trace.registered(here.len() as u64);
+        let plan = self.choose_plan(lease.holder, 0).plan;
         let mut posts = Vec::new();
         let (mut from, mut into) = ((0, 0), (0, 0));
         while let (Some(source), Some(target)) = (there.get(from.0), here.get(into.0)) {
-            let len = (source.len - from.1).min(target.len() as u64 - into.1).min(CHUNK);
+            let len = (source.len - from.1).min(target.len() as u64 - into.1).min(plan.chunk);
             if len > 0 {
                 posts.push((Remote { region: *source, offset: from.1 }, (Rc::clone(target), into.1, len)));
             }
@@ -86,7 +87,7 @@ impl Core {
                 self.finish_read(lease.holder, self.post_read(lease.holder, slice, remote)?).await
             }
         });
-        trace.read(self.pipeline(reads).await?);
+        trace.read(self.pipeline(reads, plan.window).await?);
         Ok(extent)
     }
 }

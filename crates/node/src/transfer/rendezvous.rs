@@ -15,10 +15,11 @@ use futures::future::{Either, join_all, select, try_join_all};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use plasmon_fabric::{Op, Slice};
 
+use super::Failure;
 use super::chunks::chunks;
 use super::lease::Lease;
 use super::record::Trace;
-use super::{CHUNK, Failure, READS};
+use super::tuning::Plan;
 use crate::cluster::{Call, Envelope, Location, Message, Remote, Stage, Wish};
 use crate::engine::Core;
 use crate::memory::{Extent, Piece, Writer, Zone};
@@ -28,6 +29,8 @@ use crate::object::Head;
 const STALLED: Duration = Duration::from_secs(10);
 /// Shorter objects are read from one holder: asking others takes as long as reading so much.
 const STRIPED: u64 = 16 << 20;
+/// Bytes that a holder takes on at a time then.
+const STRIPE: u64 = 1 << 20;
 /// How long another holder may take to offer its replica.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -104,14 +107,14 @@ impl Core {
         let extent = self.room_for(&offer.head).await?;
         trace.allocated();
         if offer.head.len() < STRIPED || others.is_empty() {
-            trace.read(self.read_all(offer.lease.holder, &offer.pieces, &extent).await?);
+            self.read_all(offer.lease.holder, &offer.pieces, &extent, trace).await?;
             return Ok(extent);
         }
         let mut at = 0;
         let whole = extent.pieces().flat_map(|piece| {
-            (piece.offset..piece.offset + piece.len).step_by(CHUNK as usize).map(move |offset| Piece {
+            (piece.offset..piece.offset + piece.len).step_by(STRIPE as usize).map(move |offset| Piece {
                 offset,
-                len: CHUNK.min(piece.offset + piece.len - offset),
+                len: STRIPE.min(piece.offset + piece.len - offset),
                 ..piece
             })
         });
@@ -174,36 +177,59 @@ impl Core {
 
     /// Reads chunks from a holder until there are none.
     async fn stripe(&self, offer: &Offer, work: &Work, extent: &Rc<Extent>) -> Result<u64, Failure> {
+        let plan = self.choose_plan(offer.lease.holder, 0).plan;
         let lane = || async {
             let mut reads = 0;
             loop {
                 let Some((at, into)) = work.borrow_mut().next() else { return Ok(reads) };
                 let from = part(&offer.pieces, at, into.len);
-                for (from, into) in chunks(&from, std::iter::once(into), CHUNK) {
+                for (from, into) in chunks(&from, std::iter::once(into), plan.chunk) {
                     reads += 1;
                     self.read(offer.lease.holder, from, into, extent).await?;
                 }
             }
         };
-        let reads: Result<Vec<u64>, Failure> = try_join_all((0..READS).map(|_| lane())).await;
+        let reads: Result<Vec<u64>, Failure> = try_join_all((0..plan.window).map(|_| lane())).await;
         Ok(reads?.into_iter().sum())
     }
 
-    /// Reads all of an object from one holder, some chunks at a time; says how many reads it took.
+    /// Reads all of an object from one holder, some chunks at a time.
     pub(super) async fn read_all(
         &self,
         holder: NodeId,
         pieces: &[Location],
         extent: &Rc<Extent>,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        let choice = self.choose_plan(holder, extent.len());
+        if extent.len() > choice.plan.chunk {
+            trace.because(&format!(", {choice}"));
+        }
+        let began = self.clock.now();
+        trace.read(self.read_part(holder, pieces, extent, extent.len(), choice.plan).await?);
+        self.saw_plan(holder, choice.plan, extent.len(), self.clock.now() - began);
+        Ok(())
+    }
+
+    /// Reads the first bytes, and says how many reads it took, of what lies in pieces at a holder.
+    pub(super) async fn read_part(
+        &self,
+        holder: NodeId,
+        pieces: &[Location],
+        extent: &Rc<Extent>,
+        len: u64,
+        Plan { chunk, window }: Plan,
     ) -> Result<u64, Failure> {
-        let reads = chunks(pieces, extent.pieces(), CHUNK);
-        self.pipeline(reads.map(|(from, into)| self.read(holder, from, into, extent))).await
+        let from = part(pieces, 0, len);
+        let reads = chunks(&from, extent.pieces(), chunk);
+        self.pipeline(reads.map(|(from, into)| self.read(holder, from, into, extent)), window).await
     }
 
     /// Awaits reads, some at a time; says how many there were.
     pub(super) async fn pipeline(
         &self,
         reads: impl Iterator<Item = impl Future<Output = Result<(), Failure>>>,
+        window: u32,
     ) -> Result<u64, Failure> {
         let reads = RefCell::new(reads);
         let lane = || async {
@@ -214,7 +240,7 @@ impl Core {
                 count += 1;
             }
         };
-        let counts: Result<Vec<u64>, Failure> = try_join_all((0..READS).map(|_| lane())).await;
+        let counts: Result<Vec<u64>, Failure> = try_join_all((0..window).map(|_| lane())).await;
         Ok(counts?.into_iter().sum())
     }
 

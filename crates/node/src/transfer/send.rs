@@ -83,12 +83,12 @@ impl Core {
         let core = Rc::clone(self);
         self.spawn(async move {
             let key = (reader, request);
-            let lease = core.transfer.leases.borrow().get(&key).map(|lease| Rc::clone(&lease.pin));
-            let Some(pin) = lease else { return };
+            let lease = core.transfer.leases.borrow().get(&key).map(|lease| Rc::clone(&lease.extent));
+            let Some(extent) = lease else { return };
             let mut at = 0;
             loop {
-                let mut bytes = vec![0; PART.min((pin.extent.len() - at) as usize)];
-                pin.extent.read(at, &mut bytes).expect("inside the extent");
+                let mut bytes = vec![0; PART.min((extent.len() - at) as usize)];
+                extent.read(at, &mut bytes).expect("inside the extent");
                 let len = bytes.len() as u64;
                 if !core.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
                     return;
@@ -96,7 +96,7 @@ impl Core {
                 core.transfer.count("send", |count| count.copied_bytes += len);
                 core.transfer.count_copy(len);
                 at += len;
-                if at >= pin.extent.len() {
+                if at >= extent.len() {
                     return;
                 }
                 core.network.drained(reader).await;

@@ -7,7 +7,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use super::lease::LEASE_MS;
 use crate::cluster::{Envelope, Location, Message, Wish};
 use crate::engine::Core;
-use crate::memory::Piece;
+use crate::memory::{Extent, Piece};
 use crate::object::{Pin, Replica};
 
 impl Core {
@@ -66,9 +66,7 @@ impl Core {
                 Message::Stream { head, lease_ms: LEASE_MS }
             }
             Protocol::ReadRegister => self.registered(asked, pin),
-            Protocol::Socket => Message::Refused {
-                error: Error::new(ErrorKind::Invalid, "this node does not serve the protocol socket"),
-            },
+            Protocol::Socket => Message::Refused { error: not_served("protocol socket") },
         }
     }
 
@@ -96,6 +94,18 @@ impl Core {
     fn location(&self, asked: &Envelope, pin: Pin, others: &[NodeId]) -> Message {
         self.count_served("read", &pin);
         self.transfer.counters.borrow_mut().rendezvous_served += 1;
+        let pieces = self.locate(&pin.extent);
+        let head = pin.head.clone();
+        // One that was taken out of the table and is pinned by somebody has none.
+        let mut objects = self.objects.borrow_mut();
+        let stamp = objects.has(pin.replica()).then(|| objects.stamps.of(head.id));
+        drop(objects);
+        self.grant_lease(asked, pin, Vec::new());
+        Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
+    }
+
+    /// Where an extent lies, for peers.
+    pub(super) fn locate(&self, extent: &Extent) -> Vec<Location> {
         let arena = self.arena.borrow();
         let locate = |piece: Piece| Location {
             segment: piece.segment,
@@ -103,14 +113,7 @@ impl Core {
             offset: piece.offset,
             len: piece.len,
         };
-        let pieces = pin.extent.pieces().map(locate).collect();
-        let head = pin.head.clone();
-        // One that was taken out of the table and is pinned by somebody has none.
-        let mut objects = self.objects.borrow_mut();
-        let stamp = objects.has(pin.replica()).then(|| objects.stamps.of(head.id));
-        drop((objects, arena));
-        self.grant_lease(asked, pin, Vec::new());
-        Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
+        extent.pieces().map(locate).collect()
     }
 
     /// Where it lies, registered for this reader alone.
@@ -129,6 +132,11 @@ impl Core {
         self.grant_lease(asked, pin, regions);
         Message::Registered { head, lease_ms: LEASE_MS, regions: remote }
     }
+}
+
+/// What a peer is told that asks for what there is not.
+pub(super) fn not_served(what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("not served: {what}"))
 }
 
 /// What a user is told of another user's private object.

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
+
 use super::connection::{Interrupt, Ticket, Undo, unexpected};
 use super::fast::Looked;
 use super::object::Object;
 use super::{Client, GRACE, patience};
 use crate::status::Status;
+use crate::transfer::Calibration;
 use crate::wire::{MAX_IDS, ObjectInfo, Presence, Reply, Request};
-use crate::{Error, ErrorKind, ObjectId, Result};
+use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
     /// Waits until the objects are sealed, wherever that is, and brings them to this host: one
@@ -198,12 +201,18 @@ impl Client {
     /// `Disconnected`, or `TimedOut` when the daemon is silent; `Internal` when its report cannot
     /// be read.
     pub fn status(&self) -> Result<Status> {
-        serde_json::from_str(&self.status_json()?).map_err(|error| {
-            Error::new(
-                ErrorKind::Internal,
-                format!("the daemon's report cannot be read: {error}. Install the same release of both"),
-            )
-        })
+        report(&self.status_json()?)
+    }
+
+    /// Has the node measure what is best towards another, and put it in force. That takes a second or two.
+    ///
+    /// # Errors
+    /// `Disconnected` when there is no such node or it goes; `Full` when there is no memory for it.
+    pub fn calibrate(&self, peer: NodeId) -> Result<Calibration> {
+        match self.call(&Request::Calibrate { peer }, Undo::Nothing)? {
+            Reply::Calibrated(json) => report(&json),
+            _ => Err(self.connection.fail(unexpected("something else than a calibration"))),
+        }
     }
 
     /// The state of the node as the daemon wrote it: JSON, perhaps with fields of a newer release.
@@ -216,6 +225,16 @@ impl Client {
             _ => Err(self.connection.fail(unexpected("something else than its state"))),
         }
     }
+}
+
+/// What the daemon says of itself.
+fn report<T: DeserializeOwned>(json: &str) -> Result<T> {
+    serde_json::from_str(json).map_err(|error| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("the daemon's report cannot be read: {error}. Install the same release of both"),
+        )
+    })
 }
 
 /// A time-out as frames have it.

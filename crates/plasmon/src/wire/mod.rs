@@ -172,6 +172,7 @@ mod opcode {
     pub(super) const SUBSCRIBE: u8 = 17;
     pub(super) const CHANNEL: u8 = 18;
     pub(super) const TABLES: u8 = 19;
+    pub(super) const CALIBRATE: u8 = 40;
 }
 
 #[cfg(test)]

@@ -232,6 +232,8 @@ pub enum Reply {
     },
     /// To `Status`: [`crate::status::Status`] as JSON.
     Status(String),
+    /// To `Calibrate`: [`crate::transfer::Calibration`] as JSON.
+    Calibrated(String),
     /// To `Wait`: whether each is on this node, in order.
     Waited(Vec<bool>),
     /// To `Evict`.
@@ -295,6 +297,7 @@ impl Reply {
             Self::Deleted(_) => opcode::DELETE,
             Self::List { .. } => opcode::LIST,
             Self::Status(_) => opcode::STATUS,
+            Self::Calibrated(_) => opcode::CALIBRATE,
             Self::Waited(_) => opcode::WAIT,
             Self::Evicted { .. } => opcode::EVICT,
             Self::Events(_) => opcode::SUBSCRIBE,
@@ -347,7 +350,7 @@ impl Reply {
             Self::Contains(presence) => put_many(out, presence, |out, one| out.put_u8(*one as u8)),
             Self::Deleted(outcomes) => put_many(out, outcomes, |out, one| out.put_u8(*one as u8)),
             Self::List { objects, .. } => put_many(out, objects, put_info),
-            Self::Status(json) => put_bytes(out, json.as_bytes()),
+            Self::Status(json) | Self::Calibrated(json) => put_bytes(out, json.as_bytes()),
             Self::Waited(here) => put_many(out, here, |out, one| out.put_u8(u8::from(*one))),
             Self::Evicted { bytes } => out.put_u64_le(*bytes),
             Self::Events(events) => put_many(out, events, put_event),
@@ -424,6 +427,11 @@ impl Reply {
                 let mut body = Reader::new(body, "reply to status");
                 let json = body.text(MAX_BODY)?;
                 body.finish(Self::Status(json))
+            }
+            opcode::CALIBRATE => {
+                let mut body = Reader::new(body, "reply to calibrate");
+                let json = body.text(MAX_BODY)?;
+                body.finish(Self::Calibrated(json))
             }
             opcode::WAIT => {
                 let mut body = Reader::new(body, "reply to wait");

@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::body::{Reader, put_bytes, put_many, put_objects};
 use super::{Header, MAX_BODY, MAX_IDS, MAX_METADATA, MAX_NAME, WireError, opcode, put_frame};
-use crate::ObjectId;
+use crate::{NodeId, ObjectId};
 
 /// What is said of an object before its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +128,11 @@ pub enum Request {
     Channel,
     /// The parts of the object tables that this client does not have yet.
     Tables,
+    /// Measures what is best towards another node, and puts it in force.
+    Calibrate {
+        /// Which.
+        peer: NodeId,
+    },
 }
 
 impl Request {
@@ -152,6 +157,7 @@ impl Request {
             Self::Subscribe => opcode::SUBSCRIBE,
             Self::Channel => opcode::CHANNEL,
             Self::Tables => opcode::TABLES,
+            Self::Calibrate { .. } => opcode::CALIBRATE,
         }
     }
 
@@ -184,6 +190,7 @@ impl Request {
             }
             Self::Release { offsets } => put_many(out, offsets, |out, offset| out.put_u64_le(*offset)),
             Self::Contains { ids } | Self::Delete { ids } | Self::Refresh { ids } => put_objects(out, ids),
+            Self::Calibrate { peer } => out.put_slice(peer.as_bytes()),
             Self::List | Self::Status | Self::Subscribe | Self::Channel | Self::Tables => {}
             Self::Cancel { request } => out.put_u64_le(*request),
             Self::Wait { timeout_us, count, ids } => {
@@ -269,6 +276,11 @@ impl Request {
             opcode::SUBSCRIBE => Reader::new(body, "subscribe").finish(Self::Subscribe),
             opcode::CHANNEL => Reader::new(body, "channel").finish(Self::Channel),
             opcode::TABLES => Reader::new(body, "tables").finish(Self::Tables),
+            opcode::CALIBRATE => {
+                let mut body = Reader::new(body, "calibrate");
+                let peer = body.node()?;
+                body.finish(Self::Calibrate { peer })
+            }
             other => Err(WireError::Opcode(other)),
         }
     }

@@ -57,6 +57,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Subscribe),
         Just(Request::Channel),
         Just(Request::Tables),
+        any::<[u8; 16]>().prop_map(|peer| Request::Calibrate { peer: NodeId::from_bytes(peer) }),
     ]
 }
 

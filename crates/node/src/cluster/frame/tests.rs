@@ -91,6 +91,7 @@ fn message() -> impl Strategy<Value = Message> {
             .prop_map(|(head, lease_ms, regions)| Message::Registered { head, lease_ms, regions }),
         (head(), any::<u32>()).prop_map(|(head, lease_ms)| Message::Stream { head, lease_ms }),
         any::<u64>().prop_map(|request| Message::Ready { request }),
+        any::<(u64, u64)>().prop_map(|(of, len)| Message::Probe { of, len }),
         (any::<u64>(), any::<u64>(), bytes()).prop_map(|(request, at, bytes)| Message::Part {
             request,
             at,

@@ -86,6 +86,14 @@ impl Core {
             Request::Subscribe => self.subscribe(client, request),
             Request::Channel => self.respond(client, request, self.open_channel(client)),
             Request::Tables => self.respond(client, request, self.share_tables(client)),
+            Request::Calibrate { peer } => {
+                let core = Rc::clone(self);
+                self.answer_in_time(client, request, WALK, async move {
+                    let measured = core.calibrate(peer).await?;
+                    let json = serde_json::to_string(&measured).expect("plain values");
+                    Ok((Reply::Calibrated(json), Vec::new()))
+                });
+            }
             Request::Cancel { request } => self.cancel(client, request),
         }
         cost

@@ -1,0 +1,181 @@
+//! `plasmon calibrate`: which way of moving objects is best, measured, drawn, and put in force.
+
+use std::path::Path;
+
+use plasmon::transfer::Calibration;
+use plasmon::{Client, Error, ErrorKind, NodeId};
+use plotters::prelude::*;
+
+use crate::args::Calibrate;
+use crate::failure::Failure;
+use crate::output::{line, size, table};
+
+/// The longest bar, in characters.
+const BAR: f64 = 40.0;
+
+pub(crate) fn calibrate(socket: &Path, as_json: bool, args: &Calibrate) -> Result<(), Failure> {
+    let client = Client::connect(socket)?;
+    let peers = peers(&client, args.peer.as_deref())?;
+    let mut measured = Vec::new();
+    for (peer, listen) in peers {
+        if !as_json {
+            line(&format!("{}node {peer} at {listen}", if measured.is_empty() { "" } else { "\n" }))?;
+        }
+        let calibration = client.calibrate(peer)?;
+        if !as_json {
+            print(&calibration)?;
+        }
+        measured.push(calibration);
+    }
+    if let Some(path) = &args.svg {
+        draw(path, &measured).map_err(|error| {
+            Failure::file("write", &path.display().to_string())(std::io::Error::other(error.to_string()))
+        })?;
+    }
+    if as_json {
+        line(&serde_json::to_string_pretty(&measured).expect("plain values"))?;
+    }
+    Ok(())
+}
+
+/// The nodes to measure towards, with where they listen.
+fn peers(client: &Client, wanted: Option<&str>) -> Result<Vec<(NodeId, String)>, Failure> {
+    let others = client.status()?.cluster.members.into_iter().filter(|member| !member.this);
+    let is_wanted = |node: &str, listen: &str| {
+        let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
+        wanted.is_none_or(|wanted| [node, listen, host].contains(&wanted))
+    };
+    let peers: Vec<_> = others
+        .filter(|member| is_wanted(&member.node, &member.listen))
+        .filter_map(|member| Some((member.node.parse().ok()?, member.listen)))
+        .collect();
+    if peers.is_empty() {
+        let text = match wanted {
+            Some(wanted) => format!("no other node of the cluster is {wanted}; `plasmon status` lists them"),
+            None => "there is no other node to measure towards; start one with `plasmon serve --join`".into(),
+        };
+        return Err(Error::new(ErrorKind::NotFound, text).into());
+    }
+    Ok(peers)
+}
+
+fn print(calibration: &Calibration) -> Result<(), Failure> {
+    let slowest =
+        calibration.small.iter().flat_map(|point| [point.eager_us, point.read_us]).fold(1.0, f64::max);
+    let bar = |us: f64| "#".repeat((us / slowest * BAR).round() as usize);
+    let rows: Vec<_> = calibration
+        .small
+        .iter()
+        .flat_map(|point| {
+            [
+                [size(point.bytes), "message".into(), format!("{:.1}", point.eager_us), bar(point.eager_us)],
+                [String::new(), "read".into(), format!("{:.1}", point.read_us), bar(point.read_us)],
+            ]
+        })
+        .collect();
+    table(["SIZE", "BY", "US", ""], &rows)?;
+    let bytes = calibration.large.first().map_or(0, |point| point.bytes);
+    let fastest = calibration.large.iter().map(|point| rate(point.bytes, point.us)).fold(0.1, f64::max);
+    let rows: Vec<_> = calibration
+        .large
+        .iter()
+        .map(|point| {
+            let rate = rate(point.bytes, point.us);
+            [
+                size(point.chunk),
+                point.window.to_string(),
+                format!("{rate:.2}"),
+                "#".repeat((rate / fastest * BAR).round() as usize),
+            ]
+        })
+        .collect();
+    line(&format!("{} in reads of", size(bytes)))?;
+    table(["SIZE", "AT A TIME", "GB/S", ""], &rows)?;
+    let limit = match calibration.eager_max {
+        u32::MAX => "whenever they fit a message".into(),
+        max => format!("up to {} bytes", max),
+    };
+    line(&format!(
+        "{}: objects come inside a message {limit}; larger ones in reads of {}, {} at a time",
+        calibration.provider,
+        size(calibration.chunk),
+        calibration.window
+    ))
+}
+
+/// Gigabytes a second.
+fn rate(bytes: u64, us: f64) -> f64 {
+    bytes as f64 / us.max(1e-3) / 1e3
+}
+
+/// The curves of all peers, small sizes above, large ones below.
+fn draw(path: &Path, measured: &[Calibration]) -> Result<(), Box<dyn std::error::Error>> {
+    let height = 720 * measured.len() as u32;
+    let area = SVGBackend::new(path, (760, height)).into_drawing_area();
+    area.fill(&WHITE)?;
+    for (area, calibration) in area.split_evenly((measured.len(), 1)).iter().zip(measured) {
+        let (above, below) = area.split_vertically(360);
+        draw_small(&above, calibration)?;
+        draw_large(&below, calibration)?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn draw_small(area: &Area<'_>, calibration: &Calibration) -> Result<(), Box<dyn std::error::Error>> {
+    let times = calibration.small.iter().flat_map(|point| [point.eager_us, point.read_us]);
+    let sizes = calibration.small.iter().map(|point| point.bytes as f64);
+    let most = times.fold(1.0, f64::max) * 1.1;
+    let (least, largest) =
+        sizes.fold((f64::MAX, 2.0), |(least, most): (f64, f64), bytes| (least.min(bytes), most.max(bytes)));
+    let mut chart = ChartBuilder::on(area)
+        .caption(
+            format!("{} to {}: small objects", calibration.provider, calibration.host),
+            ("sans-serif", 18),
+        )
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d((least.min(largest / 2.0)..largest).log_scale(), 0.0..most)?;
+    chart.configure_mesh().x_desc("bytes").y_desc("µs, median").draw()?;
+    for (name, colour, time) in [
+        ("inside a message", BLUE, (|point| point.eager_us) as fn(&plasmon::transfer::SmallPoint) -> f64),
+        ("message and read", RED, |point| point.read_us),
+    ] {
+        let line = calibration.small.iter().map(|point| (point.bytes as f64, time(point)));
+        chart
+            .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
+    }
+    chart.configure_series_labels().position(SeriesLabelPosition::LowerRight).border_style(BLACK).draw()?;
+    Ok(())
+}
+
+fn draw_large(area: &Area<'_>, calibration: &Calibration) -> Result<(), Box<dyn std::error::Error>> {
+    let rates = calibration.large.iter().map(|point| rate(point.bytes, point.us));
+    let most = rates.fold(0.1, f64::max) * 1.1;
+    let windows = calibration.large.iter().map(|point| f64::from(point.window)).fold(2.0, f64::max);
+    let bytes = calibration.large.first().map_or(0, |point| point.bytes);
+    let mut chart = ChartBuilder::on(area)
+        .caption(format!("{} in reads", size(bytes)), ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d((1.0..windows).log_scale().base(2.0), 0.0..most)?;
+    chart.configure_mesh().x_desc("reads at a time").y_desc("GB/s").draw()?;
+    let mut chunks: Vec<u64> = calibration.large.iter().map(|point| point.chunk).collect();
+    chunks.dedup();
+    for (chunk, colour) in chunks.into_iter().zip([BLUE, RED, GREEN, BLACK].into_iter().cycle()) {
+        let points = calibration.large.iter().filter(|point| point.chunk == chunk);
+        let line = points.map(|point| (f64::from(point.window), rate(point.bytes, point.us)));
+        chart
+            .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
+            .label(size(chunk))
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
+    }
+    chart.configure_series_labels().position(SeriesLabelPosition::LowerRight).border_style(BLACK).draw()?;
+    Ok(())
+}

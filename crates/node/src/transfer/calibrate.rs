@@ -1,0 +1,235 @@
+//! Measuring what is best towards a peer, on the real peer and the real fabric. Engine thread only.
+//!
+//! The peer lends memory that is no object's, under a lease. Small sizes: bytes asked for inside a message
+//! against a message to and fro and a read. A large size: chunks and windows, in turns, so that what else goes on
+//! meets all of them alike. Medians of some rounds; the whole takes a second or two.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use plasmon::transfer::{Calibration, LargePoint, SmallPoint};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::lease::{LEASE_MS, Lease};
+use super::tuning::Plan;
+use super::{Failure, not_served};
+use crate::cluster::{Call, Envelope, Location, Message};
+use crate::engine::Core;
+use crate::memory::{Domain, Extent, Writer, Zone};
+use crate::object::Head;
+
+const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
+/// Sizes up to what a message takes beside its header.
+const SMALL: [u64; 9] = [64, 256, 1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 15 << 10];
+const SMALL_ROUNDS: usize = 41;
+const CHUNKS: [u64; 3] = [256 << 10, 1 << 20, 4 << 20];
+const WINDOWS: [u32; 4] = [1, 2, 4, 8];
+const LARGE_ROUNDS: usize = 5;
+/// The large object, and how small it may become on a slow network.
+const LARGE: u64 = 32 << 20;
+const LARGE_LEAST: u64 = 8 << 20;
+/// How long one read of it may take, for the whole to stay short.
+const LARGE_TIME: Duration = Duration::from_millis(100);
+/// How long the peer may take to lend memory.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Core {
+    /// Lends memory to a peer that measures, or sends some of it.
+    pub(crate) fn probed(self: &Rc<Self>, asked: &Envelope, of: u64, len: u64) {
+        if of != 0 {
+            let lent = self.transfer.leases.borrow().get(&(asked.from, of)).map(|it| Rc::clone(&it.extent));
+            let head = scratch(len);
+            let message = match lent {
+                Some(extent) if Message::fits_eager(&head) && len <= extent.len() => {
+                    let mut bytes = vec![0; len as usize];
+                    extent.read(0, &mut bytes).expect("inside the extent");
+                    Message::Eager { head, bytes: bytes.into() }
+                }
+                _ => Message::Refused { error: not_served("it was lent no such memory") },
+            };
+            return self.answer(asked, message);
+        }
+        let (core, asked) = (Rc::clone(self), asked.clone());
+        self.spawn(async move {
+            let message = match core.room(ZONE, len.min(LARGE), Duration::ZERO).await {
+                Ok(extent) => {
+                    let pieces = core.locate(&extent);
+                    let head = scratch(extent.len());
+                    core.lend(&asked, Rc::new(extent));
+                    Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others: Vec::new() }
+                }
+                Err(error) => Message::Refused { error },
+            };
+            core.answer(&asked, message);
+        });
+    }
+
+    /// Measures towards a peer, and puts what is best in force.
+    ///
+    /// # Errors
+    /// When the peer or this node has no memory for it, or the peer goes.
+    pub(crate) async fn calibrate(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Error> {
+        let failed = |failure: Failure| match failure {
+            Failure::Here(error) => error,
+            Failure::Holder(text) => {
+                Error::new(ErrorKind::Disconnected, format!("node {peer} cannot be measured: {text}"))
+            }
+        };
+        let measured = self.measure(peer).await.map_err(failed)?;
+        self.keep_calibration(measured.clone());
+        Ok(measured)
+    }
+
+    async fn measure(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Failure> {
+        let extent = self.room_for(&scratch(LARGE)).await?;
+        let asked_at = self.clock.now();
+        let mut call = Call::open(self, Some(peer));
+        if !call.send(peer, 0, Message::Probe { of: 0, len: LARGE }) {
+            return Err(Failure::Holder("it is no member of the cluster".into()));
+        }
+        let answer = self.clock.bounded(Some(asked_at + PATIENCE), call.answer()).await.flatten();
+        let (request, pieces, lease_ms) = match answer {
+            Some(Envelope { request, message: Message::Offer { pieces, lease_ms, .. }, .. }) => {
+                (request, pieces, lease_ms)
+            }
+            Some(Envelope { message: Message::Refused { error }, .. }) => {
+                return Err(Failure::Holder(error.message().to_owned()));
+            }
+            _ => return Err(Failure::Holder(format!("it lent no memory within {PATIENCE:?}"))),
+        };
+        if pieces.iter().map(|piece| piece.len).sum::<u64>() != LARGE {
+            return Err(Failure::Holder("it lent less memory than was asked for".into()));
+        }
+        let lease = Lease::new(self, peer, request, lease_ms, asked_at);
+        let measuring = std::pin::pin!(async {
+            let small = self.measure_small(&lease, &pieces, &extent).await?;
+            Ok::<_, Failure>((small, self.measure_large(&lease, &pieces, &extent).await?))
+        });
+        let (small, large) = match select(measuring, std::pin::pin!(lease.keep())).await {
+            Either::Left((measured, _)) => measured?,
+            Either::Right((failure, _)) => return Err(failure),
+        };
+        let best = large.iter().min_by(|a, b| a.us.total_cmp(&b.us)).copied().unwrap_or_default();
+        Ok(Calibration {
+            provider: self.network.domain().provider().name().to_owned(),
+            host: self.host_of(peer),
+            at_ms: self.clock.unix_ms(),
+            eager_max: eager_max(&small),
+            chunk: best.chunk,
+            window: best.window,
+            small,
+            large,
+        })
+    }
+
+    async fn measure_small(
+        self: &Rc<Self>,
+        lease: &Lease,
+        pieces: &[Location],
+        extent: &Rc<Extent>,
+    ) -> Result<Vec<SmallPoint>, Failure> {
+        let mut points = Vec::new();
+        for bytes in SMALL {
+            let (mut eager, mut read) = (Vec::new(), Vec::new());
+            for _ in 0..SMALL_ROUNDS {
+                let began = self.clock.now();
+                let probe = Message::Probe { of: lease.request, len: bytes };
+                match self.ask(lease.holder, 0, probe, PATIENCE).await {
+                    Ok(Message::Eager { bytes, .. }) => {
+                        extent.write(0, &bytes).map_err(|error| Failure::Holder(error.to_string()))?;
+                    }
+                    Ok(_) => return Err(Failure::Holder("it answered with something else".into())),
+                    Err(error) => return Err(Failure::Holder(error.message().to_owned())),
+                }
+                eager.push(self.micros_since(began));
+                let began = self.clock.now();
+                // The message and its answer that a read of an object begins with.
+                let renew = Message::Renew { lease: lease.request };
+                let answer = self.ask(lease.holder, 0, renew, PATIENCE).await;
+                answer.map_err(|error| Failure::Holder(error.message().to_owned()))?;
+                let plan = Plan { chunk: bytes, window: 1 };
+                self.read_part(lease.holder, pieces, extent, bytes, plan).await?;
+                read.push(self.micros_since(began));
+            }
+            points.push(SmallPoint { bytes, eager_us: median(&mut eager), read_us: median(&mut read) });
+        }
+        Ok(points)
+    }
+
+    async fn measure_large(
+        self: &Rc<Self>,
+        lease: &Lease,
+        pieces: &[Location],
+        extent: &Rc<Extent>,
+    ) -> Result<Vec<LargePoint>, Failure> {
+        let plans = CHUNKS.into_iter().flat_map(|chunk| WINDOWS.map(|window| Plan { chunk, window }));
+        let plans: Vec<_> = plans.collect();
+        let began = self.clock.now();
+        self.read_part(lease.holder, pieces, extent, LARGE_LEAST, Plan { chunk: 1 << 20, window: 4 }).await?;
+        let rate = LARGE_LEAST as f64 / (self.clock.now() - began).as_secs_f64().max(1e-6);
+        let len = ((rate * LARGE_TIME.as_secs_f64()) as u64).clamp(LARGE_LEAST, LARGE);
+        let mut times = vec![Vec::new(); plans.len()];
+        for _ in 0..LARGE_ROUNDS {
+            for (plan, times) in plans.iter().zip(&mut times) {
+                let began = self.clock.now();
+                self.read_part(lease.holder, pieces, extent, len, *plan).await?;
+                times.push(self.micros_since(began));
+            }
+        }
+        let point = |(plan, times): (&Plan, &mut Vec<f64>)| LargePoint {
+            bytes: len,
+            chunk: plan.chunk,
+            window: plan.window,
+            us: median(times),
+        };
+        Ok(plans.iter().zip(&mut times).map(point).collect())
+    }
+
+    fn micros_since(&self, began: std::time::Instant) -> f64 {
+        (self.clock.now() - began).as_nanos() as f64 / 1e3
+    }
+}
+
+/// What stands for an object in a probe.
+fn scratch(len: u64) -> Head {
+    Head {
+        id: ObjectId::from_bytes([0; ObjectId::LEN]),
+        name: "".into(),
+        life: 0,
+        tenant: 0,
+        private: false,
+        data_len: len,
+        metadata_len: 0,
+        digest: 0,
+    }
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// The largest size from which on downward a message is no slower; without limit if it never is.
+fn eager_max(points: &[SmallPoint]) -> u32 {
+    let slower = points.iter().position(|point| point.eager_us > point.read_us);
+    match slower {
+        None => u32::MAX,
+        Some(0) => 0,
+        Some(at) => points[at - 1].bytes as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_lies_before_the_first_size_that_is_slower_in_a_message() {
+        let point = |bytes, eager_us, read_us| SmallPoint { bytes, eager_us, read_us };
+        assert_eq!(eager_max(&[point(64, 1.0, 2.0), point(128, 3.0, 4.0)]), u32::MAX);
+        assert_eq!(eager_max(&[point(64, 1.0, 2.0), point(128, 5.0, 4.0), point(256, 1.0, 9.0)]), 64);
+        assert_eq!(eager_max(&[point(64, 3.0, 2.0)]), 0);
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+    }
+}

@@ -1,0 +1,296 @@
+//! How this node moves objects from each peer: what was calibrated, and what it has seen since. Engine thread
+//! only.
+//!
+//! Without a calibration the defaults hold. Every so often a large read tries a chunk or a window next to those in
+//! force; one that is certainly faster takes their place. That stays within bounds and is said in the log, and
+//! `explain` says what was used. A calibration begins anew.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+use std::{fmt, fs, io};
+
+use plasmon::NodeId;
+use plasmon::transfer::Calibration;
+use tracing::{info, warn};
+
+use crate::engine::Core;
+
+/// Bytes of a read: small enough that reads of several objects share the lane fairly.
+const CHUNK: u64 = 1 << 20;
+const CHUNKS: std::ops::RangeInclusive<u64> = 256 << 10..=4 << 20;
+/// Reads of one object under way at one holder.
+const WINDOW: u32 = 4;
+const WINDOWS: std::ops::RangeInclusive<u32> = 1..=16;
+
+/// Shorter reads say little about chunks and windows.
+const TELLING: u64 = 8 << 20;
+/// One read in so many tries something else.
+const TRY: u64 = 16;
+/// Trials before they count.
+const TRIALS: u32 = 3;
+/// How much faster the new has to be.
+const BETTER: f64 = 1.05;
+/// Weight of the last of many.
+const LAST: f64 = 0.25;
+
+/// How to read from a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Plan {
+    pub(super) chunk: u64,
+    pub(super) window: u32,
+}
+
+/// Where a plan comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Default,
+    Calibrated,
+    Refined,
+    Trial,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "by default",
+            Self::Calibrated => "as calibrated",
+            Self::Refined => "as seen to be faster",
+            Self::Trial => "for a trial",
+        })
+    }
+}
+
+/// A plan, and in what words to explain it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice {
+    pub(super) plan: Plan,
+    source: Source,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { chunk, window } = self.plan;
+        write!(f, "{window} reads of {} KiB at a time, {}", chunk >> 10, self.source)
+    }
+}
+
+/// What is known of a peer's host.
+struct Tuning {
+    plan: Plan,
+    source: Source,
+    reads: u64,
+    /// Bytes a microsecond, and how often it was seen.
+    seen: HashMap<Plan, (f64, u32)>,
+}
+
+impl Tuning {
+    fn new(plan: Plan, source: Source) -> Self {
+        Self { plan, source, reads: 0, seen: HashMap::new() }
+    }
+
+    fn choose(&mut self, len: u64) -> Choice {
+        if len < TELLING {
+            return Choice { plan: self.plan, source: self.source };
+        }
+        self.reads += 1;
+        match self.neighbour().filter(|_| self.reads.is_multiple_of(TRY)) {
+            Some(plan) => Choice { plan, source: Source::Trial },
+            None => Choice { plan: self.plan, source: self.source },
+        }
+    }
+
+    /// The plan beside the one in force whose turn it is.
+    fn neighbour(&self) -> Option<Plan> {
+        let Plan { chunk, window } = self.plan;
+        let around = [
+            Plan { chunk, window: window * 2 },
+            Plan { chunk: chunk * 2, window },
+            Plan { chunk, window: window / 2 },
+            Plan { chunk: chunk / 2, window },
+        ];
+        let plan = around[(self.reads / TRY) as usize % around.len()];
+        (CHUNKS.contains(&plan.chunk) && WINDOWS.contains(&plan.window)).then_some(plan)
+    }
+
+    /// Notes what a plan brought; returns the new plan if another is in force from now on.
+    fn saw(&mut self, plan: Plan, len: u64, took: Duration) -> Option<Plan> {
+        if len < TELLING || took.is_zero() {
+            return None;
+        }
+        let rate = len as f64 / took.as_micros().max(1) as f64;
+        let (mean, times) = self.seen.entry(plan).or_insert((rate, 0));
+        *mean += LAST * (rate - *mean);
+        *times += 1;
+        let (trial, times) = (*mean, *times);
+        let (present, seen) = self.seen.get(&self.plan).copied()?;
+        if plan == self.plan || times < TRIALS || seen < TRIALS || trial < present * BETTER {
+            return None;
+        }
+        (self.plan, self.source) = (plan, Source::Refined);
+        Some(plan)
+    }
+}
+
+/// All peers' hosts.
+#[derive(Default)]
+pub(crate) struct Tunings {
+    by_host: HashMap<String, Tuning>,
+    calibrations: HashMap<String, Calibration>,
+}
+
+impl Tunings {
+    /// Takes what was calibrated before with this provider. What cannot be read is done without.
+    pub(crate) fn load(path: Option<&Path>, provider: &str) -> Self {
+        let mut tunings = Self::default();
+        for calibration in path.map(read).unwrap_or_default() {
+            if calibration.provider == provider {
+                tunings.calibrated(calibration);
+            }
+        }
+        tunings
+    }
+
+    /// A calibration is in force from now on.
+    fn calibrated(&mut self, calibration: Calibration) {
+        let chunk = calibration.chunk.clamp(*CHUNKS.start(), *CHUNKS.end());
+        let window = calibration.window.clamp(*WINDOWS.start(), *WINDOWS.end());
+        let tuning = Tuning::new(Plan { chunk, window }, Source::Calibrated);
+        self.by_host.insert(calibration.host.clone(), tuning);
+        self.calibrations.insert(calibration.host.clone(), calibration);
+    }
+
+    fn of(&mut self, host: &str) -> &mut Tuning {
+        if !self.by_host.contains_key(host) {
+            let plan = Plan { chunk: CHUNK, window: WINDOW };
+            self.by_host.insert(host.to_owned(), Tuning::new(plan, Source::Default));
+        }
+        self.by_host.get_mut(host).expect("just made")
+    }
+
+    /// Up to how many bytes objects are to come inside a message. Who will answer a fetch is not known
+    /// before: what is best for the most cautious of the calibrated.
+    fn eager_max(&self) -> u32 {
+        self.calibrations.values().map(|one| one.eager_max).min().unwrap_or(u32::MAX)
+    }
+}
+
+impl Core {
+    /// How to read an object of this length from a peer.
+    pub(super) fn choose_plan(&self, holder: NodeId, len: u64) -> Choice {
+        self.transfer.tunings.borrow_mut().of(&self.host_of(holder)).choose(len)
+    }
+
+    /// A read of this length came to its end.
+    pub(super) fn saw_plan(&self, holder: NodeId, plan: Plan, len: u64, took: Duration) {
+        let host = self.host_of(holder);
+        if let Some(plan) = self.transfer.tunings.borrow_mut().of(&host).saw(plan, len, took) {
+            let Plan { chunk, window } = plan;
+            info!(%host, chunk, window, "large reads from this host are faster so: from now on");
+        }
+    }
+
+    pub(super) fn eager_max(&self) -> u32 {
+        self.transfer.tunings.borrow().eager_max()
+    }
+
+    /// Puts a calibration in force and keeps it for later starts.
+    pub(super) fn keep_calibration(&self, calibration: Calibration) {
+        self.transfer.tunings.borrow_mut().calibrated(calibration.clone());
+        let Some(path) = &self.config.calibration else { return };
+        let mut kept = read(path);
+        kept.retain(|one| (&one.provider, &one.host) != (&calibration.provider, &calibration.host));
+        kept.push(calibration);
+        if let Err(error) = write(path, &kept) {
+            warn!("the calibration is lost at the next start: cannot write {}: {error}", path.display());
+        }
+    }
+
+    /// The host of a member, without its port.
+    pub(super) fn host_of(&self, node: NodeId) -> String {
+        let view = self.cluster.view();
+        let member = view.members.into_iter().find(|member| member.node == node);
+        let listen = member.map(|member| member.listen).unwrap_or_default();
+        listen.rsplit_once(':').map_or(listen.clone(), |(host, _)| host.to_owned())
+    }
+}
+
+fn read(path: &Path) -> Vec<Calibration> {
+    let parsed = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => Err(error.to_string()),
+        Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
+    };
+    parsed.unwrap_or_else(|error| {
+        warn!("what was calibrated is not used: {} cannot be read: {error}", path.display());
+        Vec::new()
+    })
+}
+
+/// Writes the file whole or not at all.
+fn write(path: &Path, calibrations: &[Calibration]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    fs::write(&beside, serde_json::to_vec_pretty(calibrations)?)?;
+    fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: Plan = Plan { chunk: CHUNK, window: WINDOW };
+    const LEN: u64 = 64 << 20;
+
+    fn took(plan: Plan) -> Duration {
+        // More reads at a time are faster here.
+        Duration::from_micros(40_000 / u64::from(plan.window))
+    }
+
+    #[test]
+    fn a_faster_neighbour_takes_over_within_bounds() {
+        let mut tuning = Tuning::new(DEFAULT, Source::Default);
+        for _ in 0..10_000 {
+            let choice = tuning.choose(LEN);
+            tuning.saw(choice.plan, LEN, took(choice.plan));
+        }
+        assert_eq!((tuning.plan.window, tuning.source), (16, Source::Refined));
+    }
+
+    #[test]
+    fn nothing_changes_for_short_reads_or_small_differences() {
+        let mut tuning = Tuning::new(DEFAULT, Source::Calibrated);
+        for round in 0..10_000 {
+            let choice = tuning.choose(TELLING - 1);
+            assert_eq!(choice.plan, DEFAULT);
+            tuning.saw(choice.plan, TELLING - 1, Duration::from_micros(1));
+            let choice = tuning.choose(LEN);
+            // A little noise, the same for all.
+            tuning.saw(choice.plan, LEN, Duration::from_micros(10_000 + round % 7 * 20));
+        }
+        assert_eq!((tuning.plan, tuning.source), (DEFAULT, Source::Calibrated));
+    }
+
+    #[test]
+    fn calibrations_are_kept_by_provider_and_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state").join("calibration.json");
+        let of = |provider: &str, window| Calibration {
+            provider: provider.to_owned(),
+            host: "a".to_owned(),
+            eager_max: 9000,
+            chunk: 1 << 30,
+            window,
+            ..Calibration::default()
+        };
+        write(&path, &[of("tcp", 2), of("verbs", 8)]).unwrap();
+        let mut tunings = Tunings::load(Some(&path), "verbs");
+        assert_eq!(tunings.of("a").plan, Plan { chunk: *CHUNKS.end(), window: 8 });
+        assert_eq!(tunings.of("b").plan, DEFAULT);
+        assert_eq!(tunings.eager_max(), 9000);
+        fs::write(&path, "nonsense").unwrap();
+        assert_eq!(Tunings::load(Some(&path), "verbs").eager_max(), u32::MAX);
+    }
+}
