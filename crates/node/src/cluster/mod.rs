@@ -11,6 +11,7 @@ mod dispatch;
 mod frame;
 mod members;
 mod network;
+mod news;
 mod shards;
 mod views;
 
@@ -29,8 +30,8 @@ pub(crate) use self::frame::{
 };
 pub(crate) use self::members::{Incarnation, Member, View};
 pub(crate) use self::network::{Network, Remote};
+use self::news::News;
 use self::shards::{Keepers, ShardMap};
-use self::views::Change;
 
 /// What the node knows of its cluster. Engine thread only.
 pub(crate) struct Cluster {
@@ -45,8 +46,8 @@ pub(crate) struct Cluster {
     /// No other member was ever seen: nothing needs publishing.
     solo: Cell<bool>,
     watchers: RefCell<Vec<oneshot::Sender<()>>>,
-    /// What the directory is to be told at the end of the turn.
-    changes: RefCell<Vec<Change>>,
+    /// What other nodes are to be told of this one's objects.
+    news: News,
     calls: RefCell<HashMap<u64, calls::Open>>,
     next_request: Cell<u64>,
 }
@@ -63,7 +64,7 @@ impl Cluster {
             losses: Cell::new(0),
             solo: Cell::new(true),
             watchers: RefCell::default(),
-            changes: RefCell::default(),
+            news: News::default(),
             calls: RefCell::default(),
             next_request: Cell::new(1),
         }
@@ -91,6 +92,11 @@ impl Cluster {
     /// Entries of the directory shards kept here.
     pub(crate) fn directory_entries(&self) -> usize {
         self.directory.borrow().len()
+    }
+
+    /// Whether an answer of another node is waited for.
+    pub(crate) fn asks(&self) -> bool {
+        !self.calls.borrow().is_empty()
     }
 
     /// Ends at the next change of members.

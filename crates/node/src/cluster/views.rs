@@ -1,8 +1,7 @@
-//! Following the cluster: new views, and what the directory is told of this node's objects.
+//! Following the cluster: new views, and what the directory is told anew then.
 //!
-//! Engine thread only. Publications gather during a turn and leave in batches at its end. On a new
-//! view every holder publishes again what the new keepers cannot know, which is all the repair a
-//! lost shard needs.
+//! Engine thread only. On a new view every holder publishes again what the new keepers cannot know, which is all
+//! the repair a lost shard needs.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -12,19 +11,13 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{info, warn};
 
 use super::frame::{Holding, MAX_ENTRIES};
+use super::news::{Batches, Change};
 use super::shards::ShardMap;
 use super::{Event, Incarnation, Message, View};
 use crate::engine::Core;
 
 /// What joining anew is given at least, however short the lease.
 const REJOIN: Duration = Duration::from_secs(5);
-
-/// News for the directory.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
-    Publish(Holding),
-    Unpublish { id: ObjectId, deleted: bool },
-}
 
 impl Core {
     /// Acts on news from the control thread that concern the cluster.
@@ -158,39 +151,6 @@ impl Core {
             }
         }
     }
-
-    /// Notes that this node holds an object from now on.
-    pub(crate) fn publish(&self, holding: Holding) {
-        if !self.cluster.solo() {
-            self.cluster.changes.borrow_mut().push(Change::Publish(holding));
-        }
-    }
-
-    /// Notes that this node does not hold an object any more: by a deletion, or to make room.
-    pub(crate) fn unpublish(&self, id: ObjectId, deleted: bool) {
-        if !self.cluster.solo() {
-            self.cluster.changes.borrow_mut().push(Change::Unpublish { id, deleted });
-        }
-    }
-
-    /// Tells the keepers what has changed in this turn.
-    pub(crate) fn flush_changes(&self) {
-        let changes = self.cluster.changes.take();
-        if changes.is_empty() {
-            return;
-        }
-        let mut batches = Batches::default();
-        for change in changes {
-            let id = match &change {
-                Change::Publish(holding) => holding.id,
-                Change::Unpublish { id, .. } => *id,
-            };
-            for keeper in self.cluster.keepers(&id).iter() {
-                batches.add(keeper, change);
-            }
-        }
-        batches.send(self);
-    }
 }
 
 /// What a waiter is told of an object whose holders are all gone.
@@ -201,39 +161,4 @@ pub(super) fn lost(id: ObjectId) -> Error {
             "object {id} is lost: every node that held it is gone; create it again, under another id or this"
         ),
     )
-}
-
-/// Messages to each keeper; news of one object to one keeper stay in order.
-#[derive(Default)]
-struct Batches(Vec<(NodeId, Message)>);
-
-impl Batches {
-    fn add(&mut self, keeper: NodeId, change: Change) {
-        let last = self.0.iter_mut().rev().find(|(node, _)| *node == keeper).map(|(_, message)| message);
-        match (last, change) {
-            (Some(Message::Publish { holdings }), Change::Publish(holding))
-                if holdings.len() < MAX_ENTRIES =>
-            {
-                holdings.push(holding);
-            }
-            (Some(Message::Unpublish { deleted: before, ids }), Change::Unpublish { id, deleted })
-                if *before == deleted && ids.len() < MAX_ENTRIES =>
-            {
-                ids.push(id);
-            }
-            (_, Change::Publish(holding)) => {
-                self.0.push((keeper, Message::Publish { holdings: vec![holding] }));
-            }
-            (_, Change::Unpublish { id, deleted }) => {
-                self.0.push((keeper, Message::Unpublish { deleted, ids: vec![id] }));
-            }
-        }
-    }
-
-    fn send(self, core: &Core) {
-        for (keeper, message) in self.0 {
-            // A keeper that has just gone is replaced by the next view, which publishes again.
-            core.tell(keeper, message);
-        }
-    }
 }

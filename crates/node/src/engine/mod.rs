@@ -57,6 +57,8 @@ use crate::transfer::{Transfer, Tunings};
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How long rings are looked at after the last entry: about what waking costs.
 const RING_SPIN: Duration = Duration::from_micros(20);
+/// How long an answer of another node is looked for.
+const ANSWER_SPIN: Duration = Duration::from_micros(50);
 /// How often what expires is looked through.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -238,19 +240,27 @@ impl Node {
             if self.core.objects.borrow().limbo_grew() {
                 self.core.reap();
             }
-            self.core.flush_changes();
+            self.core.tell_news();
             work += usize::from(self.core.tell_subscribers());
             work += usize::from(self.core.objects.borrow_mut().shared.tend());
             let core = &self.core;
             core.network.end_turn(core.node, core.incarnation.get(), core.cluster.epoch());
             self.sockets.flush(core);
-            if work > 0 || !core.loopback.borrow().is_empty() || self.sockets.has_more() {
+            let more = !core.loopback.borrow().is_empty() || self.sockets.has_more();
+            let (spin, answer_spin) = (self.spin.max(self.ring_spin()), self.answer_spin());
+            if work > 0 || more {
                 idle_since = None;
-                continue;
+                // Where there is no time to spend, a sleep finds out whether there is more, and costs less.
+                if more || self.rings.are_active() || spin.max(answer_spin) > Duration::ZERO {
+                    continue;
+                }
             }
-            let since = *idle_since.get_or_insert_with(Instant::now);
-            if since.elapsed() < self.spin.max(self.ring_spin()) {
+            let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
+            if idle < spin {
                 std::hint::spin_loop();
+            } else if idle < answer_spin {
+                // Whoever needs this core has it.
+                std::thread::yield_now();
             } else if !self.rings.rest(&self.core) {
                 self.sleep()?;
                 idle_since = None;
@@ -262,6 +272,12 @@ impl Node {
     /// cores.
     fn ring_spin(&self) -> Duration {
         if self.rings.spares_cores() { RING_SPIN } else { Duration::ZERO }
+    }
+
+    /// How long to look for what other nodes were asked for: about the time that an answer takes, and longer
+    /// than waking up would.
+    fn answer_spin(&self) -> Duration {
+        if self.core.cluster.asks() || self.core.transfer.moves() { ANSWER_SPIN } else { Duration::ZERO }
     }
 
     fn take_loopback(&self) -> usize {

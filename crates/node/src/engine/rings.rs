@@ -96,6 +96,11 @@ impl Rings {
         }
     }
 
+    /// Whether any ring is looked at.
+    pub(super) fn are_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
     /// Whether there are cores for the engine and all whose rings it looks at.
     pub(super) fn spares_cores(&self) -> bool {
         (1..self.cores).contains(&self.active.len())

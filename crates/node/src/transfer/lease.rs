@@ -90,7 +90,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.core.tell(self.holder, Message::Release { requests: vec![self.request] });
+        self.core.release_soon(self.holder, self.request);
     }
 }
 

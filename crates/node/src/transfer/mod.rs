@@ -100,6 +100,11 @@ impl Transfer {
         self.counters.borrow_mut().cpu_copied_bytes += bytes;
     }
 
+    /// Whether an object is being read.
+    pub(crate) fn moves(&self) -> bool {
+        self.slots.available_permits() < OBJECTS
+    }
+
     /// The counters, now.
     pub(crate) fn status(&self) -> TransferStatus {
         let alive = |fetch: &&WeakFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());

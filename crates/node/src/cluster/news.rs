@@ -1,0 +1,143 @@
+//! What other nodes are told of this node's objects: publications for the directory, ends of leases.
+//!
+//! Engine thread only. What somebody may wait for (a new primary, a deletion) leaves at the end of its turn. The
+//! rest (a cached replica came or went, a lease is over) waits [`GATHER`] for more of its kind, so that a
+//! row of gets costs its holders and keepers one message now and then, not one or two each.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::{NodeId, ObjectId};
+
+use super::Message;
+use super::frame::{Holding, MAX_ENTRIES};
+use crate::engine::Core;
+use crate::object::Role;
+
+/// How long news wait that nobody waits for.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// What is to be told.
+#[derive(Default)]
+pub(super) struct News {
+    changes: RefCell<Vec<Change>>,
+    releases: RefCell<HashMap<NodeId, Vec<u64>>>,
+    /// A timer runs that will make it due.
+    gathering: Cell<bool>,
+    /// It is to leave at the end of this turn.
+    due: Rc<Cell<bool>>,
+}
+
+/// News for the directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
+    Publish(Holding),
+    Unpublish { id: ObjectId, deleted: bool },
+}
+
+impl Core {
+    /// Notes that this node holds an object from now on.
+    pub(crate) fn publish(&self, holding: Holding) {
+        self.change(Change::Publish(holding), holding.role == Role::Primary);
+    }
+
+    /// Notes that this node does not hold an object any more: by a deletion, or to make room.
+    pub(crate) fn unpublish(&self, id: ObjectId, deleted: bool) {
+        self.change(Change::Unpublish { id, deleted }, deleted);
+    }
+
+    fn change(&self, change: Change, urgent: bool) {
+        if self.cluster.solo() {
+            return;
+        }
+        let news = &self.cluster.news;
+        news.changes.borrow_mut().push(change);
+        if urgent {
+            news.due.set(true);
+        } else {
+            self.gather();
+        }
+    }
+
+    /// Notes that what a holder keeps for a request of this node is not needed any more.
+    pub(crate) fn release_soon(&self, holder: NodeId, request: u64) {
+        self.cluster.news.releases.borrow_mut().entry(holder).or_default().push(request);
+        self.gather();
+    }
+
+    /// Has the news leave soon.
+    fn gather(&self) {
+        let news = &self.cluster.news;
+        if news.due.get() || news.gathering.replace(true) {
+            return;
+        }
+        let (clock, due) = (Rc::clone(&self.clock), Rc::clone(&news.due));
+        self.spawn(async move {
+            clock.sleep(GATHER).await;
+            due.set(true);
+        });
+    }
+
+    /// Tells other nodes what is due; to be called at the end of a turn.
+    pub(crate) fn tell_news(&self) {
+        let news = &self.cluster.news;
+        if !news.due.replace(false) {
+            return;
+        }
+        news.gathering.set(false);
+        let mut batches = Batches::default();
+        for change in news.changes.take() {
+            let id = match &change {
+                Change::Publish(holding) => holding.id,
+                Change::Unpublish { id, .. } => *id,
+            };
+            for keeper in self.cluster.keepers(&id).iter() {
+                batches.add(keeper, change);
+            }
+        }
+        batches.send(self);
+        for (holder, requests) in news.releases.take() {
+            for requests in requests.chunks(MAX_ENTRIES) {
+                // A holder that has gone keeps nothing.
+                self.tell(holder, Message::Release { requests: requests.to_vec() });
+            }
+        }
+    }
+}
+
+/// Messages to each keeper; news of one object to one keeper stay in order.
+#[derive(Default)]
+pub(super) struct Batches(Vec<(NodeId, Message)>);
+
+impl Batches {
+    pub(super) fn add(&mut self, keeper: NodeId, change: Change) {
+        let last = self.0.iter_mut().rev().find(|(node, _)| *node == keeper).map(|(_, message)| message);
+        match (last, change) {
+            (Some(Message::Publish { holdings }), Change::Publish(holding))
+                if holdings.len() < MAX_ENTRIES =>
+            {
+                holdings.push(holding);
+            }
+            (Some(Message::Unpublish { deleted: before, ids }), Change::Unpublish { id, deleted })
+                if *before == deleted && ids.len() < MAX_ENTRIES =>
+            {
+                ids.push(id);
+            }
+            (_, Change::Publish(holding)) => {
+                self.0.push((keeper, Message::Publish { holdings: vec![holding] }));
+            }
+            (_, Change::Unpublish { id, deleted }) => {
+                self.0.push((keeper, Message::Unpublish { deleted, ids: vec![id] }));
+            }
+        }
+    }
+
+    pub(super) fn send(self, core: &Core) {
+        for (keeper, message) in self.0 {
+            // A keeper that has just gone is replaced by the next view, which publishes again.
+            core.tell(keeper, message);
+        }
+    }
+}
