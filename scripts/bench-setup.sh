@@ -8,20 +8,6 @@
 CACHE=.cache/bench
 mkdir -p "$CACHE/bin"
 
-# python_of VERSION...: the first interpreter of one of these versions (such as 3.11) that can make a venv.
-python_of() {
-    local version python
-    for version in "$@"; do
-        for python in "python$version" "/usr/bin/python$version" python3; do
-            if "$python" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
-                command -v "$python"
-                return
-            fi
-        done
-    done
-    return 1
-}
-
 # environment NAME VERSION...: .cache/bench/NAME with bench/requirements/NAME.txt, on one of these Pythons.
 environment() {
     local name=$1 venv=$CACHE/$1 requirements=bench/requirements/$1.txt python wanted
@@ -77,8 +63,11 @@ optional() {
     fi
 }
 
-reason=$(environment harness 3.14 3.13 3.12 3.11) || die "The benchmarks cannot run: $reason"
-[ "${1:-}" = harness ] && exit
-optional plasma environment plasma 3.11 3.10
+# With an argument only that: the harness, or plasma.
+if [ "${1:-harness}" = harness ]; then
+    reason=$(environment harness 3.14 3.13 3.12 3.11) || die "The benchmarks cannot run: $reason"
+fi
+[ "${1:-plasma}" = plasma ] && optional plasma environment plasma 3.11 3.10
+[ $# = 0 ] || exit 0
 optional redis redis
 optional ray environment ray 3.13 3.12 3.11

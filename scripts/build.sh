@@ -8,12 +8,13 @@ cargo build --release --locked -p plasmon-cli
 ln -sfn "$(target_dir)/release/plasmon" "$VENV/bin/plasmon"
 
 stamp=$VENV/.plasmon
+# It stays there for other environments.
+wheels=$VENV/wheel
 wanted=$(checksum Cargo.toml Cargo.lock python crates/plasmon)
-if ! fresh "$stamp" "$wanted" || ! "$VENV/bin/python" -c 'import plasmon' 2>/dev/null; then
+if ! fresh "$stamp" "$wanted" || [ ! -d "$wheels" ] || ! "$VENV/bin/python" -c 'import plasmon' 2>/dev/null; then
     say "Building the Python package and installing it into .venv"
     rm -f "$stamp"
-    wheels=$(mktemp -d)
-    trap 'rm -rf "$wheels"' EXIT
+    rm -rf "$wheels"
     "$VENV/bin/maturin" build --quiet --release --locked --compatibility linux --interpreter "$VENV/bin/python" \
         --manifest-path python/Cargo.toml --out "$wheels"
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheels"/*.whl

@@ -36,6 +36,20 @@ checksum() {
 # fresh STAMP WORD: whether the work that left STAMP was done for WORD.
 fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
+# python_of VERSION...: the first interpreter of one of these versions (such as 3.11) that can make a venv.
+python_of() {
+    local version python
+    for version in "$@"; do
+        for python in "python$version" "/usr/bin/python$version" python3; do
+            if "$python" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
+                command -v "$python"
+                return
+            fi
+        done
+    done
+    return 1
+}
+
 # target_dir: where cargo puts what it builds.
 target_dir() {
     cargo metadata --format-version 1 --no-deps --offline |
