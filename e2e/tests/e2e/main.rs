@@ -13,6 +13,7 @@ mod join;
 mod mixed;
 mod protocols;
 mod quota;
+mod raw;
 mod rings;
 mod room;
 mod spill;

@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use plasmon::{CreateOptions, ErrorKind, ObjectId};
+use bytes::Bytes;
+use plasmon::wire::{NewObject, Reply, Request};
+use plasmon::{CreateOptions, ErrorKind, ObjectId, ObjectState};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 use rustix::process::geteuid;
 
+use crate::raw::Raw;
 use crate::support::{MIB, get, kind, put, try_get, try_put};
 
 /// The files of a node's spill directory.
@@ -69,7 +72,7 @@ fn a_daemon_takes_over_what_a_killed_one_spilled() {
 
     let client = cluster.client(0);
     let found = client.list().expect("list");
-    let on_disk = |row: &&plasmon::ObjectInfo| row.state == plasmon::ObjectState::Spilled;
+    let on_disk = |row: &&plasmon::ObjectInfo| row.state == ObjectState::Spilled;
     assert!(spilled.iter().filter(on_disk).all(|row| found.iter().any(|there| there.id == row.id)));
     let object = get(&client, kept);
     Pattern(99).check(object.data());
@@ -96,7 +99,7 @@ fn a_damaged_file_costs_its_own_objects() {
         .list()
         .expect("list")
         .into_iter()
-        .filter(|row| row.state == plasmon::ObjectState::Spilled)
+        .filter(|row| row.state == ObjectState::Spilled)
         .map(|row| row.id)
         .collect();
     assert!(spilled.len() >= 3, "{} are on disk", spilled.len());
@@ -208,4 +211,40 @@ fn a_put_waits_for_room_as_long_as_it_says() {
     client.delete(&[first]).expect("delete");
     let id = waiting.join().expect("no panic").expect("room was made");
     Pattern(2).check(get(&client, id).data());
+}
+
+#[test]
+fn a_wrong_digest_costs_its_own_object_when_that_comes_back_from_disk() {
+    let cluster = Cluster::builder().args(&["--spill-dir", "spill"]).start();
+    let client = cluster.client(0);
+    let mut liar = Raw::connect(&cluster, 0);
+    let lies: Vec<_> = (1..4).map(|number| (number, ObjectId::random())).collect();
+    for (number, id) in &lies {
+        let object =
+            NewObject { id: *id, private: false, name: String::new(), metadata: Bytes::from_static(b"m") };
+        let data = Bytes::from(Pattern(*number).bytes(1000));
+        liar.send(*number, &Request::Put { object, digest: 1 + number, room_us: 0, data });
+        assert!(matches!(liar.next(), Some((_, Reply::PUT_DONE))), "it cannot know");
+    }
+    let honest = CreateOptions { digest: true, ..CreateOptions::default() };
+    let ids: Vec<_> = (10..30).map(|seed| (seed, ObjectId::random())).collect();
+    for (seed, id) in &ids {
+        client.put(*id, &Pattern(*seed).bytes(10 * MIB), b"metadata", &honest).expect("put");
+    }
+    eventually("the lies are on disk alone", || {
+        let rows = client.list().expect("list");
+        let spilled = |id| rows.iter().any(|row| row.id == id && row.state == ObjectState::Spilled);
+        lies.iter().all(|(_, id)| spilled(*id))
+    });
+    for (number, id) in &lies {
+        let error = try_get(&client, *id).map(drop).expect_err("these bytes were never sealed");
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+        assert!(error.message().contains(&id.to_string()), "{error}");
+        assert!(error.message().contains(&format!("was {:016x}", 1 + number)), "{error}");
+    }
+    for (seed, id) in &ids {
+        let object = get(&client, *id);
+        Pattern(*seed).check(object.data());
+        object.verify().expect("it has its digest");
+    }
 }

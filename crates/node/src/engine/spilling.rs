@@ -99,7 +99,7 @@ impl Core {
             // It was deleted: whoever waits looks again.
             return Ok(());
         };
-        let (read, extent) = store.read(place, head.id, extent).await;
+        let (read, extent) = store.read(place, head.id, head.digest, extent).await;
         if !self.objects.borrow().has(replica) {
             return Ok(());
         }

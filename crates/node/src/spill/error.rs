@@ -99,6 +99,25 @@ pub enum SpillError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The object's record is what was written, and not what was sealed.
+    #[error(
+        "spilled object {id} is lost: it is not what was sealed, its digest is {found:016x} and was {sealed:016x} \
+         (at {offset} in {}). Its record is whole: it was altered in memory before it was written, or sealed with a \
+         wrong digest; delete it and put it again",
+        .file.display()
+    )]
+    Altered {
+        /// The object.
+        id: ObjectId,
+        /// Its file.
+        file: PathBuf,
+        /// Where its record starts, in bytes.
+        offset: u64,
+        /// The digest made at its seal.
+        sealed: u64,
+        /// The digest of what its record holds.
+        found: u64,
+    },
     /// The object's record could not be read; a later attempt may succeed.
     #[error(
         "cannot read spilled object {id} (at {offset} in {}): {source}; try again, and check the disk",

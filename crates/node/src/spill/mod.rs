@@ -9,8 +9,9 @@
 //! **What it promises.** The files are an extension of memory, not a database: nothing is synced,
 //! so they survive the daemon, whatever kills it, but not a power cut. Whatever was damaged is
 //! noticed and never handed out as an object: every record carries checksums of itself and of its
-//! payload. Damage costs the objects it hits, not their neighbours. What the thread had not come to
-//! when the daemon was killed has not happened: an object deleted at the last moment may come back.
+//! payload, and what is read back is compared with the digest of its seal, if one was made. Damage
+//! costs the objects it hits, not their neighbours. What the thread had not come to when the daemon was
+//! killed has not happened: an object deleted at the last moment may come back.
 //!
 //! **Files.** `<dir>/<number>.spill`, written once from front to back: objects follow each other
 //! until a file has 64 MiB; one of more than 16 MiB has a file to itself. A restarted daemon appends to

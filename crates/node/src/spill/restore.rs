@@ -1,7 +1,8 @@
 //! Reading an object back. Spill thread only.
 //!
 //! Nothing read is believed before its checksum was seen: where lengths come from it, they only ever
-//! bound what is read into memory of the length the engine expects.
+//! bound what is read into memory of the length the engine expects. A record's checksum tells that what
+//! was written is read; the digest made at the seal, where there is one, that it is what was sealed.
 
 use std::io;
 
@@ -17,11 +18,18 @@ use crate::memory::IoRange;
 
 impl Disk {
     /// Reads an object back.
-    pub(super) fn read(&mut self, place: Place, id: ObjectId, into: &IoRange) -> Result<(), SpillError> {
+    pub(super) fn read(
+        &mut self,
+        place: Place,
+        id: ObjectId,
+        digest: u64,
+        into: &IoRange,
+    ) -> Result<(), SpillError> {
         let place = self.present(place);
         let (file, offset) = (self.directory.file_path(place.file), place.offset());
-        let result = self.read_record(place, id, into).map_err(|fault| match fault {
+        let result = self.read_record(place, id, digest, into).map_err(|fault| match fault {
             Fault::Damage(reason) => SpillError::Damaged { id, file, offset, reason },
+            Fault::Altered(found) => SpillError::Altered { id, file, offset, sealed: digest, found },
             Fault::Io(source) => SpillError::Read { id, file, offset, source },
         });
         match &result {
@@ -31,7 +39,7 @@ impl Disk {
         result
     }
 
-    fn read_record(&mut self, place: Place, id: ObjectId, into: &IoRange) -> Result<(), Fault> {
+    fn read_record(&mut self, place: Place, id: ObjectId, digest: u64, into: &IoRange) -> Result<(), Fault> {
         let offset = place.offset();
         let contents = self.files.get(&place.file).ok_or(Fault::Damage(FORGOTTEN))?;
         let len = *contents.live.get(&offset).ok_or(Fault::Damage(FORGOTTEN))?;
@@ -63,8 +71,18 @@ impl Disk {
         if hash.digest() != record.payload_hash {
             return Err(Fault::Damage("its bytes are damaged or cut off"));
         }
+        // The same hash over the same bytes: nothing is gone through twice.
+        let found = digest_of(&hash);
+        if digest != 0 && digest != found {
+            return Err(Fault::Altered(found));
+        }
         Ok(())
     }
+}
+
+/// The digest that clients make of data and metadata, which stands for none if it is 0.
+fn digest_of(payload: &Xxh3) -> u64 {
+    payload.digest().max(1)
 }
 
 const FORGOTTEN: &str = "it was forgotten";
@@ -72,6 +90,8 @@ const FORGOTTEN: &str = "it was forgotten";
 /// Why an object was not read.
 enum Fault {
     Damage(&'static str),
+    /// The digest of what was read is another.
+    Altered(u64),
     Io(io::Error),
 }
 

@@ -75,10 +75,11 @@ impl SpillStore {
     }
 
     /// Reads an object back into an extent of its size, which is returned in any case; unless the
-    /// result is `Ok`, what it holds is worth nothing.
-    pub fn read(&self, place: Place, id: ObjectId, into: Extent) -> Pending<(), Extent> {
+    /// result is `Ok`, what it holds is worth nothing. Its bytes are compared with the digest made at
+    /// its seal, unless that is 0.
+    pub fn read(&self, place: Place, id: ObjectId, digest: u64, into: Extent) -> Pending<(), Extent> {
         let range = into.io_range();
-        self.ask(into, |token, answer| Job::Read(Read { place, id, into: range, token, answer }))
+        self.ask(into, |token, answer| Job::Read(Read { place, id, digest, into: range, token, answer }))
     }
 
     /// Gives up an object that was deleted, or is to live in memory alone again.
@@ -177,6 +178,7 @@ enum Job {
 struct Read {
     place: Place,
     id: ObjectId,
+    digest: u64,
     into: IoRange,
     token: Arc<()>,
     answer: Answer<()>,
@@ -242,8 +244,8 @@ impl<W: Fn()> Worker<W> {
         }
     }
 
-    fn read(&mut self, Read { place, id, into, token, answer }: Read) {
-        let result = self.disk.read(place, id, &into);
+    fn read(&mut self, Read { place, id, digest, into, token, answer }: Read) {
+        let result = self.disk.read(place, id, digest, &into);
         drop((into, token));
         // Whoever asked may have gone.
         let _ = answer.send(result);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::spill::record::{FIRST_RECORD, encode, header_len, record_len};
+use crate::spill::record::{FILE_HEADER, FIRST_RECORD, decode, decode_file, encode, header_len, record_len};
 
 /// The reason a read gave for an object being lost.
 fn lost(result: Result<Vec<u8>, SpillError>, head: &Header, path: &Path) -> &'static str {
@@ -79,6 +79,60 @@ fn another_objects_place_is_no_place_for_this_one() {
     assert!(matches!(bench.read(places[0], &two.head), Err(SpillError::Damaged { .. })));
     two.head.data_len += 1;
     assert!(matches!(bench.read(places[1], &two.head), Err(SpillError::Damaged { .. })));
+}
+
+/// Inverts the last byte of an object in its file, and makes its record agree.
+fn forge(path: &Path, place: Place, object: &Object) {
+    let mut bytes = fs::read(path).unwrap();
+    let salt = decode_file(bytes[..FILE_HEADER].try_into().unwrap()).unwrap();
+    let (offset, header) = (place.offset(), header_len(&object.head.name));
+    let record = &mut bytes[offset as usize..];
+    let sequence = decode(record, salt, offset).unwrap().sequence;
+    let (head, payload) = record.split_at_mut(header);
+    let payload = &mut payload[..object.bytes.len()];
+    *payload.last_mut().unwrap() ^= 0xff;
+    encode(head, &object.head, sequence, xxh3_64(payload), salt, offset);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_whole_record_of_what_was_not_sealed_costs_its_object() {
+    let mut bench = Bench::new();
+    let objects: Vec<Object> =
+        [500, 3000, 400_000, 70_000, 400_000].into_iter().zip(1..).map(|(len, n)| object(n, len)).collect();
+    let places = bench.write(&objects);
+    let path = files(&bench.dir)[0].canonicalize().unwrap();
+    // One of them has no digest.
+    let forged = [1, 2, 4];
+    for number in forged {
+        forge(&path, places[number], &objects[number]);
+    }
+    for restarted in [false, true] {
+        for (number, (place, object)) in places.iter().zip(&objects).enumerate() {
+            let read = bench.read(*place, &object.head);
+            let head = &object.head;
+            if !forged.contains(&number) {
+                bench.assert_reads(*place, object);
+            } else if head.digest == 0 {
+                assert!(read.unwrap() != object.bytes, "only the digest tells");
+            } else {
+                let error = read.unwrap_err();
+                let message = error.to_string();
+                assert!(
+                    message.contains(&format!("was {:016x}", head.digest))
+                        && message.contains(&head.id.to_string()),
+                    "{message}"
+                );
+                assert!(
+                    matches!(error, SpillError::Altered { sealed, .. } if sealed == head.digest),
+                    "{error}"
+                );
+            }
+        }
+        if !restarted {
+            assert_eq!(bench.restart().len(), objects.len(), "the records are whole");
+        }
+    }
 }
 
 #[test]
