@@ -1,8 +1,10 @@
 //! A store is finite: what does not fit is refused, and nothing sealed is lost.
 
-use plasmon::{CreateOptions, ErrorKind, ObjectId};
+use plasmon::wire::{Reply, Request};
+use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
+use crate::raw::Raw;
 use crate::support::{MIB, get, kind, put, try_put};
 
 #[test]
@@ -148,4 +150,80 @@ fn what_is_pinned_is_not_moved() {
     }
     drop(held);
     eventually("there is room", || try_put(&client, ObjectId::random(), Pattern(1), 40 * MIB).is_ok());
+}
+
+/// Small objects all over a store of 32 segments of 2 MiB, by the segment that each lies in. Those across a
+/// border are deleted.
+fn scattered(client: &Client) -> Vec<Vec<(u64, ObjectId)>> {
+    const SEGMENT: usize = 2 * MIB;
+    const LEN: usize = 60_000;
+    let small: Vec<_> = (0..1085).map(|seed| (seed, put(client, Pattern(seed), LEN))).collect();
+    let address = |id| get(client, id).data().as_ptr() as usize;
+    let addresses: Vec<_> = small.iter().map(|(_, id)| address(*id)).collect();
+    // The store was empty: the first lies at its start.
+    let start = *addresses.iter().min().expect("there are some");
+    let mut segments = vec![Vec::new(); 32];
+    for (one, address) in small.into_iter().zip(addresses) {
+        let (first, last) = ((address - start) / SEGMENT, (address - start + LEN - 1) / SEGMENT);
+        if first == last {
+            segments[first].push(one);
+        } else {
+            client.delete(&[one.1]).expect("delete");
+        }
+    }
+    assert!(segments.iter().all(|segment| segment.len() > 5), "they are not all over the store");
+    segments
+}
+
+/// Deletes all but the first so many objects of each segment.
+fn thin_out(client: &Client, segments: &mut [Vec<(u64, ObjectId)>], left: impl Fn(usize) -> usize) {
+    for (number, segment) in segments.iter_mut().enumerate() {
+        let gone: Vec<_> = segment.drain(left(number)..).map(|(_, id)| id).collect();
+        client.delete(&gone).expect("delete");
+    }
+}
+
+#[test]
+fn nothing_is_moved_in_vain() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let mut segments = scattered(&client);
+    thin_out(&client, &mut segments, |_| 3);
+    // In every window of ten segments something is pinned: by clients themselves, counted by the node, or
+    // deleted since.
+    let by_itself = get(&client, segments[8][0].1);
+    let mut counted = Raw::connect(&cluster, 0);
+    counted.send(1, &Request::Get { timeout_us: 0, ids: vec![segments[16][1].1] });
+    assert!(matches!(counted.next(), Some((_, Reply::Got { .. }))));
+    let deleted = get(&client, segments[24][2].1);
+    client.delete(&[deleted.id()]).expect("delete");
+    assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 20 * MIB)), ErrorKind::Full);
+    assert_eq!(cluster.status(0).memory.compacted_bytes, 0);
+
+    Pattern(segments[8][0].0).check(by_itself.data());
+    Pattern(segments[24][2].0).check(deleted.data());
+    drop(deleted);
+    eventually("there is room", || try_put(&client, ObjectId::random(), Pattern(1), 20 * MIB).is_ok());
+    for (seed, id) in segments[..24].iter().flatten() {
+        Pattern(*seed).check(get(&client, *id).data());
+    }
+}
+
+#[test]
+fn what_is_pinned_does_not_keep_the_rest_from_being_moved() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let mut segments = scattered(&client);
+    // The windows that are cheapest to clear are those that cannot be cleared.
+    thin_out(&client, &mut segments, |number| if number <= 20 { 1 } else { 5 });
+    let held: Vec<_> =
+        segments[..=20].iter().flatten().map(|(seed, id)| (*seed, get(&client, *id))).collect();
+    let large = put(&client, Pattern(5000), 20 * MIB);
+    Pattern(5000).check(get(&client, large).data());
+    for (seed, object) in &held {
+        Pattern(*seed).check(object.data());
+    }
+    for (seed, id) in segments.iter().flatten() {
+        Pattern(*seed).check(get(&client, *id).data());
+    }
 }

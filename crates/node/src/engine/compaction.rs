@@ -3,8 +3,10 @@
 //! Engine thread only. A *clearing* is a window of segments that would make room if what lies in it
 //! went elsewhere. Objects are copied a bit at a time, so that the engine serves others meanwhile; each
 //! is hidden from clients, looked for among their pins, and shown again at its new place, within one
-//! turn. Pinned objects and creations stay, and their clearing is given up for another.
+//! turn. Pinned objects and creations stay: windows with such are not begun with, and one in which
+//! something is pinned meanwhile is given up for another.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,7 +30,12 @@ impl Core {
 
     /// Makes room in one piece by moving objects.
     pub(super) async fn compact(self: &Rc<Self>, zone: Zone, len: u64) -> Option<Extent> {
-        let clearings = self.arena.borrow_mut().clearings(len);
+        if !self.could_compact(len) {
+            return None;
+        }
+        let held = self.held_segments().await;
+        let mut clearings = self.arena.borrow_mut().clearings(len);
+        clearings.retain(|clearing| held.range(clearing.segments.clone()).next().is_none());
         for clearing in clearings.into_iter().take(TRIES) {
             self.arena.borrow_mut().begin_clearing(&clearing);
             let cleared = self.clear(&clearing).await;
@@ -38,6 +45,30 @@ impl Core {
             }
         }
         None
+    }
+
+    /// Segments in which something lies that cannot be moved now.
+    async fn held_segments(&self) -> BTreeSet<u32> {
+        self.reap();
+        let fast = self.scan_pins();
+        let mut held = BTreeSet::new();
+        {
+            let objects = self.objects.borrow();
+            held.extend(objects.creations().flat_map(|creation| creation.extent.segments()));
+            let doomed = objects.doomed().filter_map(|replica| replica.extent());
+            held.extend(doomed.flat_map(|extent| extent.segments()));
+        }
+        for shard in 0..Table::SHARDS {
+            {
+                let objects = self.objects.borrow();
+                let pinned = |replica: &&Rc<Replica>| replica.pins() > 0 || fast.of(replica) > 0;
+                let pinned = objects.sealed_in(shard).filter(pinned).filter_map(|replica| replica.extent());
+                held.extend(pinned.flat_map(|extent| extent.segments()));
+            }
+            // Looking through a large table takes its time.
+            self.clock.sleep(Duration::ZERO).await;
+        }
+        held
     }
 
     /// Moves everything out of a window; gives up at what cannot be moved.
@@ -66,7 +97,6 @@ impl Core {
                     self.clock.sleep(Duration::ZERO).await;
                 }
             }
-            // Looking through a large table takes its time, too.
             self.clock.sleep(Duration::ZERO).await;
         }
         self.reap();
