@@ -115,6 +115,9 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
             spill.directory,
             size(spill.restored_bytes)
         ))?;
+        if !spill.failing.is_empty() {
+            line(&format!("          objects cannot be spilled: {}", spill.failing))?;
+        }
     }
     line(&format!(
         "fabric    {} (libfabric {}; {}), {} registered in {} regions",

@@ -92,6 +92,8 @@ pub struct SpillStatus {
     pub restored_bytes: u64,
     /// Writes and reads that failed.
     pub failures: u64,
+    /// Why objects cannot be written to disk, as of the last attempt; empty if they can.
+    pub failing: String,
 }
 
 /// A client of a node.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plasmon::wire::{NewObject, Reply, Request};
-use plasmon::{CreateOptions, ErrorKind, ObjectId, ObjectState};
+use plasmon::{Client, CreateOptions, ErrorKind, ObjectId, ObjectState};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 use rustix::process::geteuid;
+use tempfile::TempDir;
 
 use crate::raw::Raw;
 use crate::support::{MIB, get, kind, put, try_get, try_put};
@@ -126,32 +127,58 @@ fn a_damaged_file_costs_its_own_objects() {
     Pattern(7).check(get(&client, ids[0]).data());
 }
 
+/// A disk of 30 MiB.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn new() -> Option<Self> {
+        if !geteuid().is_root() {
+            eprintln!("Only root can make a small disk: not tested.");
+            return None;
+        }
+        let disk = Self(tempfile::tempdir().expect("the temporary folder is writable"));
+        run(&["mount", "-t", "tmpfs", "-o", "size=30m", "plasmon-e2e", disk.path()]);
+        Some(disk)
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().expect("it is text")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        run(&["umount", self.path()]);
+    }
+}
+
+fn run(words: &[&str]) {
+    assert!(Command::new(words[0]).args(&words[1..]).status().expect("it runs").success(), "{words:?}");
+}
+
+/// Puts until there is no room; gives how many were put, each of its number's pattern, and the refusal.
+fn fill(client: &Client) -> (Vec<ObjectId>, plasmon::Error) {
+    let mut ids = Vec::new();
+    loop {
+        let (id, seed) = (ObjectId::random(), ids.len() as u64);
+        match try_put(client, id, Pattern(seed), 5 * MIB) {
+            Ok(()) => ids.push(id),
+            Err(error) => return (ids, error),
+        }
+        assert!(ids.len() <= 20, "more was put than fits");
+    }
+}
+
 #[test]
 fn a_full_disk_refuses_the_put_and_loses_nothing() {
-    if !geteuid().is_root() {
-        eprintln!("Only root can make a small disk: not tested.");
-        return;
-    }
-    let folder = tempfile::tempdir().expect("the temporary folder is writable");
-    let disk = folder.path().to_str().expect("it is text").to_owned();
-    let mount = |words: &[&str]| {
-        assert!(Command::new(words[0]).args(&words[1..]).status().expect("it runs").success(), "{words:?}");
-    };
-    mount(&["mount", "-t", "tmpfs", "-o", "size=30m", "plasmon-e2e", &disk]);
+    let Some(disk) = SmallDisk::new() else { return };
+    let disk = disk.path();
     {
         let cluster = Cluster::builder().args(&["--spill-dir", &format!("{disk}/spill")]).start();
         let client = cluster.client(0);
-        let mut ids = Vec::new();
-        let refusal = loop {
-            let (id, seed) = (ObjectId::random(), ids.len() as u64);
-            match try_put(&client, id, Pattern(seed), 5 * MIB) {
-                Ok(()) => ids.push(id),
-                Err(error) => break error,
-            }
-            assert!(ids.len() <= 20, "more was put than fits");
-        };
+        let (ids, refusal) = fill(&client);
         assert_eq!(refusal.kind(), ErrorKind::Full, "{refusal}");
-        assert!(refusal.message().contains(&disk), "{refusal}");
+        assert!(refusal.message().contains(disk), "{refusal}");
         for (seed, id) in (0..).zip(&ids) {
             match try_get(&client, *id) {
                 Ok(object) => Pattern(seed).check(object.data()),
@@ -162,7 +189,36 @@ fn a_full_disk_refuses_the_put_and_loses_nothing() {
         client.delete(&ids[..10]).expect("delete");
         Pattern(50).check(get(&client, put(&client, Pattern(50), 5 * MIB)).data());
     }
-    mount(&["umount", &disk]);
+}
+
+#[test]
+fn a_disk_that_fails_is_told_of_once_and_tried_until_it_recovers() {
+    let Some(disk) = SmallDisk::new() else { return };
+    {
+        let cluster = Cluster::builder().args(&["--spill-dir", &format!("{}/spill", disk.path())]).start();
+        let client = cluster.client(0);
+        let (ids, _) = fill(&client);
+        let patient = CreateOptions { room: Some(Duration::from_secs(600)), ..CreateOptions::default() };
+        let id = ObjectId::random();
+        let waiting = {
+            let client = cluster.client(0);
+            std::thread::spawn(move || client.put(id, &Pattern(50).bytes(5 * MIB), b"", &patient))
+        };
+        let told = |what: &str| cluster.log(0).lines().filter(|line| line.contains(what)).count();
+        eventually("it was tried several times", || cluster.status(0).spill.failures >= 4);
+        assert!(cluster.status(0).spill.failing.contains(disk.path()), "{:?}", cluster.status(0).spill);
+        assert_eq!((told("cannot be spilled and stay"), told("can be spilled again")), (1, 0));
+        // Whoever does not wait is not kept waiting for the disk.
+        assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 5 * MIB)), ErrorKind::Full);
+
+        run(&["mount", "-o", "remount,size=200m", disk.path()]);
+        waiting.join().expect("no panic").expect("there is room on the disk");
+        assert_eq!(cluster.status(0).spill.failing, "");
+        assert_eq!((told("cannot be spilled and stay"), told("can be spilled again")), (1, 1));
+        for (seed, id) in (0..).zip(ids).chain([(50, id)]) {
+            Pattern(seed).check(get(&client, id).data());
+        }
+    }
 }
 
 #[test]

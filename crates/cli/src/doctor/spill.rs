@@ -19,7 +19,9 @@ pub(super) fn check(case: &Case) -> Vec<Finding> {
     };
     let failures = case.node.as_ref().map_or(0, |node| node.spill.failures);
     if failures > 0 {
-        let found = format!("{failures} reads or writes in {} failed", directory.display());
+        let failing = case.node.as_ref().map_or("", |node| &node.spill.failing);
+        let now = if failing.is_empty() { String::new() } else { format!("; now: {failing}") };
+        let found = format!("{failures} reads or writes in {} failed{now}", directory.display());
         let why =
             "What cannot be written stays in memory; what cannot be read back is an error for who gets it.";
         return vec![

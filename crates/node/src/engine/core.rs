@@ -18,7 +18,7 @@ use super::client::{Client, ClientKey};
 use super::clock::Clock;
 use super::quotas::Quotas;
 use super::room::Room;
-use super::spilling::Restoring;
+use super::spilling::{Failing, Restoring};
 use super::subscriptions::Subscription;
 use crate::cluster::{Cluster, Envelope, Holding, Network};
 use crate::config::Config;
@@ -42,7 +42,7 @@ pub(crate) struct Core {
     pub(crate) quotas: RefCell<Quotas>,
     /// Where primaries go when memory is short.
     pub(super) spill: Option<SpillStore>,
-    pub(super) spill_failure: RefCell<Option<String>>,
+    pub(super) spill_failure: RefCell<Option<Failing>>,
     pub(super) restoring: RefCell<Restoring>,
     pub(super) subscriptions: RefCell<HashMap<ClientKey, Subscription>>,
     pub(crate) network: Network,

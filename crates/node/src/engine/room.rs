@@ -86,7 +86,8 @@ impl Core {
 
     /// Whether waiting makes sense even for those who wait for nobody else.
     fn can_make_room(&self, len: u64) -> bool {
-        self.objects.borrow().keeping() == Keeping::Disk || self.could_compact(len)
+        let spills = self.objects.borrow().keeping() == Keeping::Disk && !self.spilling_rests();
+        spills || self.could_compact(len)
     }
 
     /// Serves those who wait, one after the other.
@@ -238,7 +239,7 @@ impl Core {
 
     /// Writes primaries to disk, so that their memory can be had; says whether any were.
     async fn spill(self: &Rc<Self>, bytes: u64) -> bool {
-        if self.objects.borrow().keeping() != Keeping::Disk {
+        if self.objects.borrow().keeping() != Keeping::Disk || self.spilling_rests() {
             return false;
         }
         let bytes = bytes.max(SPILL_BATCH);

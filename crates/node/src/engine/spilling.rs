@@ -2,16 +2,17 @@
 //!
 //! An object that is being written stays readable, pinned, where it is; only when it is on disk may it
 //! leave memory. One that is read back gets new memory of the engine's. Both go on if nobody waits any
-//! more.
+//! more. A disk that fails is tried again after longer and longer pauses, and at once when an object on it
+//! was deleted.
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use futures::future::{FutureExt, Shared};
 use plasmon::{Error, ErrorKind, ObjectId};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::core::Core;
 use super::quotas::NOBODY;
@@ -21,6 +22,30 @@ use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
 
 /// How long an object on disk waits for others to make room for its return.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long after a failure nothing is written: twice as long after each further one, up to a limit.
+const PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// Objects could not be written to disk when that was last tried.
+pub(crate) struct Failing {
+    error: SpillError,
+    pause: Duration,
+    retry: Instant,
+}
+
+impl Failing {
+    /// A failure after another, or the first.
+    fn after(before: Option<Failing>, error: SpillError, now: Instant) -> Failing {
+        let pause = before.map_or(PAUSE, |before| (before.pause * 2).min(MAX_PAUSE));
+        Failing { error, pause, retry: now + pause }
+    }
+
+    /// Whether this is the same failure going on.
+    fn goes_on(&self, error: &SpillError) -> bool {
+        std::mem::discriminant(&self.error) == std::mem::discriminant(error)
+    }
+}
 
 /// Objects that are being read back, and those who wait for them.
 pub(crate) type Restoring = HashMap<ObjectId, Shared<oneshot::Receiver<Result<(), Error>>>>;
@@ -44,21 +69,41 @@ impl Core {
                         store.forget(place);
                     }
                 }
-                *self.spill_failure.borrow_mut() = None;
+                if self.spill_failure.take().is_some() {
+                    info!("objects can be spilled again");
+                }
                 true
             }
             Err(error) => {
-                warn!("objects could not be spilled, they stay in memory: {error}");
-                *self.spill_failure.borrow_mut() = Some(error.to_string());
+                let before = self.spill_failure.take();
+                if before.as_ref().is_some_and(|before| before.goes_on(&error)) {
+                    debug!("objects still cannot be spilled: {error}");
+                } else {
+                    warn!(
+                        "objects cannot be spilled and stay in memory, until a further attempt succeeds: {error}"
+                    );
+                }
+                let failing = Failing::after(before, error, self.clock.now());
+                *self.spill_failure.borrow_mut() = Some(failing);
                 pins.iter().for_each(|pin| objects.not_written(pin.replica()));
                 false
             }
         }
     }
 
+    /// Whether writing to disk failed so lately that it is not tried now.
+    pub(super) fn spilling_rests(&self) -> bool {
+        self.spill_failure.borrow().as_ref().is_some_and(|failing| self.clock.now() < failing.retry)
+    }
+
+    /// Why writing to disk failed when it was last tried.
+    pub(super) fn spill_failure(&self) -> Option<String> {
+        self.spill_failure.borrow().as_ref().map(|failing| failing.error.to_string())
+    }
+
     /// Why the store is full although it spills.
     pub(super) fn spill_advice(&self) -> String {
-        match (&*self.spill_failure.borrow(), self.spill_store()) {
+        match (self.spill_failure(), self.spill_store()) {
             (Some(failure), _) => format!(". Spilling failed: {failure}"),
             (None, None) => ", or with --spill-dir".into(),
             (None, Some(_)) => String::new(),
@@ -113,6 +158,10 @@ impl Core {
         if let (Some(place), Some(store)) = (replica.on_disk(), self.spill_store()) {
             replica.set_on_disk(None);
             store.forget(place);
+            if let Some(failing) = &mut *self.spill_failure.borrow_mut() {
+                // There may be room now.
+                failing.retry = self.clock.now();
+            }
         }
     }
 
@@ -157,4 +206,22 @@ impl From<Header> for Head {
 fn damaged(id: ObjectId, error: &SpillError) -> Error {
     let text = format!("object {id} cannot be read back: {error}");
     Error::new(ErrorKind::Damaged, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        let now = Instant::now();
+        let mut pauses = Vec::new();
+        let mut failing = None;
+        for _ in 0..10 {
+            let one = Failing::after(failing, SpillError::Stopped, now);
+            pauses.push((one.retry - now).as_millis());
+            failing = Some(one);
+        }
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
+    }
 }

@@ -91,6 +91,7 @@ impl Core {
             written_bytes: usage.written,
             restored_bytes: usage.read,
             failures: usage.failures,
+            failing: self.spill_failure().unwrap_or_default(),
         }
     }
 
