@@ -158,8 +158,13 @@ def test_options_of_a_client(cluster: plasmon.LocalCluster, near: plasmon.Client
         with pytest.raises(plasmon.StoreFull):
             client.put(bytes(2 * MEBI))
         client.set_options()
-        assert row() == ("worker 2", 0)
+        client.set_options(name="worker 3")
+        assert row() == ("worker 3", MEBI)
+        client.set_options(quota=0)
+        assert row() == ("worker 3", 0)
         client.put(bytes(2 * MEBI))
+        with pytest.raises(plasmon.InvalidArgument, match="empty"):
+            client.set_options(name="")
         with pytest.raises(plasmon.InvalidArgument, match="255"):
             client.set_options(name="n" * 256)
         with pytest.raises(plasmon.InvalidArgument, match="quota"):

@@ -38,7 +38,17 @@ fn a_client_may_limit_itself() {
     let status = cluster.status(0);
     let modest = status.connections.iter().find(|one| one.name == "modest").expect("it is there");
     assert_eq!(modest.quota, MIB as u64);
+    // What is not given stays.
     client.set_options(None, None).expect("options");
+    client.set_options(Some("still modest"), None).expect("options");
+    assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 2 * MIB)), ErrorKind::Full);
+    client.set_options(None, Some(3 * MIB as u64)).expect("options");
+    let status = cluster.status(0);
+    let modest = status.connections.iter().find(|one| one.name == "still modest").expect("it is there");
+    assert_eq!(modest.quota, 3 * MIB as u64);
+    assert_eq!(kind(client.set_options(Some(""), None)), ErrorKind::Invalid);
+    client.set_options(None, Some(0)).expect("options");
+    put(&client, Pattern(2), 4 * MIB);
     put(&client, Pattern(1), 2 * MIB);
 }
 

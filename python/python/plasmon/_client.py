@@ -468,15 +468,15 @@ class Client:
         return self._native.evict(size)
 
     def set_options(self, name: str | None = None, quota: int | None = None) -> None:
-        """Changes what the node knows of this client.
+        """Changes what the node knows of this client; what is not given stays as it was.
 
         Args:
-            name: What people see of it in reports and messages; `None` leaves it.
-            quota: Most bytes that objects may take that this client creates, from now on; `None` for no
-                limit of its own.
+            name: What people see of it in reports and messages.
+            quota: Most bytes that objects may take that this client creates, from now on; 0 for no limit of
+                its own.
 
         Raises:
-            InvalidArgument: The name is longer than 255 bytes, or the quota makes no sense.
+            InvalidArgument: The name is empty or longer than 255 bytes, or the quota makes no sense.
         """
         if quota is not None and not 0 <= quota < 1 << 64:
             raise InvalidArgument(f"a quota cannot be {quota} bytes")

@@ -331,15 +331,19 @@ impl Client {
         }
     }
 
-    /// Changes what people see of this client (if there is a name), and how many bytes the objects may take
-    /// that it creates from now on; none for no limit of its own.
+    /// Changes what people see of this client, and how many bytes the objects may take that it creates from now
+    /// on, 0 for no limit of its own. What is not given stays as it was.
     ///
     /// # Errors
-    /// `Invalid` for a name over 255 bytes; `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Invalid` for a name that is empty or over 255 bytes; `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn set_options(&self, name: Option<&str>, quota: Option<u64>) -> Result<()> {
-        let name = name.unwrap_or_default().to_owned();
-        limit("a name", name.len(), MAX_NAME)?;
-        done(self.call(&Request::Options { name, quota: quota.unwrap_or(0) }, Undo::Nothing)?)
+        if let Some(name) = name {
+            limit("a name", name.len(), MAX_NAME)?;
+            if name.is_empty() {
+                return Err(Error::new(ErrorKind::Invalid, "a client cannot have an empty name"));
+            }
+        }
+        done(self.call(&Request::Options { name: name.map(str::to_owned), quota }, Undo::Nothing)?)
     }
 }
 

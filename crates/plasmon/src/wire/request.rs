@@ -114,12 +114,12 @@ pub enum Request {
         /// The objects.
         ids: Vec<ObjectId>,
     },
-    /// Changes what the daemon knows of this client.
+    /// Changes what the daemon knows of this client; what is not given stays as it was.
     Options {
-        /// Its name; empty leaves it.
-        name: String,
+        /// Its name, which is not empty.
+        name: Option<String>,
         /// Most bytes that objects created on this connection may take; 0 for no limit of its own.
-        quota: u64,
+        quota: Option<u64>,
     },
     /// Events of this node's objects from now on, what is there first, until the connection ends: the
     /// last request on its connection.
@@ -200,8 +200,9 @@ impl Request {
             }
             Self::Evict { bytes } => out.put_u64_le(*bytes),
             Self::Options { name, quota } => {
-                put_bytes(out, name.as_bytes());
-                out.put_u64_le(*quota);
+                put_bytes(out, name.as_deref().unwrap_or_default().as_bytes());
+                // As good as no limit, but for the number that says that there is none given.
+                out.put_u64_le(quota.map_or(u64::MAX, |quota| quota.min(u64::MAX - 1)));
             }
         });
     }
@@ -271,7 +272,8 @@ impl Request {
             opcode::OPTIONS => {
                 let mut body = Reader::new(body, "options");
                 let (name, quota) = (body.text(MAX_NAME)?, body.u64()?);
-                body.finish(Self::Options { name, quota })
+                let name = Some(name).filter(|name| !name.is_empty());
+                body.finish(Self::Options { name, quota: Some(quota).filter(|quota| *quota != u64::MAX) })
             }
             opcode::SUBSCRIBE => Reader::new(body, "subscribe").finish(Self::Subscribe),
             opcode::CHANNEL => Reader::new(body, "channel").finish(Self::Channel),

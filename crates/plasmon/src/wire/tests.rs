@@ -53,7 +53,8 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         any::<u64>().prop_map(|bytes| Request::Evict { bytes }),
         ids().prop_map(|ids| Request::Refresh { ids }),
-        ("[a-z]{0,20}", any::<u64>()).prop_map(|(name, quota)| Request::Options { name, quota }),
+        (prop::option::of("[a-z]{1,20}"), prop::option::of(0..u64::MAX))
+            .prop_map(|(name, quota)| Request::Options { name, quota }),
         Just(Request::Subscribe),
         Just(Request::Channel),
         Just(Request::Tables),

@@ -379,10 +379,10 @@ class PlasmaClient:
         """Names this client, for logs and errors, and limits what its objects may take.
 
         Args:
-            client_name: The name.
+            client_name: The name; an empty one changes nothing.
             limit_output_memory: Bytes.
         """
-        self._client.set_options(name=client_name, quota=limit_output_memory)
+        self._client.set_options(name=client_name or None, quota=limit_output_memory)
 
     @raises_plasma_errors
     def debug_string(self) -> str:

@@ -113,11 +113,13 @@ impl Core {
         }
     }
 
-    fn set_options(&self, client: ClientKey, name: String, quota: u64) -> Reply {
-        if !name.is_empty() {
+    fn set_options(&self, client: ClientKey, name: Option<String>, quota: Option<u64>) -> Reply {
+        if let Some(name) = name {
             self.client_mut(client, |client| client.name = name);
         }
-        self.quotas.borrow_mut().limit_client(client, Some(quota).filter(|quota| *quota > 0));
+        if let Some(quota) = quota {
+            self.quotas.borrow_mut().limit_client(client, Some(quota).filter(|quota| *quota > 0));
+        }
         Reply::OPTIONS_SET
     }
 
