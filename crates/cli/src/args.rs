@@ -143,7 +143,7 @@ pub(crate) struct Rm {
 #[command(after_help = "\
 Objects of other nodes are fetched. Prints those that are here, as they were named.")]
 pub(crate) struct Wait {
-    /// The objects, at most 1024
+    /// The objects, at most 65536
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
     /// So many of them are enough [default: all]

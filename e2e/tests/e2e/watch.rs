@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use plasmon::{CreateOptions, Event, ObjectId};
+use plasmon::{CreateOptions, ErrorKind, Event, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern};
 
-use crate::support::{MIB, get, put};
+use crate::support::{MIB, get, kind, put, try_put};
 
 #[test]
 fn a_subscriber_hears_what_is_there_and_what_happens() {
@@ -79,4 +79,34 @@ fn a_wait_ends_with_enough() {
     assert_eq!(here.wait(&[], 0, None, None), Ok(vec![]));
     // It pins nothing.
     assert_eq!(cluster.status(0).objects.pinned, 0);
+}
+
+#[test]
+fn a_wait_may_be_for_very_many() {
+    const MANY: usize = 1 << 16;
+    let cluster = Cluster::builder().start();
+    let (client, other) = (cluster.client(0), cluster.client(0));
+    let mut ids: Vec<_> = (0..MANY).map(|_| ObjectId::random()).collect();
+    let places = [0, 1023, 1024, 30_000, MANY - 1];
+    for place in places {
+        ids[place] = put(&client, Pattern(place as u64), 10);
+    }
+    let expected: Vec<_> = (0..MANY).map(|at| places.contains(&at)).collect();
+    let here = |count, timeout| client.wait(&ids, count, timeout, None).expect("the daemon lives");
+    for count in [0, 1, places.len(), MANY] {
+        assert!(here(count, Some(Duration::ZERO)) == expected, "{count}");
+    }
+    assert!(here(places.len(), None) == expected);
+    assert!(here(MANY, Some(Duration::from_millis(200))) == expected);
+    // It waits for whichever comes.
+    let late = 50_000;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| here(places.len() + 1, Some(PATIENCE)));
+        try_put(&other, ids[late], Pattern(1), 10).expect("put");
+        let here = waiting.join().expect("no panic");
+        assert!(here.iter().zip(&expected).enumerate().all(|(at, (is, was))| *is == (*was || at == late)));
+    });
+    // And no more than that.
+    ids.push(ObjectId::random());
+    assert_eq!(kind(client.wait(&ids, 1, None, None)), ErrorKind::Invalid);
 }

@@ -405,7 +405,7 @@ class Client:
         """Waits until some of the objects are in the memory of this host.
 
         Args:
-            ids: Ids or names, at most 1,024.
+            ids: Ids or names, at most 65,536.
             count: How many of them to wait for; all of them if not given.
             timeout: Seconds to wait; `None` waits for ever.
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::future::AbortHandle;
-use plasmon::wire::{self, Access, Header, Receiver, Reply, Request, TablePart, WireError};
+use plasmon::wire::{self, Access, Gathering, Header, Receiver, Reply, Request, TablePart, WireError};
 
 use super::rings::Channel;
 use crate::object::Pin;
@@ -53,6 +53,7 @@ pub(crate) struct Client {
     /// What its requests that are not done yet weigh, in objects.
     pub(super) under_way: usize,
     receiver: Receiver,
+    gathering: Gathering,
     out: VecDeque<Outgoing>,
     out_len: usize,
 }
@@ -102,6 +103,7 @@ impl Client {
             waiting: HashMap::new(),
             under_way: 0,
             receiver: Receiver::without_descriptors(),
+            gathering: Gathering::default(),
             out: VecDeque::new(),
             out_len: 0,
         }
@@ -134,15 +136,15 @@ impl Client {
 
     /// The next whole request.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Request)>, WireError> {
-        let Some((header, body)) = Header::take_frame(&mut self.receiver.buffer)? else {
-            return Ok(None);
-        };
-        if (header.descriptors, header.flags, header.error) != (0, 0, 0) {
-            return Err(WireError::Malformed(
-                "request: descriptors, flags and error kind have no place there",
-            ));
+        while let Some((header, body)) = Header::take_frame(&mut self.receiver.buffer)? {
+            if (header.descriptors, header.error) != (0, 0) {
+                return Err(WireError::Malformed("request: descriptors and error kind have no place there"));
+            }
+            if let Some(request) = self.gathering.take(&header, body)? {
+                return Ok(Some((header.request, request)));
+            }
         }
-        Ok(Some((header.request, Request::decode(&header, body)?)))
+        Ok(None)
     }
 
     /// Queues a reply with the descriptors it announces.

@@ -11,7 +11,7 @@ use super::object::Object;
 use super::{Client, GRACE, patience};
 use crate::status::Status;
 use crate::transfer::Calibration;
-use crate::wire::{MAX_IDS, ObjectInfo, Presence, Reply, Request};
+use crate::wire::{MAX_IDS, MAX_WAIT, ObjectInfo, Presence, Reply, Request};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
@@ -114,10 +114,10 @@ impl Client {
     }
 
     /// Waits until `count` of the objects are in memory on this host, or cannot come: says of each
-    /// whether it is, in order. At most 1,024 ids. `interrupt` is asked as by [`Client::get_interruptible`].
+    /// whether it is, in order. At most 65,536 ids. `interrupt` is asked as by [`Client::get_interruptible`].
     ///
     /// # Errors
-    /// `Invalid` for more ids than that; `Interrupted`; `Disconnected`, or `TimedOut` when the daemon is
+    /// `Invalid` for more ids than that; `Busy` when this client waits for too many others; `Interrupted`; `Disconnected`, or `TimedOut` when the daemon is
     /// silent.
     pub fn wait(
         &self,
@@ -126,8 +126,8 @@ impl Client {
         timeout: Option<Duration>,
         interrupt: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<Vec<bool>> {
-        if ids.len() > MAX_IDS {
-            let text = format!("one wait is for at most {MAX_IDS} objects, not {}", ids.len());
+        if ids.len() > MAX_WAIT {
+            let text = format!("one wait is for at most {MAX_WAIT} objects, not {}", ids.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout.checked_add(GRACE)?));

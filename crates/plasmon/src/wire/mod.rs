@@ -27,7 +27,7 @@ pub use reply::{
     Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, Reply, Span,
     TableDomain, TablePart, TablePartKind,
 };
-pub use request::{NewObject, Request};
+pub use request::{Gathering, NewObject, Request};
 
 use bytes::{Buf, BufMut, BytesMut};
 
@@ -43,9 +43,11 @@ pub const MAX_DESCRIPTORS: usize = 64;
 pub const MAX_METADATA: usize = 64 << 10;
 /// Longest name of an object, in bytes.
 pub const MAX_NAME: usize = 255;
-/// Most ids in one request.
+/// Most ids in one frame.
 pub const MAX_IDS: usize = 1024;
-/// Flag: another frame of the same reply follows.
+/// Most ids that one wait is for, and that a client may wait for at once.
+pub const MAX_WAIT: usize = 1 << 16;
+/// Flag: another frame of the same reply follows, or of the same `Wait`.
 pub const FLAG_MORE: u16 = 1;
 
 /// A frame that does not decode.

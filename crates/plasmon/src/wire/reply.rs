@@ -3,7 +3,9 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::body::{Reader, put_bytes, put_many};
-use super::{FLAG_MORE, Header, MAX_BODY, MAX_DESCRIPTORS, MAX_IDS, MAX_NAME, WireError, opcode, put_frame};
+use super::{
+    FLAG_MORE, Header, MAX_BODY, MAX_DESCRIPTORS, MAX_IDS, MAX_NAME, MAX_WAIT, WireError, opcode, put_frame,
+};
 use crate::{Error, ErrorKind, NodeId, ObjectId};
 
 /// Longest error message that travels: `MAX_IDS` of them fit in a frame.
@@ -435,7 +437,7 @@ impl Reply {
             }
             opcode::WAIT => {
                 let mut body = Reader::new(body, "reply to wait");
-                let here = body.many(MAX_IDS, |body| Ok(body.u8()? != 0))?;
+                let here = body.many(MAX_WAIT, |body| Ok(body.u8()? != 0))?;
                 body.finish(Self::Waited(here))
             }
             opcode::EVICT => {

@@ -3,7 +3,9 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::body::{Reader, put_bytes, put_many, put_objects};
-use super::{Header, MAX_BODY, MAX_IDS, MAX_METADATA, MAX_NAME, WireError, opcode, put_frame};
+use super::{
+    FLAG_MORE, Header, MAX_BODY, MAX_IDS, MAX_METADATA, MAX_NAME, MAX_WAIT, WireError, opcode, put_frame,
+};
 use crate::{NodeId, ObjectId};
 
 /// What is said of an object before its data.
@@ -94,13 +96,14 @@ pub enum Request {
         /// Its request id.
         request: u64,
     },
-    /// Waits as `Get` does, until `count` of the objects are on this node, and pins nothing.
+    /// Waits as `Get` does, until `count` of the objects are on this node, and pins nothing. For more than
+    /// `MAX_IDS` objects it takes several frames.
     Wait {
         /// Microseconds to wait; `u64::MAX` waits for ever.
         timeout_us: u64,
         /// How many of them.
         count: u32,
-        /// The objects.
+        /// The objects, at most `MAX_WAIT`.
         ids: Vec<ObjectId>,
     },
     /// Takes least recently used objects out of memory that may be: cached replicas, those that are
@@ -161,10 +164,21 @@ impl Request {
         }
     }
 
-    /// Appends the request's frame to `out`.
+    /// Appends the request to `out`: one frame, unless it is a wait for many objects.
     pub fn encode(&self, request: u64, out: &mut BytesMut) {
-        let header =
-            Header { opcode: self.opcode(), flags: 0, body_len: 0, request, error: 0, descriptors: 0 };
+        if let Self::Wait { timeout_us, count, ids } = self {
+            let mut left = ids.chunks(MAX_IDS).peekable();
+            while let Some(ids) = left.next().filter(|_| left.peek().is_some()) {
+                let part = Self::Wait { timeout_us: *timeout_us, count: *count, ids: ids.to_vec() };
+                part.put(request, FLAG_MORE, out);
+            }
+        }
+        self.put(request, 0, out);
+    }
+
+    /// Appends one frame; of a wait the one that ends it.
+    fn put(&self, request: u64, flags: u16, out: &mut BytesMut) {
+        let header = Header { opcode: self.opcode(), flags, body_len: 0, request, error: 0, descriptors: 0 };
         put_frame(out, header, |out| match self {
             Self::Hello { name } => put_bytes(out, name.as_bytes()),
             Self::Put { object, digest, room_us, data } => {
@@ -196,7 +210,7 @@ impl Request {
             Self::Wait { timeout_us, count, ids } => {
                 out.put_u64_le(*timeout_us);
                 out.put_u32_le(*count);
-                put_objects(out, ids);
+                put_objects(out, ids.chunks(MAX_IDS).next_back().unwrap_or_default());
             }
             Self::Evict { bytes } => out.put_u64_le(*bytes),
             Self::Options { name, quota } => {
@@ -207,7 +221,7 @@ impl Request {
         });
     }
 
-    /// Reads the body of a request.
+    /// Reads the body of a request that is one frame.
     ///
     /// # Errors
     /// When the opcode is unknown or the body is not one of its kind.
@@ -285,6 +299,42 @@ impl Request {
             }
             other => Err(WireError::Opcode(other)),
         }
+    }
+}
+
+/// Puts requests together that come in several frames, one behind the other.
+#[derive(Debug, Default)]
+pub struct Gathering(Option<(u64, Vec<ObjectId>)>);
+
+impl Gathering {
+    /// Takes the next frame; gives the request that it ends.
+    ///
+    /// # Errors
+    /// As [`Request::decode`]; also when a frame has flags that it should not have, another request comes
+    /// between two frames of one, or they are for too many objects.
+    pub fn take(&mut self, header: &Header, body: Bytes) -> Result<Option<Request>, WireError> {
+        let more = match header.flags {
+            0 => false,
+            FLAG_MORE => true,
+            _ => return Err(WireError::Malformed("flags of a request")),
+        };
+        let request = Request::decode(header, body)?;
+        let (timeout_us, count, ids) = match (request, self.0.take()) {
+            (request, None) if !more => return Ok(Some(request)),
+            (Request::Wait { timeout_us, count, ids }, None) => (timeout_us, count, ids),
+            (Request::Wait { timeout_us, count, ids }, Some((number, mut before)))
+                if number == header.request && before.len() + ids.len() <= MAX_WAIT =>
+            {
+                before.extend(ids);
+                (timeout_us, count, before)
+            }
+            _ => return Err(WireError::Malformed("request in several frames")),
+        };
+        if more {
+            self.0 = Some((header.request, ids));
+            return Ok(None);
+        }
+        Ok(Some(Request::Wait { timeout_us, count, ids }))
     }
 }
 

@@ -228,3 +228,59 @@ fn tempfile() -> std::fs::File {
     let name = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     std::fs::File::from(name)
 }
+
+/// The frames of a request, taken one by one.
+fn taken(gathering: &mut Gathering, mut frames: BytesMut) -> Vec<Result<Option<Request>, WireError>> {
+    std::iter::from_fn(|| Header::take_frame(&mut frames).unwrap())
+        .map(|(header, body)| gathering.take(&header, body))
+        .collect()
+}
+
+fn wait_for(range: std::ops::Range<u32>) -> Request {
+    let ids = range.map(|number| ObjectId::from_name(&number.to_string())).collect();
+    Request::Wait { timeout_us: 7, count: 3, ids }
+}
+
+fn frames_of(number: u64, request: &Request) -> BytesMut {
+    let mut frames = BytesMut::new();
+    request.encode(number, &mut frames);
+    frames
+}
+
+#[test]
+fn a_wait_for_many_survives_the_wire() {
+    let mut gathering = Gathering::default();
+    for (count, frames) in [(0, 1), (1024, 1), (1025, 2), (2048, 2), (MAX_WAIT as u32, 64)] {
+        let request = wait_for(0..count);
+        let mut taken = taken(&mut gathering, frames_of(9, &request));
+        assert_eq!(taken.len(), frames, "{count}");
+        assert_eq!(taken.pop(), Some(Ok(Some(request))));
+        assert!(taken.iter().all(|before| *before == Ok(None)));
+    }
+    let here = Reply::Waited((0..MAX_WAIT).map(|number| number % 3 == 0).collect());
+    let mut buffer = BytesMut::new();
+    here.encode(9, &mut buffer);
+    let (header, body) = Header::take_frame(&mut buffer).unwrap().unwrap();
+    assert_eq!(Reply::decode(&header, body), Ok(here));
+}
+
+#[test]
+fn frames_that_belong_to_nothing_are_refused() {
+    let begun = || {
+        let mut gathering = Gathering::default();
+        let mut frames = frames_of(9, &wait_for(0..3000));
+        let (header, body) = Header::take_frame(&mut frames).unwrap().unwrap();
+        assert_eq!(gathering.take(&header, body), Ok(None));
+        gathering
+    };
+    let refused = |gathering: &mut Gathering, frames| taken(gathering, frames).pop().unwrap().unwrap_err();
+    refused(&mut begun(), frames_of(9, &Request::List));
+    refused(&mut begun(), frames_of(8, &wait_for(0..1)));
+    refused(&mut begun(), frames_of(9, &wait_for(0..MAX_WAIT as u32)));
+    refused(&mut Gathering::default(), frames_of(9, &wait_for(0..MAX_WAIT as u32 + 1)));
+    for (request, flags) in [(Request::List, FLAG_MORE), (wait_for(0..1), 2), (wait_for(0..1), 3)] {
+        let mut frames = frames_of(9, &request);
+        frames[2..4].copy_from_slice(&flags.to_le_bytes());
+        refused(&mut Gathering::default(), frames);
+    }
+}

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::abortable;
-use plasmon::wire::{Reply, Request};
+use plasmon::wire::{MAX_WAIT, Reply, Request};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::client::ClientKey;
@@ -28,7 +28,7 @@ pub(super) use sharing::cannot_share;
 pub(super) use writing::INLINE_MAX;
 
 /// What the requests of one client may weigh that are not done yet, in objects.
-const UNDER_WAY: usize = 1 << 16;
+const UNDER_WAY: usize = MAX_WAIT;
 /// What a request costs that walks the table.
 const WALK: usize = 128;
 

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use futures::future::{Either, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use plasmon::wire::{Access, Presence, Reply};
+use plasmon::wire::{Access, MAX_IDS, Presence, Reply};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use crate::engine::Core;
@@ -154,25 +155,58 @@ impl Core {
         let due = self.due(timeout_us);
         let core = Rc::clone(self);
         self.wait(client, request, ids.len(), async move {
-            let mut here = vec![false; ids.len()];
-            let gets = ids.into_iter().enumerate();
-            let core = &core;
-            let mut gets: FuturesUnordered<_> = gets
-                .map(|(at, id)| async move { (at, core.get_one(id, tenant, due).await.is_ok()) })
-                .collect();
-            let mut found = 0;
-            // What failed will not come; once there is enough, what is here already still counts.
-            while let Some((at, ready)) = if found < count {
-                gets.next().await
-            } else {
-                futures::FutureExt::now_or_never(gets.next()).flatten()
-            } {
-                here[at] = ready;
-                found += usize::from(ready);
-            }
-            drop(gets);
+            let here = core.wait_for_enough(&ids, tenant, due, count).await;
             core.reply(client, request, &Reply::Waited(here));
         });
+    }
+
+    async fn wait_for_enough(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        tenant: u32,
+        due: Option<Instant>,
+        count: usize,
+    ) -> Vec<bool> {
+        let mut here = vec![false; ids.len()];
+        let mut found = 0;
+        let mut gets = FuturesUnordered::new();
+        for (page, some) in ids.chunks(MAX_IDS).enumerate() {
+            let first = page * MAX_IDS;
+            if found >= count {
+                // There is enough: what is here already still counts.
+                for (at, id) in some.iter().enumerate() {
+                    here[first + at] = self.pin_here(*id, tenant).is_some_and(|pinned| pinned.is_ok());
+                }
+                continue;
+            }
+            let get = |(at, id): (usize, &ObjectId)| {
+                let id = *id;
+                async move { (first + at, self.get_one(id, tenant, due).await.is_ok()) }
+            };
+            gets.extend(some.iter().enumerate().map(get));
+            let mut note = |(at, ready): (usize, bool)| {
+                here[at] = ready;
+                found += usize::from(ready);
+            };
+            while let Some(got) = gets.next().now_or_never().flatten() {
+                note(got);
+            }
+            if first + some.len() < ids.len() {
+                // So many take their time: others have their turn.
+                self.clock.sleep(Duration::ZERO).await;
+            }
+        }
+        // What failed will not come.
+        while found < count
+            && let Some((at, ready)) = gets.next().await
+        {
+            here[at] = ready;
+            found += usize::from(ready);
+        }
+        while let Some((at, ready)) = gets.next().now_or_never().flatten() {
+            here[at] = ready;
+        }
+        here
     }
 
     /// Marks objects as used just now.
