@@ -20,7 +20,7 @@ use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 
 use crate::raw::{Raw, frame, hello};
-use crate::support::{MIB, as_nobody, get, kind, put, try_put};
+use crate::support::{MIB, as_nobody, get, kind, own_memory, put, try_put};
 
 /// The user who has nothing of its own.
 const NOBODY: u32 = 65534;
@@ -311,14 +311,6 @@ fn a_client_that_lists_for_ever_and_reads_nothing_takes_little_memory() {
         assert!(rows >= OBJECTS, "a list of {rows}");
         assert!(grown() < BOUND, "{} bytes while it reads", grown());
     }
-}
-
-/// Bytes that a daemon holds besides the memory it shares with its clients.
-fn own_memory(cluster: &Cluster, node: usize) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", cluster.daemon(node).pid()));
-    let status = status.expect("the daemon lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel counts it");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10
 }
 
 #[test]

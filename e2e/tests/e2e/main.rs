@@ -10,6 +10,7 @@ mod garbage;
 mod hostile;
 mod isolation;
 mod join;
+mod listing;
 mod mixed;
 mod protocols;
 mod quota;

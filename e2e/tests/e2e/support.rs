@@ -93,3 +93,11 @@ pub(crate) fn as_nobody(cluster: &Cluster, programs: &[&Path]) -> Command {
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copies[0]);
     command
 }
+
+/// Bytes that a daemon holds besides the memory it shares with its clients.
+pub(crate) fn own_memory(cluster: &Cluster, node: usize) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", cluster.daemon(node).pid()));
+    let status = status.expect("the daemon lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel counts it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10
+}

@@ -54,19 +54,29 @@ impl Table {
         census
     }
 
-    /// A row for every object this user may see.
-    pub(crate) fn list(&self, tenant: u32, fast: &FastPins, now: u64) -> Vec<ObjectInfo> {
+    /// A row for every sealed object of one share of the table that this user may see.
+    pub(crate) fn list_sealed(
+        &self,
+        shard: usize,
+        tenant: u32,
+        fast: &FastPins,
+        now: u64,
+    ) -> impl Iterator<Item = ObjectInfo> {
         let state = |replica: &Replica| match (replica.extent(), replica.role()) {
             (None, _) => ObjectState::Spilled,
             (Some(_), Role::Primary) => ObjectState::Primary,
             (Some(_), Role::Cached) => ObjectState::Cached,
         };
-        let sealed = self.sealed().filter(|replica| replica.head.visible_to(tenant));
+        let sealed = self.sealed_in(shard).filter(move |replica| replica.head.visible_to(tenant));
+        sealed.map(move |replica| replica.info(state(replica), fast.of(replica), now))
+    }
+
+    /// A row for everything else: what is deleted but pinned, and what is being created.
+    pub(crate) fn list_others(&self, tenant: u32, fast: &FastPins, now: u64) -> Vec<ObjectInfo> {
         let doomed = self.doomed().filter(|replica| replica.head.visible_to(tenant));
         let creating = self.creations().filter(|creation| creation.head.visible_to(tenant));
-        sealed
-            .map(|replica| replica.info(state(replica), fast.of(replica), now))
-            .chain(doomed.map(|replica| replica.info(ObjectState::Doomed, fast.of(&replica), now)))
+        doomed
+            .map(|replica| replica.info(ObjectState::Doomed, fast.of(&replica), now))
             .chain(creating.map(|creation| creation.info(now)))
             .collect()
     }

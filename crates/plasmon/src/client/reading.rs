@@ -179,7 +179,8 @@ impl Client {
         Ok(())
     }
 
-    /// The objects on this node that this user may see.
+    /// The objects on this node that this user may see, the oldest first. What comes or goes meanwhile may be
+    /// among them or not.
     ///
     /// # Errors
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
@@ -192,6 +193,7 @@ impl Client {
                 _ => return Err(self.connection.fail(unexpected("something else than a list"))),
             }
         }
+        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.age_ms), row.id));
         Ok(rows)
     }
 

@@ -3,9 +3,10 @@
 //! A request that can be answered at once is; one that has to wait becomes a task of its client,
 //! which ends with it. A request that fails leaves everything as it was.
 //!
-//! [`writing`] makes objects, [`reading`] finds them, [`removing`] takes them away, [`sharing`] hands out
-//! descriptors.
+//! [`writing`] makes objects, [`reading`] finds them, [`listing`] lists them, [`removing`] takes them away,
+//! [`sharing`] hands out descriptors.
 
+mod listing;
 mod reading;
 mod removing;
 mod sharing;

@@ -1,4 +1,4 @@
-//! Finding objects: get, wait, contains, list. Engine thread only.
+//! Finding objects: get, wait, contains. Engine thread only.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,9 +12,6 @@ use plasmon::{Error, ErrorKind, ObjectId};
 use crate::engine::Core;
 use crate::engine::client::ClientKey;
 use crate::object::{Conflict, Pin};
-
-/// Rows in one frame of a listing.
-const LIST_ROWS: usize = 512;
 
 impl Core {
     pub(super) fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
@@ -246,21 +243,5 @@ impl Core {
             };
             core.reply(client, request, &reply);
         });
-    }
-
-    pub(super) fn list(&self, client: ClientKey, request: u64) {
-        let tenant = self.client(client, |client| client.uid);
-        let fast = self.scan_pins();
-        let mut rows = self.objects.borrow().list(tenant, &fast, self.clock.unix_ms());
-        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.age_ms), row.id));
-        let mut rows = rows.into_iter().peekable();
-        loop {
-            let objects = rows.by_ref().take(LIST_ROWS).collect();
-            let more = rows.peek().is_some();
-            self.reply(client, request, &Reply::List { objects, more });
-            if !more {
-                return;
-            }
-        }
     }
 }
