@@ -114,6 +114,71 @@ def test_ctrl_c_ends_every_wait(call: str) -> None:
             assert child.wait(ANTI_HANG) == 0
 
 
+STOPPED = """
+import signal, sys, plasmon
+client = plasmon.connect(sys.argv[1])
+client.put(b"the rings are in use")
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.readline()
+# It goes on as before, and what was given up is not left half made.
+for number in range(3):
+    assert client.get(client.put(bytes([number]) * (1 << 20))) == bytes([number]) * (1 << 20)
+    assert client.get(client.put(bytes([number]))) == bytes([number])
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def sleeps(pid: int) -> int:
+    """How often a process has gone to sleep."""
+    with open(f"/proc/{pid}/status") as status:
+        return int(next(line for line in status if line.startswith("voluntary_ctxt_switches")).split()[1])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "client.put(b'small')",
+        "client.put(bytes(1 << 20))",
+        "client.put_many([b'small', bytes(1 << 20)])",
+        "client.create('created', 1 << 20)",
+        "client.delete('something')",
+        "client.list()",
+    ],
+)
+def test_ctrl_c_ends_a_call_on_a_node_that_is_stopped(call: str) -> None:
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        node = cluster.client().status()["pid"]
+        command = [sys.executable, "-c", STOPPED.replace("{call}", call), cluster.sockets[0]]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdin is not None
+            assert child.stdout.readline() == "ready\n"
+            os.kill(node, signal.SIGSTOP)
+            try:
+                before = sleeps(child.pid)
+                child.stdin.write("go\n")
+                child.stdin.flush()
+                # It looks around every 50 ms.
+                until("the call to wait", lambda: sleeps(child.pid) > before + 5)
+                child.send_signal(signal.SIGINT)
+                assert child.stdout.readline() == "interrupted\n"
+            finally:
+                os.kill(node, signal.SIGCONT)
+            child.stdin.write("go on\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == "done\n"
+            status = cluster.client().status
+            until("what was given up to go", lambda: status()["objects"]["unsealed"] == 0)
+            child.stdin.close()
+            assert child.wait(ANTI_HANG) == 0
+
+
 def test_a_signal_whose_handler_returns_does_not_end_a_get(near: plasmon.Client) -> None:
     handled = []
 

@@ -166,16 +166,19 @@ impl Fast {
     }
 
     /// Makes requests in the ring: as many as fit, from the first on. Returns where the objects of those
-    /// that were done are to be written (0 for puts), and nothing for those to be made by the socket.
+    /// that were done are to be written (0 for puts), and nothing for those to be made by the socket. Is told
+    /// of creations that were made for a caller who had given up.
     ///
     /// # Errors
-    /// When the daemon did not answer while `alive` said it lives.
+    /// When `alive` said that the daemon is not to be waited for. What was asked for may still happen.
     pub(super) fn ask<'a>(
         &self,
         requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
         alive: impl FnMut() -> bool,
+        stray: impl FnMut(ObjectId),
     ) -> Result<Vec<Option<u64>>, Unanswered> {
         let Some(mut ring) = self.channel.ring() else { return Ok(Vec::new()) };
+        ring.strays().into_iter().for_each(stray);
         let mut outcomes = Vec::new();
         for (submission, parts) in requests {
             let token = outcomes.len() as u64;

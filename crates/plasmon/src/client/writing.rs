@@ -161,8 +161,17 @@ impl Client {
             return Ok(Vec::new());
         };
         let started = Instant::now();
-        let alive = || self.connection.is_alive() && started.elapsed() < PATIENCE;
-        fast.ask(requests, alive).map_err(|_| {
+        let mut interrupted = false;
+        let alive = || {
+            interrupted = self.interrupt.as_ref().is_some_and(|interrupt| interrupt());
+            !interrupted && self.connection.is_alive() && started.elapsed() < PATIENCE
+        };
+        let stray = |id| self.connection.send_and_forget(&Request::Abort { id });
+        fast.ask(requests, alive, stray).map_err(|_| {
+            if interrupted {
+                let text = "the wait was interrupted; what was asked for may still happen";
+                return Error::new(ErrorKind::Interrupted, text);
+            }
             let path = self.connection.path();
             let waited = started.elapsed();
             let error = if waited < PATIENCE { disconnected(path, None) } else { silent(path, waited) };

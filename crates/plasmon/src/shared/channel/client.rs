@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,10 +10,11 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::thread::futex;
 
-use super::entries::{Completion, Submission};
+use super::entries::{Completion, Operation, Outcome, Submission};
 use super::pins::{self, FreeSlots, Slot, TableId};
 use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
 use super::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
+use crate::ObjectId;
 use crate::shared::words::{Ordering, Words};
 
 /// How long a client sleeps before it looks whether the daemon lives.
@@ -29,6 +31,8 @@ pub struct ClientChannel {
     bell: OwnedFd,
     free: FreeSlots,
     ring: Mutex<Ends>,
+    /// Whoever has the rings asks whether to go on waiting. Foreign code may answer, and want them, too.
+    asking: AtomicBool,
 }
 
 /// Counts of the client's ends, and what of the data area is in use.
@@ -37,8 +41,12 @@ struct Ends {
     tail: u64,
     head: u64,
     data: usize,
-    /// The daemon did not answer: what is under way may still be, so nothing is used again.
-    broken: bool,
+    /// What is under way is not waited for: nothing is used again before all of it is done.
+    abandoned: bool,
+    /// Creations under way, by token.
+    creating: Vec<(u64, ObjectId)>,
+    /// Creations that were made when nobody waited for them any more.
+    strays: Vec<ObjectId>,
 }
 
 impl ClientChannel {
@@ -51,7 +59,13 @@ impl ClientChannel {
         if words.len() != LEN || words.at(0).load(Ordering::Relaxed) != MAGIC {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a channel of this release"));
         }
-        Ok(Self { words, bell, free: FreeSlots::default(), ring: Mutex::default() })
+        Ok(Self {
+            words,
+            bell,
+            free: FreeSlots::default(),
+            ring: Mutex::default(),
+            asking: AtomicBool::new(false),
+        })
     }
 
     /// Pins an entry. Only if its generation is still what it was, after this, does the pin hold.
@@ -82,10 +96,41 @@ impl ClientChannel {
         pins::touch(&self.words, table, entry);
     }
 
-    /// The rings, for this thread alone; nothing once the daemon has failed to answer in them.
+    /// The rings, for this thread alone; nothing while the daemon has yet to answer what somebody has given up
+    /// waiting for, or may give up now.
     pub fn ring(&self) -> Option<Ring<'_>> {
-        let ends = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        (!ends.broken).then_some(Ring { channel: self, ends })
+        if self.asking.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut ends = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.catch_up(&self.words).then_some(Ring { channel: self, ends })
+    }
+}
+
+impl Ends {
+    /// Takes what came for those who did not wait for it; `false` if more is to come.
+    fn catch_up(&mut self, words: &Words) -> bool {
+        if !self.abandoned {
+            return true;
+        }
+        if COMPLETIONS.waiting(words, self.head) < self.tail.wrapping_sub(self.head) {
+            return false;
+        }
+        while self.head != self.tail {
+            let late = Completion::decode(COMPLETIONS.take(words, self.head));
+            self.head = self.head.wrapping_add(1);
+            let made = self.creating.iter().find(|(token, _)| *token == late.token);
+            self.strays.extend(made.filter(|_| late.outcome == Outcome::Done).map(|(_, id)| *id));
+        }
+        self.begin_anew();
+        true
+    }
+
+    /// Nothing is under way.
+    fn begin_anew(&mut self) {
+        self.data = 0;
+        self.abandoned = false;
+        self.creating.clear();
     }
 }
 
@@ -96,6 +141,11 @@ pub struct Ring<'a> {
 }
 
 impl Ring<'_> {
+    /// Creations that were made when nobody waited for them any more: they are to be aborted.
+    pub fn strays(&mut self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.ends.strays)
+    }
+
     /// Submits an entry whose bytes are these, one after the other; `false` if there is no room before
     /// [`Ring::finish`].
     pub fn submit(&mut self, submission: Submission, parts: &[&[u8]]) -> bool {
@@ -119,11 +169,15 @@ impl Ring<'_> {
         }
         self.ends.tail = self.ends.tail.wrapping_add(1);
         self.ends.data = end;
+        if submission.operation == Operation::Create {
+            self.ends.creating.push((submission.token, submission.id));
+        }
         true
     }
 
     /// Waits for the completions of all that was submitted: looks for `spin` if the engine is awake and there
-    /// are cores to spare, yields its core a few times if not, then sleeps. Gives up once `alive` says that the daemon is gone, and the rings with it.
+    /// are cores to spare, yields its core a few times if not, then sleeps. Gives up once `alive` says so, which is
+    /// asked every 50 ms and after signals; the rings are of no use then until the daemon has answered.
     ///
     /// # Errors
     /// When it gave up. What was submitted may have happened.
@@ -156,7 +210,7 @@ impl Ring<'_> {
             let came = COMPLETIONS.waiting(words, self.ends.head) > 0
                 || if spin.is_zero() { self.give_way() } else { self.look(spin) };
             if !came && !self.sleep(nap, &mut alive) {
-                self.ends.broken = true;
+                self.ends.abandoned = true;
                 return Err(Unanswered);
             }
             if COMPLETIONS.waiting(words, self.ends.head) > 0 {
@@ -164,7 +218,7 @@ impl Ring<'_> {
                 self.ends.head = self.ends.head.wrapping_add(1);
             }
         }
-        self.ends.data = 0;
+        self.ends.begin_anew();
         Ok(())
     }
 
@@ -208,9 +262,13 @@ impl Ring<'_> {
                 self.ends.head as u32,
                 nap.as_ref(),
             );
-            if slept.is_err() && COMPLETIONS.waiting(words, self.ends.head) == 0 && !alive() {
-                awake = false;
-                break;
+            if slept.is_err() && COMPLETIONS.waiting(words, self.ends.head) == 0 {
+                self.channel.asking.store(true, Ordering::Relaxed);
+                awake = alive();
+                self.channel.asking.store(false, Ordering::Relaxed);
+                if !awake {
+                    break;
+                }
             }
         }
         ring::set_asleep(words, false);
@@ -221,7 +279,7 @@ impl Ring<'_> {
 impl Drop for Ring<'_> {
     fn drop(&mut self) {
         // Whoever came next would take the completions of what was not waited for.
-        self.ends.broken |= self.ends.head != self.ends.tail;
+        self.ends.abandoned |= self.ends.head != self.ends.tail;
     }
 }
 

@@ -155,6 +155,65 @@ fn a_client_whose_daemon_is_gone_gives_up() {
     assert!(ends.client.ring().is_none(), "its memory may still be in use");
 }
 
+#[test]
+fn what_was_given_up_is_caught_up_with() {
+    let ends = ends();
+    let create = |token| Submission { operation: Operation::Create, ..put(token, 0) };
+    let give_up = |submissions: &[Submission]| {
+        let mut ring = ends.client.ring().unwrap();
+        for submission in submissions {
+            assert!(ring.submit(*submission, &[]));
+        }
+        ring.finish_napping(Duration::from_millis(1), Duration::ZERO, || false, |_| {}).unwrap_err();
+    };
+    give_up(&[create(1), create(2), put(3, 0)]);
+    let mut served = 0;
+    while let Some(submission) = ends.engine.take() {
+        assert!(ends.client.ring().is_none(), "there is more to come");
+        let submission = submission.unwrap();
+        // One of them was refused.
+        let outcome = if submission.token == 1 { Outcome::AskBySocket } else { Outcome::Done };
+        assert!(ends.engine.complete(&Completion { outcome, ..done(&submission) }));
+        served += 1;
+    }
+    assert_eq!(served, 3);
+    assert_eq!(ends.client.ring().unwrap().strays(), [create(2).id]);
+    assert_eq!(ends.client.ring().unwrap().strays(), []);
+
+    // Creations that were waited for are nobody's strays, nor are those that are not there yet.
+    let mut ring = ends.client.ring().unwrap();
+    assert!(ring.submit(create(4), &[]));
+    ends.serve();
+    ring.finish(Duration::ZERO, never_gone, |_| {}).unwrap();
+    give_up(&[put(4, 0)]);
+    assert!(ends.client.ring().is_none());
+    ends.serve();
+    let mut ring = ends.client.ring().unwrap();
+    assert_eq!(ring.strays(), []);
+    // All of it can be used again.
+    assert!(ring.submit(put(5, DATA_LEN), &[&bytes(5, DATA_LEN)]));
+    assert_eq!(ends.serve(), 1);
+    let mut completions = Vec::new();
+    ring.finish(Duration::ZERO, never_gone, |completion| completions.push(completion)).unwrap();
+    assert_eq!(completions, [done(&put(5, 0))]);
+}
+
+#[test]
+fn who_is_asked_whether_to_go_on_may_use_the_client() {
+    let ends = ends();
+    let mut ring = ends.client.ring().unwrap();
+    assert!(ring.submit(put(1, 0), &[]));
+    let mut asked = 0;
+    let alive = || {
+        asked += 1;
+        assert!(ends.client.ring().is_none(), "there is one, and somebody has it");
+        asked < 3 || ends.serve() == 1
+    };
+    ring.finish_napping(Duration::from_millis(1), Duration::ZERO, alive, |_| {}).unwrap();
+    assert_eq!(asked, 3);
+    assert!(ends.client.ring().is_some());
+}
+
 /// The engine sleeps on its bell, the clients' threads on their completions, 10,000 times.
 #[test]
 fn nobody_oversleeps() {
