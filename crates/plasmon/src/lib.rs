@@ -6,6 +6,8 @@
 //! the state report and the frames of the [`wire`].
 #![deny(unsafe_code)]
 
+// The models are of what it shares with the daemon.
+#[cfg(not(loom))]
 mod client;
 mod error;
 mod id;
@@ -14,6 +16,7 @@ pub mod status;
 pub mod transfer;
 pub mod wire;
 
+#[cfg(not(loom))]
 pub use client::{Client, CreateOptions, Creation, CreationMemory, Object, Subscription};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{NodeId, ObjectId, ParseIdError};
