@@ -3,6 +3,7 @@
 use plasmon::wire::{Reply, Request};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::raw::Raw;
 use crate::support::{MIB, get, kind, put, try_put};
@@ -226,4 +227,51 @@ fn what_is_pinned_does_not_keep_the_rest_from_being_moved() {
     for (seed, id) in segments.iter().flatten() {
         Pattern(*seed).check(get(&client, *id).data());
     }
+}
+
+/// The daemon has no descriptors for more of the object table: what has no place there is refused, by
+/// whichever way it comes, and what has one stays.
+#[test]
+fn a_table_that_cannot_grow_refuses_and_keeps_what_it_has() {
+    const ENTRIES: usize = 4096;
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let mut large = client.create(ObjectId::random(), MIB as u64, b"", &CreateOptions::default()).unwrap();
+    Pattern(1).fill(large.as_mut_slice());
+    let id = large.id();
+    let first = put(&client, Pattern(0), 64);
+    get(&client, first);
+
+    let daemon = Pid::from_raw(cluster.daemon(0).pid() as i32);
+    // It has raised its limit to the highest it inherited.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = |current| {
+        prlimit(daemon, Resource::Nofile, Rlimit { current, maximum }).expect("it is our daemon");
+    };
+    limit(Some(0));
+    let ids: Vec<_> = (0..ENTRIES + 100).map(|_| ObjectId::random()).collect();
+    let objects: Vec<_> = ids.iter().map(|id| (*id, &b"small"[..], &b""[..])).collect();
+    let put_all = |objects: &[_]| client.put_many(objects, &CreateOptions::default()).expect("it serves");
+    let mut results = put_all(&objects);
+    let refused = results.split_off(ENTRIES - 1);
+    results.into_iter().for_each(|result| result.expect("there is a place"));
+    for refusal in refused {
+        assert_eq!(kind(refusal), ErrorKind::Full);
+    }
+    assert_eq!(kind(large.seal()), ErrorKind::Full);
+    assert_eq!(client.status().expect("it serves").objects.primary, ENTRIES as u64);
+    Pattern(0).check(get(&client, first).data());
+    assert_eq!(get(&client, ids[ENTRIES - 2]).data(), b"small");
+
+    // One goes, one comes.
+    client.delete(&[ids[0]]).expect("delete");
+    try_put(&client, id, Pattern(1), MIB).expect("there is a place");
+    assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(2), 64)), ErrorKind::Full);
+
+    limit(maximum);
+    Pattern(1).check(get(&client, id).data());
+    put_all(&objects[ENTRIES - 1..]).into_iter().for_each(|result| result.expect("it grows again"));
+    let status = cluster.status(0);
+    assert_eq!((status.objects.primary, status.objects.unsealed), (ENTRIES as u64 + 101, 0));
+    assert_eq!(get(&client, ids[ENTRIES + 99]).data(), b"small");
 }

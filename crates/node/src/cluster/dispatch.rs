@@ -208,8 +208,8 @@ impl Core {
     /// The life of an object on this node, if a user may see it.
     fn life_here(&self, id: &ObjectId, tenant: u32) -> u64 {
         let objects = self.objects.borrow();
-        let replica = objects.get(id).filter(|replica| replica.head.visible_to(tenant));
-        replica.map_or(NO_LIFE, |replica| replica.head.life)
+        let replica = objects.get(id).filter(|replica| replica.visible_to(tenant));
+        replica.map_or(NO_LIFE, |replica| replica.life)
     }
 
     fn other_keeper(&self, id: &ObjectId) -> Option<NodeId> {
@@ -218,7 +218,7 @@ impl Core {
 
     /// Remembers the end of a replica's life that this node's own client ended.
     pub(crate) fn bury(&self, replica: &Replica) {
-        let (id, life) = (replica.head.id, replica.head.life);
+        let (id, life) = (replica.id(), replica.life);
         self.cluster.directory.borrow_mut().bury(id, life, self.clock.now());
     }
 
@@ -268,7 +268,7 @@ impl Core {
 
     /// Removes a replica by order of its keeper, if it is of that life.
     fn drop_replica(&self, id: ObjectId, life: u64) {
-        let held = self.objects.borrow().get(&id).is_some_and(|replica| replica.head.life == life);
+        let held = self.objects.borrow().get(&id).is_some_and(|replica| replica.life == life);
         if held {
             self.remove(&id);
             self.unpublish(id, true);

@@ -177,8 +177,7 @@ pub(crate) struct Holding {
 impl Holding {
     /// Of this replica.
     pub(crate) fn of(replica: &Replica) -> Self {
-        let Head { id, life, tenant, private, .. } = replica.head;
-        Self { id, role: replica.role(), life, owner: private.then_some(tenant) }
+        Self { id: replica.id(), role: replica.role(), life: replica.life, owner: replica.owner() }
     }
 
     pub(crate) fn visible_to(&self, tenant: u32) -> bool {

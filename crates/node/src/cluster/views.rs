@@ -115,8 +115,8 @@ impl Core {
     fn republish(&self, old: &ShardMap, fresh: &HashSet<NodeId>, all: bool) {
         let mut batches = Batches::default();
         for replica in self.objects.borrow().sealed() {
-            let before = old.keepers(&replica.head.id);
-            for keeper in self.cluster.keepers(&replica.head.id).iter() {
+            let before = old.keepers(&replica.id());
+            for keeper in self.cluster.keepers(&replica.id()).iter() {
                 if all || fresh.contains(&keeper) || !before.contains(keeper) {
                     batches.add(keeper, Change::Publish(Holding::of(replica)));
                 }
@@ -132,7 +132,7 @@ impl Core {
         }
         let mut batches = Batches::default();
         for replica in self.objects.borrow().sealed() {
-            for keeper in self.cluster.keepers(&replica.head.id).iter().filter(|one| keepers.contains(one)) {
+            for keeper in self.cluster.keepers(&replica.id()).iter().filter(|one| keepers.contains(one)) {
                 batches.add(keeper, Change::Publish(Holding::of(replica)));
             }
         }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use super::rings::Channel;
 use crate::object::Pin;
 
 /// A connection, for as long as the node runs: keys are never used again.
-pub(crate) type ClientKey = u64;
+pub(crate) type ClientKey = NonZeroU64;
 
 /// Queued output above which requests of the client wait.
 const BACKLOG: usize = 4 << 20;

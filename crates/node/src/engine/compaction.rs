@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::memory::{Clearing, Extent, OutOfBounds, Writer, Zone};
+use crate::memory::{Clearing, Extent, OutOfBounds, Run, Writer, Zone};
 use crate::object::{Replica, Table};
 
 use super::core::Core;
@@ -55,15 +55,15 @@ impl Core {
         {
             let objects = self.objects.borrow();
             held.extend(objects.creations().flat_map(|creation| creation.extent.segments()));
-            let doomed = objects.doomed().filter_map(|replica| replica.extent());
-            held.extend(doomed.flat_map(|extent| extent.segments()));
+            let doomed = objects.doomed().filter_map(|replica| replica.run());
+            held.extend(doomed.flat_map(|run| run.segments()));
         }
         for shard in 0..Table::SHARDS {
             {
                 let objects = self.objects.borrow();
                 let pinned = |replica: &&Rc<Replica>| replica.pins() > 0 || fast.of(replica) > 0;
-                let pinned = objects.sealed_in(shard).filter(pinned).filter_map(|replica| replica.extent());
-                held.extend(pinned.flat_map(|extent| extent.segments()));
+                let pinned = objects.sealed_in(shard).filter(pinned).filter_map(|replica| replica.run());
+                held.extend(pinned.flat_map(|run| run.segments()));
             }
             // Looking through a large table takes its time.
             self.clock.sleep(Duration::ZERO).await;
@@ -73,8 +73,8 @@ impl Core {
 
     /// Moves everything out of a window; gives up at what cannot be moved.
     async fn clear(self: &Rc<Self>, clearing: &Clearing) -> bool {
-        let touches = |extent: &Extent| {
-            let segments = extent.segments();
+        let touches = |run: &Run| {
+            let segments = run.segments();
             segments.start < clearing.segments.end && clearing.segments.start < segments.end
         };
         if self.objects.borrow().creations().any(|creation| touches(&creation.extent)) {
@@ -84,14 +84,14 @@ impl Core {
         for shard in 0..Table::SHARDS {
             let inside: Vec<_> = {
                 let objects = self.objects.borrow();
-                let inside = |replica: &&Rc<Replica>| replica.extent().is_some_and(|extent| touches(&extent));
+                let inside = |replica: &&Rc<Replica>| replica.run().is_some_and(|run| touches(&run));
                 objects.sealed_in(shard).filter(inside).cloned().collect()
             };
             for replica in inside {
                 if !self.relocate(&replica) {
                     return false;
                 }
-                copied += replica.head.len();
+                copied += replica.len();
                 if copied >= STEP {
                     copied = 0;
                     self.clock.sleep(Duration::ZERO).await;
@@ -105,37 +105,35 @@ impl Core {
 
     /// Moves an object that nobody pins.
     fn relocate(&self, replica: &Rc<Replica>) -> bool {
-        let Some(from) = replica.extent().filter(|_| self.objects.borrow().has(replica)) else {
+        let Some(from) = replica.run().filter(|_| self.objects.borrow().has(replica)) else {
             // It has left memory since, or was deleted.
             return true;
         };
         if replica.pins() > 0 {
             return false;
         }
-        let zone = Zone { domain: replica.head.domain(), writer: Writer::Engine };
-        let Ok(to) = self.allocate(zone, replica.head.len()) else {
+        let zone = Zone { domain: replica.domain(), writer: Writer::Engine };
+        let Ok(to) = self.allocate(zone, replica.len()) else {
             return false;
         };
-        let moved = replica.extent().is_none_or(|extent| !Rc::ptr_eq(&extent, &from));
-        if moved || !self.objects.borrow().has(replica) {
+        if !replica.in_memory() || !self.objects.borrow().has(replica) {
             // It left memory to make room for itself, or was deleted: a removed entry is never shown again.
             return true;
         }
-        self.objects.borrow_mut().hide(replica);
+        replica.hide();
         let fast = self.scan_pins();
-        let mut objects = self.objects.borrow_mut();
         if fast.of(replica) > 0 || copy(&from, &to).is_err() {
-            objects.stays(replica);
+            replica.show();
             return false;
         }
-        objects.moved(replica, Rc::new(to));
-        self.room.compacted.set(self.room.compacted.get() + replica.head.len());
+        replica.lay(to);
+        self.room.compacted.set(self.room.compacted.get() + replica.len());
         true
     }
 }
 
 /// Copies what is sealed: nobody writes there meanwhile but a user who breaks the rules, at his own cost.
-fn copy(from: &Extent, to: &Extent) -> Result<(), OutOfBounds> {
+fn copy(from: &Run, to: &Run) -> Result<(), OutOfBounds> {
     let mut buffer = vec![0; BUFFER.min(from.len() as usize)];
     let mut at = 0;
     while at < from.len() {

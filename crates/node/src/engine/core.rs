@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use futures::executor::LocalSpawner;
 use futures::task::LocalSpawnExt;
-use plasmon::NodeId;
+use plasmon::{Error, NodeId};
 use rustix::fd::OwnedFd;
 
 use super::client::{Client, ClientKey};
@@ -23,7 +23,7 @@ use super::subscriptions::Subscription;
 use crate::cluster::{Cluster, Envelope, Holding, Network};
 use crate::config::Config;
 use crate::memory::Arena;
-use crate::object::{Replica, Table};
+use crate::object::{Sealing, Table};
 use crate::spill::SpillStore;
 use crate::transfer::Transfer;
 
@@ -69,9 +69,12 @@ impl Core {
     }
 
     /// Seals an object on this node: waiters wake, the directory learns of it.
-    pub(crate) fn seal(&self, replica: Rc<Replica>) {
-        let holding = Holding::of(&replica);
-        self.objects.borrow_mut().seal(replica);
-        self.publish(holding);
+    ///
+    /// # Errors
+    /// When there is no room for it in the table of clients.
+    pub(crate) fn seal(&self, new: Sealing) -> Result<(), Error> {
+        let replica = self.objects.borrow_mut().seal(new)?;
+        self.publish(Holding::of(&replica));
+        Ok(())
     }
 }

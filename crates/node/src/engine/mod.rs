@@ -42,7 +42,7 @@ pub use self::listener::ListenError;
 use self::quotas::Quotas;
 use self::rings::Rings;
 use self::room::Room;
-use self::sockets::Sockets;
+use self::sockets::{FIRST_CLIENT, Sockets};
 pub(crate) use self::waker::Waker;
 use crate::cluster::{
     Cluster, Control, ControlError, Event, EventSender, Listener as ControlListener, Member, Network,
@@ -111,8 +111,8 @@ impl Node {
         let source = source_of(&address);
         let provider = plasmon_fabric::choose(config.provider.as_deref(), source.as_deref())?;
         info!("fabric provider {}: {}", provider.name(), provider.reason());
-        let objects = Table::new(keeping(&config));
-        let network = Network::open(&provider, &mut arena, objects.stamps.memory(), random_u64())?;
+        let objects = Table::new(keeping(&config), arena.home());
+        let network = Network::open(&provider, &mut arena, objects.stamps.borrow().memory(), random_u64())?;
         if let Some(descriptor) = network.domain().wait_descriptor() {
             sockets.watch_fabric(descriptor)?;
         }
@@ -138,8 +138,8 @@ impl Node {
             listen: member.listen.clone(),
             started: clock.now(),
             clock,
-            arena: RefCell::new(arena),
             objects: RefCell::new(objects),
+            arena: RefCell::new(arena),
             room: Room::default(),
             quotas: RefCell::new(Quotas::new(config.user_quota, config.client_quota)),
             spill,
@@ -150,7 +150,7 @@ impl Node {
             cluster: Cluster::new(node),
             transfer: Transfer::new(Tunings::load(config.calibration.as_deref(), provider.name())),
             clients: RefCell::default(),
-            next_client: Cell::new(0),
+            next_client: Cell::new(FIRST_CLIENT),
             unsent: RefCell::default(),
             loopback: RefCell::new(VecDeque::new()),
             spawner: pool.spawner(),

@@ -59,24 +59,29 @@ impl Quotas {
     }
 
     /// Counts what is there already.
-    pub(super) fn count(&mut self, head: &Head) {
-        *self.users.entry(head.tenant).or_default() += head.len();
+    pub(super) fn count(&mut self, user: u32, len: u64) {
+        *self.users.entry(user).or_default() += len;
     }
 
     /// An object is gone, or was never finished.
     pub(super) fn forget(&mut self, head: &Head, client: ClientKey) {
-        if let Some(bytes) = self.users.get_mut(&head.tenant) {
-            *bytes = bytes.saturating_sub(head.len());
-        }
-        if let Some(account) = self.clients.get_mut(&client) {
-            account.bytes = account.bytes.saturating_sub(head.len());
-        }
+        self.subtract(head.tenant, client, head.len());
     }
 
     /// A replica is gone from this node.
     pub(crate) fn give_back(&mut self, replica: &Replica) {
         if let Some(creator) = replica.creator {
-            self.forget(&replica.head, creator);
+            self.subtract(replica.tenant, creator, replica.len());
+        }
+    }
+
+    /// What was counted is to be counted no more.
+    pub(super) fn subtract(&mut self, user: u32, client: ClientKey, len: u64) {
+        if let Some(bytes) = self.users.get_mut(&user) {
+            *bytes = bytes.saturating_sub(len);
+        }
+        if let Some(account) = self.clients.get_mut(&client) {
+            account.bytes = account.bytes.saturating_sub(len);
         }
     }
 

@@ -261,13 +261,13 @@ impl Client {
 
     /// Whether it has read an object by itself since this was last asked.
     pub(super) fn take_accessed(&self, replica: &Replica) -> bool {
-        let (Some(channel), Some(entry)) = (&self.channel, replica.entry()) else { return false };
-        let table = match replica.head.domain() {
+        let Some(channel) = &self.channel else { return false };
+        let table = match replica.domain() {
             Domain::Shared => TableId::Shared,
             Domain::Private(uid) if uid == self.uid => TableId::Private,
             Domain::Private(_) => return false,
         };
-        channel.pages.take_accessed(table, entry)
+        channel.pages.take_accessed(table, replica.entry())
     }
 
     fn domain(&self, table: TableId) -> Domain {

@@ -199,9 +199,9 @@ impl Core {
         let evicted = self.objects.borrow_mut().evict(proposed, &fast);
         let mut freed = 0;
         for (replica, gone) in evicted {
-            freed += replica.head.len().max(1);
+            freed += replica.len().max(1);
             if gone {
-                self.unpublish(replica.head.id, false);
+                self.unpublish(replica.id(), false);
                 self.quotas.borrow_mut().give_back(&replica);
             }
         }

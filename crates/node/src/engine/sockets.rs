@@ -28,8 +28,8 @@ use crate::config::Config;
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
 const FABRIC: u64 = 2;
-/// Tokens of clients: their key and this.
-const FIRST_CLIENT: u64 = 3;
+/// Tokens of clients are their keys, from here on.
+pub(super) const FIRST_CLIENT: ClientKey = ClientKey::new(3).unwrap();
 /// In the tokens of clients' bells, beside the key.
 const BELL: u64 = 1 << 63;
 /// Requests of one client served before the others have their turn.
@@ -54,7 +54,7 @@ pub(super) struct Sockets {
 
 /// The token of a client's bell.
 pub(super) fn bell_token(key: ClientKey) -> u64 {
-    key | BELL
+    key.get() | BELL
 }
 
 impl Sockets {
@@ -125,13 +125,11 @@ impl Sockets {
                 FABRIC => {}
                 bell if bell & BELL != 0 => {
                     work += 1;
-                    self.rung.push(bell & !BELL);
+                    self.rung.extend(ClientKey::new(bell & !BELL));
                 }
                 token => {
-                    let key = token - FIRST_CLIENT;
-                    if !self.ready.contains(&key) {
-                        self.ready.push_back(key);
-                    }
+                    let key = ClientKey::new(token).filter(|key| !self.ready.contains(key));
+                    self.ready.extend(key);
                 }
             }
         }
@@ -187,9 +185,9 @@ impl Sockets {
             return refused.flush();
         }
         let key = core.next_client.get();
-        core.next_client.set(key + 1);
+        core.next_client.set(key.saturating_add(1));
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        self.watch(&stream, key + FIRST_CLIENT, flags)?;
+        self.watch(&stream, key.get(), flags)?;
         let pid = peer.pid.as_raw_nonzero().get() as u32;
         let client = Client::new(stream, uid, pid, core.clock.now());
         core.clients.borrow_mut().insert(key, client);

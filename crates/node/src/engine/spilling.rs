@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 use super::core::Core;
 use super::quotas::NOBODY;
 use crate::memory::{Writer, Zone};
-use crate::object::{Head, Pin, Replica};
+use crate::object::{Head, Held, Pin, Replica, Role, Sealing};
 use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
 
 /// How long an object on disk waits for others to make room for its return.
@@ -58,7 +58,7 @@ impl Core {
     /// Writes objects to disk; says whether any are there now.
     pub(super) async fn write_to_disk(&self, pins: Vec<Pin>) -> bool {
         let Some(store) = self.spill_store() else { return false };
-        let item = |pin: &Pin| Item { head: header(pin), bytes: pin.extent.io_range() };
+        let item = |pin: &Pin| Item { head: header(pin), bytes: pin.run().io_range() };
         let items = pins.iter().map(item);
         let (written, pins) = store.write(items.collect(), pins).await;
         let mut objects = self.objects.borrow_mut();
@@ -112,10 +112,10 @@ impl Core {
 
     /// Brings an object of this node back into memory, if it is on disk.
     pub(crate) async fn bring_back(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
-        if replica.extent().is_some() {
+        if replica.in_memory() {
             return Ok(());
         }
-        let id = replica.head.id;
+        let id = replica.id();
         let under_way = self.restoring.borrow().get(&id).cloned();
         let restored = under_way.unwrap_or_else(|| {
             let (sender, receiver) = oneshot::channel();
@@ -134,22 +134,23 @@ impl Core {
     }
 
     async fn restore(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
-        let head = &replica.head;
-        let zone = Zone { domain: head.domain(), writer: Writer::Engine };
-        let extent = self.room(zone, head.len(), PATIENCE).await.map_err(|error| {
-            let text = format!("object {} is on disk and finds no memory: {}", head.id, error.message());
+        let id = replica.id();
+        let zone = Zone { domain: replica.domain(), writer: Writer::Engine };
+        let extent = self.room(zone, replica.len(), PATIENCE).await.map_err(|error| {
+            let text = format!("object {id} is on disk and finds no memory: {}", error.message());
             Error::new(error.kind(), text)
         })?;
         let (Some(place), Some(store)) = (replica.on_disk(), self.spill_store()) else {
             // It was deleted: whoever waits looks again.
             return Ok(());
         };
-        let (read, extent) = store.read(place, head.id, head.digest, extent).await;
+        let digest = replica.snapshot().digest;
+        let (read, extent) = store.read(place, id, digest, extent).await;
         if !self.objects.borrow().has(replica) {
             return Ok(());
         }
-        read.map_err(|error| damaged(head.id, &error))?;
-        self.objects.borrow_mut().restored(replica, Rc::new(extent));
+        read.map_err(|error| damaged(id, &error))?;
+        self.objects.borrow_mut().restored(replica, extent);
         Ok(())
     }
 
@@ -169,10 +170,14 @@ impl Core {
     pub(super) fn recover(&self, recovered: Vec<Recovered>) {
         let count = recovered.len();
         for Recovered { header, place } in recovered {
-            let created = header.created;
-            let replica = Replica::recovered(Head::from(header), place, NOBODY, created);
-            self.quotas.borrow_mut().count(&replica.head);
-            self.seal(replica);
+            let (created, head) = (header.created, Head::from(header));
+            let (user, len) = (head.tenant, head.len());
+            let bytes = Held::Disk(place);
+            let new = Sealing { head, role: Role::Primary, creator: Some(NOBODY), bytes, created };
+            match self.seal(new) {
+                Ok(()) => self.quotas.borrow_mut().count(user, len),
+                Err(error) => warn!("it stays on disk for the next daemon: {error}"),
+            }
         }
         if count > 0 {
             info!("{count} objects of a former daemon are on disk, and are read when they are asked for");
@@ -182,18 +187,9 @@ impl Core {
 
 /// What its record on disk says of an object.
 fn header(replica: &Replica) -> Header {
-    let head = &replica.head;
-    Header {
-        id: head.id,
-        name: String::from(&*head.name),
-        life: head.life,
-        tenant: head.tenant,
-        private: head.private,
-        data_len: head.data_len,
-        metadata_len: head.metadata_len,
-        digest: head.digest,
-        created: replica.created,
-    }
+    let Head { id, name, life, tenant, private, data_len, metadata_len, digest } = replica.head();
+    let created = replica.created;
+    Header { id, name: name.into(), life, tenant, private, data_len, metadata_len, digest, created }
 }
 
 impl From<Header> for Head {

@@ -64,8 +64,8 @@ impl Core {
         let tenant = self.client(client, |client| client.uid);
         let mut objects = self.objects.borrow_mut();
         objects.happenings.get_or_insert_default();
-        let seen = objects.sealed().filter(|replica| replica.head.visible_to(tenant));
-        let existing: Vec<_> = seen.map(|replica| replica.head.id).collect();
+        let seen = objects.sealed().filter(|replica| replica.visible_to(tenant));
+        let existing: Vec<_> = seen.map(|replica| replica.id()).collect();
         let subscription =
             Subscription { request, existing: existing.into_iter(), happened: VecDeque::new(), missed: 0 };
         self.subscriptions.borrow_mut().insert(client, subscription);
@@ -98,8 +98,8 @@ impl Core {
             let mut behind = behind;
             while !behind && frames < FRAMES && !subscription.is_idle() {
                 let objects = self.objects.borrow();
-                let seen = |id: &ObjectId| objects.get(id).filter(|one| one.head.visible_to(tenant));
-                let sealed = |id: &ObjectId| Some(Happening::sealed(&seen(id)?.head).event);
+                let seen = |id: &ObjectId| objects.get(id).filter(|one| one.visible_to(tenant));
+                let sealed = |id: &ObjectId| Some(Happening::sealed(seen(id)?).event);
                 let events = subscription.next(sealed);
                 drop(objects);
                 if !events.is_empty() {

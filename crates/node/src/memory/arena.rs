@@ -108,6 +108,11 @@ impl Arena {
         })
     }
 
+    /// What extents share with it, for those who leave them.
+    pub(crate) fn home(&self) -> Rc<Home> {
+        Rc::clone(&self.home)
+    }
+
     /// Bytes in all segments.
     pub fn capacity(&self) -> u64 {
         self.home.segment_size * self.segments.len() as u64
@@ -149,7 +154,7 @@ impl Arena {
         };
         self.zones.entry(zone).or_default().used += taken;
         self.for_each_part(offset..offset + taken, |segment, part| segment.live += part);
-        Ok(Extent::new(&self.home, offset, len))
+        Ok(self.home.extent(offset, len))
     }
 
     /// How the arena is used now. Looks at every segment for every zone: for status, not for every

@@ -2,11 +2,12 @@
 //!
 //! Invariants: the range belongs to this extent alone until it is dropped; dropping only notes it
 //! on a list which the arena empties when it is next asked for anything, so an extent may be
-//! dropped anywhere on the engine thread, even after the arena.
+//! dropped anywhere on the engine thread, even after the arena. Who has millions of them keeps where
+//! they lie and no more ([`Extent::leave`]).
 
 use std::cell::RefCell;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,24 +17,41 @@ use super::mapping::Reservation;
 
 /// What extents share with their arena.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(crate) struct Home {
     pub(super) range: Arc<Reservation>,
     pub(super) segment_size: u64,
     /// Ranges of dropped extents: (offset, length asked for).
     pub(super) returned: RefCell<Vec<(u64, u64)>>,
 }
 
+impl Home {
+    /// The bytes of an extent that was left, to be looked at.
+    pub(crate) fn run(self: &Rc<Self>, offset: u64, len: u64) -> Run {
+        Run { offset, len, home: Rc::clone(self) }
+    }
+
+    /// Takes up an extent that was left: once, where it lies, with its length.
+    pub(crate) fn extent(self: &Rc<Self>, offset: u64, len: u64) -> Extent {
+        Extent { run: self.run(offset, len), left: false }
+    }
+}
+
 /// A contiguous range of the arena, all of one zone ([`Arena::zone`](super::Arena::zone)), free again when dropped. It may span adjacent segments, but
 /// one of at most 3584 bytes never does. Its bytes are what the zone's earlier extents left there,
 /// or zeros.
 pub struct Extent {
+    run: Run,
+    /// It is somebody's who will take it up again.
+    left: bool,
+}
+
+/// The bytes of an extent. It does not keep them: whoever has it keeps the extent, or what keeps that.
+#[derive(Clone)]
+pub struct Run {
     offset: u64,
     len: u64,
     home: Rc<Home>,
 }
-
-/// There may be ten million of them.
-const _: () = assert!(size_of::<Extent>() <= 24);
 
 /// The part of an extent that lies in one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +65,14 @@ pub struct Piece {
 }
 
 impl Extent {
-    pub(super) fn new(home: &Rc<Home>, offset: u64, len: u64) -> Extent {
-        Extent { offset, len, home: Rc::clone(home) }
+    /// Leaves it to whoever keeps where it lies and how long it is: see [`Home::extent`].
+    pub(crate) fn leave(mut self) -> u64 {
+        self.left = true;
+        self.offset
     }
+}
 
+impl Run {
     /// Where it starts, in bytes from the start of the arena. A multiple of 64; of 4096 if it is
     /// longer than 3584 bytes.
     pub fn offset(&self) -> u64 {
@@ -119,10 +141,20 @@ impl Extent {
     }
 }
 
+impl Deref for Extent {
+    type Target = Run;
+
+    fn deref(&self) -> &Run {
+        &self.run
+    }
+}
+
 impl Drop for Extent {
     fn drop(&mut self) {
-        // Never borrowed meanwhile: the arena takes the whole list out before it looks at it.
-        self.home.returned.borrow_mut().push((self.offset, self.len));
+        if !self.left {
+            // Never borrowed meanwhile: the arena takes the whole list out before it looks at it.
+            self.home.returned.borrow_mut().push((self.offset, self.len));
+        }
     }
 }
 

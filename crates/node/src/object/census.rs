@@ -27,7 +27,7 @@ impl Table {
     pub(crate) fn census(&self, fast: &FastPins) -> Census {
         let mut census = Census::default();
         for replica in self.sealed() {
-            let len = replica.head.len();
+            let len = replica.len();
             let (count, bytes) = match replica.role() {
                 Role::Primary => (&mut census.primary, &mut census.primary_bytes),
                 Role::Cached => (&mut census.cached, &mut census.cached_bytes),
@@ -45,7 +45,7 @@ impl Table {
         }
         for replica in self.doomed() {
             census.doomed += 1;
-            census.doomed_bytes += replica.head.len();
+            census.doomed_bytes += replica.len();
         }
         for creation in self.creations() {
             census.unsealed += 1;
@@ -62,18 +62,18 @@ impl Table {
         fast: &FastPins,
         now: u64,
     ) -> impl Iterator<Item = ObjectInfo> {
-        let state = |replica: &Replica| match (replica.extent(), replica.role()) {
-            (None, _) => ObjectState::Spilled,
-            (Some(_), Role::Primary) => ObjectState::Primary,
-            (Some(_), Role::Cached) => ObjectState::Cached,
+        let state = |replica: &Replica| match (replica.in_memory(), replica.role()) {
+            (false, _) => ObjectState::Spilled,
+            (true, Role::Primary) => ObjectState::Primary,
+            (true, Role::Cached) => ObjectState::Cached,
         };
-        let sealed = self.sealed_in(shard).filter(move |replica| replica.head.visible_to(tenant));
+        let sealed = self.sealed_in(shard).filter(move |replica| replica.visible_to(tenant));
         sealed.map(move |replica| replica.info(state(replica), fast.of(replica), now))
     }
 
     /// A row for everything else: what is deleted but pinned, and what is being created.
     pub(crate) fn list_others(&self, tenant: u32, fast: &FastPins, now: u64) -> Vec<ObjectInfo> {
-        let doomed = self.doomed().filter(|replica| replica.head.visible_to(tenant));
+        let doomed = self.doomed().filter(|replica| replica.visible_to(tenant));
         let creating = self.creations().filter(|creation| creation.head.visible_to(tenant));
         doomed
             .map(|replica| replica.info(ObjectState::Doomed, fast.of(&replica), now))

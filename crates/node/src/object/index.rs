@@ -31,16 +31,16 @@ impl Index {
 
     pub(super) fn get(&self, id: &ObjectId) -> Option<&Rc<Replica>> {
         let hash = self.hasher.hash_one(id);
-        self.shards[shard(hash)].find(hash, |replica| replica.head.id == *id)
+        self.shards[shard(hash)].find(hash, |replica| replica.id() == *id)
     }
 
     /// Enters a replica; one of the same id goes.
     pub(super) fn insert(&mut self, replica: Rc<Replica>) {
-        let id = replica.head.id;
+        let id = replica.id();
         let hash = self.hasher.hash_one(id);
         let hasher = &self.hasher;
         let shard = &mut self.shards[shard(hash)];
-        match shard.entry(hash, |held| held.head.id == id, |held| hasher.hash_one(held.head.id)) {
+        match shard.entry(hash, |held| held.id() == id, |held| hasher.hash_one(held.id())) {
             Entry::Occupied(mut held) => *held.get_mut() = replica,
             Entry::Vacant(place) => {
                 place.insert(replica);
@@ -50,7 +50,7 @@ impl Index {
 
     pub(super) fn remove(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
         let hash = self.hasher.hash_one(id);
-        let held = self.shards[shard(hash)].find_entry(hash, |replica| replica.head.id == *id).ok()?;
+        let held = self.shards[shard(hash)].find_entry(hash, |replica| replica.id() == *id).ok()?;
         Some(held.remove().0)
     }
 

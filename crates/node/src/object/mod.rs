@@ -1,9 +1,10 @@
 //! Objects of this node: replicas, who pins them, and who waits for them.
 //!
 //! Engine thread only. A [`Replica`] is an immutable object, its bytes in the arena, on disk or both.
-//! It lives as long as the table or a [`Pin`] holds it, and its memory returns to the arena with the
-//! last of them. Clients pin by themselves too, in pages of their own ([`FastPins`]): what is taken
-//! out of the table stays in *limbo* until a scan of those pages shows that nobody has it pinned.
+//! It lives as long as the table or a [`Pin`] holds it; its memory returns to the arena, and its entry to
+//! the table that clients read, with the last of them. Clients pin by themselves too, in pages of their
+//! own ([`FastPins`]): what is taken out of the table stays in *limbo* until a scan of those pages shows
+//! that nobody has it pinned.
 
 mod census;
 mod index;
@@ -13,5 +14,5 @@ mod shared;
 mod stamps;
 mod table;
 
-pub(crate) use replica::{Head, Pin, Replica, Role};
+pub(crate) use replica::{Head, Held, Pin, Replica, Role, Sealing};
 pub(crate) use table::{Conflict, Creation, FastPins, Happening, Keeping, Table};

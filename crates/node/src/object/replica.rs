@@ -1,13 +1,15 @@
 //! One object's bytes on this node, and the pins that keep them there.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
+use plasmon::shared::Snapshot;
 use plasmon::wire::Span;
 use plasmon::{ObjectId, wire};
 
+use super::shared::DomainTable;
 use crate::engine::ClientKey;
-use crate::memory::{Domain, Extent};
+use crate::memory::{Domain, Extent, Run};
 use crate::spill::Place;
 
 /// What is known of an object before its bytes are there; the same on every node that holds it.
@@ -57,60 +59,145 @@ pub(crate) enum Role {
     Cached,
 }
 
-/// A sealed object of this node: in memory, on disk, or both.
-pub(crate) struct Replica {
+/// What a replica is made of.
+pub(crate) struct Sealing {
     pub(crate) head: Head,
+    pub(crate) role: Role,
+    /// Whose quota it counts against.
+    pub(crate) creator: Option<ClientKey>,
+    pub(crate) bytes: Held,
+    /// In milliseconds since 1970.
+    pub(crate) created: u64,
+}
+
+/// Where a replica's bytes are at first.
+pub(crate) enum Held {
+    Memory(Extent),
+    /// A former daemon left them there.
+    Disk(Place),
+}
+
+/// A sealed object of this node: in memory, on disk, or both.
+///
+/// There may be ten million of it: its id, lengths, digest and offset are in its entry of the table that
+/// clients read, and nowhere else. Entry and memory are given back when it is dropped.
+pub(crate) struct Replica {
+    table: Rc<DomainTable>,
+    pub(crate) life: u64,
     /// When it came to this node, in milliseconds since 1970.
     pub(crate) created: u64,
     /// Whose quota it counts against.
     pub(crate) creator: Option<ClientKey>,
-    role: Cell<Role>,
-    memory: RefCell<Option<Rc<Extent>>>,
-    on_disk: Cell<Option<Place>>,
-    /// Its number in the table of its domain that clients read, if it got one.
-    entry: Cell<Option<u32>>,
+    rare: OnceCell<Box<Rare>>,
+    /// Its number in the table.
+    entry: u32,
+    /// The user who created it.
+    pub(crate) tenant: u32,
     pins: Cell<u32>,
+    role: Cell<Role>,
+    /// What its entry says of its place is an extent, and its own.
+    in_memory: Cell<bool>,
     /// Read since the clock hand last passed.
     touched: Cell<bool>,
 }
 
+/// What most objects do not have.
+#[derive(Default)]
+struct Rare {
+    name: Box<str>,
+    on_disk: Cell<Option<Place>>,
+}
+
+/// With the counts of an `Rc` and malloc's header, 80 bytes: the next larger piece has 96.
+const _: () = assert!(size_of::<Replica>() <= 56);
+
 impl Replica {
-    /// An object whose bytes are in memory.
-    pub(crate) fn new(
-        head: Head,
-        role: Role,
-        creator: Option<ClientKey>,
-        extent: Rc<Extent>,
-        created: u64,
-    ) -> Rc<Self> {
-        Self::with(head, role, creator, Some(extent), None, created)
-    }
-
-    /// A primary that a former daemon left on disk.
-    pub(crate) fn recovered(head: Head, place: Place, creator: ClientKey, created: u64) -> Rc<Self> {
-        Self::with(head, Role::Primary, Some(creator), None, Some(place), created)
-    }
-
-    fn with(
-        head: Head,
-        role: Role,
-        creator: Option<ClientKey>,
-        memory: Option<Rc<Extent>>,
-        on_disk: Option<Place>,
-        created: u64,
-    ) -> Rc<Self> {
-        Rc::new(Self {
-            head,
+    /// An object that clients can find already.
+    pub(super) fn new(sealing: Sealing, table: Rc<DomainTable>, entry: u32) -> Rc<Self> {
+        let Sealing { head, role, creator, bytes, created } = sealing;
+        let rare = OnceCell::new();
+        if !head.name.is_empty() {
+            rare.get_or_init(|| Box::new(Rare { name: head.name, ..Rare::default() }));
+        }
+        let replica = Self {
+            table,
+            life: head.life,
             created,
             creator,
-            role: Cell::new(role),
-            memory: RefCell::new(memory),
-            on_disk: Cell::new(on_disk),
-            entry: Cell::new(None),
+            rare,
+            entry,
+            tenant: head.tenant,
             pins: Cell::new(0),
+            role: Cell::new(role),
+            in_memory: Cell::new(false),
             // Nobody has read it: those that were read stay longer.
             touched: Cell::new(false),
-        })
+        };
+        match bytes {
+            Held::Memory(extent) => replica.keep(extent),
+            Held::Disk(place) => replica.set_on_disk(Some(place)),
+        }
+        Rc::new(replica)
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> ObjectId {
+        self.table.writer.borrow().id(self.entry)
+    }
+
+    /// Its number in the table of its domain.
+    pub(crate) fn entry(&self) -> u32 {
+        self.entry
+    }
+
+    /// What its entry says.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.table.writer.borrow().get(self.entry)
+    }
+
+    fn name(&self) -> &str {
+        self.rare.get().map_or("", |rare| &rare.name)
+    }
+
+    /// Bytes of data and metadata.
+    pub(crate) fn len(&self) -> u64 {
+        let Snapshot { data_len, metadata_len, .. } = self.snapshot();
+        data_len + u64::from(metadata_len)
+    }
+
+    /// What is known of it on every node.
+    pub(crate) fn head(&self) -> Head {
+        let Snapshot { id, data_len, metadata_len, digest, .. } = self.snapshot();
+        Head {
+            id,
+            name: self.name().into(),
+            life: self.life,
+            tenant: self.tenant,
+            private: self.is_private(),
+            data_len,
+            metadata_len,
+            digest,
+        }
+    }
+
+    /// The domain its memory belongs to.
+    pub(crate) fn domain(&self) -> Domain {
+        self.table.domain
+    }
+
+    /// Only its creator sees it.
+    pub(crate) fn is_private(&self) -> bool {
+        self.domain() != Domain::Shared
+    }
+
+    /// Whether a user may see it.
+    pub(crate) fn visible_to(&self, tenant: u32) -> bool {
+        !self.is_private() || self.tenant == tenant
+    }
+
+    /// The user who alone sees it.
+    pub(crate) fn owner(&self) -> Option<u32> {
+        self.is_private().then_some(self.tenant)
     }
 
     /// Why this node holds it.
@@ -123,30 +210,80 @@ impl Replica {
         self.role.set(Role::Primary);
     }
 
-    /// Where its bytes are, if they are in memory.
-    pub(crate) fn extent(&self) -> Option<Rc<Extent>> {
-        self.memory.borrow().clone()
+    /// Whether its bytes are in memory.
+    pub(crate) fn in_memory(&self) -> bool {
+        self.in_memory.get()
     }
 
-    pub(super) fn set_extent(&self, extent: Option<Rc<Extent>>) {
-        *self.memory.borrow_mut() = extent;
+    /// Its bytes, if they are in memory. They stay there as long as it is pinned.
+    pub(crate) fn run(&self) -> Option<Run> {
+        self.in_memory().then(|| {
+            let Snapshot { offset, data_len, metadata_len, .. } = self.snapshot();
+            self.table.home.run(offset, data_len + u64::from(metadata_len))
+        })
+    }
+
+    /// Its bytes are where its entry says they are.
+    fn keep(&self, extent: Extent) {
+        let offset = extent.leave();
+        debug_assert_eq!(offset, self.snapshot().offset);
+        self.in_memory.set(true);
+    }
+
+    /// Its memory, which it has no more.
+    fn take(&self) -> Option<Extent> {
+        let run = self.run()?;
+        self.revoke();
+        self.in_memory.set(false);
+        Some(self.table.home.extent(run.offset(), run.len()))
+    }
+
+    /// Gives its memory back; its bytes are nowhere, or on disk.
+    pub(super) fn leave_memory(&self) {
+        drop(self.take());
+    }
+
+    /// Lets clients find it there, and gives back the memory it had.
+    pub(crate) fn lay(&self, extent: Extent) {
+        let former = self.take();
+        self.table.writer.borrow_mut().set_sealed(self.entry, extent.offset());
+        self.keep(extent);
+        drop(former);
+    }
+
+    /// From now on no client can pin it; who has, shows in the next scan.
+    pub(crate) fn hide(&self) {
+        self.table.writer.borrow_mut().hide(self.entry);
+    }
+
+    /// It stays where it is after all.
+    pub(crate) fn show(&self) {
+        self.table.writer.borrow_mut().show(self.entry);
+    }
+
+    /// Clients learn that it is on disk only.
+    pub(super) fn show_spilled(&self) {
+        self.table.writer.borrow_mut().set_spilled(self.entry);
+    }
+
+    /// Peers that read it where it is see that they must ask.
+    fn revoke(&self) {
+        self.table.stamps.borrow_mut().revoke(&self.id());
+    }
+
+    /// No client finds it any more, and no peer.
+    pub(super) fn unlist(&self) {
+        self.revoke();
+        self.table.writer.borrow_mut().remove(self.entry);
     }
 
     /// Where it is on disk, if it is there.
     pub(crate) fn on_disk(&self) -> Option<Place> {
-        self.on_disk.get()
+        self.rare.get()?.on_disk.get()
     }
 
     pub(crate) fn set_on_disk(&self, place: Option<Place>) {
-        self.on_disk.set(place);
-    }
-
-    pub(crate) fn entry(&self) -> Option<u32> {
-        self.entry.get()
-    }
-
-    pub(super) fn set_entry(&self, entry: Option<u32>) {
-        self.entry.set(entry);
+        self.rare.get_or_init(Box::default).on_disk.set(place);
     }
 
     /// Holders of the bytes that the engine counts, clients and peers. Clients pin by themselves too.
@@ -166,48 +303,55 @@ impl Replica {
 
     /// Its row in a listing.
     pub(crate) fn info(&self, state: wire::ObjectState, pins: u32, now: u64) -> wire::ObjectInfo {
+        let Snapshot { id, data_len, metadata_len, .. } = self.snapshot();
         wire::ObjectInfo {
-            id: self.head.id,
-            name: Some(String::from(&*self.head.name)).filter(|name| !name.is_empty()),
+            id,
+            name: Some(self.name().to_owned()).filter(|name| !name.is_empty()),
             state,
-            private: self.head.private,
-            data_len: self.head.data_len,
-            metadata_len: self.head.metadata_len,
+            private: self.is_private(),
+            data_len,
+            metadata_len,
             pins: self.pins() + pins,
             age_ms: now.saturating_sub(self.created),
         }
     }
 }
 
-/// Keeps an object's bytes in memory, where they are.
-pub(crate) struct Pin {
-    replica: Rc<Replica>,
-    /// Where they are.
-    pub(crate) extent: Rc<Extent>,
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.leave_memory();
+        self.table.writer.borrow_mut().free(self.entry);
+    }
 }
+
+/// Keeps an object's bytes in memory, where they are.
+pub(crate) struct Pin(Rc<Replica>);
 
 impl Pin {
     /// Pins an object that is in memory.
     pub(crate) fn new(replica: &Rc<Replica>) -> Option<Self> {
-        let extent = replica.extent()?;
+        if !replica.in_memory() {
+            return None;
+        }
         replica.pins.set(replica.pins.get() + 1);
         replica.touch();
-        Some(Self { replica: Rc::clone(replica), extent })
+        Some(Self(Rc::clone(replica)))
     }
 
     /// The object.
     pub(crate) fn replica(&self) -> &Rc<Replica> {
-        &self.replica
+        &self.0
+    }
+
+    /// The bytes.
+    pub(crate) fn run(&self) -> Run {
+        self.0.run().expect("what is pinned stays in memory")
     }
 
     /// Where a client finds it.
     pub(crate) fn span(&self) -> Span {
-        Span {
-            offset: self.extent.offset(),
-            data_len: self.head.data_len,
-            metadata_len: self.head.metadata_len,
-            digest: self.head.digest,
-        }
+        let Snapshot { offset, data_len, metadata_len, digest, .. } = self.snapshot();
+        Span { offset, data_len, metadata_len, digest }
     }
 }
 
@@ -215,12 +359,12 @@ impl std::ops::Deref for Pin {
     type Target = Replica;
 
     fn deref(&self) -> &Replica {
-        &self.replica
+        &self.0
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.replica.pins.set(self.replica.pins.get() - 1);
+        self.pins.set(self.pins.get() - 1);
     }
 }

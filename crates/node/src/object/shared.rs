@@ -1,128 +1,108 @@
 //! The tables that clients read by themselves: one for everybody's objects, one for each user's private
 //! ones. `plasmon::shared` has their protocol.
 //!
-//! Engine thread only, their one writer. An object without an entry (there was no memory for one) can
-//! still be got through the socket.
+//! Engine thread only, their one writer. What an entry says of its object, the engine reads there too:
+//! nobody else can write it. An entry is its [`Replica`](super::Replica)'s until that is dropped.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::shared::{NewEntry, Part, TableWriter};
 use plasmon::wire::{TableDomain, TablePart, TablePartKind};
+use plasmon::{Error, ErrorKind};
 use tracing::warn;
 
-use super::Replica;
-use crate::memory::Domain;
+use super::Head;
+use super::stamps::Stamps;
+use crate::memory::{Domain, Home};
 
 /// For how long clients take this node to live after it has said so.
 const LIFE: Duration = Duration::from_secs(3);
 /// Words of a growing index that are moved in a turn.
 const TEND: usize = 4096;
 
+/// The table of one domain.
+pub(super) struct DomainTable {
+    pub(super) domain: Domain,
+    pub(super) writer: RefCell<TableWriter>,
+    /// Of the memory that its entries name.
+    pub(super) home: Rc<Home>,
+    /// Of objects that peers know.
+    pub(super) stamps: Rc<RefCell<Stamps>>,
+}
+
 /// The tables, by domain.
 pub(crate) struct SharedTables {
-    tables: HashMap<Domain, TableWriter>,
+    tables: HashMap<Domain, Rc<DomainTable>>,
     solo: bool,
     /// Of the arena's segments, for new tables.
     versions: Vec<u32>,
+    home: Rc<Home>,
+    stamps: Rc<RefCell<Stamps>>,
 }
 
 impl SharedTables {
-    pub(super) fn new() -> Self {
-        Self { tables: HashMap::new(), solo: false, versions: Vec::new() }
+    pub(super) fn new(home: Rc<Home>, stamps: Rc<RefCell<Stamps>>) -> Self {
+        Self { tables: HashMap::new(), solo: false, versions: Vec::new(), home, stamps }
     }
 
     /// The table of a domain, made when it is first needed.
-    fn table(&mut self, domain: Domain) -> Option<&mut TableWriter> {
+    fn table(&mut self, domain: Domain) -> io::Result<&Rc<DomainTable>> {
         if !self.tables.contains_key(&domain) {
-            let mut table = match TableWriter::new() {
-                Ok(table) => table,
-                Err(error) => {
-                    warn!("no object table for clients to read, every get asks the node: {error}");
-                    return None;
-                }
-            };
-            table.set_solo(self.solo);
-            table.live_for(LIFE);
+            let mut writer = TableWriter::new()?;
+            writer.set_solo(self.solo);
+            writer.live_for(LIFE);
             for (segment, version) in self.versions.iter().enumerate() {
-                table.set_segment_version(segment as u32, *version);
+                writer.set_segment_version(segment as u32, *version);
             }
-            self.tables.insert(domain, table);
+            let (home, stamps) = (Rc::clone(&self.home), Rc::clone(&self.stamps));
+            let table = DomainTable { domain, writer: RefCell::new(writer), home, stamps };
+            self.tables.insert(domain, Rc::new(table));
         }
-        self.tables.get_mut(&domain)
+        Ok(&self.tables[&domain])
     }
 
-    /// Lets clients find a sealed object.
-    pub(super) fn enter(&mut self, replica: &Replica) {
-        let Some(table) = self.table(replica.head.domain()) else { return };
-        let head = &replica.head;
-        let new = NewEntry {
-            id: head.id,
-            offset: replica.extent().map(|extent| extent.offset()),
-            data_len: head.data_len,
-            metadata_len: head.metadata_len,
-            digest: head.digest,
-        };
-        match table.insert(&new) {
-            Ok(entry) => replica.set_entry(Some(entry)),
-            Err(error) => {
-                warn!(
-                    "object {}: no entry in the table of clients, every get asks the node: {error}",
-                    head.id
-                );
-            }
-        }
+    /// Lets clients find an object, at this offset or on disk.
+    ///
+    /// # Errors
+    /// When the system has no memory or no descriptors for a larger table.
+    pub(super) fn enter(
+        &mut self,
+        head: &Head,
+        offset: Option<u64>,
+    ) -> Result<(Rc<DomainTable>, u32), Error> {
+        let Head { id, data_len, metadata_len, digest, .. } = *head;
+        let new = NewEntry { id, offset, data_len, metadata_len, digest };
+        let entered = self.table(head.domain()).and_then(|table| {
+            let entry = table.writer.borrow_mut().insert(&new)?;
+            Ok((Rc::clone(table), entry))
+        });
+        entered.map_err(|error| {
+            let text = format!(
+                "object {id} finds no place in the object table, which cannot grow: {error}; allow the daemon \
+                 more memory or more open files"
+            );
+            Error::new(ErrorKind::Full, text)
+        })
     }
 
-    fn with(&mut self, replica: &Replica, change: impl FnOnce(&mut TableWriter, u32)) {
-        if let Some(entry) = replica.entry()
-            && let Some(table) = self.tables.get_mut(&replica.head.domain())
-        {
-            change(table, entry);
-        }
-    }
-
-    /// From now on nobody can pin it; who has, shows in the next scan.
-    pub(super) fn hide(&mut self, replica: &Replica) {
-        self.with(replica, |table, entry| table.hide(entry));
-    }
-
-    /// It stays after all.
-    pub(super) fn show(&mut self, replica: &Replica) {
-        self.with(replica, |table, entry| table.show(entry));
-    }
-
-    /// Its bytes, hidden before, are on disk only.
-    pub(super) fn set_spilled(&mut self, replica: &Replica) {
-        self.with(replica, TableWriter::set_spilled);
-    }
-
-    /// Its bytes are in memory there: again, or moved while it was hidden.
-    pub(super) fn set_sealed(&mut self, replica: &Replica, offset: u64) {
-        self.with(replica, |table, entry| table.set_sealed(entry, offset));
-    }
-
-    /// It is not to be found any more; its entry waits for the last pin.
-    pub(super) fn remove(&mut self, replica: &Replica) {
-        self.with(replica, TableWriter::remove);
-    }
-
-    /// Nobody pins its entry any more.
-    pub(super) fn free(&mut self, replica: &Replica) {
-        self.with(replica, TableWriter::free);
-        replica.set_entry(None);
+    fn each(&self, change: impl Fn(&mut TableWriter)) {
+        self.tables.values().for_each(|table| change(&mut table.writer.borrow_mut()));
     }
 
     /// What is not in these tables exists nowhere, or may exist elsewhere.
     pub(crate) fn set_solo(&mut self, solo: bool) {
         self.solo = solo;
-        self.tables.values_mut().for_each(|table| table.set_solo(solo));
+        self.each(|table| table.set_solo(solo));
     }
 
     /// Tells clients that this node lives; to be called every second.
-    pub(crate) fn live(&mut self) {
-        self.tables.values_mut().for_each(|table| table.live_for(LIFE));
+    pub(crate) fn live(&self) {
+        self.each(|table| table.live_for(LIFE));
     }
 
     /// A segment of the arena has other memory from now on.
@@ -132,14 +112,14 @@ impl SharedTables {
             self.versions.resize(at + 1, 0);
         }
         self.versions[at] = version;
-        self.tables.values_mut().for_each(|table| table.set_segment_version(segment, version));
+        self.each(|table| table.set_segment_version(segment, version));
     }
 
     /// Moves growing indexes on; returns whether there is more to do.
-    pub(crate) fn tend(&mut self) -> bool {
+    pub(crate) fn tend(&self) -> bool {
         let mut more = false;
-        for table in self.tables.values_mut() {
-            match table.tend(TEND) {
+        for table in self.tables.values() {
+            match table.writer.borrow_mut().tend(TEND) {
                 Ok(going_on) => more |= going_on,
                 Err(error) => warn!("an object table cannot grow, gets will be slower: {error}"),
             }
@@ -147,26 +127,37 @@ impl SharedTables {
         more
     }
 
-    /// The parts that a user's clients may read now, with their descriptors.
-    pub(crate) fn grants(&mut self, uid: u32) -> Vec<(TablePart, BorrowedFd<'_>)> {
-        // Made now, so that the client finds them when there is something to find.
-        for domain in [Domain::Shared, Domain::Private(uid)] {
-            self.table(domain);
-        }
-        let tables = [(TableDomain::Shared, Domain::Shared), (TableDomain::Private, Domain::Private(uid))];
-        let grants = tables.into_iter().filter_map(|(name, domain)| Some((name, self.tables.get(&domain)?)));
+    /// Descriptors of the parts that a user's clients may read now, but for those that one has.
+    ///
+    /// # Errors
+    /// When the system has no more to give.
+    pub(crate) fn grants(
+        &mut self,
+        uid: u32,
+        has: impl Fn(&TablePart) -> bool,
+    ) -> io::Result<Vec<(TablePart, OwnedFd)>> {
         let part = |domain, part| match part {
             Part::Root => TablePart { domain, kind: TablePartKind::Root, number: 0 },
             Part::Index { version } => TablePart { domain, kind: TablePartKind::Index, number: version },
             Part::Chunk { number } => TablePart { domain, kind: TablePartKind::Chunk, number },
         };
-        grants
-            .flat_map(|(domain, table)| table.grants().map(move |(one, file)| (part(domain, one), file)))
-            .collect()
+        let mut grants = Vec::new();
+        let tables = [(TableDomain::Shared, Domain::Shared), (TableDomain::Private, Domain::Private(uid))];
+        for (name, domain) in tables {
+            // Made now, so that the client finds it when there is something to find.
+            let table = self.table(domain)?.writer.borrow();
+            for (one, file) in table.grants() {
+                let part = part(name, one);
+                if !has(&part) {
+                    grants.push((part, file.try_clone_to_owned()?));
+                }
+            }
+        }
+        Ok(grants)
     }
 
     /// Bytes the tables take.
     pub(crate) fn memory(&self) -> u64 {
-        self.tables.values().map(TableWriter::memory).sum()
+        self.tables.values().map(|table| table.writer.borrow().memory()).sum()
     }
 }

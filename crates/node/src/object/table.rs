@@ -9,26 +9,28 @@
 //! has. A client that pinned before the hiding is seen by the scan; one that pins after it finds its
 //! pin invalid.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
 use futures::channel::oneshot;
-use plasmon::ObjectId;
+use plasmon::shared::Snapshot;
 use plasmon::wire::Event;
+use plasmon::{Error, ObjectId};
 
 use super::index::Index;
 use super::ring::Ring;
-use super::shared::SharedTables;
+use super::shared::{DomainTable, SharedTables};
 use super::stamps::Stamps;
-use super::{Head, Pin, Replica, Role};
+use super::{Head, Held, Pin, Replica, Role, Sealing};
 use crate::engine::ClientKey;
-use crate::memory::{Domain, Extent};
+use crate::memory::{Domain, Extent, Home};
 use crate::spill::Place;
 
 /// An object a client is writing.
 pub(crate) struct Creation {
     pub(crate) head: Head,
-    pub(crate) extent: Rc<Extent>,
+    pub(crate) extent: Extent,
     /// The client, by the engine's key for its connection.
     pub(crate) client: ClientKey,
     /// The client sends the data with its seal, and the engine writes it.
@@ -70,8 +72,7 @@ impl FastPins {
     }
 
     pub(crate) fn of(&self, replica: &Replica) -> u32 {
-        let entry = replica.entry().map(|entry| (replica.head.domain(), entry));
-        entry.and_then(|entry| self.0.get(&entry)).copied().unwrap_or(0)
+        self.0.get(&(replica.domain(), replica.entry())).copied().unwrap_or(0)
     }
 }
 
@@ -84,18 +85,14 @@ pub(crate) struct Happening {
 }
 
 impl Happening {
-    pub(crate) fn sealed(head: &Head) -> Self {
-        let Head { id, data_len, metadata_len, .. } = *head;
-        Self { event: Event::Sealed { id, data_len, metadata_len }, owner: owner(head) }
+    pub(crate) fn sealed(replica: &Replica) -> Self {
+        let Snapshot { id, data_len, metadata_len, .. } = replica.snapshot();
+        Self { event: Event::Sealed { id, data_len, metadata_len }, owner: replica.owner() }
     }
 
-    fn deleted(head: &Head) -> Self {
-        Self { event: Event::Deleted { id: head.id }, owner: owner(head) }
+    fn deleted(replica: &Replica) -> Self {
+        Self { event: Event::Deleted { id: replica.id() }, owner: replica.owner() }
     }
-}
-
-fn owner(head: &Head) -> Option<u32> {
-    head.private.then_some(head.tenant)
 }
 
 /// All objects of the node.
@@ -117,7 +114,7 @@ pub(crate) struct Table {
     /// What clients read by themselves.
     pub(crate) shared: SharedTables,
     /// What peers read to see whether an object is where it was.
-    pub(crate) stamps: Stamps,
+    pub(crate) stamps: Rc<RefCell<Stamps>>,
     /// Of sealed objects in memory, by role, and of creations.
     primary_bytes: u64,
     cached_bytes: u64,
@@ -128,7 +125,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(keeping: Keeping) -> Self {
+    pub(crate) fn new(keeping: Keeping, home: Rc<Home>) -> Self {
+        let stamps = Rc::new(RefCell::new(Stamps::new()));
         Self {
             keeping,
             sealed: Index::default(),
@@ -140,8 +138,8 @@ impl Table {
             cached: Ring::default(),
             clean: Ring::default(),
             primary: Ring::default(),
-            shared: SharedTables::new(),
-            stamps: Stamps::new(),
+            shared: SharedTables::new(home, Rc::clone(&stamps)),
+            stamps,
             primary_bytes: 0,
             cached_bytes: 0,
             unsealed_bytes: 0,
@@ -198,20 +196,55 @@ impl Table {
         ids.iter().filter_map(|id| self.end(id)).collect()
     }
 
-    /// Enters a sealed object and wakes those who wait for it.
-    pub(crate) fn seal(&mut self, replica: Rc<Replica>) {
-        let id = replica.head.id;
-        if replica.extent().is_some() {
-            *self.bytes_of(replica.role()) += replica.head.len();
+    /// Makes an object immutable and visible, and wakes those who wait for it.
+    ///
+    /// # Errors
+    /// When there is no room for it in the table of clients.
+    pub(crate) fn seal(&mut self, new: Sealing) -> Result<Rc<Replica>, Error> {
+        let offset = match &new.bytes {
+            Held::Memory(extent) => Some(extent.offset()),
+            Held::Disk(_) => None,
+        };
+        let (table, entry) = self.shared.enter(&new.head, offset)?;
+        Ok(self.admit(new, table, entry))
+    }
+
+    /// The same, for a creation, which stays one if that fails.
+    ///
+    /// # Errors
+    /// When there is no room for it in the table of clients.
+    ///
+    /// # Panics
+    /// If there is no such creation.
+    pub(crate) fn seal_creation(
+        &mut self,
+        id: &ObjectId,
+        digest: u64,
+        now: u64,
+    ) -> Result<Rc<Replica>, Error> {
+        let creation = self.creating.get_mut(id).expect("the caller has seen it");
+        creation.head.digest = digest;
+        let (table, entry) = self.shared.enter(&creation.head, Some(creation.extent.offset()))?;
+        let Creation { head, extent, client, .. } = self.end(id).expect("just seen");
+        let bytes = Held::Memory(extent);
+        let new = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created: now };
+        Ok(self.admit(new, table, entry))
+    }
+
+    fn admit(&mut self, new: Sealing, table: Rc<DomainTable>, entry: u32) -> Rc<Replica> {
+        let id = new.head.id;
+        let replica = Replica::new(new, table, entry);
+        if replica.in_memory() {
+            *self.bytes_of(replica.role()) += replica.len();
             self.enter_ring(&replica);
         }
-        self.shared.enter(&replica);
-        self.happened(|| Happening::sealed(&replica.head));
-        self.sealed.insert(replica);
+        self.happened(|| Happening::sealed(&replica));
+        self.sealed.insert(Rc::clone(&replica));
         for waiter in self.waiting.remove(&id).into_iter().flatten() {
             // A waiter that has gone needs no news.
             let _ = waiter.send(());
         }
+        replica
     }
 
     fn enter_ring(&mut self, replica: &Rc<Replica>) {
@@ -258,7 +291,7 @@ impl Table {
     pub(crate) fn promote(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = Rc::clone(self.sealed.get(id)?);
         if replica.role() == Role::Cached {
-            let len = replica.head.len();
+            let len = replica.len();
             *self.bytes_of(Role::Cached) -= len;
             replica.promote();
             *self.bytes_of(Role::Primary) += len;
@@ -281,8 +314,7 @@ impl Table {
         if replica.pins() > 0 {
             self.doomed.push(Rc::downgrade(&replica));
         }
-        self.stamps.revoke(id);
-        self.shared.remove(&replica);
+        replica.unlist();
         self.limbo.push(Rc::clone(&replica));
         self.limbo_grew = true;
         Some(replica)
@@ -290,10 +322,10 @@ impl Table {
 
     /// What was taken out of the table, and is not in limbo yet.
     fn take_out(&mut self, replica: &Replica) {
-        if replica.extent().is_some() {
-            *self.bytes_of(replica.role()) -= replica.head.len();
+        if replica.in_memory() {
+            *self.bytes_of(replica.role()) -= replica.len();
         }
-        self.happened(|| Happening::deleted(&replica.head));
+        self.happened(|| Happening::deleted(replica));
     }
 
     /// How many were taken out that clients may still have pinned.
@@ -315,9 +347,8 @@ impl Table {
             if fast.of(&replica) > 0 {
                 self.limbo.push(replica);
             } else {
-                self.shared.free(&replica);
-                let free = replica.pins() == 0 && replica.extent().is_some();
-                freed += if free { replica.head.len().max(1) } else { 0 };
+                let free = replica.pins() == 0 && replica.in_memory();
+                freed += if free { replica.len().max(1) } else { 0 };
             }
         }
         freed
@@ -333,12 +364,12 @@ impl Table {
     ) -> Vec<Rc<Replica>> {
         let mut left = bytes.max(1);
         let mut enough = |replica: &Rc<Replica>| {
-            left = left.saturating_sub(replica.head.len().max(1));
+            left = left.saturating_sub(replica.len().max(1));
             left == 0
         };
         let sealed = &self.sealed;
         let read_lately = |replica: &Rc<Replica>| accessed(replica) | replica.take_touched() | held(replica);
-        let belongs = |replica: &Rc<Replica>| holds(sealed, replica) && replica.extent().is_some();
+        let belongs = |replica: &Rc<Replica>| holds(sealed, replica) && replica.in_memory();
         let mut proposed =
             self.cached.take(|one| belongs(one) && one.role() == Role::Cached, read_lately, &mut enough);
         if sum(&proposed) < bytes {
@@ -349,7 +380,7 @@ impl Table {
             proposed.extend(self.primary.take(belongs, read_lately, &mut enough));
         }
         for replica in &proposed {
-            self.shared.hide(replica);
+            replica.hide();
         }
         proposed
     }
@@ -360,23 +391,22 @@ impl Table {
         let mut evicted = Vec::new();
         for replica in proposed {
             if fast.of(&replica) > 0 {
-                self.shared.show(&replica);
+                replica.show();
                 self.enter_ring(&replica);
                 continue;
             }
             self.evicted += 1;
             let gone = replica.role() == Role::Cached || replica.on_disk().is_none();
             if gone {
-                self.sealed.remove(&replica.head.id);
+                self.sealed.remove(&replica.id());
                 self.take_out(&replica);
-                self.shared.remove(&replica);
-                self.shared.free(&replica);
+                replica.unlist();
+                replica.leave_memory();
             } else {
-                *self.bytes_of(replica.role()) -= replica.head.len();
-                self.shared.set_spilled(&replica);
+                *self.bytes_of(replica.role()) -= replica.len();
+                replica.leave_memory();
+                replica.show_spilled();
             }
-            self.stamps.revoke(&replica.head.id);
-            replica.set_extent(None);
             evicted.push((replica, gone));
         }
         evicted
@@ -387,15 +417,12 @@ impl Table {
     pub(crate) fn take_dirty(&mut self, bytes: u64, accessed: impl Fn(&Replica) -> bool) -> Vec<Pin> {
         let mut left = bytes.max(1);
         let enough = |replica: &Rc<Replica>| {
-            left = left.saturating_sub(replica.head.len().max(1));
+            left = left.saturating_sub(replica.len().max(1));
             left == 0
         };
         let sealed = &self.sealed;
         let dirty = |one: &Rc<Replica>| {
-            holds(sealed, one)
-                && one.role() == Role::Primary
-                && one.extent().is_some()
-                && one.on_disk().is_none()
+            holds(sealed, one) && one.role() == Role::Primary && one.in_memory() && one.on_disk().is_none()
         };
         let read_lately = |replica: &Rc<Replica>| accessed(replica) | replica.take_touched();
         let taken = self.primary.take(dirty, read_lately, enough);
@@ -418,38 +445,19 @@ impl Table {
     }
 
     /// The bytes of an object that was on disk only are in memory again.
-    pub(crate) fn restored(&mut self, replica: &Rc<Replica>, extent: Rc<Extent>) {
-        if !holds(&self.sealed, replica) || replica.extent().is_some() {
+    pub(crate) fn restored(&mut self, replica: &Rc<Replica>, extent: Extent) {
+        if !holds(&self.sealed, replica) || replica.in_memory() {
             return;
         }
-        self.shared.set_sealed(replica, extent.offset());
-        replica.set_extent(Some(extent));
+        replica.lay(extent);
         replica.touch();
-        *self.bytes_of(replica.role()) += replica.head.len();
+        *self.bytes_of(replica.role()) += replica.len();
         self.enter_ring(replica);
-    }
-
-    /// Hides an object that is about to be moved, if it may be: scan the pins then, and call
-    /// [`Table::moved`] or [`Table::stays`].
-    pub(crate) fn hide(&mut self, replica: &Replica) {
-        self.shared.hide(replica);
-    }
-
-    /// It was pinned: it stays where it is.
-    pub(crate) fn stays(&mut self, replica: &Replica) {
-        self.shared.show(replica);
     }
 
     /// Whether this very replica is in the table.
     pub(crate) fn has(&self, replica: &Rc<Replica>) -> bool {
         holds(&self.sealed, replica)
-    }
-
-    /// Its bytes are at another place now.
-    pub(crate) fn moved(&mut self, replica: &Replica, extent: Rc<Extent>) {
-        self.stamps.revoke(&replica.head.id);
-        self.shared.set_sealed(replica, extent.offset());
-        replica.set_extent(Some(extent));
     }
 
     /// Every sealed object.
@@ -480,9 +488,9 @@ impl Table {
 
 /// Whether this very replica is the one in the table.
 fn holds(sealed: &Index, replica: &Rc<Replica>) -> bool {
-    sealed.get(&replica.head.id).is_some_and(|held| Rc::ptr_eq(held, replica))
+    sealed.get(&replica.id()).is_some_and(|held| Rc::ptr_eq(held, replica))
 }
 
 fn sum(proposed: &[Rc<Replica>]) -> u64 {
-    proposed.iter().map(|replica| replica.head.len().max(1)).sum()
+    proposed.iter().map(|replica| replica.len().max(1)).sum()
 }

@@ -38,12 +38,12 @@ impl Core {
     /// Lends memory to a peer that measures, or sends some of it.
     pub(crate) fn probed(self: &Rc<Self>, asked: &Envelope, of: u64, len: u64) {
         if of != 0 {
-            let lent = self.transfer.leases.borrow().get(&(asked.from, of)).map(|it| Rc::clone(&it.extent));
+            let lent = self.transfer.leases.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
             let head = scratch(len);
             let message = match lent {
-                Some(extent) if Message::fits_eager(&head) && len <= extent.len() => {
+                Some(lent) if Message::fits_eager(&head) && len <= lent.len() => {
                     let mut bytes = vec![0; len as usize];
-                    extent.read(0, &mut bytes).expect("inside the extent");
+                    lent.read(0, &mut bytes).expect("inside the memory");
                     Message::Eager { head, bytes: bytes.into() }
                 }
                 _ => Message::Refused { error: not_served("it was lent no such memory") },
@@ -56,7 +56,7 @@ impl Core {
                 Ok(extent) => {
                     let pieces = core.locate(&extent);
                     let head = scratch(extent.len());
-                    core.lend(&asked, Rc::new(extent));
+                    core.lend(&asked, extent);
                     Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others: Vec::new() }
                 }
                 Err(error) => Message::Refused { error },

@@ -32,7 +32,6 @@ impl Core {
         counters.eager_fetched_bytes += head.len();
         counters.cpu_copied_bytes += head.len();
         drop(counters);
-        self.seal_fetched(head, extent);
-        Ok(())
+        self.seal_fetched(head, extent)
     }
 }

@@ -22,7 +22,7 @@ use super::rendezvous::Offer;
 use crate::cluster::{Call, Envelope, Message, Stage, Wish};
 use crate::engine::Core;
 use crate::memory::Extent;
-use crate::object::{Conflict, Head, Replica, Role};
+use crate::object::{Conflict, Head, Held, Role, Sealing};
 
 /// When an unanswered request is made again, at first; every further time after twice as long.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
@@ -55,16 +55,20 @@ impl Core {
     }
 
     /// Seals a fetched object, unless it came to be here in another way.
-    pub(super) fn seal_fetched(&self, head: Head, extent: Rc<Extent>) {
+    pub(super) fn seal_fetched(&self, head: Head, extent: Rc<Extent>) -> Result<(), Failure> {
+        // An operation lets go of what it owns before it is seen to be over.
+        let held = || Error::new(ErrorKind::Internal, "a transfer that is over still owns its memory");
+        let extent = Rc::into_inner(extent).ok_or_else(|| Failure::Here(held()))?;
         let id = head.id;
         match self.objects.borrow().conflict(&id) {
             Some(Conflict::Sealed | Conflict::Creating { .. }) => {
                 debug!("object {id} came to be here while it was being fetched");
-                return;
+                return Ok(());
             }
             None => {}
         }
-        self.seal(Replica::new(head, Role::Cached, None, extent, self.clock.unix_ms()));
+        let (bytes, created) = (Held::Memory(extent), self.clock.unix_ms());
+        self.seal(Sealing { head, role: Role::Cached, creator: None, bytes, created }).map_err(Failure::Here)
     }
 }
 

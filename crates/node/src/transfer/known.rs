@@ -67,7 +67,6 @@ impl Core {
         }
         trace.moved();
         self.count_rendezvous(head);
-        self.seal_fetched(head.clone(), extent);
-        Ok(())
+        self.seal_fetched(head.clone(), extent)
     }
 }

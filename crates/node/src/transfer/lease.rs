@@ -13,7 +13,7 @@ use plasmon_fabric::Region;
 use super::Failure;
 use crate::cluster::{Envelope, Message};
 use crate::engine::Core;
-use crate::memory::Extent;
+use crate::memory::{Extent, Run};
 use crate::object::Pin;
 
 /// How long a reader may read without renewing.
@@ -22,12 +22,26 @@ pub(super) const LEASE_MS: u32 = LEASE.as_millis() as u32;
 
 /// The holder's end: it goes by itself.
 pub(super) struct Granted {
-    pub(super) extent: Rc<Extent>,
-    /// Of the object, if it is one.
-    pub(super) _pin: Option<Pin>,
+    pub(super) kept: Rc<Kept>,
     /// Registrations made for this reader.
     pub(super) _regions: Vec<Rc<Region>>,
     pub(super) until: Instant,
+}
+
+/// What is kept: an object, or memory that is none's.
+pub(super) enum Kept {
+    Object(Pin),
+    Lent(Extent),
+}
+
+impl Kept {
+    /// Its bytes.
+    pub(super) fn run(&self) -> Run {
+        match self {
+            Self::Object(pin) => pin.run(),
+            Self::Lent(extent) => Run::clone(extent),
+        }
+    }
 }
 
 /// The reader's end. Dropping it tells the holder that it is over.
@@ -97,15 +111,17 @@ impl Drop for Lease {
 impl Core {
     /// Keeps an object for the asker of a fetch.
     pub(super) fn grant_lease(&self, asked: &Envelope, pin: Pin, regions: Vec<Rc<Region>>) {
-        let (extent, until) = (Rc::clone(&pin.extent), self.clock.now() + LEASE);
-        let lease = Granted { extent, _pin: Some(pin), _regions: regions, until };
-        self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
+        self.keep_for(asked, Kept::Object(pin), regions);
     }
 
     /// Keeps memory that is no object's for a peer.
-    pub(super) fn lend(&self, asked: &Envelope, extent: Rc<Extent>) {
+    pub(super) fn lend(&self, asked: &Envelope, extent: Extent) {
+        self.keep_for(asked, Kept::Lent(extent), Vec::new());
+    }
+
+    fn keep_for(&self, asked: &Envelope, kept: Kept, regions: Vec<Rc<Region>>) {
         let until = self.clock.now() + LEASE;
-        let lease = Granted { extent, _pin: None, _regions: Vec::new(), until };
+        let lease = Granted { kept: Rc::new(kept), _regions: regions, until };
         self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
     }
 

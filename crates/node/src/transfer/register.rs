@@ -12,14 +12,14 @@ use super::lease::Lease;
 use super::record::Trace;
 use crate::cluster::Remote;
 use crate::engine::Core;
-use crate::memory::Extent;
+use crate::memory::{Extent, Run};
 use crate::object::Head;
 
 impl Core {
-    /// Registers an extent by itself, piece by piece; an empty one needs nothing.
-    pub(super) fn register_extent(&self, extent: &Extent) -> Result<Vec<Rc<Region>>, FabricError> {
+    /// Registers bytes of the arena by themselves, piece by piece; none need nothing.
+    pub(super) fn register_run(&self, run: &Run) -> Result<Vec<Rc<Region>>, FabricError> {
         let arena = self.arena.borrow();
-        let pieces = extent.pieces().filter(|piece| piece.len > 0);
+        let pieces = run.pieces().filter(|piece| piece.len > 0);
         pieces.map(|piece| self.network.register_part(&arena, piece)).collect()
     }
 
@@ -46,8 +46,7 @@ impl Core {
         lease.check()?;
         trace.moved();
         self.count_rendezvous(&head);
-        self.seal_fetched(head, extent);
-        Ok(())
+        self.seal_fetched(head, extent)
     }
 
     async fn move_registered(
@@ -60,7 +59,7 @@ impl Core {
         let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
         let extent = self.room_for(head).await?;
         trace.allocated();
-        let here = self.register_extent(&extent)?;
+        let here = self.register_run(&extent)?;
         trace.registered(here.len() as u64);
         let plan = self.choose_plan(lease.holder, 0).plan;
         let mut posts = Vec::new();

@@ -85,8 +85,7 @@ impl Core {
         offer.lease.check()?;
         trace.moved();
         self.count_rendezvous(&offer.head);
-        self.seal_fetched(offer.head.clone(), extent);
-        Ok(())
+        self.seal_fetched(offer.head.clone(), extent)
     }
 
     pub(super) fn count_rendezvous(&self, head: &Head) {

@@ -56,8 +56,7 @@ impl Core {
         trace.copied(head.len());
         trace.moved();
         self.transfer.count_copy(head.len());
-        self.seal_fetched(head, extent);
-        Ok(())
+        self.seal_fetched(head, extent)
     }
 
     /// Takes a part.
@@ -83,12 +82,13 @@ impl Core {
         let core = Rc::clone(self);
         self.spawn(async move {
             let key = (reader, request);
-            let lease = core.transfer.leases.borrow().get(&key).map(|lease| Rc::clone(&lease.extent));
-            let Some(extent) = lease else { return };
+            let lease = core.transfer.leases.borrow().get(&key).map(|lease| Rc::clone(&lease.kept));
+            let Some(kept) = lease else { return };
+            let whole = kept.run();
             let mut at = 0;
             loop {
-                let mut bytes = vec![0; PART.min((extent.len() - at) as usize)];
-                extent.read(at, &mut bytes).expect("inside the extent");
+                let mut bytes = vec![0; PART.min((whole.len() - at) as usize)];
+                whole.read(at, &mut bytes).expect("inside the object");
                 let len = bytes.len() as u64;
                 if !core.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
                     return;
@@ -96,7 +96,7 @@ impl Core {
                 core.transfer.count("send", |count| count.copied_bytes += len);
                 core.transfer.count_copy(len);
                 at += len;
-                if at >= extent.len() {
+                if at >= whole.len() {
                     return;
                 }
                 core.network.drained(reader).await;

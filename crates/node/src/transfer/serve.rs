@@ -7,8 +7,8 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use super::lease::LEASE_MS;
 use crate::cluster::{Envelope, Location, Message, Wish};
 use crate::engine::Core;
-use crate::memory::{Extent, Piece};
-use crate::object::{Pin, Replica};
+use crate::memory::{Piece, Run};
+use crate::object::{Head, Pin, Replica};
 
 impl Core {
     /// Answers a fetch that came to this node as a holder. `others` hold the object too.
@@ -22,7 +22,7 @@ impl Core {
                 let text = format!("node {} does not hold object {id} any more", self.node);
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
-            Some(replica) if !replica.head.visible_to(asked.tenant) => {
+            Some(replica) if !replica.visible_to(asked.tenant) => {
                 Message::Refused { error: not_visible(id, asked.tenant) }
             }
             Some(replica) => match Pin::new(&replica) {
@@ -44,7 +44,7 @@ impl Core {
         let core = Rc::clone(self);
         self.spawn(async move {
             match core.bring_back(&replica).await {
-                Ok(()) => core.serve(&asked, replica.head.id, wish, &others),
+                Ok(()) => core.serve(&asked, replica.id(), wish, &others),
                 Err(error) => core.answer(&asked, Message::Refused { error }),
             }
         });
@@ -52,37 +52,36 @@ impl Core {
 
     /// The object itself, or how it can be had and for how long.
     fn offer(&self, asked: &Envelope, pin: Pin, wish: Wish, others: &[NodeId]) -> Message {
-        let fits = Message::fits_eager(&pin.head);
+        let head = pin.head();
+        let fits = Message::fits_eager(&head);
         match wish.protocol {
-            Protocol::Auto if fits && pin.head.len() <= u64::from(wish.eager_max) => {
-                self.whole(&pin, "eager")
+            Protocol::Auto if fits && head.len() <= u64::from(wish.eager_max) => {
+                self.whole(&pin, head, "eager")
             }
-            Protocol::Send if fits => self.whole(&pin, "send"),
-            Protocol::Auto | Protocol::Read => self.location(asked, pin, others),
+            Protocol::Send if fits => self.whole(&pin, head, "send"),
+            Protocol::Auto | Protocol::Read => self.location(asked, pin, head, others),
             Protocol::Send => {
-                self.count_served("send", &pin);
-                let head = pin.head.clone();
+                self.count_served("send", &head);
                 self.grant_lease(asked, pin, Vec::new());
                 Message::Stream { head, lease_ms: LEASE_MS }
             }
-            Protocol::ReadRegister => self.registered(asked, pin),
+            Protocol::ReadRegister => self.registered(asked, pin, head),
             Protocol::Socket => Message::Refused { error: not_served("protocol socket") },
         }
     }
 
-    fn count_served(&self, protocol: &str, pin: &Pin) {
+    fn count_served(&self, protocol: &str, head: &Head) {
         self.transfer.count(protocol, |count| {
             count.served += 1;
-            count.served_bytes += pin.head.len();
+            count.served_bytes += head.len();
         });
     }
 
     /// The object, inside the message.
-    fn whole(&self, pin: &Pin, protocol: &str) -> Message {
-        let head = pin.head.clone();
+    fn whole(&self, pin: &Pin, head: Head, protocol: &str) -> Message {
         let mut bytes = vec![0; head.len() as usize];
-        pin.extent.read(0, &mut bytes).expect("a replica's extent has its length");
-        self.count_served(protocol, pin);
+        pin.run().read(0, &mut bytes).expect("as long as its object");
+        self.count_served(protocol, &head);
         self.transfer.count(protocol, |count| count.copied_bytes += head.len());
         let mut counters = self.transfer.counters.borrow_mut();
         counters.eager_served += 1;
@@ -91,21 +90,20 @@ impl Core {
     }
 
     /// Where it lies.
-    fn location(&self, asked: &Envelope, pin: Pin, others: &[NodeId]) -> Message {
-        self.count_served("read", &pin);
+    fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
+        self.count_served("read", &head);
         self.transfer.counters.borrow_mut().rendezvous_served += 1;
-        let pieces = self.locate(&pin.extent);
-        let head = pin.head.clone();
+        let pieces = self.locate(&pin.run());
         // One that was taken out of the table and is pinned by somebody has none.
-        let mut objects = self.objects.borrow_mut();
-        let stamp = objects.has(pin.replica()).then(|| objects.stamps.of(head.id));
+        let objects = self.objects.borrow();
+        let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(head.id));
         drop(objects);
         self.grant_lease(asked, pin, Vec::new());
         Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
     }
 
-    /// Where an extent lies, for peers.
-    pub(super) fn locate(&self, extent: &Extent) -> Vec<Location> {
+    /// Where bytes lie, for peers.
+    pub(super) fn locate(&self, run: &Run) -> Vec<Location> {
         let arena = self.arena.borrow();
         let locate = |piece: Piece| Location {
             segment: piece.segment,
@@ -113,22 +111,22 @@ impl Core {
             offset: piece.offset,
             len: piece.len,
         };
-        extent.pieces().map(locate).collect()
+        run.pieces().map(locate).collect()
     }
 
     /// Where it lies, registered for this reader alone.
-    fn registered(&self, asked: &Envelope, pin: Pin) -> Message {
-        let regions = match self.register_extent(&pin.extent) {
+    fn registered(&self, asked: &Envelope, pin: Pin, head: Head) -> Message {
+        let regions = match self.register_run(&pin.run()) {
             Ok(regions) => regions,
             Err(error) => {
-                let text = format!("object {} cannot be registered: {error}", pin.head.id);
+                let text = format!("object {} cannot be registered: {error}", head.id);
                 return Message::Refused { error: Error::new(ErrorKind::Internal, text) };
             }
         };
-        self.count_served("read-register", &pin);
+        self.count_served("read-register", &head);
         self.transfer.count("read-register", |count| count.registrations += regions.len() as u64);
         self.transfer.counters.borrow_mut().rendezvous_served += 1;
-        let (head, remote) = (pin.head.clone(), regions.iter().map(|region| region.remote()).collect());
+        let remote = regions.iter().map(|region| region.remote()).collect();
         self.grant_lease(asked, pin, regions);
         Message::Registered { head, lease_ms: LEASE_MS, regions: remote }
     }

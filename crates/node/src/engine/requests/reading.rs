@@ -39,7 +39,7 @@ impl Core {
     fn pin_here(&self, id: ObjectId, tenant: u32) -> Option<Result<Pin, Error>> {
         let objects = self.objects.borrow();
         let replica = objects.get(&id)?;
-        if !replica.head.visible_to(tenant) {
+        if !replica.visible_to(tenant) {
             return Some(Err(crate::transfer::not_visible(id, tenant)));
         }
         Pin::new(replica).map(Ok)
@@ -108,7 +108,7 @@ impl Core {
 
     /// Hands pinned objects to a client.
     fn got(&self, client: ClientKey, request: u64, results: Vec<Result<Pin, Error>>) {
-        let mut segments: Vec<u32> = results.iter().flatten().flat_map(|pin| pin.extent.segments()).collect();
+        let mut segments: Vec<u32> = results.iter().flatten().flat_map(|pin| pin.run().segments()).collect();
         segments.sort_unstable();
         segments.dedup();
         let (granted, descriptors) = match self.grant(client, &segments, Access::Read) {
@@ -120,7 +120,7 @@ impl Core {
         let reply = Reply::Got { objects: objects.collect(), granted };
         self.client_mut(client, |client| {
             for pin in results.into_iter().flatten() {
-                client.pins.entry(pin.extent.offset()).or_default().push(pin);
+                client.pins.entry(pin.run().offset()).or_default().push(pin);
             }
         });
         self.send_reply(client, request, &reply, descriptors);
@@ -210,7 +210,7 @@ impl Core {
     pub(super) fn refresh(&self, client: ClientKey, ids: &[ObjectId]) -> Reply {
         let tenant = self.client(client, |client| client.uid);
         let objects = self.objects.borrow();
-        let seen = ids.iter().filter_map(|id| objects.get(id)).filter(|one| one.head.visible_to(tenant));
+        let seen = ids.iter().filter_map(|id| objects.get(id)).filter(|one| one.visible_to(tenant));
         seen.for_each(|replica| replica.touch());
         Reply::REFRESHED
     }
@@ -219,7 +219,7 @@ impl Core {
         let tenant = self.client(client, |client| client.uid);
         let here: Vec<_> = {
             let objects = self.objects.borrow();
-            let visible = |id| objects.get(id).is_some_and(|replica| replica.head.visible_to(tenant));
+            let visible = |id| objects.get(id).is_some_and(|replica| replica.visible_to(tenant));
             ids.iter().map(visible).collect()
         };
         if self.cluster.solo() || here.iter().all(|here| *here) {

@@ -68,7 +68,7 @@ impl Core {
     fn delete_one(&self, id: &ObjectId, tenant: u32) -> Result<Rc<Replica>, DeleteOutcome> {
         match self.objects.borrow().get(id) {
             None => return Err(DeleteOutcome::Absent),
-            Some(replica) if !replica.head.visible_to(tenant) => return Err(DeleteOutcome::NotAllowed),
+            Some(replica) if !replica.visible_to(tenant) => return Err(DeleteOutcome::NotAllowed),
             Some(replica) if self.cluster.solo() => self.bury(replica),
             Some(_) => {}
         }

@@ -72,13 +72,9 @@ impl Core {
     fn new_parts(&self, client: ClientKey) -> Result<(Vec<TablePart>, Vec<OwnedFd>), Error> {
         let uid = self.client(client, |client| client.uid);
         let mut objects = self.objects.borrow_mut();
-        let (mut parts, mut descriptors) = (Vec::new(), Vec::new());
-        for (part, file) in objects.shared.grants(uid) {
-            if !self.client(client, |client| client.parts.contains(&part)) {
-                descriptors.push(file.try_clone_to_owned().map_err(|error| cannot_share(error.to_string()))?);
-                parts.push(part);
-            }
-        }
+        let has = |part: &TablePart| self.client(client, |client| client.parts.contains(part));
+        let grants = objects.shared.grants(uid, has).map_err(|error| cannot_share(error.to_string()))?;
+        let (parts, descriptors): (Vec<_>, _) = grants.into_iter().unzip();
         self.client_mut(client, |client| client.parts.extend(parts.iter().copied()));
         Ok((parts, descriptors))
     }

@@ -8,10 +8,11 @@ use plasmon::wire::{Access, NewObject, Placement, Reply, Span};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::{Answer, exists};
+use crate::cluster::Holding;
 use crate::engine::Core;
 use crate::engine::client::ClientKey;
 use crate::memory::{Extent, Writer, Zone};
-use crate::object::{Conflict, Creation, Head, Replica, Role, Table};
+use crate::object::{Conflict, Creation, Head, Held, Role, Sealing, Table};
 
 /// Largest object that travels through the socket or the ring, and that the engine writes itself.
 pub(in crate::engine) const INLINE_MAX: u32 = 64 << 10;
@@ -60,13 +61,12 @@ impl Core {
     ) -> Result<(), Error> {
         let mut head = self.head(client, object, data_len)?;
         head.digest = digest;
-        let extent = self.reserve(client, &head, Writer::Engine, room).await?;
-        if let Err(error) = write(&extent) {
-            self.quotas.borrow_mut().forget(&head, client);
-            return Err(Error::new(ErrorKind::Internal, error.to_string()));
-        }
+        let (extent, counted) = self.reserve(client, &head, Writer::Engine, room).await?;
+        write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         self.transfer.count_copy(head.len());
-        self.seal(Replica::new(head, Role::Primary, Some(client), extent, self.clock.unix_ms()));
+        let (bytes, created) = (Held::Memory(extent), self.clock.unix_ms());
+        self.seal(Sealing { head, role: Role::Primary, creator: Some(client), bytes, created })?;
+        counted.keep();
         Ok(())
     }
 
@@ -123,11 +123,9 @@ impl Core {
         let head = self.head(client, object, data_len)?;
         let inline = head.len() <= u64::from(INLINE_MAX);
         let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
-        let extent = self.reserve(client, &head, writer, room).await?;
-        if let Err(error) = extent.write(head.data_len, &metadata) {
-            self.quotas.borrow_mut().forget(&head, client);
-            return Err(Error::new(ErrorKind::Internal, error.to_string()));
-        }
+        let (extent, counted) = self.reserve(client, &head, writer, room).await?;
+        let written = extent.write(head.data_len, &metadata);
+        written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         let (placement, segments) = if inline {
             (Placement::Inline, Vec::new())
         } else {
@@ -136,6 +134,7 @@ impl Core {
         };
         let created = self.clock.unix_ms();
         self.objects.borrow_mut().begin(Creation { head, extent, client, inline, created });
+        counted.keep();
         Ok((placement, segments))
     }
 
@@ -173,23 +172,22 @@ impl Core {
 
     /// Room for a new object, counted against its quotas. Its id may be taken while it waits: that is
     /// looked at again.
-    async fn reserve(
-        self: &Rc<Self>,
+    async fn reserve<'a>(
+        self: &'a Rc<Self>,
         client: ClientKey,
         head: &Head,
         writer: Writer,
         room: Duration,
-    ) -> Result<Rc<Extent>, Error> {
+    ) -> Result<(Extent, Counted<'a>), Error> {
         let zone = Zone { domain: head.domain(), writer };
         let counted = self.quotas.borrow_mut().take(head, client);
         counted?;
-        let counted = Counted { core: self, head, client, keep: false };
+        let counted = Counted { core: self, user: head.tenant, client, len: head.len(), keep: false };
         let extent = self.room(zone, head.len(), room).await.map_err(|error| {
             Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
         })?;
         self.not_here(client, head.id)?;
-        counted.keep();
-        Ok(Rc::new(extent))
+        Ok((extent, counted))
     }
 
     /// Makes a creation of this client's immutable and visible.
@@ -213,9 +211,8 @@ impl Core {
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         self.transfer.count_copy(data.len() as u64);
         drop(objects);
-        let Creation { mut head, extent, .. } = self.objects.borrow_mut().end(&id).expect("just seen");
-        head.digest = digest;
-        self.seal(Replica::new(head, Role::Primary, Some(client), extent, self.clock.unix_ms()));
+        let sealed = self.objects.borrow_mut().seal_creation(&id, digest, self.clock.unix_ms());
+        self.publish(Holding::of(&*sealed?));
         Ok(())
     }
 
@@ -257,11 +254,12 @@ impl Core {
     }
 }
 
-/// Counted against quotas, and given back unless kept: the wait for room may fail, or be dropped.
+/// Counted against quotas, and given back unless kept: what follows may fail, or be dropped.
 struct Counted<'a> {
     core: &'a Core,
-    head: &'a Head,
+    user: u32,
     client: ClientKey,
+    len: u64,
     keep: bool,
 }
 
@@ -274,7 +272,7 @@ impl Counted<'_> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         if !self.keep {
-            self.core.quotas.borrow_mut().forget(self.head, self.client);
+            self.core.quotas.borrow_mut().subtract(self.user, self.client, self.len);
         }
     }
 }

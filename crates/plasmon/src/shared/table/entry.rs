@@ -35,7 +35,7 @@ pub enum State {
 /// What an entry said, whole, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The generation it had: even.
+    /// The generation it had: even, but in what the engine reads of a hidden entry.
     pub generation: u64,
     /// Where its bytes are.
     pub state: State,
@@ -74,26 +74,33 @@ impl<'a> Entry<'a> {
         if generation % 2 == 1 {
             return None;
         }
-        let load = |index| self.word(index).load(Ordering::Relaxed);
-        let (state, id) = (load(1), [load(2), load(3), load(4)]);
-        let (offset, data_len, digest) = (load(5), load(6), load(7));
+        let snapshot = self.snapshot(generation);
         fence(Ordering::Acquire);
-        if !self.is(generation) {
-            return None;
-        }
-        Some(Snapshot {
+        self.is(generation).then_some(snapshot)
+    }
+
+    /// Reads it, hidden or not, for the engine alone.
+    pub(super) fn own(&self) -> Snapshot {
+        self.snapshot(self.word(0).load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn snapshot(&self, generation: u64) -> Snapshot {
+        let load = |index| self.word(index).load(Ordering::Relaxed);
+        let state = load(1);
+        Snapshot {
             generation,
             state: match state as u8 {
                 1 => State::Sealed,
                 2 => State::Spilled,
                 _ => State::Free,
             },
-            id: id_of(id),
-            offset,
-            data_len,
+            id: id_of([load(2), load(3), load(4)]),
+            offset: load(5),
+            data_len: load(6),
             metadata_len: (state >> 32) as u32,
-            digest,
-        })
+            digest: load(7),
+        }
     }
 
     /// Whether it still has this generation. After a pin and its fence, yes means that the pin holds.

@@ -49,8 +49,6 @@ pub struct TableWriter {
     live: usize,
     /// Entries that found no room in an index.
     outside: Vec<u32>,
-    /// Some object got no entry at all: the table is not complete again.
-    lacks: bool,
 }
 
 struct Versioned {
@@ -105,7 +103,6 @@ impl TableWriter {
             unused: 0,
             live: 0,
             outside: Vec::new(),
-            lacks: false,
         })
     }
 
@@ -114,11 +111,7 @@ impl TableWriter {
     /// # Errors
     /// When the system has no memory or no descriptors for another chunk.
     pub fn insert(&mut self, new: &NewEntry) -> io::Result<u32> {
-        let number = self.take_number().inspect_err(|_| {
-            // What has no entry cannot be found: nothing is absent from now on for not being here.
-            self.lacks = true;
-            self.root.set_flag(root::INCOMPLETE, true);
-        })?;
+        let number = self.take_number()?;
         let snapshot = Snapshot {
             generation: 0,
             state: if new.offset.is_some() { State::Sealed } else { State::Spilled },
@@ -141,6 +134,16 @@ impl TableWriter {
         // If there is no memory for a larger index, the present one has to do.
         let _ = self.tend(WITH_INSERT);
         Ok(number)
+    }
+
+    /// What an entry says, hidden or not, until it is freed.
+    pub fn get(&self, number: u32) -> Snapshot {
+        self.entry(number).own()
+    }
+
+    /// The id of the object in an entry.
+    pub fn id(&self, number: u32) -> ObjectId {
+        self.entry(number).id()
     }
 
     /// From the engine's next fence on, no pin of a client holds that was not there before.
@@ -176,7 +179,7 @@ impl TableWriter {
         self.live -= 1;
         if self.outside.contains(&number) {
             self.outside.retain(|outside| *outside != number);
-            self.root.set_flag(root::INCOMPLETE, self.lacks || !self.outside.is_empty());
+            self.root.set_flag(root::INCOMPLETE, !self.outside.is_empty());
         }
     }
 
@@ -244,7 +247,7 @@ impl TableWriter {
         };
         self.outside = outside.into_iter().filter(is_outside).collect();
         self.root.set_index(next.version);
-        self.root.set_flag(root::INCOMPLETE, self.lacks || !self.outside.is_empty());
+        self.root.set_flag(root::INCOMPLETE, !self.outside.is_empty());
         self.index = next;
         Ok(false)
     }
