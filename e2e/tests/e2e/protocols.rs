@@ -44,6 +44,18 @@ fn messages_carry_objects_of_any_size() {
 }
 
 #[test]
+fn sockets_carry_objects_of_any_size() {
+    let cluster = cluster(Protocol::Socket);
+    let (objects, bytes) = get_all(&cluster);
+    let (here, there) = (count(&cluster, 1, "socket"), count(&cluster, 0, "socket"));
+    assert_eq!((here.fetched, here.fetched_bytes, here.copied_bytes), (objects, bytes, bytes));
+    assert_eq!((there.served, there.served_bytes), (objects, bytes));
+    assert_eq!((here.reads, here.registrations + there.registrations), (0, 0));
+    eventually("the holder has counted", || count(&cluster, 0, "socket").copied_bytes == bytes);
+    eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
+}
+
+#[test]
 fn reads_copy_nothing_and_register_nothing() {
     let cluster = cluster(Protocol::Read);
     let registrations = |node| cluster.status(node).fabric.registrations;

@@ -78,6 +78,9 @@ pub(crate) enum Message {
     Registered { head: Head, lease_ms: u32, regions: Vec<RemoteRegion> },
     /// An object to be sent in pieces once the asker is `Ready`.
     Stream { head: Head, lease_ms: u32 },
+    /// An object to be had through a socket at this port of the sender's address: whoever knows the secret may
+    /// ask for it there, as long as the lease stands.
+    Dial { head: Head, lease_ms: u32, port: u16, secret: u128 },
     /// There is memory for the object of that request of the sender's: send its pieces.
     Ready { request: u64 },
     /// For measuring: lend memory of so many bytes; or, if `of` is the request of such a loan, send so many
@@ -227,6 +230,7 @@ impl Message {
             Self::Part { .. } => 26,
             Self::Stamps { .. } => 27,
             Self::Probe { .. } => 28,
+            Self::Dial { .. } => 29,
         }
     }
 
@@ -238,6 +242,7 @@ impl Message {
                 | Self::Offer { .. }
                 | Self::Registered { .. }
                 | Self::Stream { .. }
+                | Self::Dial { .. }
                 | Self::Renewed { .. }
                 | Self::Deleted { .. }
                 | Self::Done
@@ -249,7 +254,7 @@ impl Message {
 
     /// Whether the holder keeps something for whoever this answers.
     pub(crate) fn comes_with_a_lease(&self) -> bool {
-        matches!(self, Self::Offer { .. } | Self::Registered { .. } | Self::Stream { .. })
+        matches!(self, Self::Offer { .. } | Self::Registered { .. } | Self::Stream { .. } | Self::Dial { .. })
     }
 
     /// Whether an object of this head travels whole inside a message.
@@ -299,6 +304,12 @@ impl Message {
             Self::Stream { head, lease_ms } => {
                 put_head(out, head);
                 out.put_u32_le(*lease_ms);
+            }
+            Self::Dial { head, lease_ms, port, secret } => {
+                put_head(out, head);
+                out.put_u32_le(*lease_ms);
+                out.put_u16_le(*port);
+                out.put_u128_le(*secret);
             }
             Self::Ready { request } => out.put_u64_le(*request),
             Self::Probe { of, len } => {
@@ -434,6 +445,12 @@ impl Message {
             26 => Self::Part { request: body.u64()?, at: body.u64()?, bytes: body.bytes(FRAME_MAX)? },
             27 => Self::Stamps { base: body.u64()?, key: body.u64()?, len: body.u64()? },
             28 => Self::Probe { of: body.u64()?, len: body.u64()? },
+            29 => Self::Dial {
+                head: head(body)?,
+                lease_ms: body.u32()?,
+                port: body.u16()?,
+                secret: body.u128()?,
+            },
             other => return Err(WireError::Opcode(other)),
         })
     }

@@ -17,6 +17,7 @@ mod views;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 
 use futures::channel::oneshot;
 use plasmon::{NodeId, ObjectId};
@@ -73,6 +74,13 @@ impl Cluster {
     /// The members now.
     pub(crate) fn view(&self) -> View {
         self.view.borrow().clone()
+    }
+
+    /// The address that a member listens on for others.
+    pub(crate) fn address(&self, node: NodeId) -> Option<IpAddr> {
+        let view = self.view.borrow();
+        let member = view.members.iter().find(|member| member.node == node)?;
+        member.listen.parse().ok().map(|listen: SocketAddr| listen.ip())
     }
 
     pub(crate) fn epoch(&self) -> u64 {

@@ -148,7 +148,10 @@ impl Node {
             subscriptions: RefCell::default(),
             network,
             cluster: Cluster::new(node),
-            transfer: Transfer::new(Tunings::load(config.calibration.as_deref(), provider.name())),
+            transfer: Transfer::new(
+                Tunings::load(config.calibration.as_deref(), provider.name()),
+                sockets.waker(),
+            ),
             clients: RefCell::default(),
             next_client: Cell::new(FIRST_CLIENT),
             unsent: RefCell::default(),

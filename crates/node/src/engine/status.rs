@@ -34,7 +34,7 @@ impl Core {
             spill: self.spill_status(),
             connections: self.connections(),
             fabric: self.fabric_status(),
-            transfer: TransferStatus { frames_dropped: self.network.dropped(), ..self.transfer.status() },
+            transfer: self.transfer_status(),
             cluster: self.cluster_status(),
         }
     }
@@ -124,6 +124,12 @@ impl Core {
             registered_bytes: stats.registered_bytes,
             in_flight: stats.in_flight,
         }
+    }
+
+    fn transfer_status(&self) -> TransferStatus {
+        let mut status = self.transfer.status();
+        status.frames_dropped += self.network.dropped();
+        status
     }
 
     fn cluster_status(&self) -> ClusterStatus {

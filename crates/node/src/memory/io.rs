@@ -1,9 +1,11 @@
-//! A piece of the arena for another thread: one that does file I/O on the engine's behalf.
+//! A piece of the arena for another thread: one that reads and writes files or sockets on the engine's behalf.
 //!
 //! Invariant: the addresses stay mapped for as long as a handle lives, so a late copy can spoil
 //! bytes, if whoever made the handle let the extent go too early, but never fault.
 
 use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::error::OutOfBounds;
@@ -42,6 +44,24 @@ impl IoRange {
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let place = self.place(at, into.len())?;
         self.range.copy_out(place, into).map_err(|_| self.out_of_bounds(at, into.len()))
+    }
+
+    /// Writes `len` bytes that lie `at` bytes from its start to a descriptor, by one write(2) from where they are.
+    ///
+    /// # Errors
+    /// The system's; `InvalidInput` if it has no such bytes.
+    pub fn write_to(&self, at: usize, len: usize, to: BorrowedFd<'_>) -> io::Result<usize> {
+        let place = self.place(at, len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.range.write_out(place, len, to)
+    }
+
+    /// Fills up to `len` bytes, `at` bytes from its start, from a descriptor, by one read(2) to where they belong.
+    ///
+    /// # Errors
+    /// As `write_to`.
+    pub fn read_from(&self, at: usize, len: usize, from: BorrowedFd<'_>) -> io::Result<usize> {
+        let place = self.place(at, len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.range.read_in(place, len, from)
     }
 
     /// Where in the mapped range `len` bytes at `at` lie.

@@ -12,7 +12,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,6 +129,22 @@ impl Reservation {
         // meanwhile, and any byte is a valid u8.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         Ok(())
+    }
+
+    /// Writes `len` bytes at `at` to a descriptor, by one write(2); says how many it took.
+    pub(super) fn write_out(&self, at: usize, len: usize, to: BorrowedFd<'_>) -> io::Result<usize> {
+        let from = self.address(at, len)?;
+        // SAFETY: as in `copy_out`; it is the kernel that reads, and what it cannot read is an error.
+        let written = unsafe { libc::write(to.as_raw_fd(), from.as_ptr().cast(), len) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Fills `len` bytes at `at` from a descriptor, by one read(2); says how many came.
+    pub(super) fn read_in(&self, at: usize, len: usize, from: BorrowedFd<'_>) -> io::Result<usize> {
+        let to = self.address(at, len)?;
+        // SAFETY: as in `copy_in`; it is the kernel that writes, and no more than `len` bytes.
+        let read = unsafe { libc::read(from.as_raw_fd(), to.as_ptr().cast(), len) };
+        usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
 
     /// The address of `len` bytes at `at`, if they lie in the range.

@@ -247,6 +247,11 @@ impl Core {
                 self.take_registered(id, head, &regions, lease(lease_ms), trace).await?;
                 Place { holder: from, at: None }
             }
+            Message::Dial { head, lease_ms, port, secret } => {
+                trace.answered(from, "socket", head.len(), format!("{protocol} is asked for"));
+                self.take_dialled(id, head, (port, secret), lease(lease_ms), trace).await?;
+                Place { holder: from, at: None }
+            }
             other => return Err(Failure::Holder(format!("an answer of the wrong kind: {other:?}"))),
         };
         self.transfer.known.borrow_mut().put(id, place);

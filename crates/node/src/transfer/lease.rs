@@ -25,6 +25,8 @@ pub(super) struct Granted {
     pub(super) kept: Rc<Kept>,
     /// Registrations made for this reader.
     pub(super) _regions: Vec<Rc<Region>>,
+    /// What a socket must show to be given the object, if it may.
+    pub(super) secret: Option<u128>,
     pub(super) until: Instant,
 }
 
@@ -121,7 +123,7 @@ impl Core {
 
     fn keep_for(&self, asked: &Envelope, kept: Kept, regions: Vec<Rc<Region>>) {
         let until = self.clock.now() + LEASE;
-        let lease = Granted { kept: Rc::new(kept), _regions: regions, until };
+        let lease = Granted { kept: Rc::new(kept), _regions: regions, secret: None, until };
         self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
     }
 

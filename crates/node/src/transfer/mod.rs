@@ -8,8 +8,8 @@
 //! certainly the object's. What was fetched once is remembered ([`known`]): it is asked for without the
 //! directory, or read without anybody, and a stamp at the holder says whether it was still there.
 //!
-//! Read in this order: [`fetch`] asks and chooses; [`eager`], [`rendezvous`], [`known`], [`send`] and
-//! [`register`] bring the bytes, each by its protocol; [`lease`] and [`serve`] are the two ends of a lease;
+//! Read in this order: [`fetch`] asks and chooses; [`eager`], [`rendezvous`], [`known`], [`send`], [`register`]
+//! and [`socket`] bring the bytes, each by its protocol; [`lease`] and [`serve`] are the two ends of a lease;
 //! [`record`] remembers what happened, [`tuning`] what is best, which [`calibrate`] measures.
 
 mod calibrate;
@@ -24,9 +24,10 @@ mod register;
 mod rendezvous;
 mod send;
 mod serve;
+mod socket;
 mod tuning;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -43,7 +44,9 @@ use self::record::Records;
 use self::send::Incoming;
 use self::serve::not_served;
 pub(crate) use self::serve::not_visible;
+use self::socket::Service;
 pub(crate) use self::tuning::Tunings;
+use crate::engine::Waker;
 
 /// Objects being read at once.
 const OBJECTS: usize = 8;
@@ -61,6 +64,9 @@ pub(crate) struct Transfer {
     tunings: RefCell<Tunings>,
     /// Room on the bulk lane.
     slots: Semaphore,
+    /// Made when the protocol is first used.
+    socket: OnceCell<Service>,
+    waker: Waker,
     counters: RefCell<TransferStatus>,
 }
 
@@ -82,7 +88,7 @@ impl From<FabricError> for Failure {
 }
 
 impl Transfer {
-    pub(crate) fn new(tunings: Tunings) -> Self {
+    pub(crate) fn new(tunings: Tunings, waker: Waker) -> Self {
         Self {
             leases: RefCell::default(),
             fetches: RefCell::default(),
@@ -91,6 +97,8 @@ impl Transfer {
             records: RefCell::new(record::records()),
             tunings: RefCell::new(tunings),
             slots: Semaphore::new(OBJECTS),
+            socket: OnceCell::new(),
+            waker,
             counters: RefCell::default(),
         }
     }
@@ -111,6 +119,7 @@ impl Transfer {
         TransferStatus {
             leases: self.leases.borrow().len() as u64,
             fetching: self.fetches.borrow().values().filter(alive).count() as u64,
+            frames_dropped: self.socket.get().map_or(0, Service::garbage),
             ..self.counters.borrow().clone()
         }
     }

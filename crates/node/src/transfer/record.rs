@@ -44,11 +44,15 @@ impl Trace {
     /// A holder has answered, and the object comes by this protocol.
     pub(super) fn answered(&mut self, holder: NodeId, protocol: &str, bytes: u64, why: impl Into<String>) {
         self.answered = self.core.clock.now();
+        let provider = match protocol {
+            "socket" => "socket",
+            _ => self.core.network.domain().provider().name(),
+        };
         self.fetched = Fetched {
             holders: vec![holder.to_string()],
             protocol: protocol.to_owned(),
             why: why.into(),
-            provider: self.core.network.domain().provider().name().to_owned(),
+            provider: provider.to_owned(),
             bytes,
             failures: self.fetched.failures,
             ..Fetched::default()

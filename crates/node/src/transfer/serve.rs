@@ -51,7 +51,7 @@ impl Core {
     }
 
     /// The object itself, or how it can be had and for how long.
-    fn offer(&self, asked: &Envelope, pin: Pin, wish: Wish, others: &[NodeId]) -> Message {
+    fn offer(self: &Rc<Self>, asked: &Envelope, pin: Pin, wish: Wish, others: &[NodeId]) -> Message {
         let head = pin.head();
         let fits = Message::fits_eager(&head);
         match wish.protocol {
@@ -66,11 +66,11 @@ impl Core {
                 Message::Stream { head, lease_ms: LEASE_MS }
             }
             Protocol::ReadRegister => self.registered(asked, pin, head),
-            Protocol::Socket => Message::Refused { error: not_served("protocol socket") },
+            Protocol::Socket => self.dial(asked, pin, head),
         }
     }
 
-    fn count_served(&self, protocol: &str, head: &Head) {
+    pub(super) fn count_served(&self, protocol: &str, head: &Head) {
         self.transfer.count(protocol, |count| {
             count.served += 1;
             count.served_bytes += head.len();

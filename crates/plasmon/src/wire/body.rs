@@ -54,6 +54,14 @@ impl Reader {
         self.rest.try_get_u64_le().map_err(|_| self.malformed())
     }
 
+    /// The next little-endian integer.
+    ///
+    /// # Errors
+    /// When the body ends before.
+    pub fn u128(&mut self) -> Result<u128, WireError> {
+        self.rest.try_get_u128_le().map_err(|_| self.malformed())
+    }
+
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let mut bytes = [0; N];
         self.rest.try_copy_to_slice(&mut bytes).map_err(|_| self.malformed())?;

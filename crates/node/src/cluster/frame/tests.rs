@@ -90,6 +90,8 @@ fn message() -> impl Strategy<Value = Message> {
         (head(), any::<u32>(), prop::collection::vec(region(), 0..4))
             .prop_map(|(head, lease_ms, regions)| Message::Registered { head, lease_ms, regions }),
         (head(), any::<u32>()).prop_map(|(head, lease_ms)| Message::Stream { head, lease_ms }),
+        (head(), any::<u32>(), any::<u16>(), any::<u128>())
+            .prop_map(|(head, lease_ms, port, secret)| Message::Dial { head, lease_ms, port, secret }),
         any::<u64>().prop_map(|request| Message::Ready { request }),
         any::<(u64, u64)>().prop_map(|(of, len)| Message::Probe { of, len }),
         (any::<u64>(), any::<u64>(), bytes()).prop_map(|(request, at, bytes)| Message::Part {

@@ -1,0 +1,201 @@
+//! The reader's side of data connections: one to each holder, for as long as that lives. Socket thread only.
+//!
+//! Requests go out as soon as they come in, answers come in their order. What nobody waits for any more is not read
+//! to its end: the connection is closed, and what others wait for is asked for again on a new one.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::debug;
+
+use super::frame::{ANSWER_LEN, Answer};
+use super::service::Job;
+use super::stream::{is_transient, prepare, stalled, try_read_piece, write_frame};
+
+/// How a connection ended.
+enum End {
+    /// It was closed between two objects, by either side.
+    Idle,
+    /// What was coming is not wanted any more; the rest is.
+    Unwanted,
+    /// What was coming will not come, and why.
+    Broken(String),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+/// Fetches what is asked for from one holder, until it fails or nothing is left to fetch on a closed connection.
+pub(super) async fn converse(holder: SocketAddr, mut jobs: UnboundedReceiver<Job>, stall: Duration) {
+    let mut queue = VecDeque::new();
+    loop {
+        let end = match connect(holder, stall).await {
+            Ok(stream) => Conversation::new(&stream, &mut jobs, &mut queue, stall).run().await,
+            Err(error) => End::Broken(format!("it cannot be reached: {error}")),
+        };
+        while let Ok(job) = jobs.try_recv() {
+            queue.push_back(job);
+        }
+        if let End::Broken(reason) = end {
+            debug!("the data connection to {holder} is broken: {reason}");
+            for job in queue.drain(..) {
+                job.end(Err(format!("the data connection to {holder} is broken: {reason}")));
+            }
+        }
+        queue.retain(Job::is_wanted);
+        if queue.is_empty() {
+            return;
+        }
+    }
+}
+
+async fn connect(holder: SocketAddr, stall: Duration) -> io::Result<TcpStream> {
+    let stream = timeout(stall, TcpStream::connect(holder)).await.map_err(|_| stalled(stall))??;
+    prepare(&stream)?;
+    Ok(stream)
+}
+
+/// A connection, and how far it has come.
+struct Conversation<'c> {
+    stream: &'c TcpStream,
+    jobs: &'c mut UnboundedReceiver<Job>,
+    /// What is wanted; the first is coming.
+    queue: &'c mut VecDeque<Job>,
+    /// So many of them were asked for on this connection.
+    asked: usize,
+    answer: [u8; ANSWER_LEN],
+    /// Bytes of the answer that are here.
+    answered: usize,
+    /// Bytes of the object that are here.
+    at: usize,
+    stall: Duration,
+    /// When something must have come.
+    due: Instant,
+}
+
+impl<'c> Conversation<'c> {
+    fn new(
+        stream: &'c TcpStream,
+        jobs: &'c mut UnboundedReceiver<Job>,
+        queue: &'c mut VecDeque<Job>,
+        stall: Duration,
+    ) -> Self {
+        let due = Instant::now() + stall;
+        Self { stream, jobs, queue, asked: 0, answer: [0; ANSWER_LEN], answered: 0, at: 0, stall, due }
+    }
+
+    async fn run(mut self) -> End {
+        loop {
+            if let Err(end) = self.turn().await {
+                return end;
+            }
+        }
+    }
+
+    /// Waits for a job or for bytes, and does what is to be done with them.
+    async fn turn(&mut self) -> Result<(), End> {
+        self.ask().await?;
+        let idle = self.queue.is_empty();
+        let (stream, due, stall) = (self.stream, self.due, self.stall);
+        let readable = async {
+            if idle {
+                return stream.readable().await;
+            }
+            timeout_at(due, stream.readable()).await.map_err(|_| stalled(stall))?
+        };
+        tokio::select! {
+            biased;
+            job = self.jobs.recv() => match job {
+                Some(job) => {
+                    if idle {
+                        self.due = Instant::now() + stall;
+                    }
+                    self.queue.push_back(job);
+                    Ok(())
+                }
+                // The thread is about to end.
+                None => pending().await,
+            },
+            ready = readable => {
+                ready?;
+                self.read()
+            }
+        }
+    }
+
+    /// Asks for what has come in.
+    async fn ask(&mut self) -> Result<(), End> {
+        while let Some(job) = self.queue.get(self.asked) {
+            if job.is_wanted() {
+                write_frame(self.stream, &job.ask.encode(), self.stall).await?;
+                self.asked += 1;
+            } else {
+                self.queue.remove(self.asked);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once.
+    fn read(&mut self) -> Result<(), End> {
+        let Some(job) = self.queue.front() else {
+            return match self.stream.try_read(&mut [0]) {
+                Err(error) if is_transient(&error) => Ok(()),
+                Ok(len) if len > 0 => Err(End::Broken("bytes came that nobody asked for".into())),
+                Ok(_) | Err(_) => Err(End::Idle),
+            };
+        };
+        if !job.is_wanted() {
+            self.queue.pop_front();
+            return Err(End::Unwanted);
+        }
+        let read = if self.answered < ANSWER_LEN {
+            self.stream.try_read(&mut self.answer[self.answered..])
+        } else {
+            try_read_piece(self.stream, &job.into, self.at)
+        };
+        let len = match read {
+            Err(error) if is_transient(&error) => return Ok(()),
+            Ok(0) => return Err(End::Broken("it was closed".into())),
+            read => read?,
+        };
+        self.due = Instant::now() + self.stall;
+        if self.answered == ANSWER_LEN {
+            self.at += len;
+        } else {
+            self.answered += len;
+            if self.answered < ANSWER_LEN {
+                return Ok(());
+            }
+            let answer = Answer::decode(&self.answer).map_err(|error| End::Broken(error.to_string()))?;
+            if answer.id != job.ask.id || answer.sizes.is_some_and(|sizes| sizes != job.sizes) {
+                return Err(End::Broken("it sent another object or another length".into()));
+            }
+            if answer.sizes.is_none() {
+                self.next(Err("the lease had ended when it was asked for the object".into()));
+                return Ok(());
+            }
+        }
+        if self.at == job.into.len() {
+            self.next(Ok(()));
+        }
+        Ok(())
+    }
+
+    /// The first of the queue has come to its end.
+    fn next(&mut self, result: Result<(), String>) {
+        if let Some(job) = self.queue.pop_front() {
+            job.end(result);
+        }
+        (self.asked, self.answered, self.at) = (self.asked - 1, 0, 0);
+    }
+}

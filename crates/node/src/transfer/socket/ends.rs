@@ -1,0 +1,159 @@
+//! What the engine does for the protocol, at both ends. Engine thread only.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+use futures::stream::StreamExt;
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use super::frame::{Ask, Sizes};
+use super::service::{Done, Job, Local, Request, Service};
+use crate::cluster::{Envelope, Message};
+use crate::engine::Core;
+use crate::object::{Head, Pin};
+use crate::transfer::Failure;
+use crate::transfer::lease::{Kept, LEASE_MS, Lease};
+use crate::transfer::record::Trace;
+
+/// How long a data connection may move nothing.
+const STALL: Duration = Duration::from_secs(10);
+
+impl Core {
+    /// The holder's answer to a fetch: where to call, and with what.
+    pub(in crate::transfer) fn dial(self: &Rc<Self>, asked: &Envelope, pin: Pin, head: Head) -> Message {
+        let port = match self.data_port() {
+            Ok(port) => port,
+            Err(error) => return Message::Refused { error },
+        };
+        let mut secret = [0; size_of::<u128>()];
+        getrandom::fill(&mut secret).expect("the operating system gives random bytes");
+        let secret = u128::from_ne_bytes(secret);
+        self.count_served("socket", &head);
+        self.grant_lease(asked, pin, Vec::new());
+        if let Some(lease) = self.transfer.leases.borrow_mut().get_mut(&(asked.reply_to, asked.request)) {
+            lease.secret = Some(secret);
+        }
+        Message::Dial { head, lease_ms: LEASE_MS, port, secret }
+    }
+
+    fn data_port(self: &Rc<Self>) -> Result<u16, Error> {
+        let address: Option<IpAddr> = self.listen.parse().ok().map(|listen: SocketAddr| listen.ip());
+        let address = address.filter(|address| !address.is_unspecified()).ok_or_else(|| {
+            let text = format!(
+                "node {} listens at {}, which does not say where its sockets can be reached: the protocol socket \
+                 needs --listen with an address of its own",
+                self.node, self.listen
+            );
+            Error::new(ErrorKind::Invalid, text)
+        })?;
+        self.sockets()?.port(address).map_err(|error| {
+            let text = format!("node {} cannot open a data port at {address}: {error}", self.node);
+            Error::new(ErrorKind::Internal, text)
+        })
+    }
+
+    /// The thread, which starts when it is first needed.
+    fn sockets(self: &Rc<Self>) -> Result<&Service, Error> {
+        if let Some(service) = self.transfer.socket.get() {
+            return Ok(service);
+        }
+        let waker = self.transfer.waker.clone();
+        let (service, requests) = Service::start(Arc::new(move || waker.wake()), STALL).map_err(|error| {
+            let text = format!("node {} cannot start the thread of sockets: {error}", self.node);
+            Error::new(ErrorKind::Internal, text)
+        })?;
+        self.spawn(answer_requests(Rc::clone(self), requests));
+        Ok(self.transfer.socket.get_or_init(|| service))
+    }
+
+    /// The local get behind a request on a data connection: the object of the lease it names.
+    fn leased(self: &Rc<Self>, ask: &Ask) -> Option<Local> {
+        let leases = self.transfer.leases.borrow();
+        let lease = leases.get(&(ask.reader, ask.request))?;
+        let Kept::Object(pinned) = &*lease.kept else { return None };
+        if pinned.id() != ask.id || lease.secret != Some(ask.secret) {
+            return None;
+        }
+        let pin = Pin::new(pinned.replica())?;
+        let (done, written) = Done::new(&self.transfer.socket.get()?.wake);
+        let sizes = sizes(&pin.head());
+        let local = Local { sizes, bytes: pin.run().io_range(), done };
+        let core = Rc::clone(self);
+        self.spawn(async move {
+            let written = written.await.unwrap_or(0);
+            // Not earlier, even if the lease has ended: these bytes were being read.
+            drop(pin);
+            core.transfer.count("socket", |count| count.copied_bytes += written);
+            core.transfer.count_copy(written);
+        });
+        Some(local)
+    }
+
+    /// The requester's side: calls the holder and has it send the object.
+    pub(in crate::transfer) async fn take_dialled(
+        self: &Rc<Self>,
+        id: ObjectId,
+        head: Head,
+        (port, secret): (u16, u128),
+        lease: Lease,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        if head.id != id {
+            return Err(Failure::Holder("it sent another object".into()));
+        }
+        let gone = || Failure::Holder("it has left the cluster".into());
+        let from = SocketAddr::new(self.cluster.address(lease.holder).ok_or_else(gone)?, port);
+        let ask = Ask { id, reader: self.node, request: lease.request, secret };
+        let receiving = async {
+            let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
+            let service = self.sockets().map_err(Failure::Here)?;
+            let extent = self.room_for(&head).await?;
+            trace.allocated();
+            let (done, ended) = Done::new(&service.wake);
+            // As long as this future lives, the object is wanted.
+            let wanted = Arc::new(());
+            let into = extent.io_range();
+            service
+                .fetch(from, Job { ask, sizes: sizes(&head), into, wanted: Arc::downgrade(&wanted), done });
+            let (tell, told) = oneshot::channel();
+            let owned = Rc::clone(&extent);
+            self.spawn(async move {
+                let ended = ended.await;
+                // Not earlier, even if nobody waits any more: these bytes were being written.
+                drop(owned);
+                // Whoever has given up needs no news.
+                let _ = tell.send(ended);
+            });
+            match told.await {
+                Ok(Ok(Ok(()))) => Ok(extent),
+                Ok(Ok(Err(reason))) => Err(Failure::Holder(reason)),
+                Ok(Err(_)) | Err(_) => Err(Failure::Holder("the thread of sockets gave it up".into())),
+            }
+        };
+        let extent = match select(std::pin::pin!(receiving), std::pin::pin!(lease.keep())).await {
+            Either::Left((extent, _)) => extent?,
+            Either::Right((failure, _)) => return Err(failure),
+        };
+        trace.copied(head.len());
+        trace.moved();
+        self.transfer.count_copy(head.len());
+        self.seal_fetched(head, extent)
+    }
+}
+
+/// Does local gets for the thread, for as long as it lives.
+async fn answer_requests(core: Rc<Core>, mut requests: UnboundedReceiver<Request>) {
+    while let Some(Request { ask, answer }) = requests.next().await {
+        // A connection that has ended needs no answer.
+        let _ = answer.send(core.leased(&ask));
+    }
+}
+
+fn sizes(head: &Head) -> Sizes {
+    Sizes { data: head.data_len, metadata: head.metadata_len }
+}

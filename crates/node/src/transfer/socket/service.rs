@@ -1,0 +1,193 @@
+//! The thread `plasmon-socket`, and what passes between it and the engine.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures::channel::{mpsc, oneshot};
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc as commands;
+use tracing::{info, warn};
+
+use super::frame::{Ask, Sizes};
+use super::{answering, asking};
+use crate::memory::IoRange;
+
+/// Ends the engine's sleep.
+pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Tells the engine how something ended, at the latest when it is dropped: from then on no byte of the memory that
+/// belongs to it is touched.
+pub(super) struct Done<T> {
+    sender: Option<oneshot::Sender<T>>,
+    wake: Wake,
+}
+
+impl<T> Done<T> {
+    pub(super) fn new(wake: &Wake) -> (Self, oneshot::Receiver<T>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self { sender: Some(sender), wake: Arc::clone(wake) }, receiver)
+    }
+
+    pub(super) fn tell(mut self, ended: T) {
+        if let Some(sender) = self.sender.take() {
+            // An engine that has gone needs no news.
+            let _ = sender.send(ended);
+        }
+    }
+}
+
+impl<T> Drop for Done<T> {
+    fn drop(&mut self) {
+        self.sender = None;
+        (self.wake)();
+    }
+}
+
+/// An object to be brought here. In the order of its end: the memory is let go of, then the engine is told.
+pub(super) struct Job {
+    pub(super) ask: Ask,
+    /// What it must be.
+    pub(super) sizes: Sizes,
+    pub(super) into: IoRange,
+    /// Gone when nobody waits for it any more.
+    pub(super) wanted: Weak<()>,
+    pub(super) done: Done<Result<(), String>>,
+}
+
+impl Job {
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.strong_count() > 0
+    }
+
+    pub(super) fn end(self, result: Result<(), String>) {
+        let Self { into, done, .. } = self;
+        drop(into);
+        done.tell(result);
+    }
+}
+
+/// An object of this node that somebody asked for. In the order of its end, as a job.
+pub(super) struct Local {
+    pub(super) sizes: Sizes,
+    pub(super) bytes: IoRange,
+    /// Told how many bytes were written.
+    pub(super) done: Done<u64>,
+}
+
+/// A local get that the engine is to do: nothing when the lease is not what was said.
+pub(super) struct Request {
+    pub(super) ask: Ask,
+    pub(super) answer: oneshot::Sender<Option<Local>>,
+}
+
+enum Command {
+    Listen(std::net::TcpListener),
+    Fetch(SocketAddr, Job),
+}
+
+/// What the tasks of the thread share.
+pub(super) struct Shared {
+    pub(super) requests: mpsc::UnboundedSender<Request>,
+    pub(super) wake: Wake,
+    pub(super) garbage: Arc<AtomicU64>,
+    pub(super) stall: Duration,
+}
+
+/// The engine's handle. Dropping it closes all connections and ends the thread.
+pub(in crate::transfer) struct Service {
+    /// `None` only while it is dropped.
+    commands: Option<commands::UnboundedSender<Command>>,
+    thread: Option<JoinHandle<()>>,
+    port: OnceCell<u16>,
+    garbage: Arc<AtomicU64>,
+    pub(super) wake: Wake,
+}
+
+impl Service {
+    /// Starts the thread. The requests that come are to be answered one after the other.
+    pub(super) fn start(
+        wake: Wake,
+        stall: Duration,
+    ) -> io::Result<(Service, mpsc::UnboundedReceiver<Request>)> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (requests, asked) = mpsc::unbounded();
+        let (sender, received) = commands::unbounded_channel();
+        let garbage = Arc::new(AtomicU64::new(0));
+        let shared = Shared { requests, wake: Arc::clone(&wake), garbage: Arc::clone(&garbage), stall };
+        let thread = std::thread::Builder::new()
+            .name("plasmon-socket".into())
+            .spawn(move || runtime.block_on(run(received, Arc::new(shared))))?;
+        let service =
+            Service { commands: Some(sender), thread: Some(thread), port: OnceCell::new(), garbage, wake };
+        Ok((service, asked))
+    }
+
+    /// The data port of this node, which is opened at this address if it is not yet.
+    pub(super) fn port(&self, address: IpAddr) -> io::Result<u16> {
+        if let Some(port) = self.port.get() {
+            return Ok(*port);
+        }
+        let listener = std::net::TcpListener::bind((address, 0))?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        info!("objects can be had through sockets at port {port} of {address}");
+        self.send(Command::Listen(listener));
+        Ok(*self.port.get_or_init(|| port))
+    }
+
+    /// Has an object brought here from a data port.
+    pub(super) fn fetch(&self, from: SocketAddr, job: Job) {
+        self.send(Command::Fetch(from, job));
+    }
+
+    /// Connections that were closed for what came on them.
+    pub(in crate::transfer) fn garbage(&self) -> u64 {
+        self.garbage.load(Ordering::Relaxed)
+    }
+
+    fn send(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // It fails when the thread has panicked: a job is dropped then, which tells the engine.
+            let _ = commands.send(command);
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.commands = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            warn!("the thread of socket transfers panicked");
+        }
+    }
+}
+
+/// The thread, until the engine has gone.
+async fn run(mut commands: commands::UnboundedReceiver<Command>, shared: Arc<Shared>) {
+    let mut holders: HashMap<SocketAddr, commands::UnboundedSender<Job>> = HashMap::new();
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::Listen(listener) => match TcpListener::from_std(listener) {
+                Ok(listener) => drop(tokio::spawn(answering::accept(listener, Arc::clone(&shared)))),
+                Err(error) => warn!("nothing can be fetched from here through a socket: {error}"),
+            },
+            Command::Fetch(from, job) => {
+                holders.retain(|_, jobs| !jobs.is_closed());
+                let jobs = holders.entry(from).or_insert_with(|| {
+                    let (sender, jobs) = commands::unbounded_channel();
+                    tokio::spawn(asking::converse(from, jobs, shared.stall));
+                    sender
+                });
+                // It was open a moment ago, and nothing else ran since.
+                let _ = jobs.send(job);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A data connection: how it is set up, and one system call on it at a time. Socket thread only.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use crate::memory::IoRange;
+
+/// Most bytes that a write or a read moves, as Plasma's buffers had them.
+const PIECE: usize = 4096;
+
+/// As Plasma set it up; and a peer that went without a word is noticed, though nobody waits for it.
+pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
+}
+
+/// Writes some of an object's bytes from `at` on, by one write(2); says how many.
+pub(super) async fn write_piece(
+    stream: &TcpStream,
+    bytes: &IoRange,
+    at: usize,
+    stall: Duration,
+) -> io::Result<usize> {
+    let len = PIECE.min(bytes.len() - at);
+    once(stream, Interest::WRITABLE, stall, || bytes.write_to(at, len, stream.as_fd())).await
+}
+
+/// Reads some of an object's bytes from `at` on, by one read(2), of a socket that is said to be readable; says how
+/// many. `WouldBlock` when it was not.
+pub(super) fn try_read_piece(stream: &TcpStream, bytes: &IoRange, at: usize) -> io::Result<usize> {
+    let len = PIECE.min(bytes.len() - at);
+    stream.try_io(Interest::READABLE, || bytes.read_from(at, len, stream.as_fd()))
+}
+
+/// Writes a frame.
+pub(super) async fn write_frame(stream: &TcpStream, frame: &[u8], stall: Duration) -> io::Result<()> {
+    let mut at = 0;
+    while at < frame.len() {
+        at += once(stream, Interest::WRITABLE, stall, || {
+            rustix::io::write(stream, &frame[at..]).map_err(io::Error::from)
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Reads a frame; `false` when the connection ended before its first byte.
+pub(super) async fn read_frame(stream: &TcpStream, frame: &mut [u8], stall: Duration) -> io::Result<bool> {
+    let mut at = 0;
+    while at < frame.len() {
+        let read = once(stream, Interest::READABLE, stall, || {
+            rustix::io::read(stream, &mut frame[at..]).map_err(io::Error::from)
+        });
+        match read.await? {
+            0 if at == 0 => return Ok(false),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            len => at += len,
+        }
+    }
+    Ok(true)
+}
+
+/// Makes a call that moves bytes, as soon as the socket is ready for it.
+async fn once(
+    stream: &TcpStream,
+    interest: Interest,
+    stall: Duration,
+    mut call: impl FnMut() -> io::Result<usize>,
+) -> io::Result<usize> {
+    let due = Instant::now() + stall;
+    loop {
+        timeout_at(due, stream.ready(interest)).await.map_err(|_| stalled(stall))??;
+        match stream.try_io(interest, &mut call) {
+            Err(error) if is_transient(&error) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The call moved nothing, and may next time.
+pub(super) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// What is said of a peer that moves nothing.
+pub(super) fn stalled(stall: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no byte moved for {stall:?}"))
+}
