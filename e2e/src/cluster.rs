@@ -191,7 +191,16 @@ impl Cluster {
     /// # Panics
     /// When it cannot connect.
     pub fn connect(&self, node: usize) -> TcpStream {
-        let stream = self.network.connect(node, self.listen(node), PATIENCE).expect("the node listens");
+        self.connect_to(node, self.listen(node).port())
+    }
+
+    /// Connects to another port of a node, from its own host.
+    ///
+    /// # Panics
+    /// When it cannot connect.
+    pub fn connect_to(&self, node: usize, port: u16) -> TcpStream {
+        let address = (self.address(node), port).into();
+        let stream = self.network.connect(node, address, PATIENCE).expect("the node listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
         stream
     }

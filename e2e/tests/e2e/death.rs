@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use plasmon::{Error, ErrorKind, Object, ObjectId};
+use plasmon::{Error, ErrorKind, Object, ObjectId, Protocol};
 use plasmon_e2e::{Cluster, Pattern, eventually, until};
 
 use crate::support::{ClientProcess, MIB, get, kind, put, try_get};
@@ -23,7 +23,9 @@ fn kill_the_holder(
     holders: &[usize],
     prepare: impl Fn(&Cluster) -> ObjectId,
 ) -> Result<Object, Error> {
-    let fetched = |cluster: &Cluster| cluster.status(0).transfer.rendezvous_fetched;
+    let fetched = |cluster: &Cluster| {
+        cluster.status(0).transfer.protocols.values().map(|count| count.fetched).sum::<u64>()
+    };
     for _ in 0..20 {
         let (id, before) = (prepare(cluster), fetched(cluster));
         let client = cluster.client(0);
@@ -51,9 +53,23 @@ fn kill_the_holder(
     panic!("no fetch of {BIG} bytes could be stopped in its middle");
 }
 
+fn cluster(nodes: usize, protocol: Protocol) -> Cluster {
+    let args = ["--protocol", protocol.name()];
+    Cluster::builder().nodes(nodes).memory("320MiB").args(&args).start()
+}
+
 #[test]
 fn the_only_holder_dies_in_the_middle_of_a_fetch() {
-    let mut cluster = Cluster::builder().nodes(2).memory("320MiB").start();
+    the_only_holder_dies(Protocol::Auto);
+}
+
+#[test]
+fn the_only_holder_dies_in_the_middle_of_a_fetch_through_a_socket() {
+    the_only_holder_dies(Protocol::Socket);
+}
+
+fn the_only_holder_dies(protocol: Protocol) {
+    let mut cluster = cluster(2, protocol);
     let bystander = put(&cluster.client(0), Pattern(2), MIB);
 
     let result = kill_the_holder(&mut cluster, &[1], |cluster| put(&cluster.client(1), Pattern(1), BIG));
@@ -69,7 +85,16 @@ fn the_only_holder_dies_in_the_middle_of_a_fetch() {
 
 #[test]
 fn another_holder_serves_when_one_dies_in_the_middle_of_a_fetch() {
-    let mut cluster = Cluster::builder().nodes(3).memory("320MiB").start();
+    another_holder_serves(Protocol::Auto);
+}
+
+#[test]
+fn another_holder_serves_when_one_dies_in_the_middle_of_a_fetch_through_a_socket() {
+    another_holder_serves(Protocol::Socket);
+}
+
+fn another_holder_serves(protocol: Protocol) {
+    let mut cluster = cluster(3, protocol);
     let result = kill_the_holder(&mut cluster, &[1, 2], |cluster| {
         let id = put(&cluster.client(1), Pattern(1), BIG);
         Pattern(1).check(get(&cluster.client(2), id).data());

@@ -2,6 +2,7 @@
 //!
 //! One binary with a module a promise: it links once, and its tests share the machine.
 
+mod baseline;
 mod commands;
 mod death;
 mod doctor;

@@ -19,7 +19,7 @@ use super::service::{Local, Request, Shared};
 use super::stream::{prepare, read_frame, write_frame, write_piece};
 
 /// How often a stranger may ask in vain. More than a member has fetches under way.
-const VAIN: u32 = 64;
+pub(super) const VAIN: u32 = 64;
 
 /// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn attend(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     match serve(&stream, &shared).await {
-        Ok(()) => debug!("{peer} closed its data connection"),
+        Ok(()) => debug!("the data connection of {peer} ended"),
         Err(closed) => {
             if !matches!(closed, Closed::Broken(_)) {
                 shared.garbage.fetch_add(1, Ordering::Relaxed);
@@ -65,13 +65,12 @@ async fn serve(stream: &TcpStream, shared: &Shared) -> Result<(), Closed> {
     prepare(stream)?;
     let (mut member, mut vain) = (false, 0);
     loop {
-        if member {
-            stream.readable().await?;
-        }
+        let patience = (!member).then_some(shared.stall);
         let mut frame = [0; ASK_LEN];
-        let garbage = |error: io::Error| Closed::Garbage(error.to_string());
-        if !read_frame(stream, &mut frame, shared.stall).await.map_err(garbage)? {
-            return Ok(());
+        match read_frame(stream, &mut frame, patience, shared.stall).await? {
+            0 => return Ok(()),
+            ASK_LEN => {}
+            len => return Err(Closed::Garbage(format!("{len} bytes"))),
         }
         let ask = Ask::decode(&frame).map_err(|error| Closed::Garbage(error.to_string()))?;
         let Some(local) = local_get(ask, shared).await else {

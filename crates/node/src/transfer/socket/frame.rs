@@ -17,7 +17,7 @@ pub(super) const ASK_LEN: usize = 64;
 pub(super) const ANSWER_LEN: usize = 40;
 
 /// A request for an object, under a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Ask {
     pub(super) id: ObjectId,
     /// The node that was given the lease, and its request then.

@@ -24,5 +24,7 @@ mod ends;
 mod frame;
 mod service;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub(super) use self::service::Service;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use crate::memory::IoRange;
 
@@ -31,7 +31,7 @@ pub(super) async fn write_piece(
     stall: Duration,
 ) -> io::Result<usize> {
     let len = PIECE.min(bytes.len() - at);
-    once(stream, Interest::WRITABLE, stall, || bytes.write_to(at, len, stream.as_fd())).await
+    once(stream, Interest::WRITABLE, Some(stall), || bytes.write_to(at, len, stream.as_fd())).await
 }
 
 /// Reads some of an object's bytes from `at` on, by one read(2), of a socket that is said to be readable; says how
@@ -45,7 +45,7 @@ pub(super) fn try_read_piece(stream: &TcpStream, bytes: &IoRange, at: usize) -> 
 pub(super) async fn write_frame(stream: &TcpStream, frame: &[u8], stall: Duration) -> io::Result<()> {
     let mut at = 0;
     while at < frame.len() {
-        at += once(stream, Interest::WRITABLE, stall, || {
+        at += once(stream, Interest::WRITABLE, Some(stall), || {
             rustix::io::write(stream, &frame[at..]).map_err(io::Error::from)
         })
         .await?;
@@ -53,36 +53,49 @@ pub(super) async fn write_frame(stream: &TcpStream, frame: &[u8], stall: Duratio
     Ok(())
 }
 
-/// Reads a frame; `false` when the connection ended before its first byte.
-pub(super) async fn read_frame(stream: &TcpStream, frame: &mut [u8], stall: Duration) -> io::Result<bool> {
+/// Reads a frame, and waits for its first byte for as long as `patience` says. Says how many bytes there were before
+/// the connection ended or stalled.
+pub(super) async fn read_frame(
+    stream: &TcpStream,
+    frame: &mut [u8],
+    mut patience: Option<Duration>,
+    stall: Duration,
+) -> io::Result<usize> {
     let mut at = 0;
     while at < frame.len() {
-        let read = once(stream, Interest::READABLE, stall, || {
+        let read = once(stream, Interest::READABLE, patience, || {
             rustix::io::read(stream, &mut frame[at..]).map_err(io::Error::from)
         });
-        match read.await? {
-            0 if at == 0 => return Ok(false),
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            len => at += len,
+        match read.await {
+            Ok(0) => break,
+            Ok(len) => at += len,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => break,
+            Err(error) => return Err(error),
         }
+        patience = Some(stall);
     }
-    Ok(true)
+    Ok(at)
 }
 
 /// Makes a call that moves bytes, as soon as the socket is ready for it.
 async fn once(
     stream: &TcpStream,
     interest: Interest,
-    stall: Duration,
+    patience: Option<Duration>,
     mut call: impl FnMut() -> io::Result<usize>,
 ) -> io::Result<usize> {
-    let due = Instant::now() + stall;
-    loop {
-        timeout_at(due, stream.ready(interest)).await.map_err(|_| stalled(stall))??;
-        match stream.try_io(interest, &mut call) {
-            Err(error) if is_transient(&error) => {}
-            result => return result,
+    let call = async {
+        loop {
+            stream.ready(interest).await?;
+            match stream.try_io(interest, &mut call) {
+                Err(error) if is_transient(&error) => {}
+                result => return result,
+            }
         }
+    };
+    match patience {
+        Some(patience) => timeout(patience, call).await.map_err(|_| stalled(patience))?,
+        None => call.await,
     }
 }
 
