@@ -176,7 +176,7 @@ pub struct TransferStatus {
     pub fetch_failures: u64,
     /// Objects pinned for peers now.
     pub leases: u64,
-    /// Messages thrown away: wrong token, epoch or form.
+    /// Messages thrown away, wrong in token, epoch or form, and data connections closed for such things.
     pub frames_dropped: u64,
     /// Bytes of objects copied by this daemon's CPU, local puts of small objects included.
     pub cpu_copied_bytes: u64,
@@ -196,7 +196,7 @@ pub struct ProtocolStatus {
     pub served: u64,
     /// Their bytes.
     pub served_bytes: u64,
-    /// Bytes that this node's CPU copied in user space for it, on either side.
+    /// Bytes that this node's CPU copied for it, on either side: in user space, or in system calls with "socket".
     pub copied_bytes: u64,
     /// Registrations of memory made for it, on either side.
     pub registrations: u64,

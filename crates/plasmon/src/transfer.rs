@@ -85,7 +85,7 @@ pub struct Fetched {
     pub why: String,
     /// Data and metadata.
     pub bytes: u64,
-    /// Of these, copied by the CPU of this node in user space.
+    /// Of these, copied by the CPU of this node: in user space, or in system calls with "socket".
     pub copied_bytes: u64,
     /// Registrations of memory made for it on this node.
     pub registrations: u64,
