@@ -16,6 +16,7 @@
 mod cluster;
 mod config;
 mod engine;
+mod index;
 #[allow(unsafe_code)]
 pub mod memory;
 mod object;

@@ -15,8 +15,10 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId};
+use smallvec::{SmallVec, smallvec};
 
 use super::frame::{Holding, Wish};
+use crate::index::{Identified, Index};
 use crate::object::Role;
 
 /// How long a deletion is remembered; a fetch that was under way is over by then.
@@ -75,50 +77,75 @@ pub(crate) enum Deletion {
     },
 }
 
+/// A node that holds an object, or was among the last.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     node: NodeId,
-    holding: Holding,
+    life: u64,
+    /// The user whose private object it is.
+    owner: Option<u32>,
+    role: Role,
 }
 
-#[derive(Default)]
+impl Holder {
+    fn visible_to(&self, tenant: u32) -> bool {
+        self.owner.is_none_or(|owner| owner == tenant)
+    }
+}
+
+/// What is known of an object: most have one holder.
 struct Entry {
-    /// Empty: lost.
-    holders: Vec<Holder>,
-    /// What the last holders held that went without a deletion.
-    past: Vec<Holding>,
-    /// Spreads fetches over holders.
-    turn: usize,
+    id: ObjectId,
+    /// All of them have gone, and none by a deletion.
+    lost: bool,
+    /// Never empty: the last ones, if it is lost.
+    holders: SmallVec<[Holder; 1]>,
+}
+
+/// There may be ten million of them.
+const _: () = assert!(size_of::<Entry>() <= 72);
+
+impl Identified for Entry {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
 }
 
 impl Entry {
+    /// Those who hold it now.
+    fn holders(&self) -> &[Holder] {
+        if self.lost { &[] } else { &self.holders }
+    }
+
     fn primary(&self) -> Option<&Holder> {
-        self.holders.iter().find(|holder| holder.holding.role == Role::Primary)
+        self.holders().iter().find(|holder| holder.role == Role::Primary)
     }
 
     fn is_orphan(&self) -> bool {
-        !self.holders.is_empty() && self.primary().is_none()
+        !self.lost && self.primary().is_none()
     }
 
-    /// Takes holders out; what the last of them held is remembered.
+    /// Takes holders out; the last of them are remembered.
     fn retain(&mut self, keep: impl Fn(&Holder) -> bool) {
-        let (kept, gone): (Vec<_>, Vec<_>) = self.holders.drain(..).partition(keep);
-        if kept.is_empty() {
-            self.past.extend(gone.into_iter().map(|holder| holder.holding));
+        if self.holders().iter().any(&keep) {
+            self.holders.retain(|holder| keep(holder));
+        } else {
+            self.lost = true;
         }
-        self.holders = kept;
     }
 
     /// The life that is handed out: the first primary's, if there is one.
     fn life(&self) -> Option<u64> {
-        self.primary().or(self.holders.first()).map(|holder| holder.holding.life)
+        self.primary().or(self.holders().first()).map(|holder| holder.life)
     }
 }
 
 /// The entries of the shards this node keeps.
 #[derive(Default)]
 pub(crate) struct Directory {
-    entries: HashMap<ObjectId, Entry>,
+    entries: Index<Entry>,
+    /// Spreads fetches over holders.
+    turn: usize,
     /// Objects without a primary, and since when.
     orphans: HashMap<ObjectId, Instant>,
     waiters: HashMap<ObjectId, Vec<(Waiter, Instant)>>,
@@ -136,25 +163,24 @@ impl Directory {
 
     /// Whether a living holder is known of an object that this user may see.
     pub(crate) fn knows(&self, id: &ObjectId, tenant: u32) -> bool {
-        let holders = self.entries.get(id).map(|entry| entry.holders.as_slice());
-        holders.unwrap_or_default().iter().any(|holder| holder.holding.visible_to(tenant))
+        let holders = self.entries.get(id).map(Entry::holders);
+        holders.unwrap_or_default().iter().any(|holder| holder.visible_to(tenant))
     }
 
     /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that
     /// asks again for the same user waits once.
     pub(crate) fn fetch(&mut self, id: ObjectId, waiter: Waiter, except: &[NodeId], now: Instant) -> Lookup {
-        if let Some(entry) = self.entries.get_mut(&id) {
+        if let Some(entry) = self.entries.get(&id) {
             let Some(life) = entry.life() else {
                 return Lookup::Lost;
             };
-            entry.turn = entry.turn.wrapping_add(1);
-            let count = entry.holders.len();
-            let turned = (0..count).map(|at| entry.holders[(entry.turn + at) % count]);
-            let mut usable = turned
+            self.turn = self.turn.wrapping_add(1);
+            let (before, after) = entry.holders().split_at(self.turn % entry.holders().len());
+            let mut usable = after
+                .iter()
+                .chain(before)
                 .filter(|holder| {
-                    holder.holding.life == life
-                        && holder.node != waiter.node
-                        && !except.contains(&holder.node)
+                    holder.life == life && holder.node != waiter.node && !except.contains(&holder.node)
                 })
                 .map(|holder| holder.node);
             if let Some(holder) = usable.next() {
@@ -179,19 +205,23 @@ impl Directory {
 
     /// A node holds an object.
     pub(crate) fn publish(&mut self, node: NodeId, holding: Holding, now: Instant) -> Published {
-        let Holding { id, role, life, .. } = holding;
+        let Holding { id, role, life, owner } = holding;
         if self.tombstones.get(&id).is_some_and(|lives| lives.contains(&life)) {
             return Published::Stale;
         }
-        let entry = self.entries.entry(id).or_default();
-        if role == Role::Cached && entry.primary().is_some_and(|primary| primary.holding.life != life) {
+        let holder = Holder { node, life, owner, role };
+        let new = || Entry { id, lost: false, holders: smallvec![holder] };
+        let entry = self.entries.get_or_insert_with(&id, new);
+        if role == Role::Cached && entry.primary().is_some_and(|primary| primary.life != life) {
             return Published::Stale;
         }
-        match entry.holders.iter_mut().find(|holder| holder.node == node) {
-            Some(known) => known.holding = holding,
-            None => entry.holders.push(Holder { node, holding }),
+        if entry.lost {
+            *entry = new();
         }
-        entry.past.clear();
+        match entry.holders.iter_mut().find(|holder| holder.node == node) {
+            Some(known) => *known = holder,
+            None => entry.holders.push(holder),
+        }
         if entry.is_orphan() {
             self.orphans.entry(id).or_insert(now);
         }
@@ -213,7 +243,7 @@ impl Directory {
     /// deletion came here.
     pub(crate) fn dropped(&mut self, node: NodeId, id: ObjectId, now: Instant) {
         self.evicted(node, &id, now);
-        if self.entries.get(&id).is_some_and(|entry| entry.holders.is_empty()) {
+        if self.entries.get(&id).is_some_and(|entry| entry.lost) {
             self.entries.remove(&id);
         }
     }
@@ -223,14 +253,15 @@ impl Directory {
         let Some(entry) = self.entries.get(&id) else {
             return Deletion::Unknown;
         };
-        let holdings = entry.holders.iter().map(|holder| &holder.holding).chain(&entry.past);
-        let lives: Vec<_> =
-            holdings.filter(|holding| holding.visible_to(tenant)).map(|holding| holding.life).collect();
+        let own = |holders: &[Holder]| -> Vec<_> {
+            let own = holders.iter().filter(|holder| holder.visible_to(tenant));
+            own.map(|holder| (holder.node, holder.life)).collect()
+        };
+        let lives: Vec<_> = own(&entry.holders).into_iter().map(|(_, life)| life).collect();
         if lives.is_empty() {
             return Deletion::NotAllowed;
         }
-        let own = entry.holders.iter().filter(|holder| holder.holding.visible_to(tenant));
-        let holders = own.map(|holder| (holder.node, holder.holding.life)).collect();
+        let holders = own(entry.holders());
         lives.iter().for_each(|life| self.bury(id, *life, now));
         Deletion::Forgotten { holders, lives }
     }
@@ -243,9 +274,8 @@ impl Directory {
             self.unbury();
         }
         if let Some(entry) = self.entries.get_mut(&id) {
-            entry.holders.retain(|holder| holder.holding.life != life);
-            entry.past.retain(|holding| holding.life != life);
-            if entry.holders.is_empty() && entry.past.is_empty() {
+            entry.holders.retain(|holder| holder.life != life);
+            if entry.holders.is_empty() {
                 self.entries.remove(&id);
             }
         }
@@ -283,7 +313,8 @@ impl Directory {
         self.orphans.retain(|id, _| entries.get(id).is_some_and(Entry::is_orphan));
         let due = self.orphans.iter().filter(|(_, since)| **since + ORPHAN <= now);
         // Both keepers come to the same choice.
-        let heir = |id: &ObjectId| Some((entries[id].holders.iter().map(|holder| holder.node).min()?, *id));
+        let heir =
+            |id: &ObjectId| Some((entries.get(id)?.holders().iter().map(|holder| holder.node).min()?, *id));
         due.filter_map(|(id, _)| heir(id)).collect()
     }
 
@@ -295,19 +326,20 @@ impl Directory {
         alive: impl Fn(NodeId) -> bool,
         now: Instant,
     ) -> Vec<(ObjectId, Waiter)> {
-        self.entries.retain(|id, _| kept_here(id));
+        self.entries.retain(|entry| kept_here(&entry.id));
         for waiters in self.waiters.values_mut() {
             waiters.retain(|(waiter, _)| alive(waiter.node));
         }
         self.waiters.retain(|id, waiters| kept_here(id) && !waiters.is_empty());
         let mut lost = Vec::new();
-        for (id, entry) in &mut self.entries {
+        for entry in self.entries.iter_mut() {
+            let id = entry.id;
             entry.retain(|holder| alive(holder.node));
-            if entry.holders.is_empty() {
-                let waiters = self.waiters.remove(id).unwrap_or_default();
-                lost.extend(waiters.into_iter().map(|(waiter, _)| (*id, waiter)));
+            if entry.lost {
+                let waiters = self.waiters.remove(&id).unwrap_or_default();
+                lost.extend(waiters.into_iter().map(|(waiter, _)| (id, waiter)));
             } else if entry.is_orphan() {
-                self.orphans.entry(*id).or_insert(now);
+                self.orphans.entry(id).or_insert(now);
             }
         }
         lost
@@ -467,6 +499,6 @@ mod tests {
         directory.fetch(id, waiter(B), &[], now);
         directory.publish(A, primary(ObjectId::random(), 1), now);
         directory.follow(|_| false, |_| true, now);
-        assert!(directory.waiters.is_empty() && directory.entries.is_empty());
+        assert!(directory.waiters.is_empty() && directory.len() == 0);
     }
 }

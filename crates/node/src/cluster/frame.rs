@@ -182,10 +182,6 @@ impl Holding {
     pub(crate) fn of(replica: &Replica) -> Self {
         Self { id: replica.id(), role: replica.role(), life: replica.life, owner: replica.owner() }
     }
-
-    pub(crate) fn visible_to(&self, tenant: u32) -> bool {
-        self.owner.is_none_or(|owner| owner == tenant)
-    }
 }
 
 /// A frame that does not decode.

@@ -7,7 +7,6 @@
 //! that nobody has it pinned.
 
 mod census;
-mod index;
 mod replica;
 mod ring;
 mod shared;

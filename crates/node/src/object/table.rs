@@ -18,12 +18,12 @@ use plasmon::shared::Snapshot;
 use plasmon::wire::Event;
 use plasmon::{Error, ObjectId};
 
-use super::index::Index;
 use super::ring::Ring;
 use super::shared::{DomainTable, SharedTables};
 use super::stamps::Stamps;
 use super::{Head, Held, Pin, Replica, Role, Sealing};
 use crate::engine::ClientKey;
+use crate::index::{self, Identified, Index};
 use crate::memory::{Domain, Extent, Home};
 use crate::spill::Place;
 
@@ -98,7 +98,7 @@ impl Happening {
 /// All objects of the node.
 pub(crate) struct Table {
     keeping: Keeping,
-    sealed: Index,
+    sealed: Index<Rc<Replica>>,
     creating: HashMap<ObjectId, Creation>,
     waiting: HashMap<ObjectId, Vec<oneshot::Sender<()>>>,
     /// Taken out while the engine counted pins.
@@ -471,7 +471,7 @@ impl Table {
     }
 
     /// Shares of the table, for those who walk it a bit at a time.
-    pub(crate) const SHARDS: usize = Index::SHARDS;
+    pub(crate) const SHARDS: usize = index::SHARDS;
 
     /// Deleted objects that somebody still has pinned.
     pub(crate) fn doomed(&self) -> impl Iterator<Item = Rc<Replica>> {
@@ -486,8 +486,14 @@ impl Table {
     }
 }
 
+impl Identified for Rc<Replica> {
+    fn id(&self) -> ObjectId {
+        Replica::id(self)
+    }
+}
+
 /// Whether this very replica is the one in the table.
-fn holds(sealed: &Index, replica: &Rc<Replica>) -> bool {
+fn holds(sealed: &Index<Rc<Replica>>, replica: &Rc<Replica>) -> bool {
     sealed.get(&replica.id()).is_some_and(|held| Rc::ptr_eq(held, replica))
 }
 
