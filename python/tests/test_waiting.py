@@ -235,6 +235,42 @@ def test_a_child_keeps_no_connection_of_its_parent_open(
         os.waitpid(child, 0)
 
 
+CRASHED = """
+import os, signal, sys, plasmon
+client = plasmon.connect(sys.argv[1])
+ids = [client.put(bytes(size)) for size in (10, 1 << 20)]
+values = [client.get(id) for id in ids]
+created = client.create("unsealed", 1 << 20)
+child = os.fork()
+if child == 0:
+    signal.pause()
+print(child, flush=True)
+signal.pause()
+"""
+
+
+def test_what_a_crashed_process_held_goes_although_its_child_has_the_connection(
+    cluster: plasmon.LocalCluster, near: plasmon.Client
+) -> None:
+    def holds() -> tuple[int, int]:
+        objects = near.status()["objects"]
+        return objects["pinned"], objects["unsealed"]
+
+    clients = near.status()["clients"]
+    command = [sys.executable, "-c", CRASHED, cluster.sockets[0]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            assert holds() == (2, 1)
+            parent.kill()
+            until("what it held to go", lambda: holds() == (0, 0))
+            assert near.status()["clients"] == clients
+            os.kill(child, 0)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
 def test_when_the_node_dies_waits_end_and_values_stay() -> None:
     with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
         client = cluster.client()

@@ -41,6 +41,10 @@ pub(crate) struct Client {
     /// It has said hello.
     pub(crate) greeted: bool,
     connected: Instant,
+    /// In the epoll set until the process ends, where the kernel says so.
+    process: Option<OwnedFd>,
+    /// Its process has ended. A child of it may hold the connection open.
+    pub(super) orphaned: bool,
     /// What it has pinned, by place; one for each time.
     pub(crate) pins: HashMap<u64, Vec<Pin>>,
     /// Versions of the segments whose descriptors it has.
@@ -78,6 +82,8 @@ pub(crate) enum Farewell {
     Unannounced,
     #[error("request {0} was made again while it waits")]
     Repeated(u64),
+    #[error("its process has ended, and a child of it has the connection")]
+    Orphaned,
 }
 
 /// What a turn of reading brought.
@@ -97,6 +103,8 @@ impl Client {
             name: String::new(),
             greeted: false,
             connected,
+            process: None,
+            orphaned: false,
             pins: HashMap::new(),
             granted: HashMap::new(),
             parts: HashSet::new(),
@@ -108,6 +116,11 @@ impl Client {
             out: VecDeque::new(),
             out_len: 0,
         }
+    }
+
+    /// Keeps what tells of the end of its process.
+    pub(super) fn follow(&mut self, process: OwnedFd) {
+        self.process = Some(process);
     }
 
     /// Whether it takes a place without ever having said hello.

@@ -17,6 +17,7 @@ use plasmon::{Error, ErrorKind};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::{debug, info, warn};
 
 use super::client::{Client, ClientKey, Farewell, Read};
@@ -32,6 +33,8 @@ const FABRIC: u64 = 2;
 pub(super) const FIRST_CLIENT: ClientKey = ClientKey::new(3).unwrap();
 /// In the tokens of clients' bells, beside the key.
 const BELL: u64 = 1 << 63;
+/// In the tokens of clients' processes, beside the key.
+const PROCESS: u64 = 1 << 62;
 /// Requests of one client served before the others have their turn.
 const REQUESTS: usize = 128;
 /// Events taken at a time.
@@ -128,8 +131,11 @@ impl Sockets {
                     self.rung.extend(ClientKey::new(bell & !BELL));
                 }
                 token => {
-                    let key = ClientKey::new(token).filter(|key| !self.ready.contains(key));
-                    self.ready.extend(key);
+                    let key = ClientKey::new(token & !PROCESS);
+                    if let Some(key) = key.filter(|_| token & PROCESS != 0) {
+                        core.client_mut(key, |client| client.orphaned = true);
+                    }
+                    self.ready.extend(key.filter(|key| !self.ready.contains(key)));
                 }
             }
         }
@@ -189,7 +195,14 @@ impl Sockets {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         self.watch(&stream, key.get(), flags)?;
         let pid = peer.pid.as_raw_nonzero().get() as u32;
-        let client = Client::new(stream, uid, pid, core.clock.now());
+        let mut client = Client::new(stream, uid, pid, core.clock.now());
+        // A process that crashes may leave children that hold its connection open, and have no use for it. Where
+        // it cannot be watched, what it holds goes with the last of them.
+        if let Ok(process) = pidfd_open(peer.pid, PidfdFlags::empty())
+            && self.watch(&process, key.get() | PROCESS, EventFlags::IN | EventFlags::ET).is_ok()
+        {
+            client.follow(process);
+        }
         core.clients.borrow_mut().insert(key, client);
         Ok(())
     }
@@ -228,14 +241,20 @@ impl Sockets {
             core.reply(key, *request, &Reply::Failed { error: told });
             let _ = core.client_mut(key, Client::flush);
         }
+        let behind = core.client(key, Client::is_behind);
+        let heard = behind || (matches!(read, Ok(Some(Read::Drained))) && requests < REQUESTS);
         match (end, read) {
             (Some((_, farewell)), _) | (None, Err(farewell)) => {
                 self.dismiss(core, key, &farewell);
                 requests + 1
             }
+            (None, Ok(_)) if heard && core.client(key, |client| client.orphaned) => {
+                self.dismiss(core, key, &Farewell::Orphaned);
+                requests + 1
+            }
             (None, Ok(Some(Read::Drained))) if requests < REQUESTS => requests,
             // Readiness to write brings a client back that is behind.
-            (None, Ok(_)) if core.client(key, Client::is_behind) => requests,
+            (None, Ok(_)) if behind => requests,
             (None, Ok(_)) => {
                 self.ready.push_back(key);
                 requests + 1
