@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use plasmon::ObjectId;
-use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually};
 use serde_json::Value;
 
 use crate::support::{MIB, get, put};
@@ -94,6 +94,20 @@ fn programs_can_read_what_is_there() {
 
     json(&cluster, 1, &["rm", &id]);
     assert_eq!(json(&cluster, 0, &["ls"]).as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn the_status_says_how_much_is_in_huge_pages() {
+    const CAPACITY: u64 = 64 << 20;
+    for (args, most) in [(&[][..], CAPACITY), (&["--no-huge-pages"], 0)] {
+        let cluster = Cluster::builder().args(args).start();
+        eventually("all is touched", || cluster.status(0).memory.prefaulted == CAPACITY);
+        let text = String::from_utf8(output(&cluster, 0, &["status"])).expect("it is text");
+        let huge = json(&cluster, 0, &["status"])["memory"]["huge"].as_u64().expect("it is a number");
+        assert!(huge <= most && huge.is_multiple_of(2 << 20), "{huge}");
+        let shown = if huge == 0 { "0 B".to_owned() } else { format!("{}.0 MiB", huge >> 20) };
+        assert!(text.contains(&format!(", {shown} in huge pages")), "{huge}: {text}");
+    }
 }
 
 #[test]
