@@ -10,13 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use plasmon_bench::Result;
+use plasmon_bench::memory::{self, Mapping};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::futex;
-
-use crate::Result;
-use crate::memory::{self, Mapping};
 
 /// Bytes of a message over the socket: a small request.
 const MESSAGE: usize = 64;

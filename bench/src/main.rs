@@ -1,25 +1,19 @@
 //! One client of one peer, as a process of its own: does what it is told, and says how long each call took.
 //!
 //! `plasmon-bench plasmon SOCKET` is a Rust program that uses Plasmon; `plasmon-bench raw -` does what
-//! the machine can do without any store. Both speak the lines of JSON that `bench/workers/worker.py`
-//! describes. One thread; `plasmon-bench echo KIND` is the other side of a round trip, which the raw
-//! worker starts.
+//! the machine can do without any store, and `plasmon-bench tcp ADDRESS` what a connection can. All speak the lines
+//! of JSON that `bench/workers/worker.py` describes, on one thread. `plasmon-bench echo KIND` is the other
+//! side of a round trip, which the raw worker starts, and `plasmon-bench tcp-serve ADDRESS` that of a connection.
 #![deny(unsafe_code)]
 
 mod echo;
-mod memory;
-mod protocol;
 mod raw;
 mod store;
+mod tcp;
 
-use std::error::Error;
-use std::io::{BufRead, Write, stdin, stdout};
 use std::process::ExitCode;
 
-use protocol::{Answer, Peer, Request};
-
-/// Whatever ends a request, or the process; people read it in the harness's log.
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use plasmon_bench::protocol::serve;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,7 +21,10 @@ fn main() -> ExitCode {
         ["plasmon", socket] => store::Plasmon::connect(socket).and_then(serve),
         ["raw", _] => serve(raw::Raw::default()),
         ["echo", kind] => echo::answer(kind),
-        _ => Err("usage: plasmon-bench plasmon SOCKET | raw - | echo KIND".into()),
+        ["tcp", address] => tcp::Tcp::connect(address).and_then(serve),
+        ["tcp-serve", address] => tcp::answer(address),
+        _ => Err("usage: plasmon-bench plasmon SOCKET | raw - | echo KIND | tcp ADDRESS | tcp-serve ADDRESS"
+            .into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,18 +33,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Answers requests until standard input ends.
-fn serve(mut peer: impl Peer) -> Result<()> {
-    let mut answers = stdout().lock();
-    writeln!(answers, "{}", serde_json::to_string(&peer.greeting())?)?;
-    for line in stdin().lock().lines() {
-        let answer = serde_json::from_str::<Request>(&line?)
-            .map_err(Into::into)
-            .and_then(|request| protocol::answer(&mut peer, request))
-            .unwrap_or_else(|error| Answer::Failed { error: error.to_string() });
-        writeln!(answers, "{}", serde_json::to_string(&answer)?)?;
-    }
-    Ok(())
 }

@@ -9,11 +9,12 @@
 
 use std::time::Instant;
 
-use crate::Result;
+use plasmon_bench::Result;
+use plasmon_bench::content::value;
+use plasmon_bench::memory::Mapping;
+use plasmon_bench::protocol::{Call, Greeting, Limit, Numbers, Peer};
+
 use crate::echo::Echo;
-use crate::memory::Mapping;
-use crate::protocol::{Call, Greeting, Numbers, Peer};
-use crate::store::value;
 
 /// Shared memory to walk through: more than fits in the caches of most machines.
 const WALKED: usize = 512 << 20;
@@ -134,36 +135,6 @@ struct Clock;
 impl Limit for Clock {
     fn call(&mut self) -> Result<()> {
         std::hint::black_box(Instant::now());
-        Ok(())
-    }
-}
-
-/// A [`Call`] that is the same for all units and leaves nothing behind.
-trait Limit {
-    fn prepare(&mut self) -> Result<()> {
-        Ok(())
-    }
-    fn call(&mut self) -> Result<()>;
-}
-
-impl<T: Limit> Call for T {
-    fn units(&self) -> usize {
-        1
-    }
-
-    fn once(&self) -> bool {
-        false
-    }
-
-    fn prepare(&mut self, _index: usize) -> Result<()> {
-        Limit::prepare(self)
-    }
-
-    fn call(&mut self, _index: usize) -> Result<()> {
-        Limit::call(self)
-    }
-
-    fn check(&mut self, _index: usize) -> Result<()> {
         Ok(())
     }
 }

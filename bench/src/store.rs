@@ -3,13 +3,14 @@
 use std::rc::Rc;
 
 use plasmon::{Client, CreateOptions, DeleteOutcome, ObjectId, Presence};
-
-use crate::Result;
-use crate::protocol::{Call, Greeting, Numbers, Peer};
+use plasmon_bench::Result;
+use plasmon_bench::content::value;
+use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
 
 const DISCARDED_AT_ONCE: usize = 1000;
-/// Values repeat themselves after as many bytes: that is quick to make, and no store looks for it.
-const BLOCK: usize = 1 << 20;
+
+const OPERATIONS: &[&str] =
+    &["put", "put_many", "get", "get_here", "get_many", "fetch", "fetch_many", "contains", "delete"];
 
 /// A client of a Plasmon node.
 pub(crate) struct Plasmon {
@@ -25,6 +26,9 @@ enum Operation {
     Get,
     GetHere,
     GetMany,
+    /// A get of what is on another node: it is here afterwards, so each object is good for one.
+    Fetch,
+    FetchMany,
     Contains,
     Delete,
 }
@@ -58,12 +62,7 @@ impl Plasmon {
 
 impl Peer for Plasmon {
     fn greeting(&self) -> Greeting {
-        Greeting {
-            version: env!("CARGO_PKG_VERSION"),
-            in_place: true,
-            shared: true,
-            operations: &["put", "put_many", "get", "get_here", "get_many", "contains", "delete"],
-        }
+        Greeting { version: env!("CARGO_PKG_VERSION"), in_place: true, shared: true, operations: OPERATIONS }
     }
 
     fn operation(
@@ -80,6 +79,8 @@ impl Peer for Plasmon {
             "get" => Operation::Get,
             "get_here" => Operation::GetHere,
             "get_many" => Operation::GetMany,
+            "fetch" => Operation::Fetch,
+            "fetch_many" => Operation::FetchMany,
             "contains" => Operation::Contains,
             "delete" => Operation::Delete,
             other => return Err(format!("there is no operation {other:?}").into()),
@@ -104,6 +105,10 @@ impl Peer for Plasmon {
         }
         Ok(())
     }
+
+    fn evict(&mut self) -> Result<u64> {
+        Ok(self.client.evict(u64::MAX)?)
+    }
 }
 
 impl Objects<'_> {
@@ -119,7 +124,10 @@ impl Call for Objects<'_> {
     }
 
     fn once(&self) -> bool {
-        matches!(self.operation, Operation::Put | Operation::PutMany | Operation::Delete)
+        !matches!(
+            self.operation,
+            Operation::Get | Operation::GetHere | Operation::GetMany | Operation::Contains
+        )
     }
 
     fn call(&mut self, index: usize) -> Result<()> {
@@ -137,7 +145,7 @@ impl Call for Objects<'_> {
                 let object = self.client.get_here(&ids[0]);
                 drop(object.ok_or("an object that was put is not in memory")?);
             }
-            Operation::Get | Operation::GetMany => {
+            Operation::Get | Operation::GetMany | Operation::Fetch | Operation::FetchMany => {
                 for object in self.client.get(ids, None)? {
                     drop(object?);
                 }
@@ -167,12 +175,4 @@ impl Call for Objects<'_> {
         }
         Ok(())
     }
-}
-
-/// The bytes of every object of a size.
-pub(crate) fn value(size: usize) -> Vec<u8> {
-    let block: Vec<u8> = (0..BLOCK).map(|index| (index.wrapping_mul(0x9E37_79B9) >> 13) as u8).collect();
-    let mut value = block.repeat(size.div_ceil(BLOCK));
-    value.truncate(size);
-    value
 }

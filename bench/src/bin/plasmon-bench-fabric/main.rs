@@ -1,0 +1,37 @@
+//! What the fabric can do without any store: one-sided reads of memory that one process has registered and
+//! another one reads.
+//!
+//! `plasmon-bench-fabric serve PROVIDER ADDRESS` registers memory, prints in a line how to reach it, and helps
+//! the provider to serve reads until it is ended. `plasmon-bench-fabric read PROVIDER ADDRESS GREETING` is a worker,
+//! which speaks the lines of JSON that `bench/workers/worker.py` describes. The address is that of the interface.
+//! Each has one thread, and either polls or sleeps in the kernel: what polls is as fast as the provider can
+//! be, what sleeps does as a daemon does on a host with few cores.
+#![deny(unsafe_code)]
+
+mod node;
+mod reader;
+mod server;
+
+use std::process::ExitCode;
+
+use plasmon_bench::protocol::serve;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["serve", provider, address] => server::run(provider, address),
+        ["read", provider, address, greeting] => {
+            reader::Reader::connect(provider, address, greeting).and_then(serve)
+        }
+        _ => {
+            Err("usage: plasmon-bench-fabric serve PROVIDER ADDRESS | read PROVIDER ADDRESS GREETING".into())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plasmon-bench-fabric: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! One end: an endpoint, and how its thread waits. Small messages set how the other end does, or say that it does.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use plasmon_bench::Result;
+use plasmon_bench::memory::Mapping;
+use plasmon_fabric::{Access, Domain, Endpoint, Event, Memory, Op, Region};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Messages for which there is room, each of as many bytes: a word, and the sender's address.
+const MESSAGES: usize = 32;
+pub(crate) const MESSAGE: usize = 256;
+
+/// What the other end is told to do, and answers when it does.
+pub(crate) const SLEEP: u8 = 1;
+pub(crate) const POLL: u8 = 2;
+
+/// One end.
+pub(crate) struct Node {
+    pub(crate) domain: Domain,
+    pub(crate) endpoint: Endpoint,
+    /// Half of it for messages that come.
+    messages: Rc<Region>,
+    pub(crate) events: RefCell<Vec<Event>>,
+}
+
+impl Node {
+    pub(crate) fn open(provider: &str, address: &str) -> Result<Self> {
+        let provider = plasmon_fabric::choose(Some(provider), Some(address))?;
+        let domain = Domain::open(&provider)?;
+        let endpoint = domain.endpoint()?;
+        let room = Registered(Mapping::new(2 * MESSAGES * MESSAGE, true)?);
+        let messages = domain.register(Rc::new(room), Access::LOCAL)?;
+        for slot in 0..MESSAGES {
+            endpoint.receive(messages.slice(slot * MESSAGE, MESSAGE)?)?;
+        }
+        Ok(Self { domain, endpoint, messages, events: RefCell::default() })
+    }
+
+    /// Registers memory for this end's reads, or for the other's too.
+    pub(crate) fn register(&self, memory: Mapping, access: Access) -> Result<Rc<Region>> {
+        Ok(self.domain.register(Rc::new(Registered(memory)), access)?)
+    }
+
+    /// Sends a word and this end's address, and waits until it is gone.
+    pub(crate) fn send(&self, to: plasmon_fabric::Peer, word: u8) -> Result<()> {
+        let address = self.endpoint.address();
+        let message = self.messages.slice(MESSAGES * MESSAGE, 1 + address.len())?;
+        message.copy_from_slice(&[&[word], &address[..]].concat())?;
+        self.finish(&self.endpoint.send(to, message), true)
+    }
+
+    /// The next message: its word, and its sender's address.
+    pub(crate) fn next_message(&self, polling: bool) -> Result<(u8, Vec<u8>)> {
+        loop {
+            let event = self.events.borrow_mut().pop();
+            match event {
+                Some(Event::Received { slice, len, .. }) => {
+                    let bytes = slice.slice(0, len)?.to_vec();
+                    self.endpoint.receive(slice)?;
+                    let (word, sender) = bytes.split_first().ok_or("an empty message")?;
+                    return Ok((*word, sender.to_vec()));
+                }
+                Some(other) => return Err(format!("unexpected: {other:?}").into()),
+                None => self.turn(polling)?,
+            }
+        }
+    }
+
+    /// Waits for an operation.
+    pub(crate) fn finish(&self, operation: &Op, polling: bool) -> Result<()> {
+        loop {
+            if let Some(result) = operation.result() {
+                return Ok(result?);
+            }
+            self.turn(polling)?;
+        }
+    }
+
+    /// Lets the provider work; then sleeps until there is more to do, unless it is to poll.
+    fn turn(&self, polling: bool) -> Result<()> {
+        let happened = self.domain.poll(&mut self.events.borrow_mut())?;
+        if polling || happened > 0 {
+            return Ok(());
+        }
+        if let Some(descriptor) = self.domain.wait_descriptor()
+            && self.domain.try_wait()
+        {
+            let limit = self.domain.sleep_limit().and_then(|limit| Timespec::try_from(limit).ok());
+            poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], limit.as_ref())?;
+        }
+        Ok(())
+    }
+}
+
+/// A mapping that is only used through its region from now on.
+struct Registered(Mapping);
+
+// SAFETY: the mapping has one place and one length, lives as long as the value, and gives out references to its
+// bytes only to who has it mutably, which nobody has any more.
+unsafe impl Memory for Registered {
+    fn base(&self) -> NonNull<u8> {
+        self.0.start()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
