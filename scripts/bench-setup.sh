@@ -71,3 +71,5 @@ fi
 [ $# = 0 ] || exit 0
 optional redis redis
 optional ray environment ray 3.13 3.12 3.11
+optional mooncake environment mooncake 3.13 3.12 3.11
+optional mpi environment mpi 3.14 3.13 3.12 3.11

@@ -1,9 +1,10 @@
-"""The command line: `python -m harness local | objects | report`, called by the Makefile's targets."""
+"""The command line: `python -m harness COMMAND`, called by the Makefile's targets."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import figures, local, machine, objects, paths, peers
+from harness.remote import command as remote
 
 FILLED = ("plasmon-python", "plasmon-rust", "redis")
 """Those that take millions of objects in a time that anyone waits for."""
@@ -19,11 +21,14 @@ FILLED = ("plasmon-python", "plasmon-rust", "redis")
 
 def main() -> int:
     """Runs what was asked for."""
+    # Whoever ends the harness has it end its processes and keep what was measured, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="harness", description="Plasmon's benchmarks.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
         ("local", "stores of one host, side by side"),
         ("objects", "millions of small objects in one store"),
+        ("remote", "gets of what is on another host, side by side"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
@@ -42,15 +47,18 @@ def main() -> int:
 
         report.make()
         return 0
+    if arguments.results is None:
+        quick = arguments.quick
+        arguments.results = Path(tempfile.mkdtemp(prefix="bench-")) if quick else paths.RESULTS
+    if arguments.command == "remote":
+        return remote.run(arguments.peers, arguments.quick, arguments.results)
     return run(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, and writes figures and the description of the run."""
     name: str = arguments.command
-    results = arguments.results
-    if results is None:
-        results = Path(tempfile.mkdtemp(prefix="bench-")) if arguments.quick else paths.RESULTS
+    results: Path = arguments.results
     allowed = FILLED if name == "objects" else None
     chosen, missing = choose(arguments.peers, allowed)
     description: dict[str, Any] = machine.describe()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Row(Case):
     """Bytes moved, in 10^9 a second; none where an operation leaves them in place."""
 
 
+Kind = TypeVar("Kind", bound=Row)
+
+
 class Samples:
     """Collects times and rates over the rounds of a run."""
 
@@ -67,10 +71,10 @@ class Samples:
         return Row(
             **asdict(case),
             samples=len(ns),
-            median_us=_rounded(statistics.median(ns) / case.batch / 1e3),
-            p99_us=_rounded(percentile(ns, 0.99) / case.batch / 1e3),
-            ops_per_s=_rounded(rate),
-            gb_per_s=_rounded(rate * case.size / 1e9) if self._moving[case] else None,
+            median_us=rounded(statistics.median(ns) / case.batch / 1e3),
+            p99_us=rounded(percentile(ns, 0.99) / case.batch / 1e3),
+            ops_per_s=rounded(rate),
+            gb_per_s=rounded(rate * case.size / 1e9) if self._moving[case] else None,
         )
 
 
@@ -80,34 +84,29 @@ def percentile(values: Iterable[int], part: float) -> int:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
-def write(path: Path, rows: Iterable[Row]) -> None:
+def write(path: Path, rows: Iterable[Row], kind: type[Row] = Row) -> None:
     """Writes a CSV, in an order that does not depend on that of the run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    names = [field.name for field in fields(Row)]
+    names = [field.name for field in fields(kind)]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(row) for row in sorted(rows, key=_order))
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path, kind: type[Kind]) -> list[Kind]:
     """Reads what `write` has written."""
+    convert: dict[str, Callable[[str], Any]]
+    convert = {
+        "str": str,
+        "int": int,
+        "float": float,
+        "float | None": lambda text: float(text) if text else None,
+    }
+    types = {field.name: str(field.type) for field in fields(kind)}
     with path.open(newline="") as file:
         return [
-            Row(
-                mode=line["mode"],
-                peer=line["peer"],
-                operation=line["operation"],
-                memory=line["memory"],
-                size=int(line["size"]),
-                batch=int(line["batch"]),
-                clients=int(line["clients"]),
-                samples=int(line["samples"]),
-                median_us=float(line["median_us"]),
-                p99_us=float(line["p99_us"]),
-                ops_per_s=float(line["ops_per_s"]),
-                gb_per_s=float(line["gb_per_s"]) if line["gb_per_s"] else None,
-            )
+            kind(**{name: convert[types[name]](text) for name, text in line.items()})
             for line in csv.DictReader(file)
         ]
 
@@ -116,6 +115,6 @@ def _order(row: Row) -> tuple[str, str, str, str, int, int, int]:
     return row.mode, row.operation, row.peer, row.memory, row.clients, row.batch, row.size
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Four digits: more would only pretend."""
     return float(f"{value:.4g}")

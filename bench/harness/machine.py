@@ -29,6 +29,11 @@ def describe() -> dict[str, Any]:
     }
 
 
+def available() -> int:
+    """Bytes of memory that can be had."""
+    return _field("MemAvailable") * 1024
+
+
 def _field(name: str) -> int:
     """A number of /proc/meminfo."""
     for line in Path("/proc/meminfo").read_text().splitlines():

@@ -26,3 +26,14 @@ def plasmon() -> Path:
 def rust_worker() -> Path:
     """The worker in Rust: `$PLASMON_BENCH`, else where cargo leaves it."""
     return Path(os.environ.get("PLASMON_BENCH") or ROOT / "target" / "release" / "plasmon-bench")
+
+
+def fabric_worker() -> Path:
+    """The worker that reads through libfabric; cargo leaves it beside the other."""
+    return rust_worker().with_name("plasmon-bench-fabric")
+
+
+def not_installed(peer: str) -> str | None:
+    """Why `scripts/bench-setup.sh` could not install a peer."""
+    reason = CACHE / f"{peer}.missing"
+    return reason.read_text().strip() if reason.exists() else None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import paths
+from harness.network import HERE, Host
 from harness.processes import PeerError, Worker, shown, spawn, stop
 
 _START = 60.0
@@ -35,7 +36,9 @@ class Peer(ABC):
     restless = False
     """Whether its processes use the CPU when nobody asks them: it is measured when the others are gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host = HERE) -> None:
+        self.host = host
+        """Where its server and its clients run."""
         self.facts: dict[str, Any] = {}
         """What it says of itself, for the description of the run."""
         self._folder = Path()
@@ -51,12 +54,14 @@ class Peer(ABC):
         folder.mkdir(parents=True)
         command = self._command(memory)
         if command:
-            self._process = spawn([*command, *arguments], self._log, self._environment())
+            command = self.host.command([*command, *arguments])
+            self._process = spawn(command, self._log, self._environment())
             self._wait()
 
     def client(self, number: int) -> Worker:
         """A new process that is one client."""
-        return Worker(self._worker(), self._folder / f"client-{number}.log", self._environment())
+        log = self._folder / f"client-{number}.log"
+        return Worker(self.host.command(self._worker()), log, self._environment())
 
     def stop(self) -> None:
         """Ends its server."""
@@ -71,7 +76,8 @@ class Peer(ABC):
         return self._process.pid
 
     @property
-    def _socket(self) -> Path:
+    def socket(self) -> Path:
+        """Where its server listens, if that is a unix socket."""
         return self._folder / "socket"
 
     @property
@@ -92,7 +98,7 @@ class Peer(ABC):
     def _ready(self) -> bool:
         """Whether the server serves: by default, whether its socket accepts."""
         with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(os.fspath(self._socket)) == 0
+            return probe.connect_ex(os.fspath(self.socket)) == 0
 
     def _wait(self) -> None:
         assert self._process is not None
@@ -114,11 +120,11 @@ class _PlasmonNode(Peer):
     touched_as_needed = ("--no-prefault", "--no-huge-pages")
 
     def missing(self) -> str | None:
-        return _absent(paths.plasmon(), "make build")
+        return absent(paths.plasmon(), "make build")
 
     def status(self) -> dict[str, Any]:
         """What `plasmon status` says."""
-        command = [str(paths.plasmon()), "status", "--socket", str(self._socket), "--json"]
+        command = [str(paths.plasmon()), "status", "--socket", str(self.socket), "--json"]
         status: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         return status
 
@@ -138,12 +144,12 @@ class _PlasmonNode(Peer):
         }
 
     def _command(self, memory: int) -> list[str]:
-        listen = ["--listen", "127.0.0.1:0", "--json", "--exit-with-parent"]
+        listen = ["--listen", f"{self.host.address}:0", "--json", "--exit-with-parent"]
         return [
             str(paths.plasmon()),
             "serve",
             "--socket",
-            str(self._socket),
+            str(self.socket),
             "--memory",
             str(memory),
             *listen,
@@ -158,10 +164,10 @@ class PlasmonPython(_PlasmonNode):
     color = "#0b6e4f"
 
     def missing(self) -> str | None:
-        return super().missing() or _absent(paths.plasmon_python(), "make build")
+        return super().missing() or absent(paths.plasmon_python(), "make build")
 
     def _worker(self) -> list[str]:
-        return [str(paths.plasmon_python()), str(paths.WORKER), "plasmon", str(self._socket)]
+        return python_client(self.socket)
 
 
 class PlasmonRust(_PlasmonNode):
@@ -173,20 +179,17 @@ class PlasmonRust(_PlasmonNode):
 
     def missing(self) -> str | None:
         build = "cargo build --release -p plasmon-bench"
-        return super().missing() or _absent(paths.rust_worker(), build)
+        return super().missing() or absent(paths.rust_worker(), build)
 
     def _worker(self) -> list[str]:
-        return [str(paths.rust_worker()), "plasmon", str(self._socket)]
+        return [str(paths.rust_worker()), "plasmon", str(self.socket)]
 
 
 class _Optional(Peer):
     """A peer that `scripts/bench-setup.sh` installs if it can."""
 
     def missing(self) -> str | None:
-        reason = paths.CACHE / f"{self.name}.missing"
-        if reason.exists():
-            return reason.read_text().strip()
-        return _absent(self._needs(), "scripts/bench-setup.sh")
+        return paths.not_installed(self.name) or absent(self._needs(), "scripts/bench-setup.sh")
 
     @abstractmethod
     def _needs(self) -> Path:
@@ -208,10 +211,10 @@ class Plasma(_Optional):
         (program,) = (paths.CACHE / "plasma" / "lib").glob(
             "python*/site-packages/pyarrow/plasma-store-server"
         )
-        return [str(program), "-m", str(memory), "-s", str(self._socket)]
+        return [str(program), "-m", str(memory), "-s", str(self.socket)]
 
     def _worker(self) -> list[str]:
-        return [str(self._needs()), str(paths.WORKER), "plasma", str(self._socket)]
+        return [str(self._needs()), str(paths.WORKER), "plasma", str(self.socket)]
 
 
 class Redis(_Optional):
@@ -232,14 +235,14 @@ class Redis(_Optional):
             "--port",
             "0",
             "--unixsocket",
-            str(self._socket),
+            str(self.socket),
             *nothing_on_disk,
             *limit,
         ]
 
     def _worker(self) -> list[str]:
         python = paths.CACHE / "harness" / "bin" / "python"
-        return [str(python), str(paths.WORKER), "redis", str(self._socket)]
+        return [str(python), str(paths.WORKER), "redis", str(self.socket)]
 
 
 class Ray(_Optional):
@@ -250,8 +253,8 @@ class Ray(_Optional):
     color = "#4361ee"
     restless = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, host: Host = HERE) -> None:
+        super().__init__(host)
         self._port = 0
 
     def _needs(self) -> Path:
@@ -288,7 +291,7 @@ class Raw(Peer):
     color = "#555555"
 
     def missing(self) -> str | None:
-        return _absent(paths.rust_worker(), "cargo build --release -p plasmon-bench")
+        return absent(paths.rust_worker(), "cargo build --release -p plasmon-bench")
 
     def _command(self, memory: int) -> list[str]:
         return []
@@ -300,5 +303,11 @@ class Raw(Peer):
 ALL: list[type[Peer]] = [PlasmonPython, PlasmonRust, Plasma, Redis, Raw, Ray]
 
 
-def _absent(path: Path, remedy: str) -> str | None:
+def python_client(socket: Path) -> list[str]:
+    """What starts a Python client of a Plasmon node."""
+    return [str(paths.plasmon_python()), str(paths.WORKER), "plasmon", str(socket)]
+
+
+def absent(path: Path, remedy: str) -> str | None:
+    """What is to be done if a program is not there."""
     return None if os.access(path, os.X_OK) else f"there is no {path}: {remedy}"

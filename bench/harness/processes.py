@@ -65,6 +65,7 @@ class Worker:
         self._log = log
         self._process = spawn(command, log, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._received = b""
+        self.patience = _PATIENCE
         greeting = self.receive()
         self.version: str = greeting["version"]
         self.in_place: bool = greeting["in_place"]
@@ -94,9 +95,9 @@ class Worker:
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while b"\n" not in self._received:
-            if not select.select([pipe], [], [], _PATIENCE)[0]:
+            if not select.select([pipe], [], [], self.patience)[0]:
                 self._process.kill()
-                raise PeerError(f"a worker did not answer for {_PATIENCE:.0f} s. {shown(self._log)}")
+                raise PeerError(f"a worker did not answer for {self.patience:.0f} s. {shown(self._log)}")
             data = os.read(pipe, 1 << 20)
             if not data:
                 raise PeerError(f"a worker has ended. {shown(self._log)}")
@@ -106,6 +107,11 @@ class Worker:
         if "error" in answer:
             raise PeerError(answer["error"])
         return answer
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def close(self) -> None:
         """Ends the process."""

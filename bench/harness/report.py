@@ -41,7 +41,7 @@ _TOGETHER = [("put", 1), ("put_many", 64), ("get", 1), ("get_many", 64)]
 
 def make() -> None:
     """Writes plots and page."""
-    local, local_run = figures.read(paths.RESULTS / "local.csv"), _run("local")
+    local, local_run = figures.read(paths.RESULTS / "local.csv", Row), _run("local")
     stages, objects_run = _objects()
     found = Figures(local)
     plots.draw(found, stages)

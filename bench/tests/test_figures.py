@@ -42,7 +42,7 @@ def test_a_csv_gives_back_what_was_written(tmp_path: Path) -> None:
     samples.add(Case("sustained", "ray", "get", "", 1024, 1, 8), [99_999], moves=False, rate=7.0)
     rows = samples.rows()
     figures.write(tmp_path / "figures.csv", rows)
-    assert sorted(figures.read(tmp_path / "figures.csv"), key=str) == sorted(rows, key=str)
+    assert sorted(figures.read(tmp_path / "figures.csv", figures.Row), key=str) == sorted(rows, key=str)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,9 @@ class Plasmon(Store):
     def discard(self, keys: Sequence[Key]) -> None:
         self._client.delete(keys)
 
+    def evict(self) -> int:
+        return int(self._client.evict(1 << 63))
+
     def get_many(self, keys: Sequence[Key]) -> None:
         self._client.get_buffers(keys)
 

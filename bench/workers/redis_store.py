@@ -1,4 +1,4 @@
-"""Redis over a unix socket, with the hiredis parser."""
+"""Redis over a unix socket or TCP, with the hiredis parser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ class Redis(Store):
     in_place = False
 
     def __init__(self, address: str) -> None:
-        self._client: Any = redis.Redis(unix_socket_path=address)
+        host, _, port = address.rpartition(":")
+        there = {"host": host, "port": int(port)} if host else {"unix_socket_path": address}
+        self._client: Any = redis.Redis(**there)
         self.version = str(self._client.info("server")["redis_version"])
 
     def put(self, key: Key, value: bytes) -> None:

@@ -22,7 +22,8 @@ class Store(ABC):
     - `contains(key)`, `delete(key)`: of one object;
     - `put_many(keys, value)`, `get_many(keys)`: many objects in one call;
     - `create_and_seal(key, value)`: the call for a small value, where it differs from `put`;
-    - `put_array(key, array)`, `get_array(key)`: a NumPy array of bytes, got as an array again.
+    - `put_array(key, array)`, `get_array(key)`: a NumPy array of bytes, got as an array again;
+    - `evict()`: drops all replicas of other hosts' objects, and says how many bytes they were.
     """
 
     version: str
@@ -47,6 +48,13 @@ class Store(ABC):
     @abstractmethod
     def get(self, key: Key) -> None:
         """Gets an object's bytes by the fastest call there is, and gives them back at once."""
+
+    def fetch(self, key: Key) -> None:
+        """Gets an object that is on another host, and not yet here."""
+        self.get(key)
+
+    def prepare_fetch(self, size: int) -> None:  # noqa: B027  # Most need nothing.
+        """Makes ready for fetches of objects of a size; is not measured."""
 
     @abstractmethod
     def read(self, key: Key) -> bytes:

@@ -7,11 +7,13 @@ It reads requests from standard input and answers each on standard output, a lin
 - at the start it says what it can do: `{"version", "in_place", "shared", "operations"}`;
 - `{"do": "measure", "operation", "size", "owner", "numbers": [first, count, step], "batch", "calls",
   "seconds"}` calls an operation on objects in turn, at most `calls` times and about `seconds`:
-  `{"ns": [...]}`, one a call;
+  `{"ns": [...], "cpu_ns"}`, one a call, and what all of them cost this process;
 - `{"do": "sustain", ..., "start"}` calls it as fast as it can for `seconds`, from the moment `start` of the
-  monotonic clock in nanoseconds: `{"calls", "ns", "sample": [...]}`, with up to 2,000 of the calls' times;
+  monotonic clock in nanoseconds: `{"calls", "ns", "sample": [...], "cpu_ns"}`, with up to 2,000 of the
+  calls' times;
 - `{"do": "prepare", "owner", "numbers"}` makes the ids of objects ready, so that `sustain` starts in time;
 - `{"do": "discard", "owner", "numbers"}` deletes objects;
+- `{"do": "evict"}` drops all replicas that came from other hosts: `{"bytes"}`;
 - or it answers `{"error"}`, and goes on.
 
 Objects are called by their owner and number (a step of 1 may be left out); a batch is one call for that
@@ -39,6 +41,8 @@ PEERS = {
     "plasma": ("plasma_store", "Plasma"),
     "redis": ("redis_store", "Redis"),
     "ray": ("ray_store", "Ray"),
+    "ray-pair": ("ray_pair_store", "RayPair"),
+    "mooncake": ("mooncake_store", "Mooncake"),
 }
 OPERATIONS = {
     "put": "value",
@@ -48,10 +52,13 @@ OPERATIONS = {
     "get": None,
     "get_many": None,
     "get_array": None,
+    "fetch": None,
     "contains": None,
     "delete": None,
 }
 """Every operation, with what it takes beside the key."""
+ONCE = ("put", "create", "fetch", "delete")
+"""How the operations are called that make, bring or remove an object: once for each."""
 BLOCK = 1 << 20
 SAMPLE = 2000
 KEPT = 4
@@ -89,6 +96,8 @@ class Worker:
             return {}
         if do == "discard":
             return self.discard(**request)
+        if do == "evict":
+            return {"bytes": self._store.evict()}  # type: ignore[attr-defined]
         raise ValueError(f"there is no {do!r} to do")
 
     def measure(
@@ -105,9 +114,9 @@ class Worker:
         call, given = self._call(operation, size)
         keys = self._keys(owner, numbers)
         units: list[Any] = keys if batch == 1 else _batches(keys, batch)
-        # What removes or makes an object does so once.
-        calls = min(calls, len(units)) if operation.startswith(("put", "create", "delete")) else calls
+        calls = min(calls, len(units)) if operation.startswith(ONCE) else calls
         ns: list[int] = []
+        cpu = time.process_time_ns()
         end = _clock() + int(seconds * 1e9)
         for number in range(calls):
             unit = units[number % len(units)]
@@ -120,11 +129,12 @@ class Worker:
             del result
             if stop > end:
                 break
+        cpu = time.process_time_ns() - cpu
         done = min(len(ns), len(units))
         if done and operation != "delete":
             last = units[done - 1]
             self._check(operation, size, last if batch == 1 else last[-1])
-        return {"ns": ns}
+        return {"ns": ns, "cpu_ns": cpu}
 
     def sustain(
         self,
@@ -140,7 +150,7 @@ class Worker:
         call, given = self._call(operation, size)
         keys = self._keys(owner, numbers)
         units: list[Any] = keys if batch == 1 else _batches(keys, batch)
-        once = operation.startswith("put")
+        once = operation.startswith(ONCE)
         if not units:
             raise ValueError(f"{operation} of no objects")
         end = start + int(seconds * 1e9)
@@ -150,6 +160,7 @@ class Worker:
             raise TimeoutError(f"this worker was ready {(ready - start) / 1e9:.1f} s too late")
         time.sleep((start - ready) / 1e9)
         # On Linux, perf_counter and monotonic are one clock.
+        cpu = time.process_time_ns()
         begin = now = _clock()
         while now < end:
             for unit in units:
@@ -160,10 +171,12 @@ class Worker:
                     break
             if once:
                 break
+        cpu = time.process_time_ns() - cpu
         if ns:
             last = units[(len(ns) - 1) % len(units)]
             self._check(operation, size, last if batch == 1 else last[-1])
-        return {"calls": len(ns), "ns": now - begin, "sample": ns[:: max(1, len(ns) // SAMPLE)][:SAMPLE]}
+        sample = ns[:: max(1, len(ns) // SAMPLE)][:SAMPLE]
+        return {"calls": len(ns), "ns": now - begin, "sample": sample, "cpu_ns": cpu}
 
     def discard(self, owner: int, numbers: list[int]) -> dict[str, Any]:
         """Deletes objects."""
@@ -175,6 +188,8 @@ class Worker:
         """The method, and what it takes beside a key."""
         if operation not in OPERATIONS:
             raise ValueError(f"there is no operation {operation!r}")
+        if operation == "fetch":
+            self._store.prepare_fetch(size)
         given: dict[str | None, Callable[[], tuple[Any, ...]]] = {
             None: lambda: (),
             "value": lambda: (self._value(size),),

@@ -1,0 +1,143 @@
+"""Where the servers and clients of a run live: hosts of their own, or this one.
+
+As root every host is a network namespace, with a virtual cable to a switch in one more. The machine's own
+network sees nothing of it. Where there are no namespaces to be had, all hosts are this one, over loopback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PREFIX = "plasmon-bench-"
+"""How the names of all namespaces begin; the harness's process id follows."""
+_NAMESPACES = Path("/run/netns")
+_PATIENCE = 30.0
+"""Seconds for a command of the network; it takes milliseconds."""
+_GRACE = 5.0
+"""Seconds for what still runs in a namespace that is to go."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A place for processes."""
+
+    address: str = "127.0.0.1"
+    namespace: str = ""
+    """Empty for this host's own network."""
+
+    def command(self, words: Sequence[object]) -> list[str]:
+        """What runs a program there; it becomes that program, under the same process id."""
+        command = [str(word) for word in words]
+        return ["ip", "netns", "exec", self.namespace, *command] if self.namespace else command
+
+    def processes(self) -> list[int]:
+        """What runs in its namespace."""
+        if not self.namespace:
+            return []
+        return [int(pid) for pid in _ip("netns", "pids", self.namespace).split()]
+
+
+HERE = Host()
+
+
+class Network:
+    """Some hosts that reach each other, until it is closed."""
+
+    def __init__(self, hosts: int, wanted: bool = True) -> None:
+        """Makes the hosts, of namespaces if they are `wanted` and can be had."""
+        remove_stale()
+        self._prefix = f"{PREFIX}{os.getpid()}-{time.monotonic_ns()}"
+        self.why_not: str | None = None if wanted else "they were not asked for"
+        self.hosts: list[Host] = []
+        if wanted:
+            try:
+                self._make(hosts)
+            except (OSError, subprocess.SubprocessError) as error:
+                self.close()
+                said = getattr(error, "stderr", None)
+                self.why_not = (said or str(error)).strip()
+        if self.why_not is not None:
+            self.hosts = [HERE] * hosts
+
+    def close(self) -> None:
+        """Ends what still runs in the namespaces, and removes them."""
+        for host in self.hosts:
+            _end(host)
+        for name in [host.namespace for host in self.hosts if host.namespace] + [self._switch]:
+            _remove(name)
+        self.hosts = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def description(self) -> str:
+        """For people."""
+        kind = "network namespaces" if self.why_not is None else f"loopback, not namespaces: {self.why_not}"
+        return f"{len(self.hosts)} hosts on one machine ({kind})"
+
+    @property
+    def _switch(self) -> str:
+        return f"{self._prefix}-switch"
+
+    def _make(self, count: int) -> None:
+        switch = self._switch
+        _ip("netns", "add", switch)
+        _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", switch, "link", "set", "bridge", "up")
+        for number in range(count):
+            host = Host(f"10.232.0.{number + 1}", f"{self._prefix}-host{number}")
+            port = f"port{number}"
+            _ip("netns", "add", host.namespace)
+            self.hosts.append(host)
+            cable = ["type", "veth", "peer", port, "netns", switch]
+            _ip("link", "add", "eth0", "netns", host.namespace, *cable)
+            _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+            _ip("-n", host.namespace, "address", "add", f"{host.address}/24", "dev", "eth0")
+            _ip("-n", host.namespace, "link", "set", "eth0", "up")
+            _ip("-n", host.namespace, "link", "set", "lo", "up")
+
+
+def remove_stale() -> None:
+    """Removes the namespaces of runs that were killed, with what still runs in them."""
+    for path in _NAMESPACES.glob(f"{PREFIX}*"):
+        owner = path.name.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdecimal() and not Path("/proc", owner).exists():
+            _end(Host(namespace=path.name))
+            _remove(path.name)
+
+
+def _end(host: Host) -> None:
+    """Ends what runs on a host: politely, then not."""
+    for how, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
+        deadline = time.monotonic() + patience
+        try:
+            for pid in host.processes():
+                os.kill(pid, how)
+            while host.processes() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        except (ProcessLookupError, subprocess.SubprocessError):
+            continue
+
+
+def _remove(namespace: str) -> None:
+    # Not checked: it runs when things fail, and may meet a namespace that was never made.
+    subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, timeout=_PATIENCE)
+
+
+def _ip(*words: str) -> str:
+    done = subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=_PATIENCE)
+    return done.stdout

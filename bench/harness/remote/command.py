@@ -1,0 +1,105 @@
+"""The command: chooses contenders, makes hosts, measures, and keeps what came out whatever happens."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+from harness.network import Network
+from harness.remote import figures
+from harness.remote import run as running
+from harness.remote.contenders import Contender, plasmon
+from harness.remote.figures import Fetches
+from harness.remote.others import ALL
+
+_FOR_STORES = 0.6
+"""Part of the memory that is free that stores may take."""
+_LEAST_MEMORY = 64 << 20
+
+
+def run(names: Sequence[str] | None, quick: bool, results: Path) -> int:
+    """Measures, and writes figures and the description of the run, also when it is ended before its time."""
+    description: dict[str, Any] = machine.describe() | {"quick": quick}
+    contenders, missing = choose(names)
+    plan = fit(running.QUICK if quick else running.FULL, contenders, machine.available())
+    begin = time.monotonic()
+    kept: list[Fetches] = []
+    failures: dict[str, list[str]] = {}
+    rounds: dict[str, int] = {}
+    whole = False
+
+    def keep(rows: list[Fetches]) -> None:
+        kept[:] = rows
+        write(whole=False)
+
+    def write(whole: bool) -> None:
+        described = description | {
+            "whole": whole,
+            "seconds": round(time.monotonic() - begin),
+            "store_bytes": plan.memory,
+            "rounds": rounds,
+            "labels": {one.name: one.label for one in contenders},
+            "versions": {one.name: one.version for one in contenders if one.version},
+            "missing": missing,
+            "failures": failures,
+            "facts": {one.name: one.facts for one in contenders if one.facts},
+        }
+        figures.write(results / "remote.csv", kept)
+        (results / "remote.json").write_text(json.dumps(described, indent=2) + "\n")
+
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, Network(2) as network:
+        description["network"] = network.description
+        try:
+            failures, rounds = running.measure(contenders, plan, network.hosts, Path(folder), keep)
+            whole = True
+        except KeyboardInterrupt:
+            print("\nEnded before its time; what was measured until now is kept.", file=sys.stderr)
+        finally:
+            if kept:
+                write(whole)
+    if not kept:
+        print("Nothing was measured.", file=sys.stderr)
+        return 1
+    print(f"Measured in {time.monotonic() - begin:.0f} s: {results}/remote.csv", file=sys.stderr)
+    return 0 if whole and not any(name.startswith("plasmon") for name in failures) else 1
+
+
+def choose(names: Sequence[str] | None) -> tuple[list[Contender], dict[str, str]]:
+    """The contenders that can be measured, and why the others cannot."""
+    known: dict[str, Contender] = {one.name: one for one in [*plasmon(), *(kind() for kind in ALL)]}
+    unknown = [name for name in names or [] if name not in known]
+    if unknown:
+        raise SystemExit(f"there is no {unknown[0]!r} to measure: choose from {', '.join(known)}")
+    chosen, missing = [], {}
+    for name, contender in known.items():
+        if names and name not in names:
+            continue
+        if reason := contender.missing():
+            missing[name] = reason
+            print(f"{contender.label} is not measured: {reason}", file=sys.stderr)
+        else:
+            chosen.append(contender)
+    if not chosen:
+        raise SystemExit("there is nothing to measure")
+    return chosen, missing
+
+
+def fit(plan: running.Plan, contenders: Sequence[Contender], available: int) -> running.Plan:
+    """The plan with stores that fit into the memory there is; the largest objects may then be left out."""
+    stores = sum(2 if one.name.startswith("plasmon") else 1 for one in contenders if not one.restless)
+    share = int(available * _FOR_STORES) // max(1, stores) // (1 << 20) << 20
+    if share >= plan.memory:
+        return plan
+    memory = max(share, _LEAST_MEMORY)
+    print(
+        f"Stores are of {memory >> 20} MiB for want of memory; what does not fit is left out.",
+        file=sys.stderr,
+    )
+    return replace(plan, memory=memory)

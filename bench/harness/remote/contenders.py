@@ -1,0 +1,184 @@
+"""Who fetches objects from another host: what every contender can be asked, and Plasmon itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import paths, peers
+from harness.network import Host
+from harness.processes import PeerError, Worker
+
+HOLDER, GETTER = 0, 1
+"""The two hosts: objects are put on the one, and got on the other."""
+PROTOCOLS = ("auto", "socket", "send", "read", "read-register")
+"""Those of Plasmon, the product first."""
+PATIENCE = 20.0
+"""Seconds for an answer of a worker: beyond that something hangs, and the run has a limit."""
+_MEMBERS = 30.0
+"""Seconds for nodes to know each other."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to fetch: what its rows are called, and what it takes."""
+
+    peer: str
+    operation: str = "fetch"
+    memory: str = ""
+    """For Plasmon: "cold" when an object's place is not known, "warm" when it was here before."""
+    least: int = 0
+    """Bytes of the smallest object for which it is something of its own."""
+    together: bool = True
+    """Whether several getters at a time make sense."""
+
+
+class Contender(ABC):
+    """What takes part: servers on the two hosts, and clients of them."""
+
+    name: str
+    label: str
+    ways: Sequence[Way]
+    restless = False
+    """Whether its processes use the CPU when nobody asks them: it is measured when the others are gone."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.facts: dict[str, Any] = {}
+        self._workers: dict[tuple[str, int], Worker] = {}
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """Why it cannot be measured here, if so."""
+
+    @abstractmethod
+    def start(self, hosts: Sequence[Host], folder: Path, memory: int) -> None:
+        """Starts its servers, each with as many bytes of memory; returns when they serve."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends its servers; what they leave on the hosts ends with the network."""
+
+    def holder(self, way: Way, number: int) -> Worker | None:
+        """The client that puts what a getter gets; none if nothing has to be put."""
+        return None
+
+    @abstractmethod
+    def getter(self, way: Way, number: int) -> Worker:
+        """A client on the host of the getters."""
+
+    def servers(self) -> tuple[list[int], list[int]]:
+        """The processes, on either host, that work for clients."""
+        return [], []
+
+    def fetched(self) -> dict[str, int] | None:
+        """How many objects have come to the getters' host so far, by what moved them, if it tells."""
+        return None
+
+    def close(self) -> None:
+        """Ends everything."""
+        for worker in self._workers.values():
+            worker.close()
+        self._workers = {}
+        self.stop()
+
+    def _worker(self, kind: str, number: int, start: Callable[[], Worker]) -> Worker:
+        """A client, started when first needed."""
+        if (kind, number) not in self._workers:
+            worker = start()
+            worker.patience = PATIENCE
+            self._workers[kind, number] = worker
+            self.version = self.version or worker.version
+        return self._workers[kind, number]
+
+
+class Plasmon(Contender):
+    """Two nodes that fetch by one of Plasmon's protocols. Clients are in Rust; of `auto` in Python too."""
+
+    def __init__(self, protocol: str, flags: Sequence[str]) -> None:
+        super().__init__()
+        self.name = f"plasmon-{protocol}"
+        self.label = f"Plasmon, {protocol}"
+        self._flags = flags
+        self.ways = [Way(self.name, memory="cold")]
+        if protocol == "auto":
+            self.ways += [Way(self.name, memory="warm"), Way("plasmon-python", memory="cold")]
+        self.nodes: list[peers.PlasmonRust] = []
+        self._folder = Path()
+
+    def missing(self) -> str | None:
+        return peers.PlasmonRust().missing() or peers.PlasmonPython().missing()
+
+    def start(self, hosts: Sequence[Host], folder: Path, memory: int) -> None:
+        """Starts a node a host, and waits until they know each other."""
+        self._folder = folder
+        for host in hosts:
+            self.add(host, memory)
+
+    def add(self, host: Host, memory: int) -> None:
+        """Starts one more node, and waits until all know it."""
+        node = peers.PlasmonRust(host)
+        join = ["--join", self.nodes[0].status()["listen"]] if self.nodes else []
+        self.nodes.append(node)
+        node.start(self._folder / f"node-{len(self.nodes)}", memory, [*self._flags, *join])
+        deadline = time.monotonic() + _MEMBERS
+        while any(len(other.status()["cluster"]["members"]) < len(self.nodes) for other in self.nodes):
+            if time.monotonic() > deadline:
+                raise PeerError(f"{len(self.nodes)} nodes do not know each other after {_MEMBERS:.0f} s")
+            time.sleep(0.01)
+        self.facts = {"provider": node.status()["fabric"]["provider"], **node.facts}
+
+    def stop(self) -> None:
+        for node in reversed(self.nodes):
+            node.stop()
+        self.nodes = []
+
+    def holder(self, way: Way, number: int) -> Worker | None:
+        return self.client(HOLDER, 0, way.peer == "plasmon-python")
+
+    def getter(self, way: Way, number: int) -> Worker:
+        return self.client(GETTER, number, way.peer == "plasmon-python")
+
+    def client(self, node: int, number: int, python: bool = False) -> Worker:
+        """A client of a node: of the same language on both sides, as they make ids differently."""
+        peer = self.nodes[node]
+        rust = [str(paths.rust_worker()), "plasmon", str(peer.socket)]
+        command = peers.python_client(peer.socket) if python else rust
+        kind = f"{'python' if python else 'rust'}-{node}"
+        log = self._folder / f"{kind}-{number}.log"
+        return self._worker(kind, number, lambda: Worker(peer.host.command(command), log, {}))
+
+    def servers(self) -> tuple[list[int], list[int]]:
+        return [self.nodes[HOLDER].pid], [self.nodes[GETTER].pid]
+
+    def fetched(self) -> dict[str, int] | None:
+        protocols = self.nodes[GETTER].status()["transfer"].get("protocols")
+        return protocols and {name: counts["fetched"] for name, counts in protocols.items()}
+
+
+def plasmon(chosen: Sequence[str] = PROTOCOLS) -> list[Plasmon]:
+    """A contender for each protocol that this build has; only its default if it lets nobody choose."""
+    if peers.PlasmonRust().missing():
+        return [Plasmon("auto", [])]
+    known = protocols(_help())
+    if not known:
+        return [Plasmon("auto", [])]
+    return [Plasmon(name, ["--protocol", name]) for name in known if name in chosen]
+
+
+def protocols(text: str) -> list[str]:
+    """The protocols that `plasmon serve --help` offers; none if it has no such flag."""
+    flag = re.search(r"^ *--protocol\b.*?(?=^ *(?:-\w, )?--|\Z)", text, re.MULTILINE | re.DOTALL)
+    words = re.findall(r"[\w-]+", flag[0]) if flag else []
+    return [name for name in PROTOCOLS if name in words]
+
+
+def _help() -> str:
+    command = [str(paths.plasmon()), "serve", "--help"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout

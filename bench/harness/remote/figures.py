@@ -1,0 +1,97 @@
+"""Figures of fetches: those of any call, and what they cost the processors of either host."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from harness import figures
+from harness.figures import Case, Row, Samples, rounded
+from harness.remote.contenders import Way
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Fetches(Row):
+    """What came out for one way, size and number of getters."""
+
+    turns: int
+    """How often it was their turn."""
+    holder_cpu_s_per_gib: float | None
+    """Seconds of processor time that server and clients took on the host that has the objects."""
+    getter_cpu_s_per_gib: float | None
+    """The same on the host that wants them."""
+    moved_by: str
+    """What of Plasmon moved them, by its own counters."""
+
+
+@dataclass
+class Turn:
+    """What one turn gave."""
+
+    ns: list[int]
+    """Of single gets, warm-ups left out."""
+    rate: float
+    """Gets a second, of all getters together."""
+    calls: int
+    """All of them."""
+    holder_cpu: float
+    getter_cpu: float
+    moved_by: dict[str, int] | None = None
+
+
+@dataclass
+class _Costs:
+    turns: int = 0
+    bytes: int = 0
+    holder: float = 0.0
+    getter: float = 0.0
+    moved_by: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+class Collected:
+    """Collects turns over the rounds of a run."""
+
+    def __init__(self) -> None:
+        self._samples = Samples()
+        self._costs: dict[Case, _Costs] = defaultdict(_Costs)
+
+    def add(self, way: Way, size: int, getters: int, turn: Turn) -> None:
+        """Adds what a turn gave."""
+        case = Case("remote", way.peer, way.operation, way.memory, size, 1, getters)
+        self._samples.add(case, turn.ns, moves=True, rate=turn.rate)
+        costs = self._costs[case]
+        costs.turns += 1
+        costs.bytes += turn.calls * size
+        costs.holder += turn.holder_cpu
+        costs.getter += turn.getter_cpu
+        for name, count in (turn.moved_by or {}).items():
+            costs.moved_by[name] += count
+
+    def rows(self) -> list[Fetches]:
+        """A row a case."""
+        return [self._row(row) for row in self._samples.rows()]
+
+    def _row(self, row: Row) -> Fetches:
+        case = Case(row.mode, row.peer, row.operation, row.memory, row.size, row.batch, row.clients)
+        costs = self._costs[case]
+        gib = costs.bytes / GIB
+        return Fetches(
+            **asdict(row),
+            turns=costs.turns,
+            holder_cpu_s_per_gib=rounded(costs.holder / gib),
+            getter_cpu_s_per_gib=rounded(costs.getter / gib),
+            moved_by=" ".join(sorted(costs.moved_by)),
+        )
+
+
+def write(path: Path, rows: list[Fetches]) -> None:
+    """Writes a CSV."""
+    figures.write(path, rows, Fetches)
+
+
+def read(path: Path) -> list[Fetches]:
+    """Reads what `write` has written."""
+    return figures.read(path, Fetches)
