@@ -3,7 +3,8 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all build setup fmt lint clean bench-local bench-objects bench-report
+.PHONY: help demo test test-all build setup fmt lint clean
+.PHONY: bench-local bench-objects bench-remote bench-growth bench-report
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +39,12 @@ bench-local: ## Plasmon beside Plasma, Redis, Ray and the bare machine; QUICK=1 
 
 bench-objects: ## Ten million small objects in one store; QUICK=1 as above
 	@scripts/bench.sh objects $(if $(QUICK),--quick)
+
+bench-remote: ## Gets of what is on another host, by every protocol, beside the bare network and other stores
+	@scripts/bench.sh remote $(if $(QUICK),--quick)
+
+bench-growth: ## How the cost of such gets grows; MILLION=1 goes up to a million objects, QUICK=1 as above
+	@scripts/bench.sh growth $(if $(QUICK),--quick) $(if $(MILLION),--million)
 
 bench-report: ## docs/benchmarks.md and its plots again, from bench/results
 	@scripts/bench.sh report

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness import figures, local, machine, objects, paths, peers
 from harness.remote import command as remote
+from harness.remote import growth
 
 FILLED = ("plasmon-python", "plasmon-rust", "redis")
 """Those that take millions of objects in a time that anyone waits for."""
@@ -29,12 +30,16 @@ def main() -> int:
         ("local", "stores of one host, side by side"),
         ("objects", "millions of small objects in one store"),
         ("remote", "gets of what is on another host, side by side"),
+        ("growth", "how the cost of such gets grows with objects, nodes and getters"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
             "--quick", action="store_true", help="see that it works; the figures are no good"
         )
-        command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
+        if name == "growth":
+            command.add_argument("--million", action="store_true", help="up to a million objects")
+        else:
+            command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
         command.add_argument(
             "--results",
             type=Path,
@@ -52,6 +57,8 @@ def main() -> int:
         arguments.results = Path(tempfile.mkdtemp(prefix="bench-")) if quick else paths.RESULTS
     if arguments.command == "remote":
         return remote.run(arguments.peers, arguments.quick, arguments.results)
+    if arguments.command == "growth":
+        return growth.run(arguments.quick, arguments.million, arguments.results)
     return run(arguments)
 
 

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import matplotlib as mpl
+from matplotlib.ticker import NullLocator
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.ticker import FuncFormatter, NullLocator
-
-from harness import paths, peers
+from harness import peers
+from harness.drawing import STYLE, count_axis, plt, save, size_axis, time_axis
 from harness.goals import Figures
 from harness.objects import Stage
 
-_STYLE: dict[str, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "figure.dpi": 130,
-}
 _MARKERS = {"plasmon-python": "o", "plasmon-rust": "s", "plasma": "^", "redis": "D", "ray": "v", "raw": ""}
 # Operation, memory, title, and the copies of the machine beside it.
 _PANELS = [
@@ -45,8 +31,7 @@ _BARS = [("put", 1), ("put_many", 64), ("get", 1), ("get_many", 64)]
 
 def draw(figures: Figures, stages: list[Stage]) -> None:
     """Draws all there are figures for."""
-    paths.IMAGES.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         _latency(figures)
         _throughput(figures)
         if stages:
@@ -71,12 +56,12 @@ def _latency(figures: Figures) -> None:
             line = panel.plot([row.size for row in found], [row.median_us for row in found], **style)
             shown[_COPIES[copy]] = line[0]
         panel.set(title=title, xscale="log", yscale="log")
-        _sizes(panel)
-        panel.yaxis.set_major_formatter(FuncFormatter(_time))
+        size_axis(panel, [16**power << 10 for power in range(5)])
+        time_axis(panel.yaxis)
     plot.legend(shown.values(), shown.keys(), loc="lower center", ncols=4)
     plot.suptitle("One client, one call at a time: medians", fontsize=11)
     plot.tight_layout(rect=(0, 0.07, 1, 1))
-    _save(plot, "local-latency.png")
+    save(plot, "local-latency.png")
 
 
 def _throughput(figures: Figures) -> None:
@@ -96,14 +81,14 @@ def _throughput(figures: Figures) -> None:
             place += 0.8
         panel.set_xticks([tick for tick, _ in ticks], [text for _, text in ticks])
         panel.set(yscale="log", title=f"{operation} of {batch}" if batch > 1 else operation)
-        panel.yaxis.set_major_formatter(FuncFormatter(_count))
+        count_axis(panel.yaxis)
         panel.grid(visible=False, axis="x")
     # The axis is shared, and follows the bars until it is told where to begin.
     panels[0].set_ylim(bottom=_FEWEST)
     plot.legend(shown.values(), shown.keys(), loc="lower center", ncols=5)
     plot.suptitle("Objects of 1 KiB a second, all clients together", fontsize=11)
     plot.tight_layout(rect=(0, 0.08, 1, 1))
-    _save(plot, "local-throughput.png")
+    save(plot, "local-throughput.png")
 
 
 def _objects(stages: list[Stage]) -> None:
@@ -118,40 +103,10 @@ def _objects(stages: list[Stage]) -> None:
     times.set(title="get, median", xscale="log", yscale="log", xlabel="objects in the store")
     memory.set(title="memory beside an object, bytes", xscale="log", xlabel="objects in the store")
     memory.set_ylim(bottom=0)
-    times.yaxis.set_major_formatter(FuncFormatter(_time))
+    time_axis(times.yaxis)
     for panel in (times, memory):
-        panel.xaxis.set_major_formatter(FuncFormatter(_count))
+        count_axis(panel.xaxis)
         panel.xaxis.set_minor_locator(NullLocator())
     memory.legend()
     plot.tight_layout()
-    _save(plot, "objects.png")
-
-
-def _sizes(panel: Any) -> None:
-    """Sizes as people write them, a mark for every second one."""
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.set_xticks([16**power << 10 for power in range(5)])
-    panel.xaxis.set_major_formatter(FuncFormatter(_size))
-
-
-def _size(size: float, _position: int) -> str:
-    whole = int(size)
-    return f"{whole >> 20} MiB" if whole >= 1 << 20 else f"{whole >> 10} KiB"
-
-
-def _time(us: float, _position: int) -> str:
-    if us >= 1e6:
-        return f"{us / 1e6:g} s"
-    return f"{us / 1e3:g} ms" if us >= 1e3 else f"{us:g} µs"
-
-
-def _count(number: float, _position: int) -> str:
-    if number >= 1e6:
-        return f"{number / 1e6:g} M"
-    return f"{number / 1e3:g} k" if number >= 1e3 else f"{number:g}"
-
-
-def _save(plot: Any, name: str) -> None:
-    # Without the date and the version of what drew it, the same figures give the same file.
-    plot.savefig(paths.IMAGES / name, metadata={"Software": None})
-    plt.close(plot)
+    save(plot, "objects.png")

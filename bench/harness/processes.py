@@ -58,14 +58,24 @@ def shown(log: Path) -> str:
     return f"Its log ends with:\n{log.read_text(errors='replace')[-_LOG_SHOWN:]}"
 
 
+class HungError(PeerError):
+    """A worker did not answer, and was killed."""
+
+
 class Worker:
     """One client of a peer: a process that answers lines of JSON (see `workers/worker.py`)."""
 
-    def __init__(self, command: Sequence[str | Path], log: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        environment: dict[str, str],
+        patience: float = _PATIENCE,
+    ) -> None:
         self._log = log
         self._process = spawn(command, log, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._received = b""
-        self.patience = _PATIENCE
+        self.patience = patience
         greeting = self.receive()
         self.version: str = greeting["version"]
         self.in_place: bool = greeting["in_place"]
@@ -97,7 +107,7 @@ class Worker:
         while b"\n" not in self._received:
             if not select.select([pipe], [], [], self.patience)[0]:
                 self._process.kill()
-                raise PeerError(f"a worker did not answer for {self.patience:.0f} s. {shown(self._log)}")
+                raise HungError(f"a worker did not answer for {self.patience:.0f} s. {shown(self._log)}")
             data = os.read(pipe, 1 << 20)
             if not data:
                 raise PeerError(f"a worker has ended. {shown(self._log)}")

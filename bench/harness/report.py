@@ -1,21 +1,15 @@
-"""`make bench-report`: tables in docs/benchmarks.md and plots in docs/img, from what was measured last.
-
-Everything between the two marks of the page is written anew; the words around are a person's.
-"""
+"""`make bench-report`: tables in docs/benchmarks.md and plots in docs/img, from what was measured last."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from harness import figures, goals, objects, paths, peers, plots
+from harness import figures, goals, objects, page, paths, peers, plots
 from harness.figures import Row
 from harness.goals import Figures, Goal
 from harness.objects import Stage
-
-BEGIN = "<!-- figures: begin (written by `make bench-report`) -->"
-END = "<!-- figures: end -->"
+from harness.page import short, size_of, table
+from harness.remote import report as remote
 
 _SHOWN = [4**power << 10 for power in (0, 2, 4, 6, 8)]
 _PEERS = {kind.name: kind.label for kind in peers.ALL}
@@ -41,7 +35,7 @@ _TOGETHER = [("put", 1), ("put_many", 64), ("get", 1), ("get_many", 64)]
 
 def make() -> None:
     """Writes plots and page."""
-    local, local_run = figures.read(paths.RESULTS / "local.csv", Row), _run("local")
+    local, local_run = figures.read(paths.RESULTS / "local.csv", Row), page.run("local")
     stages, objects_run = _objects()
     found = Figures(local)
     plots.draw(found, stages)
@@ -56,56 +50,37 @@ def make() -> None:
     ]
     if stages:
         sections += [_many(stages, objects_run), "![Many objects](img/objects.png)"]
-    page = paths.PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    if not rest or END not in rest:
-        raise SystemExit(f"{paths.PAGE} lacks the marks between which figures belong")
-    body = "\n\n".join(sections)
-    paths.PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}")
-
-
-def _run(name: str) -> dict[str, Any]:
-    run: dict[str, Any] = json.loads((paths.RESULTS / f"{name}.json").read_text())
-    return run
+    page.replace("figures", "\n\n".join(sections))
+    remote.make()
 
 
 def _objects() -> tuple[list[Stage], dict[str, Any]]:
     """Of another run, which may not have been made."""
     path = paths.RESULTS / "objects.csv"
-    return (objects.read(path), _run("objects")) if path.exists() else ([], {})
+    return (objects.read(path), page.run("objects")) if path.exists() else ([], {})
 
 
 def _machine(run: dict[str, Any]) -> str:
     """The run in a few points."""
-    huge = f"{run['huge_pages']} huge" if run["huge_pages"] else "no huge"
-    machine = (
-        f"{run['cores']} cores of {run['cpu']}, {run['memory_gib']:.0f} GiB of memory, Linux {run['kernel']}",
-        f"pages of {run['page_bytes']} bytes, {huge} pages set aside, transparent ones "
-        f"{run['transparent_huge_pages']} (for shared memory: {run['transparent_huge_pages_shared']})",
-    )
     versions = [f"{_PEERS[name]} {version}" for name, version in run["versions"].items()]
     points = [
-        f"Measured on {run['date']} in {run['seconds']} s; the load before it was {run['load_before']}.",
-        *(f"{fact[0].upper()}{fact[1:]}." for fact in machine),
+        *page.machine(run),
         f"Stores of {run['store_bytes'] >> 20} MiB. {', '.join([*versions, 'Python ' + run['python']])}.",
     ]
     for name, facts in run["plasmon"].items():
         seconds = facts["prefault_seconds"]
         points.append(f"{_PEERS[name]}: {facts['pages']} pages, all touched {seconds} s after it served.")
-    if run["quick"]:
-        points.append("**A quick run, to see that all works: these figures are no good.**")
+    points += page.quick(run)
     points += [f"{_PEERS[name]} was not installed: {reason}" for name, reason in run["missing"].items()]
     for name, reasons in run["failures"].items():
         reason = reasons[0].splitlines()[0]
         points.append(f"**{_PEERS[name]} failed**, and was measured until then: {reason}")
-    return "\n".join(f"- {point}" for point in points)
+    return page.points(points)
 
 
 def _goals(checked: list[Goal]) -> str:
-    reached = {True: "yes", False: "**no**", None: ""}
-    rows = [[goal.what, goal.wanted, goal.measured, reached[goal.reached]] for goal in checked]
-    return "### Goals\n\n" + _table(["", "goal", "median", "reached"], rows)
+    rows = [[goal.what, goal.wanted, goal.measured, page.yes_or_no(goal.reached)] for goal in checked]
+    return "### Goals\n\n" + table(["", "goal", "median", "reached"], rows)
 
 
 def _latency(
@@ -120,9 +95,9 @@ def _latency(
         cells = [_time_of(found.find(name, operation, size, memory)) for name in columns.values()]
         if copy:
             cells.append(_time_of(found.find("raw", copy, size)))
-        rows.append([_size(size), *cells, _ratio(found, operation, size, memory)])
+        rows.append([size_of(size), *cells, _ratio(found, operation, size, memory)])
     heads = ["", *columns, *(["memcpy"] if copy else []), "Plasmon / Plasma"]
-    return f"### {title[0].upper()}{title[1:]}\n\nMicroseconds: median (p99).{_absent(run)}\n\n" + _table(
+    return f"### {title[0].upper()}{title[1:]}\n\nMicroseconds: median (p99).{_absent(run)}\n\n" + table(
         heads, rows
     )
 
@@ -157,7 +132,7 @@ def _together(found: Figures, run: dict[str, Any]) -> str:
         if any(cells):
             rows.append([_PEERS[name], *cells])
     text = "Objects of 1 KiB a second, from as many clients as the column says, all together."
-    return f"### Clients at full speed\n\n{text}{_absent(run)}\n\n" + _table(heads, rows)
+    return f"### Clients at full speed\n\n{text}{_absent(run)}\n\n" + table(heads, rows)
 
 
 def _clients(found: Figures) -> list[int]:
@@ -168,9 +143,9 @@ def _raw(found: Figures) -> str:
     rows = [[text, _time_of(found.find("raw", operation, 0))] for operation, text in _RAW.items()]
     for size in _SHOWN:
         copies = [found.find("raw", copy, size) for copy in ("memcpy", "memcpy_prefaulted", "memcpy_fresh")]
-        cells = " / ".join(_short(row.median_us) if row else "" for row in copies)
-        rows.append([f"memcpy of {_size(size)} into used / populated / untouched shared memory", cells])
-    return "### The machine without a store\n\nMicroseconds: median (p99).\n\n" + _table(["", "µs"], rows)
+        cells = " / ".join(short(row.median_us) if row else "" for row in copies)
+        rows.append([f"memcpy of {size_of(size)} into used / populated / untouched shared memory", cells])
+    return "### The machine without a store\n\nMicroseconds: median (p99).\n\n" + table(["", "µs"], rows)
 
 
 def _many(stages: list[Stage], run: dict[str, Any]) -> str:
@@ -188,8 +163,8 @@ def _many(stages: list[Stage], run: dict[str, Any]) -> str:
             _PEERS[stage.peer],
             f"{stage.objects:,}",
             f"{stage.put_per_s:,.0f}",
-            f"{_short(stage.get_median_us)} ({_short(stage.get_p99_us)})",
-            _short(stage.contains_median_us),
+            f"{short(stage.get_median_us)} ({short(stage.get_p99_us)})",
+            short(stage.contains_median_us),
             f"{stage.bytes_per_object:.0f}",
             f"{stage.segments_per_object:.0f} / {stage.tables_per_object:.0f} / {stage.own_per_object:.0f}",
         ]
@@ -198,21 +173,8 @@ def _many(stages: list[Stage], run: dict[str, Any]) -> str:
     title = f"### Many objects of {stages[0].size} bytes"
     quick = " **A quick run: these figures are no good.**" if run["quick"] else ""
     text = f"On {run['date']}, Linux {run['kernel']}, {run['cores']} cores.{quick}"
-    return f"{title}\n\n{text}\n\n{_table(heads, rows)}"
+    return f"{title}\n\n{text}\n\n{table(heads, rows)}"
 
 
 def _time_of(row: Row | None) -> str:
-    return f"{_short(row.median_us)} ({_short(row.p99_us)})" if row else ""
-
-
-def _short(us: float) -> str:
-    return f"{us:,.0f}" if us >= 99.95 else f"{us:.3g}"
-
-
-def _size(size: int) -> str:
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{short(row.median_us)} ({short(row.p99_us)})" if row else ""

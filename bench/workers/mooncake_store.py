@@ -19,8 +19,8 @@ _PACKAGE = "mooncake-transfer-engine-non-cuda"
 class Mooncake(Store):
     """`put`, and `get_into`, which copies nothing.
 
-    The address is `MASTER:PORT,HOST,BYTES`: its master, where this client is, and how much of its memory is for
-    objects. Only the holder lends any, so that all objects lie there.
+    The address is `MASTER:PORT,HOST,BYTES`: its master, where this client is, what it lends of memory.
+    Only the holder lends any, so that all objects lie there.
     """
 
     in_place = False

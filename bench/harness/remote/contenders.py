@@ -92,7 +92,6 @@ class Contender(ABC):
         """A client, started when first needed."""
         if (kind, number) not in self._workers:
             worker = start()
-            worker.patience = PATIENCE
             self._workers[kind, number] = worker
             self.version = self.version or worker.version
         return self._workers[kind, number]
@@ -152,7 +151,7 @@ class Plasmon(Contender):
         command = peers.python_client(peer.socket) if python else rust
         kind = f"{'python' if python else 'rust'}-{node}"
         log = self._folder / f"{kind}-{number}.log"
-        return self._worker(kind, number, lambda: Worker(peer.host.command(command), log, {}))
+        return self._worker(kind, number, lambda: Worker(peer.host.command(command), log, {}, PATIENCE))
 
     def servers(self) -> tuple[list[int], list[int]]:
         return [self.nodes[HOLDER].pid], [self.nodes[GETTER].pid]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
+import sys
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -12,13 +12,11 @@ from pathlib import Path
 from harness import cpu, paths, peers
 from harness.network import Host
 from harness.processes import PeerError, Worker, shown, spawn, stop
-from harness.remote.contenders import GETTER, HOLDER, Contender, Way
+from harness.remote.contenders import GETTER, HOLDER, PATIENCE, Contender, Way
 
 _START = 60.0
 """Seconds for a server to serve."""
 _POLL = 0.02
-_PORT = 7470
-"""Of servers that cannot choose one themselves and say so, on a host of their own."""
 
 
 class _Served(Contender):
@@ -69,7 +67,7 @@ class _Served(Contender):
     def _client(self, host: int, number: int, command: Sequence[object], **environment: str) -> Worker:
         log = self._folder / f"client-{host}-{number}.log"
         command = self._hosts[host].command(command)
-        return self._worker(str(host), number, lambda: Worker(command, log, environment))
+        return self._worker(str(host), number, lambda: Worker(command, log, environment, PATIENCE))
 
 
 class Tcp(_Served):
@@ -161,7 +159,7 @@ class Mooncake(_Served):
 
     def _serve(self, memory: int) -> None:
         host = self._hosts[HOLDER]
-        port, metrics = _free_port(host), _free_port(host, 1)
+        port, metrics = _free_port(host), _free_port(host)
         here = ["--rpc_address", host.address, "--rpc_port", str(port), "--metrics_port", str(metrics)]
         log = self._spawn(host, [self._program("mooncake_master"), *here], "master")
         self._address, self._memory = f"{host.address}:{port}", memory
@@ -234,17 +232,18 @@ _SETUP = "scripts/bench-setup.sh"
 ALL: list[type[_Served]] = [Tcp, Fabric, Redis, Mooncake, Ray]
 
 
-def _free_port(host: Host, number: int = 0) -> int:
-    """A port for a server: any in a namespace, where nobody else is."""
-    if host.namespace:
-        return _PORT + number
-    with socket.create_server((host.address, 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
+def _free_port(host: Host) -> int:
+    """A port for a server that cannot choose one itself and say so."""
+    return int(
+        _python(host, f"s = socket.create_server(({host.address!r}, 0)); print(s.getsockname()[1])").stdout
+    )
 
 
 def _accepts(host: Host, port: int) -> bool:
     """Whether a server on a host takes connections, asked from there."""
-    probe = f"import socket; socket.create_connection(({host.address!r}, {port}), 1)"
-    python = paths.CACHE / "harness" / "bin" / "python"
-    return subprocess.run(host.command([python, "-c", probe]), capture_output=True).returncode == 0
+    return _python(host, f"socket.create_connection(({host.address!r}, {port}), 1)").returncode == 0
+
+
+def _python(host: Host, what: str) -> subprocess.CompletedProcess[str]:
+    command = host.command([sys.executable, "-c", f"import socket; {what}"])
+    return subprocess.run(command, capture_output=True, text=True, timeout=_START)

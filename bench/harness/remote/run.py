@@ -17,7 +17,7 @@ from typing import Any
 
 from harness import cpu
 from harness.network import Host
-from harness.processes import PeerError, Worker, ask_all
+from harness.processes import HungError, PeerError, Worker, ask_all
 from harness.progress import Progress
 from harness.remote.contenders import Contender, Plasmon, Way
 from harness.remote.figures import Collected, Fetches, Turn
@@ -91,8 +91,7 @@ class Run:
                 contender.start(hosts, folder / contender.name, plan.memory)
             except (PeerError, OSError) as failure:
                 self._failed_to(contender, "start", failure)
-                for way in contender.ways:
-                    self._failed[contender.name, way] = TRIES
+                self._drop(contender)
 
     def measure(self, seconds: float, keep: Keep) -> int:
         """Measures rounds until the time is up; says how many were counted."""
@@ -108,7 +107,7 @@ class Run:
             keep(self._collected.rows())
             if not whole:
                 self._say(f"the time is up in the middle of round {number + 1}\n")
-                return number + 1
+                return number
             longest = max(longest, time.monotonic() - started)
         return self._plan.rounds
 
@@ -152,7 +151,13 @@ class Run:
                 self._collected.add(way, size, getters, turn)
         except (PeerError, OSError) as failure:
             self._failed[contender.name, way] += 1
+            if isinstance(failure, HungError):
+                self._drop(contender)  # Its other clients may hang as well, and the run has a limit.
             self._failed_to(contender, f"{way.operation} {size:,} bytes by {getters}", failure)
+
+    def _drop(self, contender: Contender) -> None:
+        for way in contender.ways:
+            self._failed[contender.name, way] = TRIES
 
     def _failed_to(self, contender: Contender, what: str, failure: Exception) -> None:
         self.failures.setdefault(contender.name, []).append(f"{what}: {failure}")
@@ -192,7 +197,7 @@ class Run:
         else:
             ns, rate, calls, own = self._together(workers, way, size, numbers)
         holder, getter = (cpu.seconds(pids) - already for pids, already in zip(servers, spent, strict=True))
-        moved_by = _moved(before, contender.fetched(), calls)
+        moved_by = moved(before, contender.fetched(), calls)
         return Turn(ns, rate, calls, holder, getter + own, moved_by)
 
     def _single(
@@ -250,14 +255,14 @@ def _make_warm(workers: dict[int, Worker], size: int, numbers: tuple[int, int]) 
         raise PeerError(f"{evicted} bytes were evicted of {wanted}: not all gets would be of another host")
 
 
-def _moved(before: dict[str, int] | None, after: dict[str, int] | None, calls: int) -> dict[str, int] | None:
+def moved(before: dict[str, int] | None, after: dict[str, int] | None, calls: int) -> dict[str, int] | None:
     """What moved the objects of a turn; every get must have been of one that was not here."""
     if before is None or after is None:
         return None
-    moved = {name: count - before.get(name, 0) for name, count in after.items()}
-    if sum(moved.values()) != calls:
-        raise PeerError(f"{calls} gets, but {sum(moved.values())} objects came from the other host")
-    return {name: count for name, count in moved.items() if count}
+    grown = {name: count - before.get(name, 0) for name, count in after.items()}
+    if sum(grown.values()) != calls:
+        raise PeerError(f"{calls} gets, but {sum(grown.values())} objects came from other hosts")
+    return {name: count for name, count in grown.items() if count}
 
 
 def measure(

@@ -1,0 +1,65 @@
+"""What all plots have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from harness import page, paths
+
+__all__ = ["STYLE", "count_axis", "plt", "save", "size_axis", "time_axis"]
+
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "figure.dpi": 130,
+}
+
+
+def size_axis(panel: Any, ticks: Sequence[int]) -> None:
+    """Sizes as people write them, along the bottom."""
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.set_xticks(list(ticks))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda size, _: page.size_of(int(size))))
+
+
+def time_axis(axis: Any) -> None:
+    """Microseconds as people write times."""
+    axis.set_major_formatter(FuncFormatter(_time))
+
+
+def count_axis(axis: Any) -> None:
+    """Large numbers as people write them."""
+    axis.set_major_formatter(FuncFormatter(_count))
+
+
+def save(plot: Any, name: str) -> None:
+    """Puts a plot among the pages' images."""
+    paths.IMAGES.mkdir(parents=True, exist_ok=True)
+    # Without the date and the version of what drew it, the same figures give the same file.
+    plot.savefig(paths.IMAGES / name, metadata={"Software": None})
+    plt.close(plot)
+
+
+def _time(us: float, _position: int) -> str:
+    if us >= 1e6:
+        return f"{us / 1e6:g} s"
+    return f"{us / 1e3:g} ms" if us >= 1e3 else f"{us:g} µs"
+
+
+def _count(number: float, _position: int) -> str:
+    if number >= 1e6:
+        return f"{number / 1e6:g} M"
+    return f"{number / 1e3:g} k" if number >= 1e3 else f"{number:g}"

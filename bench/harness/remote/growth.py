@@ -1,0 +1,224 @@
+"""`make bench-growth`: what becomes of objects a second as objects, nodes and getters become more.
+
+One cluster, Plasmon as it comes, clients in Rust. Every object is got once, and was on another node before.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+from harness.network import Network
+from harness.processes import PeerError, Worker, ask_all
+from harness.progress import Progress
+from harness.remote.contenders import GETTER, Plasmon, plasmon
+from harness.remote.run import HEAD_START, moved
+
+KIB, MIB = 1 << 10, 1 << 20
+AXES = {"objects": "number of objects", "nodes": "nodes", "getters": "getters"}
+BATCH = 64
+KINDS = ((KIB, 1), (KIB, BATCH), (MIB, 1))
+"""Bytes of an object, and objects in a call."""
+BYTES_AN_OBJECT = 1536
+"""Of a store, for each object of 1 KiB."""
+PATIENCE = 300.0
+"""Seconds for a million objects."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    objects: Sequence[int] = (1, 10, 100, 1_000, 10_000, 100_000)
+    nodes: Sequence[int] = (2, 3, 4, 5, 6, 7, 8)
+    getters: Sequence[int] = (1, 2, 4, 8, 16, 32)
+    some: int = 4096
+    """Objects of 1 KiB where their number is not what grows; of 1 MiB an eighth of a store."""
+    memory: int = 512 * MIB
+    runs: int = 5
+    """Of each point, if there is time."""
+    seconds: float = 240.0
+    """For all of it; what is not done then is left out."""
+
+
+FULL = Plan()
+QUICK = Plan(
+    objects=(1, 100, 1000), nodes=(2, 3), getters=(1, 2), some=512, memory=256 * MIB, runs=1, seconds=60.0
+)
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A point: objects a second when as many of something take part."""
+
+    axis: str
+    """What grows: a key of `AXES`."""
+    at: int
+    size: int
+    batch: int
+    nodes: int
+    getters: int
+    objects: int
+    runs: int
+    objects_per_s: float
+    slowest_per_s: float
+    fastest_per_s: float
+
+
+class Growing:
+    """One cluster, which gets more nodes as the run goes on."""
+
+    def __init__(self, cluster: Plasmon, network: Network, plan: Plan) -> None:
+        self._cluster = cluster
+        self._network = network
+        self._plan = plan
+        self._next = 0
+
+    def points(self) -> Iterator[Grown]:
+        """All of them, in an order in which nodes only become more."""
+        for _ in range(2):
+            self._add()
+        for kind in KINDS[:2]:
+            for count in self._plan.objects:
+                yield self._point("objects", count, kind, 1, count)
+        for kind in (KINDS[0], KINDS[2]):
+            for getters in self._plan.getters:
+                yield self._point("getters", getters, kind, getters, self._some(kind))
+        for nodes in self._plan.nodes:
+            while len(self._cluster.nodes) < nodes:
+                self._add()
+            for kind in KINDS:
+                yield self._point("nodes", nodes, kind, 1, self._some(kind))
+
+    def _add(self) -> None:
+        host = self._network.hosts[len(self._cluster.nodes)]
+        self._cluster.add(host, self._plan.memory)
+
+    def _some(self, kind: tuple[int, int]) -> int:
+        size, _ = kind
+        return self._plan.some if size == KIB else self._plan.memory // 8 // size
+
+    def _point(self, axis: str, at: int, kind: tuple[int, int], getters: int, count: int) -> Grown:
+        size, batch = kind
+        self._run(kind, getters, min(count, 64 * getters))  # Connections and page tables; is not counted.
+        rates = [self._run(kind, getters, count) for _ in range(self._plan.runs)]
+        return Grown(
+            axis=axis,
+            at=at,
+            size=size,
+            batch=batch,
+            nodes=len(self._cluster.nodes),
+            getters=getters,
+            objects=count,
+            runs=len(rates),
+            objects_per_s=round(statistics.median(rates), 1),
+            slowest_per_s=round(min(rates), 1),
+            fastest_per_s=round(max(rates), 1),
+        )
+
+    def _run(self, kind: tuple[int, int], getters: int, count: int) -> float:
+        """Puts objects on all nodes but the getters' in turn, gets all; how many a second."""
+        size, _ = kind
+        each = max(1, count // getters)
+        first, self._next = self._next, self._next + each
+        workers = {number: self._worker(GETTER, number) for number in range(getters)}
+        nodes = [node for node in range(len(self._cluster.nodes)) if node != GETTER]
+        try:
+            for place, node in enumerate(nodes):
+                if mine := len(range(place, each, len(nodes))):
+                    numbers = (first + place, mine, len(nodes))
+                    for owner in workers:
+                        self._put(node, size, owner, numbers)
+            before = self._cluster.fetched()
+            rate = self._get(workers, kind, (first, each))
+            moved(before, self._cluster.fetched(), each * getters)
+            return rate
+        finally:
+            holder = self._worker(nodes[0], 0)
+            for owner in workers:
+                holder.ask("discard", owner=owner, numbers=(first, each))
+
+    def _get(self, workers: dict[int, Worker], kind: tuple[int, int], numbers: tuple[int, int]) -> float:
+        size, batch = kind
+        operation = "fetch" if batch == 1 else "fetch_many"
+        work = {n: {"owner": n, "numbers": numbers} for n in workers}
+        ask_all(workers, "prepare", work)
+        common = {"operation": operation, "size": size, "batch": batch, "seconds": PATIENCE}
+        start = time.monotonic_ns() + HEAD_START * (1 + len(workers) // 8)
+        answers = ask_all(workers, "sustain", {n: {**work[n], **common, "start": start} for n in workers})
+        last: int = max(answer["ns"] for answer in answers.values())
+        return numbers[1] * len(workers) / (last / 1e9)
+
+    def _put(self, node: int, size: int, owner: int, numbers: tuple[int, int, int]) -> None:
+        work = {"size": size, "owner": owner, "numbers": numbers, "batch": BATCH}
+        self._worker(node, 0).ask("measure", operation="put_many", **work)
+
+    def _worker(self, node: int, number: int) -> Worker:
+        worker = self._cluster.client(node, number)
+        worker.patience = PATIENCE
+        return worker
+
+
+def run(quick: bool, million: bool, results: Path) -> int:
+    """Measures, and keeps what there is whatever happens."""
+    plan = QUICK if quick else FULL
+    if million:
+        objects = (*plan.objects, 1_000_000)
+        plan = Plan(objects=objects, memory=1_000_000 * BYTES_AN_OBJECT, seconds=4 * plan.seconds)
+    (cluster, *_) = plasmon(["auto"])
+    if reason := cluster.missing():
+        raise SystemExit(f"Plasmon cannot be measured: {reason}")
+    described: dict[str, Any] = machine.describe() | {"quick": quick, "failures": []}
+    say, begin, points, failures = Progress(), time.monotonic(), [], described["failures"]
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, Network(max(plan.nodes)) as network:
+        described["network"] = network.description
+        try:
+            cluster.start([], Path(folder) / "cluster", plan.memory)
+            for point in Growing(cluster, network, plan).points():
+                say(f"{point.at:,} {point.axis}, {point.size:,} bytes: {point.objects_per_s:,.0f}/s")
+                points.append(point)
+                if time.monotonic() - begin > plan.seconds:
+                    failures.append("the time was up before all was measured")
+                    break
+        except (PeerError, OSError) as failure:
+            failures.append(str(failure))
+        except KeyboardInterrupt:
+            failures.append("it was ended before its time")
+        finally:
+            say.end()
+            cluster.close()
+    described |= {"seconds": round(time.monotonic() - begin), "store_bytes": plan.memory}
+    write(results / "growth.csv", points)
+    (results / "growth.json").write_text(json.dumps(described, indent=2) + "\n")
+    for reason in failures:
+        print(f"Not all was measured: {reason}", file=sys.stderr)
+    print(f"Measured in {described['seconds']} s: {results}/growth.csv", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def write(path: Path, points: Sequence[Grown]) -> None:
+    """Writes a CSV."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Grown)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(point) for point in points)
+
+
+def read(path: Path) -> list[Grown]:
+    """Reads what `write` has written."""
+    convert: dict[str, Any] = {"str": str, "int": int, "float": float}
+    types = {field.name: convert[str(field.type)] for field in fields(Grown)}
+    with path.open(newline="") as file:
+        return [
+            Grown(**{name: types[name](text) for name, text in row.items()}) for row in csv.DictReader(file)
+        ]

@@ -1,0 +1,182 @@
+"""The page's tables of what was measured between hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from harness import page
+from harness.page import short, size_of, table
+from harness.remote import figures, goals, growth, plots
+from harness.remote.figures import Fetches
+from harness.remote.goals import AUTO, PYTHON, Found
+
+NOT_MEASURED = "Not measured yet: `{}`."
+# Column, contender, memory.
+_COLUMNS = [
+    ("auto", AUTO, "cold"),
+    ("auto, warm", AUTO, "warm"),
+    ("auto, Python", PYTHON, "cold"),
+    ("socket", "plasmon-socket", "cold"),
+    ("send", "plasmon-send", "cold"),
+    ("read", "plasmon-read", "cold"),
+    ("read-register", "plasmon-read-register", "cold"),
+    ("TCP", "tcp", ""),
+    ("libfabric", "fabric", ""),
+    ("Redis", "redis", ""),
+    ("Mooncake", "mooncake", ""),
+    ("Ray", "ray", ""),
+]
+_FABRIC_WAYS = {
+    "read": "one read, polling",
+    "read_chunks": "four reads of 1 MiB, polling",
+    "read_asleep": "one read, asleep",
+    "read_chunks_asleep": "four reads of 1 MiB, asleep",
+}
+_Cell = Callable[[Fetches], str]
+
+
+def make() -> None:
+    """Writes plots and sections, of what there is."""
+    path = page.results("remote")
+    if path:
+        rows = figures.read(path)
+        plots.draw(rows)
+        page.replace("remote", _remote(rows, page.run("remote")))
+    else:
+        page.replace("remote", NOT_MEASURED.format("make bench-remote"))
+    path = page.results("growth")
+    if path:
+        grown = growth.read(path)
+        plots.draw_growth(grown)
+        page.replace("growth", _growth(grown, page.run("growth")))
+    else:
+        page.replace("growth", NOT_MEASURED.format("make bench-growth"))
+
+
+def _remote(rows: Sequence[Fetches], run: dict[str, Any]) -> str:
+    found = Found(rows)
+    several = max(found.getters)
+    sections = [
+        _points(run),
+        _goals(rows),
+        "![Small objects](img/remote-small.png)",
+        "![Large objects](img/remote-large.png)",
+        _table(found, 1, "One getter", "Microseconds a get: median (p99).", _latency),
+        _table(found, 1, "One getter, throughput", "10^9 bytes a second.", _throughput, 64 << 10),
+        _ratios(found),
+        _bare(found),
+    ]
+    if several > 1:
+        title = f"{several} getters at a time"
+        text = "Gets a second, of all together; from 64 KiB on 10^9 bytes a second."
+        sections.append(_table(found, several, title, text, _together))
+    text = "Seconds for each GiB: host of the holder / host of the getter, servers and clients together."
+    sections.append(_table(found, 1, "Processor time", text, _cpu, 64 << 10))
+    return "\n\n".join(sections)
+
+
+def _points(run: dict[str, Any]) -> str:
+    labels, rounds = run["labels"], run["rounds"]
+    # All nodes of Plasmon are of one build.
+    named = {
+        ("Plasmon" if "plasmon" in name else labels[name]): said for name, said in run["versions"].items()
+    }
+    versions = [f"{name} {version}" for name, version in named.items()]
+    providers = {facts["provider"] for facts in run["facts"].values() if "provider" in facts}
+    points = [
+        *page.machine(run),
+        f"{run['network']}; libfabric's provider: {', '.join(sorted(providers)) or 'none'}.",
+        f"Stores of {run['store_bytes'] >> 20} MiB. {', '.join(versions)}.",
+        f"Rounds counted: {rounds.get('all', 0)}, of Ray {rounds.get('restless', 0)}.",
+        *page.quick(run),
+    ]
+    if not run["whole"]:
+        points.append("**The run was ended before its time: this is what there was until then.**")
+    points += [f"{name} was not installed: {reason}" for name, reason in run["missing"].items()]
+    for name, reasons in run["failures"].items():
+        points.append(
+            f"**{labels[name]} failed {len(reasons)} times**, first to {reasons[0].splitlines()[0]}"
+        )
+    return page.points(points)
+
+
+def _goals(rows: Sequence[Fetches]) -> str:
+    checked = [
+        [goal.what, goal.wanted, goal.measured, page.yes_or_no(goal.reached)] for goal in goals.check(rows)
+    ]
+    return "### Goals between hosts\n\n" + table(["", "goal", "measured", "reached"], checked)
+
+
+def _table(found: Found, getters: int, title: str, text: str, cell: _Cell, least: int = 0) -> str:
+    sizes = [size for size in found.sizes if size >= least]
+    columns = []
+    for head, peer, memory in _COLUMNS:
+        rows = [found.find(peer, size, getters, memory) for size in sizes]
+        if any(rows):
+            columns.append((head, [cell(row) if row else "" for row in rows]))
+    lines = [[size_of(size), *(cells[at] for _, cells in columns)] for at, size in enumerate(sizes)]
+    return f"### {title}\n\n{text}\n\n" + table(["", *(head for head, _ in columns)], lines)
+
+
+def _ratios(found: Found) -> str:
+    """What Plasmon takes, as a multiple of what the network takes without a store."""
+    lines = []
+    for size in found.sizes:
+        cells = []
+        for memory in ("cold", "warm"):
+            ours = found.find(AUTO, size, 1, memory)
+            for peer in ("tcp", "fabric"):
+                bare = found.find(peer, size)
+                cells.append(f"{ours.median_us / bare.median_us:.2f}" if ours and bare else "")
+        lines.append([size_of(size), *cells])
+    heads = ["", "cold / TCP", "cold / libfabric", "warm / TCP", "warm / libfabric"]
+    text = "Medians of `auto` divided by those of the bare network; of libfabric's ways the fastest."
+    return f"### Against the network without a store\n\n{text}\n\n" + table(heads, lines)
+
+
+def _bare(found: Found) -> str:
+    lines = []
+    for size in found.sizes:
+        rows = [found.find("fabric", size, 1, "", operation) for operation in _FABRIC_WAYS]
+        lines.append([size_of(size), *(_latency(row) if row else "" for row in rows)])
+    text = "Microseconds: median (p99). Asleep is how a daemon waits where cores are few."
+    return f"### Ways to read by libfabric\n\n{text}\n\n" + table(["", *_FABRIC_WAYS.values()], lines)
+
+
+def _growth(rows: Sequence[growth.Grown], run: dict[str, Any]) -> str:
+    sections = [page.points([*page.machine(run), f"{run['network']}.", *page.quick(run)])]
+    sections.append("![How cost grows](img/growth.png)")
+    for axis, title in growth.AXES.items():
+        lines = [
+            [
+                f"{row.at:,}",
+                size_of(row.size),
+                str(row.batch),
+                f"{row.objects_per_s:,.0f}",
+                f"{row.slowest_per_s:,.0f} to {row.fastest_per_s:,.0f}",
+                str(row.runs),
+            ]
+            for row in rows
+            if row.axis == axis
+        ]
+        heads = [title, "object", "objects a call", "objects/s, median", "range", "runs"]
+        sections.append(f"### By {title}\n\n" + table(heads, lines))
+    return "\n\n".join(sections)
+
+
+def _latency(row: Fetches) -> str:
+    return f"{short(row.median_us)} ({short(row.p99_us)})"
+
+
+def _throughput(row: Fetches) -> str:
+    return f"{row.gb_per_s:.3g}" if row.gb_per_s else ""
+
+
+def _together(row: Fetches) -> str:
+    return _throughput(row) if row.size >= 64 << 10 else f"{row.ops_per_s:,.0f}"
+
+
+def _cpu(row: Fetches) -> str:
+    holder, getter = row.holder_cpu_s_per_gib, row.getter_cpu_s_per_gib
+    return f"{holder:.3g} / {getter:.3g}" if holder is not None and getter is not None else ""
