@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all build setup fmt lint clean
-.PHONY: bench-local bench-objects bench-remote bench-growth bench-report
+.PHONY: bench-local bench-objects bench-remote bench-growth bench-mpi bench-report
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ bench-remote: ## Gets of what is on another host, by every protocol, beside the 
 
 bench-growth: ## How the cost of such gets grows; MILLION=1 goes up to a million objects, QUICK=1 as above
 	@scripts/bench.sh growth $(if $(QUICK),--quick) $(if $(MILLION),--million)
+
+bench-mpi: ## Under mpirun: rank 0 gets what N-1 others have put; N=4, SIZES="1024 65536", BATCH=100, QUICK=1
+	@scripts/bench.sh mpi --ranks $(or $(N),4) $(if $(SIZES),--sizes $(SIZES)) $(if $(BATCH),--batch $(BATCH)) $(if $(QUICK),--quick)
 
 bench-report: ## docs/benchmarks.md and its plots again, from bench/results
 	@scripts/bench.sh report

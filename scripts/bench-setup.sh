@@ -72,4 +72,6 @@ fi
 optional redis redis
 optional ray environment ray 3.13 3.12 3.11
 optional mooncake environment mooncake 3.13 3.12 3.11
-optional mpi environment mpi 3.14 3.13 3.12 3.11
+# The package is found in the environment it was built for: one of another version would have no use for its NumPy.
+built_for=$("${PLASMON_PYTHON:-$VENV/bin/python}" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)
+optional mpi environment mpi ${built_for:-3.14 3.13 3.12 3.11}

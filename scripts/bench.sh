@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The benchmarks: bench.sh local | objects | remote | growth | report, with the harness's own options behind.
+# The benchmarks: bench.sh local | objects | remote | growth | mpi | report, with the harness's own options
+# behind.
 #
 # Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
 . "$(dirname "$0")/lib.sh"
 
-command=${1:?local, objects, remote, growth or report}
+command=${1:?local, objects, remote, growth, mpi or report}
 if [ "$command" != report ]; then
     [ -n "${PLASMON_PYTHON:-}" ] || scripts/build.sh >&2
     if [ -z "${PLASMON_BENCH:-}" ]; then

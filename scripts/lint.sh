@@ -23,4 +23,4 @@ export MYPYPATH=$ROOT/python/python
 "$VENV/bin/mypy" --config-file python/pyproject.toml python/python python/tests
 "$VENV/bin/mypy" --config-file python/pyproject.toml examples/*/*.py
 MYPYPATH=$ROOT/bench "$VENV/bin/mypy" --config-file bench/mypy.ini bench/harness bench/tests
-MYPYPATH=$MYPYPATH:$ROOT/bench/workers "$VENV/bin/mypy" --config-file bench/mypy.ini bench/workers/*.py
+MYPYPATH=$MYPYPATH:$ROOT/bench/workers "$VENV/bin/mypy" --config-file bench/mypy.ini bench/workers/*.py bench/mpi/*.py

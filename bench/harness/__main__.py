@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import figures, local, machine, objects, paths, peers
+from harness import figures, local, machine, mpi, objects, paths, peers
 from harness.remote import command as remote
 from harness.remote import growth
 
@@ -31,6 +31,7 @@ def main() -> int:
         ("objects", "millions of small objects in one store"),
         ("remote", "gets of what is on another host, side by side"),
         ("growth", "how the cost of such gets grows with objects, nodes and getters"),
+        ("mpi", "gets of what other ranks have put, under mpirun"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
@@ -38,6 +39,10 @@ def main() -> int:
         )
         if name == "growth":
             command.add_argument("--million", action="store_true", help="up to a million objects")
+        elif name == "mpi":
+            command.add_argument("--ranks", type=int, default=4, help="2 or more (default: 4)")
+            command.add_argument("--sizes", nargs="+", type=int, default=[], metavar="BYTES")
+            command.add_argument("--batch", type=int, default=mpi.BATCH, help="objects of a rank and round")
         else:
             command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
         command.add_argument(
@@ -59,6 +64,9 @@ def main() -> int:
         return remote.run(arguments.peers, arguments.quick, arguments.results)
     if arguments.command == "growth":
         return growth.run(arguments.quick, arguments.million, arguments.results)
+    if arguments.command == "mpi":
+        sizes, batch = arguments.sizes, arguments.batch
+        return mpi.run(arguments.ranks, arguments.quick, sizes, batch, arguments.results)
     return run(arguments)
 
 

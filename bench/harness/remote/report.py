@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harness import page
+from harness import mpi, page
+from harness.figures import Row, read
 from harness.page import short, size_of, table
 from harness.remote import figures, goals, growth, plots
 from harness.remote.figures import Fetches
@@ -52,6 +53,11 @@ def make() -> None:
         page.replace("growth", _growth(grown, page.run("growth")))
     else:
         page.replace("growth", NOT_MEASURED.format("make bench-growth"))
+    path = page.results("mpi")
+    if path:
+        page.replace("mpi", _mpi(read(path, Row), page.run("mpi")))
+    else:
+        page.replace("mpi", NOT_MEASURED.format("make bench-mpi"))
 
 
 def _remote(rows: Sequence[Fetches], run: dict[str, Any]) -> str:
@@ -165,7 +171,19 @@ def _growth(rows: Sequence[growth.Grown], run: dict[str, Any]) -> str:
     return "\n\n".join(sections)
 
 
-def _latency(row: Fetches) -> str:
+def _mpi(rows: Sequence[Row], run: dict[str, Any]) -> str:
+    points = [*page.machine(run), f"{run['ranks']} ranks on {run['network']}.", *page.quick(run)]
+    lines = []
+    for size in sorted({row.size for row in rows}):
+        found = {row.operation: row for row in rows if row.size == size}
+        cells = [_latency(found[name]) if name in found else "" for name in mpi.OPERATIONS]
+        fetch = found.get("fetch")
+        lines.append([size_of(size), *cells, f"{fetch.gb_per_s:.3g}" if fetch and fetch.gb_per_s else ""])
+    heads = ["", *mpi.OPERATIONS.values(), "GB/s from the others"]
+    return f"{page.points(points)}\n\nMicroseconds: median (p99).\n\n{table(heads, lines)}"
+
+
+def _latency(row: Row) -> str:
     return f"{short(row.median_us)} ({short(row.p99_us)})"
 
 
