@@ -11,6 +11,7 @@
 
 mod cluster;
 mod daemon;
+pub mod guest;
 mod network;
 mod pattern;
 mod wait;

@@ -164,7 +164,7 @@ fn namespaces_work() -> bool {
 }
 
 /// Removes the namespaces and temporary folders of runs that were killed.
-fn remove_stale() {
+pub(crate) fn remove_stale() {
     let of_the_dead = |name: &OsStr| {
         let owner = name.to_str()?.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok()?;
         (!Path::new(&format!("/proc/{owner}")).exists()).then(|| name.to_owned())

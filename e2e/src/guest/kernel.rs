@@ -1,0 +1,246 @@
+//! The kernel of guests, and the modules that they load.
+//!
+//! Both come from Debian's package, which apt fetches and checks against its signatures; nothing of it is
+//! installed. They are kept in `target/guest` until `cargo clean`, beside their checksums.
+
+use std::collections::HashMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::GuestError;
+
+/// What a guest has to be able to do; what these need comes by itself. `crc32_generic` is looked up by
+/// `rdma_rxe` under another name.
+const MODULES: [&str; 8] =
+    ["virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "crc32_generic", "rdma_ucm", "rdma_rxe"];
+
+/// The package that depends on the newest kernel.
+const NEWEST: &str = "linux-image-amd64";
+/// File names beside the modules.
+const IMAGE: &str = "vmlinuz";
+const ORDER: &str = "order";
+const CHECKSUMS: &str = "checksums";
+
+/// A kernel and its modules, unpacked.
+#[derive(Debug)]
+pub struct Kernel {
+    folder: PathBuf,
+    modules: Vec<String>,
+}
+
+impl Kernel {
+    /// Finds the kernel that was prepared before, or fetches it.
+    ///
+    /// # Errors
+    /// When there is none to be had here, with the reason.
+    pub fn prepare() -> Result<Self, GuestError> {
+        let folder = cache()?;
+        let kept = folder.join("kernel");
+        if let Some(kernel) = Self::kept(&kept) {
+            return Ok(kernel);
+        }
+        // Made elsewhere and moved into place whole: others may be doing the same.
+        fs::create_dir_all(&folder).map_err(GuestError::file("make", &folder))?;
+        let work = tempfile::tempdir_in(&folder).map_err(GuestError::file("make a folder in", &folder))?;
+        let new = fetch(work.path())?;
+        if kept.exists() {
+            fs::remove_dir_all(&kept).map_err(GuestError::file("remove", &kept))?;
+        }
+        fs::rename(&new, &kept).map_err(GuestError::file("make", &kept))?;
+        Self::kept(&kept).ok_or_else(|| GuestError::Kernel {
+            package: kept.display().to_string(),
+            what: "files that can be read back".to_owned(),
+        })
+    }
+
+    /// The kernel of a folder, if it is what was put there.
+    fn kept(folder: &Path) -> Option<Self> {
+        let checksums = fs::read_to_string(folder.join(CHECKSUMS)).ok()?;
+        let order = fs::read_to_string(folder.join(ORDER)).ok()?;
+        let kernel = Self { folder: folder.to_owned(), modules: order.lines().map(str::to_owned).collect() };
+        (checksums == kernel.checksums().ok()?).then_some(kernel)
+    }
+
+    /// Where it is kept, and notes about it may be.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn image(&self) -> PathBuf {
+        self.folder.join(IMAGE)
+    }
+
+    /// The modules in the order in which they can be loaded: name and file.
+    pub(super) fn modules(&self) -> impl Iterator<Item = (&str, PathBuf)> {
+        self.modules.iter().map(|name| (name.as_str(), self.folder.join(format!("{name}.ko"))))
+    }
+
+    fn checksums(&self) -> Result<String, GuestError> {
+        let files = self.modules().map(|(_, path)| path).chain([self.image(), self.folder.join(ORDER)]);
+        let lines = files.map(|path| {
+            let bytes = fs::read(&path).map_err(GuestError::file("read", &path))?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok(format!("{} {name}\n", blake3::hash(&bytes)))
+        });
+        lines.collect()
+    }
+}
+
+/// `target/guest`, beside the program that runs.
+fn cache() -> Result<PathBuf, GuestError> {
+    let own = env::current_exe().map_err(GuestError::file("find", "this program"))?;
+    // target/<profile>/<program>
+    let target = own.ancestors().nth(2).unwrap_or(Path::new("."));
+    Ok(target.join("guest"))
+}
+
+/// Fetches and unpacks the newest kernel in `work`; gives the folder to keep.
+fn fetch(work: &Path) -> Result<PathBuf, GuestError> {
+    let package = newest()?;
+    eprintln!("guest: fetching {package}");
+    command("apt-get", &["download", &package], work)?;
+    let archive = files_below(work)?.into_iter().next().ok_or_else(|| GuestError::Kernel {
+        package: package.clone(),
+        what: "archive after its download".to_owned(),
+    })?;
+    let unpacked = work.join("unpacked");
+    command("dpkg-deb", &["--extract", &archive.to_string_lossy(), &unpacked.to_string_lossy()], work)?;
+
+    let lacks = |what: &str| GuestError::Kernel { package: package.clone(), what: what.to_owned() };
+    let mut files = HashMap::new();
+    for path in files_below(&unpacked)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(module) = name.strip_suffix(".ko") {
+            files.insert(module.replace('-', "_"), path);
+        } else if name.starts_with("vmlinuz") {
+            files.insert(IMAGE.to_owned(), path);
+        }
+    }
+    let keep = work.join("kernel");
+    fs::create_dir(&keep).map_err(GuestError::file("make", &keep))?;
+    let copy = |name: &str, to: &str| {
+        let from = files.get(name).ok_or_else(|| lacks(name))?;
+        fs::copy(from, keep.join(to)).map_err(GuestError::file("copy", from))?;
+        Ok(())
+    };
+    copy(IMAGE, IMAGE)?;
+    let mut modules = Vec::new();
+    for name in MODULES {
+        add_with_needs(name, &files, &mut modules).map_err(|missing| lacks(&missing))?;
+    }
+    for name in &modules {
+        copy(name, &format!("{name}.ko"))?;
+    }
+    let write = |name: &str, text: &str| {
+        let path = keep.join(name);
+        fs::write(&path, text).map_err(GuestError::file("write", &path))
+    };
+    write(ORDER, &modules.iter().map(|name| format!("{name}\n")).collect::<String>())?;
+    write(CHECKSUMS, &Kernel { folder: keep.clone(), modules }.checksums()?)?;
+    Ok(keep)
+}
+
+/// The name of the newest kernel's package.
+fn newest() -> Result<String, GuestError> {
+    let text = command("apt-cache", &["show", "--no-all-versions", NEWEST], Path::new("/"))?;
+    let depends = text.lines().find_map(|line| line.strip_prefix("Depends: "));
+    let name = depends.and_then(|depends| depends.split([' ', ',']).next());
+    name.map(str::to_owned).ok_or_else(|| GuestError::Kernel {
+        package: NEWEST.to_owned(),
+        what: "kernel that it depends on (are apt's lists there? try apt-get update)".to_owned(),
+    })
+}
+
+/// Adds a module behind all that it needs; fails with the name of one that is not there.
+fn add_with_needs(
+    name: &str,
+    files: &HashMap<String, PathBuf>,
+    order: &mut Vec<String>,
+) -> Result<(), String> {
+    if order.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let missing = || format!("module {name}");
+    let module = files.get(name).and_then(|path| fs::read(path).ok()).ok_or_else(missing)?;
+    for needed in needs(&module) {
+        add_with_needs(&needed, files, order)?;
+    }
+    order.push(name.to_owned());
+    Ok(())
+}
+
+/// The modules that a module's own description (`.modinfo`) says it needs.
+fn needs(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"depends=";
+    let mut texts = module.split(|byte| *byte == 0);
+    let list = texts.find_map(|text| text.strip_prefix(KEY)).unwrap_or_default();
+    let names = list.split(|byte| *byte == b',').filter(|name| !name.is_empty());
+    names.map(|name| String::from_utf8_lossy(name).replace('-', "_")).collect()
+}
+
+fn files_below(folder: &Path) -> Result<Vec<PathBuf>, GuestError> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(GuestError::file("list", &folder))? {
+            let path = entry.map_err(GuestError::file("list", &folder))?.path();
+            if path.is_symlink() {
+                continue;
+            }
+            if path.is_dir() { &mut folders } else { &mut files }.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// Runs a program of the host and gives what it printed.
+fn command(program: &str, args: &[&str], folder: &Path) -> Result<String, GuestError> {
+    let output = Command::new(program).args(args).current_dir(folder).output();
+    let output = output.map_err(|source| GuestError::Program { program: program.to_owned(), source })?;
+    if !output.status.success() {
+        return Err(GuestError::Command {
+            command: format!("{program} {}", args.join(" ")),
+            output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_follow_what_they_need() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut files = HashMap::new();
+        for (name, depends) in [("a", "b,c-d"), ("b", "c-d"), ("c_d", ""), ("e", "gone")] {
+            let path = folder.path().join(name);
+            fs::write(&path, format!("\x7fELF\0license=GPL\0depends={depends}\0name={name}\0"))
+                .expect("write");
+            files.insert(name.to_owned(), path);
+        }
+        let mut order = Vec::new();
+        add_with_needs("a", &files, &mut order).expect("all are there");
+        add_with_needs("b", &files, &mut order).expect("it is there already");
+        assert_eq!(order, ["c_d", "b", "a"]);
+        assert_eq!(add_with_needs("e", &files, &mut order), Err("module gone".to_owned()));
+    }
+
+    #[test]
+    fn a_kernel_that_was_touched_is_not_used() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        for name in [IMAGE, "a.ko"] {
+            fs::write(folder.path().join(name), name).expect("write");
+        }
+        fs::write(folder.path().join(ORDER), "a\n").expect("write");
+        let kernel = Kernel { folder: folder.path().to_owned(), modules: vec!["a".to_owned()] };
+        fs::write(folder.path().join(CHECKSUMS), kernel.checksums().expect("all can be read"))
+            .expect("write");
+        assert_eq!(Kernel::kept(folder.path()).expect("it is whole").modules, ["a"]);
+        fs::write(folder.path().join("a.ko"), "half").expect("write");
+        assert!(Kernel::kept(folder.path()).is_none());
+    }
+}

@@ -1,0 +1,132 @@
+//! One QEMU process.
+//!
+//! It has no screen, no disk and no way out: two shares of the host's files, a network card, and two serial
+//! ports. It ends when its guest switches it off, when the kernel panics, when it is dropped, and when this
+//! process dies, however that happens.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+
+use super::console;
+use super::error::GuestError;
+use super::job::{self, Job};
+use super::kernel::Kernel;
+
+/// More would only take turns on the cores of a small machine.
+const CORES: &str = "2";
+/// Panics end the machine, which is not started again.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=6 panic=-1 mitigations=off";
+
+/// How the guest's processor is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Accelerator {
+    /// By the host's.
+    Kvm,
+    /// In software, some ten times slower.
+    Emulation,
+}
+
+/// A guest that was started. Dropping it kills it.
+pub(super) struct Machine {
+    number: usize,
+    child: Child,
+    output: Option<JoinHandle<()>>,
+    folder: PathBuf,
+    status: Option<i32>,
+}
+
+impl Machine {
+    /// Starts guest `number` of a job, whose files are in `folder`.
+    pub(super) fn start(
+        kernel: &Kernel,
+        initramfs: &Path,
+        accelerator: Accelerator,
+        job: &Job,
+        folder: &Path,
+        number: usize,
+    ) -> Result<Self, GuestError> {
+        let own = folder.join(format!("guest{number}"));
+        let share = own.join("job");
+        fs::create_dir_all(&share).map_err(GuestError::file("make", &share))?;
+        job.write(&share, number)?;
+
+        // QEMU would outlive this process if it were killed.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-display", "none"]);
+        command.args(match accelerator {
+            Accelerator::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Accelerator::Emulation => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        });
+        command.args(["-m", &format!("{}M", job.memory >> 20), "-smp", CORES, "-no-reboot"]);
+        command.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(initramfs);
+        command.args(["-append", KERNEL_ARGUMENTS]);
+        command.args(["-serial", &format!("file:{}", own.join("console").display()), "-serial", "stdio"]);
+        let host = "path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
+        command.args(["-virtfs", &format!("local,{host}")]);
+        let share = format!("path={},mount_tag=job,security_model=none", share.display());
+        command.args(["-virtfs", &format!("local,{share}")]);
+        command.args(network(job.guests, folder, number));
+
+        let log = own.join("qemu");
+        let log = File::create(&log).map_err(GuestError::file("write", &log))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let spawned = command.spawn();
+        let mut child =
+            spawned.map_err(|source| GuestError::Program { program: "setpriv".to_owned(), source })?;
+        let prefix = if job.guests > 1 { format!("guest {number}: ") } else { String::new() };
+        let output = child.stdout.take().map(|output| console::stream(output, prefix));
+        Ok(Self { number, child, output, folder: own, status: None })
+    }
+
+    /// The exit code of its program; nothing while the machine runs.
+    pub(super) fn status(&mut self) -> Result<Option<i32>, GuestError> {
+        if self.status.is_none() && matches!(self.child.try_wait(), Ok(Some(_))) {
+            // All that it wrote is to be seen before its end is told.
+            if let Some(output) = self.output.take() {
+                let _ = output.join();
+            }
+            let ended = || GuestError::Ended { number: self.number, console: self.tail() };
+            self.status = Some(job::status(&self.folder.join("job")).ok_or_else(ended)?);
+        }
+        Ok(self.status)
+    }
+
+    /// Whether it ran when [`Machine::status`] was last asked.
+    pub(super) fn is_running(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// The end of what its kernel and QEMU said.
+    pub(super) fn tail(&self) -> String {
+        console::tail(&self.folder.join("console")) + &console::tail(&self.folder.join("qemu"))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It may have ended; that is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(output) = self.output.take() {
+            let _ = output.join();
+        }
+    }
+}
+
+/// The network card of a guest, and where its cable ends.
+fn network(guests: usize, folder: &Path, number: usize) -> [String; 4] {
+    let end = |number: usize| folder.join(format!("cable{number}")).display().to_string();
+    let cable = match guests {
+        1 => "hubport,id=cable,hubid=0".to_owned(),
+        _ => format!(
+            "dgram,id=cable,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+            end(number),
+            end(1 - number)
+        ),
+    };
+    // Without its boot ROM, which nobody boots from.
+    let card = format!("virtio-net-pci,netdev=cable,romfile=,mac=52:54:00:77:00:{:02x}", number + 1);
+    ["-netdev".to_owned(), cable, "-device".to_owned(), card]
+}

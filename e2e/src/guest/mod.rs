@@ -1,0 +1,106 @@
+//! Guests: virtual machines that see this machine's files and have an RDMA device.
+//!
+//! The device is Soft-RoCE (`rdma_rxe`), the kernel's own RDMA over Ethernet: to libibverbs, libfabric and
+//! Plasmon it is a card like any other, only slow. It takes a kernel that has it, so that a stock Debian
+//! kernel is booted in QEMU, which needs no rights at all; see [`kernel`] for where it comes from,
+//! `e2e/guest/init` for what happens inside, and [`machine`] for what runs it.
+//!
+//! [`run`] boots one guest, or two on one cable, runs the same program in each, and gives its exit code.
+//! Everything it starts ends with it, or at its time limit.
+
+mod console;
+mod error;
+mod initramfs;
+mod job;
+mod kernel;
+mod machine;
+
+use std::fs;
+use std::path::Path;
+use std::process::id;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub use error::GuestError;
+pub use job::Job;
+pub use kernel::Kernel;
+use machine::{Accelerator, Machine};
+use tempfile::TempDir;
+
+use crate::network::{PREFIX, remove_stale};
+
+/// How often to look whether a guest has ended.
+const PERIOD: Duration = Duration::from_millis(20);
+/// A kernel that boots at all under KVM takes a second or two.
+const TRIAL: Duration = Duration::from_secs(15);
+
+/// Runs a job in new guests, and gives the first exit code that is not 0, or else 0.
+///
+/// # Errors
+/// When a guest cannot be started, ends without a word, or exceeds the job's time.
+pub fn run(kernel: &Kernel, job: &Job) -> Result<i32, GuestError> {
+    remove_stale();
+    let accelerator = accelerator(kernel)?;
+    let folder = folder()?;
+    boot(kernel, accelerator, job, folder.path())
+}
+
+fn folder() -> Result<TempDir, GuestError> {
+    let made = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-guest-", id())).tempdir();
+    made.map_err(GuestError::file("make", "a temporary folder"))
+}
+
+fn boot(kernel: &Kernel, accelerator: Accelerator, job: &Job, folder: &Path) -> Result<i32, GuestError> {
+    let initramfs = initramfs::write(kernel, folder)?;
+    let start = |number| Machine::start(kernel, &initramfs, accelerator, job, folder, number);
+    let mut machines = (0..job.guests).map(start).collect::<Result<Vec<_>, _>>()?;
+    let deadline = Instant::now() + job.limit;
+    loop {
+        let mut running = false;
+        for machine in &mut machines {
+            match machine.status()? {
+                None => running = true,
+                Some(0) => {}
+                // The others would wait for it in vain.
+                Some(code) => return Ok(code),
+            }
+        }
+        if !running {
+            return Ok(0);
+        }
+        if Instant::now() >= deadline {
+            let running = machines.iter().filter(|machine| machine.is_running());
+            let console = running.map(Machine::tail).collect();
+            return Err(GuestError::TooLate { limit: job.limit, console });
+        }
+        sleep(PERIOD);
+    }
+}
+
+/// KVM where it boots this kernel, and emulation where it is missing or does not.
+///
+/// Within a virtual machine KVM may be there and hang all the same, so that it has to prove itself, once for
+/// each time the host was booted.
+fn accelerator(kernel: &Kernel) -> Result<Accelerator, GuestError> {
+    if fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
+        return Ok(Accelerator::Emulation);
+    }
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let note = kernel.folder().join(format!("kvm-{}", boot.trim()));
+    if let Ok(verdict) = fs::read_to_string(&note) {
+        return Ok(if verdict == "works" { Accelerator::Kvm } else { Accelerator::Emulation });
+    }
+    let trial = Job { limit: TRIAL, rdma: vec![false], ..Job::new("/bin/true") };
+    let works = matches!(boot_in_own_folder(kernel, &trial), Ok(0));
+    fs::write(&note, if works { "works" } else { "does not boot" })
+        .map_err(GuestError::file("write", &note))?;
+    if works {
+        return Ok(Accelerator::Kvm);
+    }
+    eprintln!("guest: KVM does not boot a kernel here: guests are emulated");
+    Ok(Accelerator::Emulation)
+}
+
+fn boot_in_own_folder(kernel: &Kernel, trial: &Job) -> Result<i32, GuestError> {
+    boot(kernel, Accelerator::Kvm, trial, folder()?.path())
+}
