@@ -203,7 +203,8 @@ impl Endpoint {
 
     /// Writes to a peer's region at `offset`. With an immediate value, the peer is told:
     /// [`Event::RemoteWrite`](crate::Event::RemoteWrite). Resolves when the data is at the peer. Over
-    /// tcp, the value follows the data in a write of its own, which costs another round trip.
+    /// tcp, the value follows the data in a write of its own, which costs another round trip; over verbs it
+    /// is refused ([`Provider::carries_immediates`](crate::Provider::carries_immediates)).
     pub fn write(
         &self,
         peer: Peer,
@@ -213,7 +214,7 @@ impl Endpoint {
         immediate: Option<u32>,
     ) -> Op {
         let provider = self.domain.provider();
-        if immediate.is_some() && provider.domain_attributes().cq_data_size < size_of::<u32>() {
+        if immediate.is_some() && !provider.carries_immediates() {
             let provider = provider.name().to_owned();
             return Op::failed(FabricError::Unsupported { provider, feature: "immediate data" });
         }

@@ -1,14 +1,24 @@
 //! libfabric's tunables that Plasmon needs, set once before the library first looks at them.
 //!
 //! libfabric reads its parameters from the environment when its providers are initialised, which the
-//! first `fi_getinfo` does. A variable that the user has set is never touched.
+//! first `fi_getinfo` does. A variable that the user has set is not touched, but for those without which
+//! data would be wrong.
 
 use std::env;
+use std::fs;
 use std::sync::Once;
 
-/// Name, value and reason of each default.
-const DEFAULTS: [(&str, &str, &str); 5] = [
-    ("FI_UNIVERSE_SIZE", "4096", "sizes shared queues; must exceed the number of nodes"),
+/// Name, value and reason of a default.
+type Default = (&'static str, &'static str, &'static str);
+
+/// Set whatever the user said. A registration that the provider keeps after its region is gone still lets
+/// peers in, and reaches the former pages when others are mapped in their place: libfabric notices that
+/// only where memory is unmapped through the C library.
+const REQUIRED: [Default; 1] =
+    [("FI_MR_CACHE_MAX_COUNT", "0", "registrations end with their regions, and are made once anyway")];
+
+/// What holds everywhere.
+const ALWAYS: [Default; 4] = [
     ("FI_AV_REMOVE_CLEANUP", "1", "forgetting a peer closes its connection and ends its operations"),
     ("FI_OFI_RXM_USE_SRX", "1", "one shared receive queue: memory does not grow with the peers"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "1024", "16 MiB of receive buffers an endpoint instead of 64"),
@@ -20,6 +30,17 @@ const DEFAULTS: [(&str, &str, &str); 5] = [
     ),
 ];
 
+const WITHOUT_RDMA: [Default; 1] =
+    [("FI_UNIVERSE_SIZE", "4096", "sizes shared queues; must exceed the number of nodes")];
+
+/// On verbs, ofi_rxm makes one completion queue of universe x send queue + receives entries, and a device
+/// that has fewer refuses (EINVAL). The smallest limit known is Soft-RoCE's 32,767; a queue that is full
+/// makes operations wait, it loses none.
+const WITH_RDMA: [Default; 2] = [
+    ("FI_UNIVERSE_SIZE", "768", "768 x 40 + 1024 completions are what every RDMA device has"),
+    ("FI_OFI_RXM_MSG_TX_SIZE", "40", "operations under way to a peer; see FI_UNIVERSE_SIZE"),
+];
+
 /// Sets the defaults. Called before every `fi_getinfo`, acts once a process.
 ///
 /// Setting an environment variable races with other threads that read it through C. Choose a provider
@@ -27,8 +48,14 @@ const DEFAULTS: [(&str, &str, &str); 5] = [
 pub(crate) fn set_defaults() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        for (name, value, reason) in DEFAULTS {
-            if env::var_os(name).is_none() {
+        let network: &[Default] = if has_rdma() { &WITH_RDMA } else { &WITHOUT_RDMA };
+        for (name, value, reason) in REQUIRED.iter().chain(&ALWAYS).chain(network) {
+            let theirs = env::var_os(name);
+            let required = REQUIRED.iter().any(|(required, ..)| required == name);
+            if let Some(theirs) = theirs.as_ref().filter(|theirs| required && *theirs != value) {
+                tracing::warn!(name, value, ?theirs, reason, "a setting of libfabric is overridden");
+            }
+            if theirs.is_none() || required {
                 tracing::debug!(name, value, reason, "setting a libfabric default");
                 // SAFETY: Rust's own environment lock covers readers in Rust; that no other thread
                 // reads the environment through C at this moment is documented as the caller's duty.
@@ -36,4 +63,9 @@ pub(crate) fn set_defaults() {
             }
         }
     });
+}
+
+/// Whether the kernel knows an RDMA device: verbs is chosen then, if it works.
+fn has_rdma() -> bool {
+    fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
 }

@@ -74,6 +74,14 @@ impl Provider {
         !["tcp", "udp", "sockets", "net", "shm"].iter().any(|soft| self.name.starts_with(soft))
     }
 
+    /// Whether a write may carry an immediate value; see [`Endpoint::write`](crate::Endpoint::write).
+    ///
+    /// Not over verbs: through a shared receive queue it takes the value's arrival for that of a message
+    /// (libfabric 1.17 to 2.6 at least), and delivers whatever lay in the buffer.
+    pub fn carries_immediates(&self) -> bool {
+        self.domain_attributes().cq_data_size >= size_of::<u32>() && !self.name.starts_with("verbs")
+    }
+
     /// Whether messages go through ofi_rxm, which makes them of connections and one-sided reads.
     pub(crate) fn is_layered(&self) -> bool {
         self.name.ends_with(";ofi_rxm")

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plasmon_fabric::{Event, FabricError, Provider};
 
 use super::Case;
-use super::support::{Driver, Node, SIZES, assert_same, pattern};
+use super::support::{Driver, Node, assert_same, pattern, sizes};
 
 pub(crate) const CASES: &[Case] = &[
     ("messages_of_every_size", of_every_size),
@@ -20,10 +20,10 @@ fn of_every_size(provider: &Provider) {
     let (here, there) = (Node::new(provider), Node::new(provider));
     let mut driver = Driver::new(&[&here, &there]);
     let peer = here.small.connect(&there.small.address()).expect("connect");
-    for size in SIZES {
+    for size in sizes(&here.small) {
         let sent = pattern(size, size as u64);
         there.small.receive(there.empty(size)).expect("receive");
-        let op = here.small.send(peer, here.holding(&sent));
+        let op = here.small.send(peer, here.message(&sent));
         let (endpoint, _, received) = driver.message();
         assert_eq!(endpoint, there.small.id());
         assert_same(&received, &sent, "message");
@@ -52,7 +52,7 @@ fn stay_in_order(provider: &Provider) {
         bytes[..8].copy_from_slice(&index.to_le_bytes());
         bytes
     };
-    let ops: Vec<_> = (0..COUNT).map(|it| here.small.send(peer, here.holding(&message(it)))).collect();
+    let ops: Vec<_> = (0..COUNT).map(|it| here.small.send(peer, here.message(&message(it)))).collect();
     assert_eq!(here.domain.stats().in_flight, COUNT as u64);
     let mut arrived = vec![false; COUNT];
     let mut next = 0;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use plasmon_fabric::{Access, Event, Provider};
+use plasmon_fabric::{Access, Event, FabricError, Provider};
 
 use super::Case;
-use super::support::{Driver, Node, SIZES, assert_same, pattern, whole};
+use super::support::{Driver, Node, assert_same, pattern, sizes, whole};
 
 pub(crate) const CASES: &[Case] = &[
     ("reads_of_every_size", reads_of_every_size),
@@ -23,7 +23,8 @@ const THEIRS: usize = 4099;
 fn reads_of_every_size(provider: &Provider) {
     let (here, there) = (Node::new(provider), Node::new(provider));
     let mut driver = Driver::new(&[&here, &there]);
-    let largest = SIZES[SIZES.len() - 1];
+    let sizes = sizes(&here.bulk);
+    let largest = sizes[sizes.len() - 1];
     let source = there.memory(largest + THEIRS, Access::REMOTE_READ);
     let wanted = pattern(largest, 7);
     source.slice(THEIRS, largest).expect("within").copy_from_slice(&wanted).expect("fits");
@@ -31,7 +32,7 @@ fn reads_of_every_size(provider: &Provider) {
     for (lane, their_lane) in [(&here.small, &there.small), (&here.bulk, &there.bulk)] {
         let peer = lane.connect(&their_lane.address()).expect("connect");
         let target = here.memory(largest + 2 * OURS, Access::LOCAL);
-        for size in SIZES {
+        for size in sizes {
             let into = target.slice(OURS, size).expect("within");
             let op = lane.read(peer, into.clone(), source.remote(), THEIRS as u64);
             driver.succeed(&[op]);
@@ -48,16 +49,30 @@ fn writes_of_every_size(provider: &Provider) {
 }
 
 fn writes_with_immediate_values(provider: &Provider) {
+    if !provider.carries_immediates() {
+        return refuses_immediate_values(provider);
+    }
     writes(provider, |index| Some(0xffff_fff0 + index));
+}
+
+/// What cannot arrive is not sent, and says so.
+fn refuses_immediate_values(provider: &Provider) {
+    let (here, there) = (Node::new(provider), Node::new(provider));
+    let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
+    let target = there.memory(8, Access::REMOTE_WRITE);
+    let op = here.bulk.write(peer, here.holding(b"told you"), target.remote(), 0, Some(1));
+    assert!(matches!(op.result(), Some(Err(FabricError::Unsupported { .. }))), "{op:?}");
+    assert_eq!(here.domain.stats().in_flight, 0);
 }
 
 fn writes(provider: &Provider, immediate: fn(u32) -> Option<u32>) {
     let (here, there) = (Node::new(provider), Node::new(provider));
     let mut driver = Driver::new(&[&here, &there]);
     let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
-    let largest = SIZES[SIZES.len() - 1];
+    let sizes = sizes(&here.bulk);
+    let largest = sizes[sizes.len() - 1];
     let target = there.memory(largest + THEIRS, Access::REMOTE_WRITE);
-    for (index, size) in (0..).zip(SIZES) {
+    for (index, size) in (0..).zip(sizes) {
         let bytes = pattern(size, u64::from(index));
         let from = here.holding(&bytes);
         let op = here.bulk.write(peer, from, target.remote(), THEIRS as u64, immediate(index));
@@ -121,13 +136,14 @@ fn writes_by_the_thousand(provider: &Provider) {
     let ops: Vec<_> = (0..COUNT)
         .map(|index| {
             let from = from.slice(index * SIZE, SIZE).expect("within");
-            let immediate = Some(index as u32);
+            let immediate = provider.carries_immediates().then_some(index as u32);
             here.bulk.write(peer, from, target.remote(), (index * SIZE) as u64, immediate)
         })
         .collect();
     driver.succeed(&ops);
     assert_same(&whole(&target, COUNT * SIZE).to_vec(), &wanted, "what was written");
-    driver.until("all immediate values", |events| (events.len() == COUNT).then_some(()));
+    let told = if provider.carries_immediates() { COUNT } else { 0 };
+    driver.until("all immediate values", |events| (events.len() == told).then_some(()));
     let values: Vec<u32> = driver
         .events
         .iter()
@@ -136,7 +152,7 @@ fn writes_by_the_thousand(provider: &Provider) {
             other => panic!("unexpected: {other:?}"),
         })
         .collect();
-    assert_eq!(values, (0..COUNT as u32).collect::<Vec<_>>());
+    assert_eq!(values, (0..told as u32).collect::<Vec<_>>());
     let stats = here.domain.stats();
     assert_eq!((stats.in_flight, stats.completed, stats.failed), (0, COUNT as u64, 0));
 }

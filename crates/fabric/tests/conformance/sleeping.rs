@@ -69,7 +69,8 @@ fn sleeping_target_serves(provider: &Provider) {
             assert_same(&into.to_vec(), &wanted[..size], "what was read");
             pause();
             let from = node.holding(&wanted[..size]);
-            let op = node.bulk.write(bulk, from, remote.region, 0, Some(9));
+            let immediate = provider.carries_immediates().then_some(9);
+            let op = node.bulk.write(bulk, from, remote.region, 0, immediate);
             spin(&node, "a write to the sleeper", |_| op.result().is_some());
             op.result().expect("done").expect("write");
             pause();

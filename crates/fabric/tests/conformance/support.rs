@@ -10,9 +10,11 @@ use plasmon_fabric::{
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Sizes around every threshold we know of.
-pub(crate) const SIZES: [usize; 8] =
-    [0, 1, 4095, (16 << 10) - 1, 16 << 10, (16 << 10) + 1, 1 << 20, (64 << 20) + 7];
+/// Sizes around every threshold we know of, as far as the provider moves as much at once.
+pub(crate) fn sizes(lane: &Endpoint) -> [usize; 8] {
+    [0, 1, 4095, (16 << 10) - 1, 16 << 10, (16 << 10) + 1, 1 << 20, (64 << 20) + 7]
+        .map(|size| size.min(lane.max_message()))
+}
 
 /// No test may hang; the longest takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -88,7 +90,16 @@ impl Node {
 
     /// A slice of fresh memory that holds `bytes`.
     pub(crate) fn holding(&self, bytes: &[u8]) -> Slice {
-        let slice = whole(&self.memory(bytes.len(), Access::LOCAL), bytes.len());
+        self.filled(bytes, Access::LOCAL)
+    }
+
+    /// A slice of fresh memory that holds `bytes`, to be sent whatever its length.
+    pub(crate) fn message(&self, bytes: &[u8]) -> Slice {
+        self.filled(bytes, Access::REMOTE_READ)
+    }
+
+    fn filled(&self, bytes: &[u8], access: Access) -> Slice {
+        let slice = whole(&self.memory(bytes.len(), access), bytes.len());
         slice.copy_from_slice(bytes).expect("fits");
         slice
     }
