@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing needs: system packages, and a Python environment in .venv.
-# Checks the Rust toolchain, which is the user's own. Quick when nothing is missing.
+# Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only installs
+# what guests need, the virtual machines in which RDMA is tested.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt
@@ -34,6 +35,13 @@ missing_packages() {
     usable_python >/dev/null || echo python3-venv
     # Only root can make network namespaces; the end-to-end tests of others run on loopback.
     [ "$(id -u)" != 0 ] || command -v ip >/dev/null || echo iproute2
+}
+
+# Those that guests need: a machine, the tool that makes an RDMA device, and the device's driver.
+missing_packages_for_guests() {
+    command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
+    PATH=$PATH:/usr/sbin:/sbin command -v rdma >/dev/null || echo iproute2
+    compgen -G '/usr/lib/*/libibverbs/librxe-*.so' >/dev/null || echo ibverbs-providers
 }
 
 install_packages() {
@@ -90,6 +98,16 @@ make_venv() {
     echo "$wanted" >"$stamp"
 }
 
+if [ "${1:-}" = --rdma ]; then
+    mapfile -t missing < <(missing_packages_for_guests)
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+    # The guests' kernel is not installed, but fetched by way of these.
+    if ! apt-cache show linux-image-amd64 >/dev/null 2>&1; then
+        [ "$(id -u)" = 0 ] || die "apt's package lists are missing. Type:" "  sudo apt-get update"
+        apt-get -qq update </dev/null
+    fi
+    exit
+fi
 mapfile -t missing < <(missing_packages)
 [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 check_rust

@@ -27,6 +27,7 @@ unit_tests() { cargo test --quiet --locked --workspace --exclude plasmon-python 
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
 benchmark_tests() { "$VENV/bin/pytest" -q bench/tests; }
 end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
+rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
 # Loom replaces the atomics of the whole crate: it has a target folder of its own.
 models() {
@@ -45,6 +46,7 @@ step "Python tests" python_tests
 step "the same on PyArrow's Plasma" scripts/plasma-tests.sh
 step "tests of the benchmarks" benchmark_tests
 step "end-to-end tests" end_to_end
+step "RDMA, in guests" rdma
 if [ "${1:-}" = --all ]; then
     step "end-to-end tests on loopback" end_to_end_on_loopback
     step "loom models of shared memory" models

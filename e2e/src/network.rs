@@ -1,4 +1,4 @@
-//! Where the nodes of a cluster live: each in a network namespace of its own, or all on loopback.
+//! Where the nodes of a cluster live: each in a network namespace of its own, or all on one address.
 //!
 //! A cluster with namespaces has one more, the switch: a bridge into which every host's virtual cable
 //! is plugged. The machine's own network sees none of it, so all clusters use the same addresses, and
@@ -24,20 +24,29 @@ pub(crate) const PREFIX: &str = "plasmon-e2e-";
 
 /// The network of a cluster.
 pub(crate) enum Network {
-    Loopback,
+    /// All on one address of this machine.
+    Together(Ipv4Addr),
     /// Holds what the names of this cluster's namespaces begin with, and the number of hosts.
-    Namespaces {
-        prefix: String,
-        hosts: usize,
-    },
+    Namespaces { prefix: String, hosts: usize },
+}
+
+/// The address that all nodes are to have, if one was named: that of an RDMA device, which is in no namespace
+/// but the machine's own.
+pub(crate) fn common_address() -> Option<Ipv4Addr> {
+    let address = env::var("PLASMON_E2E_ADDRESS").ok()?;
+    Some(address.parse().unwrap_or_else(|error| panic!("PLASMON_E2E_ADDRESS={address}: {error}")))
 }
 
 /// Whether clusters of this process are hosts in network namespaces.
 ///
-/// `PLASMON_E2E_NETNS=0` says no, `=1` yes; otherwise they are where the system lets us.
+/// `PLASMON_E2E_ADDRESS=...` puts all nodes on that address, `PLASMON_E2E_NETNS=0` on loopback, `=1` into
+/// namespaces; otherwise they are where the system lets us.
 pub fn own_namespaces() -> bool {
     static DECISION: OnceLock<bool> = OnceLock::new();
     *DECISION.get_or_init(|| {
+        if common_address().is_some() {
+            return false;
+        }
         let wish = env::var("PLASMON_E2E_NETNS").ok();
         let decision = match wish.as_deref() {
             Some("0") => false,
@@ -55,7 +64,7 @@ impl Network {
     pub(crate) fn new() -> Self {
         static CLUSTERS: AtomicU32 = AtomicU32::new(0);
         if !own_namespaces() {
-            return Self::Loopback;
+            return Self::Together(common_address().unwrap_or(Ipv4Addr::LOCALHOST));
         }
         let prefix = format!("{PREFIX}{}-{}", id(), CLUSTERS.fetch_add(1, Ordering::Relaxed));
         ip(["netns", "add", &switch(&prefix)]);
@@ -66,8 +75,9 @@ impl Network {
 
     /// Adds the next host and gives its address.
     pub(crate) fn add_host(&mut self) -> Ipv4Addr {
-        let Self::Namespaces { prefix, hosts } = self else {
-            return Ipv4Addr::LOCALHOST;
+        let (prefix, hosts) = match self {
+            Self::Together(address) => return *address,
+            Self::Namespaces { prefix, hosts } => (prefix, hosts),
         };
         let number = u8::try_from(*hosts + 1).expect("a cluster has few nodes");
         let address = Ipv4Addr::new(10, 231, 0, number);
@@ -86,7 +96,7 @@ impl Network {
     /// A command that runs `program` on a host.
     pub(crate) fn command(&self, on: usize, program: &Path) -> Command {
         match self {
-            Self::Loopback => Command::new(program),
+            Self::Together(_) => Command::new(program),
             Self::Namespaces { prefix, .. } => {
                 // It replaces itself by the program: the child is the program.
                 let mut command = Command::new("ip");

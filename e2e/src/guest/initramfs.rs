@@ -11,8 +11,6 @@ use super::error::GuestError;
 use super::kernel::Kernel;
 
 const INIT: &str = include_str!("../../guest/init");
-/// Of the Debian package busybox-static: there are no libraries in the archive.
-const BUSYBOX: &str = "/bin/busybox";
 
 /// Packs the archive in `folder` and gives its path.
 pub(super) fn write(kernel: &Kernel, folder: &Path) -> Result<PathBuf, GuestError> {
@@ -25,7 +23,7 @@ pub(super) fn write(kernel: &Kernel, folder: &Path) -> Result<PathBuf, GuestErro
         Ok(_) => Ok(()),
         Err(error) => Err(GuestError::file("copy", from)(error)),
     };
-    copy(Path::new(BUSYBOX), &root.join("bin/busybox"))?;
+    copy(&kernel.busybox(), &root.join("bin/busybox"))?;
     let mut order = String::new();
     for (name, path) in kernel.modules() {
         copy(&path, &root.join(format!("modules/{name}.ko")))?;
@@ -45,12 +43,12 @@ pub(super) fn write(kernel: &Kernel, folder: &Path) -> Result<PathBuf, GuestErro
 fn pack(root: &Path, archive: &Path) -> Result<PathBuf, GuestError> {
     let out = File::create(archive).map_err(GuestError::file("write", archive))?;
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("find . | {BUSYBOX} cpio -o -H newc")]).current_dir(root);
+    command.args(["-c", "find . | bin/busybox cpio -o -H newc"]).current_dir(root);
     let output = command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped()).output();
     let output = output.map_err(|source| GuestError::Program { program: "sh".to_owned(), source })?;
     if output.status.success() {
         return Ok(archive.to_owned());
     }
     let output = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(GuestError::Command { command: format!("{BUSYBOX} cpio"), output })
+    Err(GuestError::Command { command: "busybox cpio".to_owned(), output })
 }

@@ -1,6 +1,6 @@
-//! The kernel of guests, and the modules that they load.
+//! The kernel of guests, the modules that they load, and busybox, their first programs.
 //!
-//! Both come from Debian's package, which apt fetches and checks against its signatures; nothing of it is
+//! All come from Debian's packages, which apt fetches and checks against its signatures; nothing of them is
 //! installed. They are kept in `target/guest` until `cargo clean`, beside their checksums.
 
 use std::collections::HashMap;
@@ -18,12 +18,15 @@ const MODULES: [&str; 8] =
 
 /// The package that depends on the newest kernel.
 const NEWEST: &str = "linux-image-amd64";
+/// The package of a busybox that needs no libraries.
+const STATIC_BUSYBOX: &str = "busybox-static";
 /// File names beside the modules.
 const IMAGE: &str = "vmlinuz";
+const BUSYBOX: &str = "busybox";
 const ORDER: &str = "order";
 const CHECKSUMS: &str = "checksums";
 
-/// A kernel and its modules, unpacked.
+/// A kernel, its modules and busybox, unpacked.
 #[derive(Debug)]
 pub struct Kernel {
     folder: PathBuf,
@@ -72,13 +75,18 @@ impl Kernel {
         self.folder.join(IMAGE)
     }
 
+    pub(super) fn busybox(&self) -> PathBuf {
+        self.folder.join(BUSYBOX)
+    }
+
     /// The modules in the order in which they can be loaded: name and file.
     pub(super) fn modules(&self) -> impl Iterator<Item = (&str, PathBuf)> {
         self.modules.iter().map(|name| (name.as_str(), self.folder.join(format!("{name}.ko"))))
     }
 
     fn checksums(&self) -> Result<String, GuestError> {
-        let files = self.modules().map(|(_, path)| path).chain([self.image(), self.folder.join(ORDER)]);
+        let others = [self.image(), self.busybox(), self.folder.join(ORDER)];
+        let files = self.modules().map(|(_, path)| path).chain(others);
         let lines = files.map(|path| {
             let bytes = fs::read(&path).map_err(GuestError::file("read", &path))?;
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -96,30 +104,24 @@ fn cache() -> Result<PathBuf, GuestError> {
     Ok(target.join("guest"))
 }
 
-/// Fetches and unpacks the newest kernel in `work`; gives the folder to keep.
+/// Makes a folder to keep in `work`, of packages that it fetches.
 fn fetch(work: &Path) -> Result<PathBuf, GuestError> {
     let package = newest()?;
-    eprintln!("guest: fetching {package}");
-    command("apt-get", &["download", &package], work)?;
-    let archive = files_below(work)?.into_iter().next().ok_or_else(|| GuestError::Kernel {
-        package: package.clone(),
-        what: "archive after its download".to_owned(),
-    })?;
-    let unpacked = work.join("unpacked");
-    command("dpkg-deb", &["--extract", &archive.to_string_lossy(), &unpacked.to_string_lossy()], work)?;
-
-    let lacks = |what: &str| GuestError::Kernel { package: package.clone(), what: what.to_owned() };
     let mut files = HashMap::new();
-    for path in files_below(&unpacked)? {
+    for path in files_below(&unpack(&package, work)?)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(module) = name.strip_suffix(".ko") {
             files.insert(module.replace('-', "_"), path);
-        } else if name.starts_with("vmlinuz") {
+        } else if name.starts_with(IMAGE) {
             files.insert(IMAGE.to_owned(), path);
         }
     }
+    let busybox = unpack(STATIC_BUSYBOX, work)?.join("bin/busybox");
     let keep = work.join("kernel");
     fs::create_dir(&keep).map_err(GuestError::file("make", &keep))?;
+    fs::copy(&busybox, keep.join(BUSYBOX)).map_err(GuestError::file("copy", &busybox))?;
+
+    let lacks = |what: &str| GuestError::Kernel { package: package.clone(), what: what.to_owned() };
     let copy = |name: &str, to: &str| {
         let from = files.get(name).ok_or_else(|| lacks(name))?;
         fs::copy(from, keep.join(to)).map_err(GuestError::file("copy", from))?;
@@ -140,6 +142,22 @@ fn fetch(work: &Path) -> Result<PathBuf, GuestError> {
     write(ORDER, &modules.iter().map(|name| format!("{name}\n")).collect::<String>())?;
     write(CHECKSUMS, &Kernel { folder: keep.clone(), modules }.checksums()?)?;
     Ok(keep)
+}
+
+/// Fetches a package and gives the folder, in `work`, that it was unpacked into.
+fn unpack(package: &str, work: &Path) -> Result<PathBuf, GuestError> {
+    eprintln!("guest: fetching {package}");
+    let folder = work.join(package);
+    let unpacked = folder.join("unpacked");
+    fs::create_dir(&folder).map_err(GuestError::file("make", &folder))?;
+    command("apt-get", &["download", package], &folder)?;
+    let archive = files_below(&folder)?.into_iter().next().ok_or_else(|| GuestError::Kernel {
+        package: package.to_owned(),
+        what: "archive after its download".to_owned(),
+    })?;
+    let words = ["--extract", &archive.to_string_lossy(), &unpacked.to_string_lossy()];
+    command("dpkg-deb", &words, &folder)?;
+    Ok(unpacked)
 }
 
 /// The name of the newest kernel's package.
@@ -232,7 +250,7 @@ mod tests {
     #[test]
     fn a_kernel_that_was_touched_is_not_used() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        for name in [IMAGE, "a.ko"] {
+        for name in [IMAGE, BUSYBOX, "a.ko"] {
             fs::write(folder.path().join(name), name).expect("write");
         }
         fs::write(folder.path().join(ORDER), "a\n").expect("write");

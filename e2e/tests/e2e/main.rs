@@ -16,6 +16,7 @@ mod mixed;
 mod protocols;
 mod quota;
 mod raw;
+mod rdma;
 mod rings;
 mod room;
 mod spill;

@@ -1,0 +1,53 @@
+//! Plasmon on an RDMA device: verbs, one-sided reads that no processor serves, and what goes wrong there.
+//!
+//! These tests run in a guest, which `make test-rdma` boots (see `plasmon_e2e::guest`): [`alone`] and the
+//! modules beside it in one, with all nodes on one device; [`pair`] in two that are joined by a cable.
+
+mod alone;
+mod pair;
+
+use std::env;
+use std::fs;
+use std::process::Command;
+
+use plasmon_e2e::{Cluster, binary};
+use serde_json::Value;
+
+use crate::support::MIB;
+
+/// Sizes around every way that an object can take: inside a message, in one read, in several.
+const SIZES: [usize; 6] = [0, 1, 1 << 10, 64 << 10, MIB, 4 * MIB];
+
+/// What the nodes have to talk over.
+const VERBS: &str = "verbs;ofi_rxm";
+
+/// Where the kernel tells of the device that `e2e/guest/init` makes.
+const DEVICE: &str = "/sys/class/infiniband/rxe0";
+
+/// Some nodes on the RDMA device.
+fn cluster(nodes: usize) -> Cluster {
+    assert!(env::var_os("PLASMON_GUEST").is_some(), "this takes an RDMA device: make test-rdma");
+    let cluster = Cluster::builder().nodes(nodes).memory("96MiB").start();
+    for node in 0..nodes {
+        let status = command(&cluster, node, &["status", "--json"]);
+        let status: Value = serde_json::from_slice(&status).expect("it prints JSON");
+        assert_eq!(status["fabric"]["provider"], VERBS, "node {node}: {status:#}");
+    }
+    cluster
+}
+
+/// Runs `plasmon` on a node and gives what it prints.
+fn command(cluster: &Cluster, node: usize, words: &[&str]) -> Vec<u8> {
+    let mut command = Command::new(binary());
+    command.args(words).arg("--socket").arg(cluster.socket(node)).current_dir(cluster.folder());
+    let output = command.output().expect("plasmon runs");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// Packets that the device has sent so far.
+fn packets() -> u64 {
+    let path = format!("{DEVICE}/ports/1/hw_counters/sent_pkts");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    text.trim().parse().expect("it is a number")
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Every RDMA path on a verbs device: in guests, virtual machines whose kernel has Soft-RoCE.
+#
+# Ends with 77 and a reason where guests cannot be had. More arguments choose among the end-to-end tests.
+. "$(dirname "$0")/lib.sh"
+
+skip() {
+    printf 'RDMA is not tested here: %s\n' "$*" >&2
+    exit 77
+}
+
+[ "$(uname -m)" = x86_64 ] || skip "guests take a machine of type x86_64, this one is $(uname -m)"
+reason=$(scripts/setup.sh --rdma 2>&1) || skip "$reason"
+[ -n "${PLASMON_BIN:-}" ] || scripts/build.sh
+export PLASMON_BIN=${PLASMON_BIN:-$VENV/bin/plasmon}
+
+cargo build --quiet --locked -p plasmon-e2e
+guest=$(target_dir)/debug/plasmon-e2e-guest
+reason=$("$guest" prepare 2>&1) || skip "$reason"
+
+# in_guests SECONDS OPTION... -- CARGO-ARGUMENT...: cargo test, with the tests themselves run in guests.
+in_guests() {
+    local runner=\'$guest\',\'run\',\'--seconds\',\'$1\'
+    shift
+    while [ "$1" != -- ]; do
+        runner+=,\'$1\'
+        shift
+    done
+    shift
+    # Emulation takes whole cores: whoever works on this machine goes first.
+    nice cargo test --quiet --locked --config "target.'cfg(unix)'.runner=[$runner,'--']" "$@"
+}
+
+failed=0
+if [ $# -gt 0 ]; then
+    in_guests 600 -- -p plasmon-e2e --test e2e -- --include-ignored --test-threads=1 "$@" || failed=1
+    exit $failed
+fi
+say "Fabric conformance over verbs"
+# Optimised, because emulated.
+PLASMON_TEST_PROVIDERS='verbs;ofi_rxm' PLASMON_TEST_SOURCE=10.77.0.1 \
+    in_guests 600 -- --release -p plasmon-fabric --test conformance -- --test-threads=1 || failed=1
+say "Nodes that share one device"
+in_guests 600 -- -p plasmon-e2e --test e2e -- --ignored --test-threads=1 rdma::alone || failed=1
+say "Two hosts on one cable"
+in_guests 300 --guests 2 -- -p plasmon-e2e --test e2e -- --ignored --test-threads=1 rdma::pair || failed=1
+exit $failed
