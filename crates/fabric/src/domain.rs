@@ -246,11 +246,8 @@ impl Domain {
                 break;
             }
         }
-        if code == -libc::ENOMEM && self.0.provider.is_rdma() {
-            let provider = self.0.provider.name().to_owned();
-            return Err(FabricError::NoMemlock { bytes: len, provider });
-        }
-        Err(FabricError::call("fi_mr_reg", code))
+        let call = format!("fi_mr_reg of {len} bytes");
+        Err(FabricError::locking(&call, code, &self.0.provider))
     }
 
     /// Opens an endpoint. Several (a lane for small and one for bulk) share the domain's queue.

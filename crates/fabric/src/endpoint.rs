@@ -48,7 +48,7 @@ impl Endpoint {
         })?;
         let check = |call, code: i32| match code {
             0 => Ok(()),
-            code => Err(FabricError::call(call, code)),
+            code => Err(FabricError::locking(call, code, &inner.provider)),
         };
         // SAFETY: all three objects are open; the queue outlives the endpoint, which holds the domain,
         // and so does the address vector, which is closed after it.

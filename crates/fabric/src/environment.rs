@@ -48,7 +48,8 @@ const WITH_RDMA: [Default; 2] = [
 pub(crate) fn set_defaults() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let network: &[Default] = if has_rdma() { &WITH_RDMA } else { &WITHOUT_RDMA };
+        // Verbs is chosen then, if it works.
+        let network: &[Default] = if devices().is_empty() { &WITHOUT_RDMA } else { &WITH_RDMA };
         for (name, value, reason) in REQUIRED.iter().chain(&ALWAYS).chain(network) {
             let theirs = env::var_os(name);
             let required = REQUIRED.iter().any(|(required, ..)| required == name);
@@ -65,7 +66,10 @@ pub(crate) fn set_defaults() {
     });
 }
 
-/// Whether the kernel knows an RDMA device: verbs is chosen then, if it works.
-fn has_rdma() -> bool {
-    fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+/// The RDMA devices that the kernel knows, whether or not libfabric can use them.
+pub fn devices() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }

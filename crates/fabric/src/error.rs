@@ -2,8 +2,12 @@
 
 use std::ffi::CStr;
 
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
 use crate::ffi;
 use crate::operation::OpKind;
+use crate::provider::Provider;
 
 /// What went wrong, to what, and what can be done about it. Cheap to clone, as one broken connection
 /// may end many operations.
@@ -86,16 +90,19 @@ pub enum FabricError {
         /// Bytes possible.
         limit: usize,
     },
-    /// The system may not lock as much memory as was to be registered.
+    /// This process may not lock as much memory as the provider has to.
     #[error(
-        "cannot register {bytes} bytes with {provider}: not enough lockable memory; raise `ulimit -l` \
-         (LimitMEMLOCK= in a systemd unit) or make the arena smaller"
+        "{call} failed: {provider} locks the memory that it uses, and this process may lock {limit} bytes in \
+         all; raise that (`ulimit -l unlimited` as root before the start, LimitMEMLOCK=infinity in a systemd \
+         unit), or register less"
     )]
     NoMemlock {
-        /// Bytes that were to be registered.
-        bytes: usize,
+        /// What was being done.
+        call: String,
         /// The provider.
         provider: String,
+        /// The limit (RLIMIT_MEMLOCK), in bytes.
+        limit: u64,
     },
     /// The provider cannot do what was asked.
     #[error("provider {provider} does not support {feature}")]
@@ -137,6 +144,16 @@ impl FabricError {
         }
     }
 
+    /// The failure of a call for which an RDMA device needs memory: may be for the limit of locked memory.
+    pub(crate) fn locking(call: &str, code: i32, provider: &Provider) -> Self {
+        match memlock_limit() {
+            Some(limit) if code == -libc::ENOMEM && provider.is_rdma() => {
+                FabricError::NoMemlock { call: call.to_owned(), provider: provider.name().to_owned(), limit }
+            }
+            _ => FabricError::call(call, code),
+        }
+    }
+
     /// The failure of an operation, sorted into what a caller can act upon.
     pub(crate) fn operation(operation: OpKind, code: i32, text: String, capacity: usize) -> Self {
         match code {
@@ -162,6 +179,12 @@ impl FabricError {
             }
         }
     }
+}
+
+/// How much this process may lock, unless it may lock everything.
+fn memlock_limit() -> Option<u64> {
+    let exempt = capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::IPC_LOCK));
+    getrlimit(Resource::Memlock).current.filter(|_| !exempt)
 }
 
 /// libfabric returns negative numbers; errors name them positively.

@@ -43,6 +43,7 @@ mod provider;
 
 pub use domain::{Domain, Stats};
 pub use endpoint::{Endpoint, EndpointId};
+pub use environment::devices;
 pub use error::FabricError;
 pub use event::Event;
 pub use memory::{Access, Memory, Region, RemoteRegion, Slice};

@@ -166,9 +166,11 @@ pub fn candidates(source: Option<&str>) -> Result<Vec<Provider>, FabricError> {
     for wanted in &AUTOMATIC {
         let source = source.filter(|_| wanted.by_address);
         let rdma = !wanted.name.starts_with("tcp");
+        let devices = environment::devices().join(", ");
         let reason = |domain: &str| match rdma {
             true => format!("the fastest fabric found: device {domain}"),
-            false => format!("no RDMA device answers; TCP on {domain} works everywhere"),
+            false if devices.is_empty() => format!("no RDMA device here; TCP on {domain} works everywhere"),
+            false => format!("no RDMA ({devices}) at this address; TCP on {domain} works everywhere"),
         };
         for provider in query(Some(wanted.name), source, &reason)? {
             let same = |other: &Provider| other.name == provider.name && other.domain == provider.domain;

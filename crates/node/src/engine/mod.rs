@@ -103,14 +103,22 @@ impl Node {
     /// # Errors
     /// With what is in the way and what to do about it; nothing is left behind then.
     pub fn start(config: Config) -> Result<Self, NodeError> {
-        raise_descriptor_limit();
+        raise_limits();
         let listener = ControlListener::bind(&config)?;
         let address = listener.address();
         let sockets = Sockets::bind(&config)?;
         let mut arena = Arena::new(&arena_config(&config))?;
         let source = source_of(&address);
         let provider = plasmon_fabric::choose(config.provider.as_deref(), source.as_deref())?;
-        info!("fabric provider {}: {}", provider.name(), provider.reason());
+        // A node for its own host alone has no use for it.
+        let unused =
+            !provider.is_rdma() && !address.ip().is_loopback() && !plasmon_fabric::devices().is_empty();
+        if unused && config.provider.is_none() {
+            let reason = provider.reason();
+            warn!("fabric provider {}: {reason}; `plasmon doctor` says what is in the way", provider.name());
+        } else {
+            info!("fabric provider {}: {}", provider.name(), provider.reason());
+        }
         let objects = Table::new(keeping(&config), arena.home());
         let network = Network::open(&provider, &mut arena, objects.stamps.borrow().memory(), random_u64())?;
         if let Some(descriptor) = network.domain().wait_descriptor() {
@@ -351,11 +359,13 @@ fn source_of(address: &SocketAddr) -> Option<String> {
     (!address.ip().is_unspecified()).then(|| address.ip().to_string())
 }
 
-/// Every client and every segment takes a descriptor: as many as this user may have.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        warn!("cannot raise the limit of open files: {error}");
+/// Every client and every segment takes a descriptor, and RDMA locks the arena: as much as this user may have.
+fn raise_limits() {
+    for (resource, name) in [(Resource::Nofile, "open files"), (Resource::Memlock, "locked memory")] {
+        let limit = getrlimit(resource);
+        if let Err(error) = setrlimit(resource, Rlimit { current: limit.maximum, ..limit }) {
+            warn!("cannot raise the limit of {name}: {error}");
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! modules beside it in one, with all nodes on one device; [`pair`] in two that are joined by a cable.
 
 mod alone;
+mod limits;
 mod pair;
 
 use std::env;
