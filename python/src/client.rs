@@ -253,6 +253,25 @@ impl Client {
         Ok(rows.into_iter().map(row).collect())
     }
 
+    /// How an object came to this node, as JSON.
+    fn explain(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<String> {
+        let id = object_id(id)?;
+        self.call(py, |client| client.explain_json(id))
+    }
+
+    /// The nodes that hold an object, with their roles.
+    fn locations(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+        let id = object_id(id)?;
+        let locations = self.call(py, |client| client.locations(id))?;
+        Ok(locations.into_iter().map(|one| (one.node, one.role)).collect())
+    }
+
+    /// Begins to bring objects to this node.
+    fn prefetch(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: f64) -> PyResult<()> {
+        let (ids, timeout) = (object_ids(ids)?, duration(py, Some(timeout))?.unwrap_or(Duration::MAX));
+        self.call(py, |client| client.prefetch(&ids, timeout))
+    }
+
     /// The state of the node, as JSON.
     fn status(&self, py: Python<'_>) -> PyResult<String> {
         self.call(py, plasmon::Client::status_json)

@@ -89,3 +89,28 @@ def test_nodes_end_with_the_program_that_started_them() -> None:
         child.kill()
     for pid in pids:
         until(f"node {pid} to end", lambda pid=pid: not alive(pid))  # type: ignore[misc]
+
+
+def test_where_an_object_is_and_how_it_came() -> None:
+    with plasmon.LocalCluster(nodes=2, memory="64MiB") as cluster:
+        holder, reader = cluster.client(0), cluster.client(1)
+        large = holder.put(b"x" * 1_000_000)
+        assert holder.locations(large) == [(holder.node, "primary")]
+        assert reader.explain(large) == {"id": str(large), "here": "absent", "fetched": None}
+        reader.prefetch([large])
+        ready, rest = reader.wait([large], timeout=ANTI_HANG)
+        assert (ready, rest) == ([large], [])
+        explanation = reader.explain(large)
+        fetched = explanation["fetched"]
+        assert explanation["here"] == "cached"
+        assert (fetched["protocol"], fetched["holders"]) == ("read", [holder.node])
+        assert fetched["bytes"] >= 1_000_000
+        assert (fetched["copied_bytes"], fetched["registrations"]) == (0, 0)
+        phases = [fetched[f"{phase}_us"] for phase in ("lookup", "allocate", "move", "seal")]
+        assert all(phase >= 0 for phase in phases)
+        assert sum(phases) == pytest.approx(fetched["total_us"], abs=1)
+        assert reader.locations(large)[0] == (reader.node, "cached")
+        until(lambda: len(holder.locations(large)) == 2, "the directory knows of both")
+        assert holder.locations("nothing of this name") == []
+        with pytest.raises(plasmon.InvalidArgument):
+            reader.prefetch([large], timeout=-1)

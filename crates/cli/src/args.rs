@@ -73,6 +73,12 @@ out, and a line says how many. With --json each event is a line of its own.")]
     Status,
     /// List the clients of the node, with what they hold
     Clients,
+    /// Say which nodes hold an object
+    Locations(Located),
+    /// Begin to bring objects to this host, without waiting for them
+    Prefetch(Prefetch),
+    /// Say how an object came to this host: from where, by which protocol and why, and what took how long
+    Explain(Located),
     /// Measure which way of moving objects is best between this node and others
     Calibrate(Calibrate),
     /// Say what makes Plasmon slower here than the hardware allows, and how to mend it
@@ -113,6 +119,27 @@ pub(crate) struct Get {
     pub(crate) output: Option<PathBuf>,
     /// Seconds to wait for the object; 0 takes only what is on this node
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+}
+
+/// What `plasmon explain` and `plasmon locations` take.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Located {
+    /// The object
+    #[arg(value_name = "NAME|ID", value_parser = which)]
+    pub(crate) object: Which,
+}
+
+/// What `plasmon prefetch` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Returns at once; the node goes on. `plasmon wait` waits for them, `plasmon get` finds them here.")]
+pub(crate) struct Prefetch {
+    /// The objects
+    #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
+    pub(crate) objects: Vec<Which>,
+    /// Seconds to wait for objects that do not exist yet
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
 }
 

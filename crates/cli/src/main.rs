@@ -4,6 +4,7 @@
 mod args;
 mod calibrate;
 mod doctor;
+mod explain;
 mod failure;
 mod objects;
 mod output;
@@ -32,6 +33,9 @@ fn main() -> ExitCode {
         Command::Subscribe => watch::subscribe(&socket, json),
         Command::Status => report::status(&socket, json),
         Command::Clients => report::clients(&socket, json),
+        Command::Locations(located) => explain::locations(&socket, json, &located),
+        Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
+        Command::Explain(located) => explain::explain(&socket, json, &located),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
         Command::Doctor(args) => doctor::doctor(&socket, json, &args),
     };

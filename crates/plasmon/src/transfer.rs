@@ -69,6 +69,15 @@ pub struct Explanation {
     pub fetched: Option<Fetched>,
 }
 
+/// A node that holds an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    /// 32 hexadecimal digits.
+    pub node: String,
+    /// "primary" or "cached".
+    pub role: String,
+}
+
 /// A fetch that came to its end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -3,7 +3,7 @@
 use plasmon::status::ProtocolStatus;
 use plasmon::transfer::Calibration;
 use plasmon::{ObjectId, Protocol};
-use plasmon_e2e::{Cluster, Pattern, eventually};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, put};
 
@@ -147,4 +147,53 @@ fn what_is_calibrated_is_used_and_kept() {
 
     let unknown = cluster.client(1).calibrate(plasmon::NodeId::random()).expect_err("nobody");
     assert!(unknown.to_string().contains("no member"), "{unknown}");
+}
+
+#[test]
+fn objects_come_ahead_and_the_node_says_how() {
+    let cluster = Cluster::builder().nodes(3).start();
+    let ids: Vec<_> = (0..20).map(|seed| put(&cluster.client(0), Pattern(seed), 100_000)).collect();
+    let reader = cluster.client(1);
+    let later = ObjectId::random();
+    reader.prefetch(&ids, PATIENCE).expect("prefetch");
+    reader.prefetch(&[later], PATIENCE).expect("prefetch");
+    // It goes on without the client that asked.
+    drop(reader);
+    eventually("they came", || count(&cluster, 1, "read").fetched == 20);
+    let pattern = Pattern(99);
+    cluster.client(2).put(later, &pattern.bytes(10), b"", &Default::default()).expect("put");
+    eventually("so did what was put later", || count(&cluster, 1, "eager").fetched == 1);
+    eventually("both are known", || cluster.client(2).locations(later).expect("locations").len() == 2);
+
+    let reader = cluster.client(1);
+    let explained = reader.explain(ids[3]).expect("explain");
+    let fetched = explained.fetched.expect("it was fetched");
+    assert_eq!((explained.here.as_str(), fetched.protocol.as_str()), ("cached", "read"));
+    assert_eq!(fetched.holders, [cluster.status(0).node]);
+    let status = cluster.status(1);
+    let (misses, busy) = (status.transfer.fetch_failures, status.transfer.fetching);
+    assert_eq!((misses, busy), (0, 0));
+}
+
+#[test]
+fn the_command_explains_in_words() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let id = put(&cluster.client(0), Pattern(1), 2 * MIB).to_string();
+    let run = |node: usize, args: &[&str]| {
+        let output = cluster
+            .command(node, &plasmon_e2e::binary())
+            .arg("--socket")
+            .arg(cluster.socket(node))
+            .args(args)
+            .output();
+        let output = output.expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    assert_eq!(run(1, &["prefetch", &id]).0, Some(0));
+    assert_eq!(run(1, &["wait", &id]).0, Some(0));
+    let (code, text) = run(1, &["explain", &id]);
+    assert!(code == Some(0) && text.contains("read over") && text.contains("0 registrations"), "{text}");
+    let (code, text) = run(1, &["locations", &id]);
+    assert!(code == Some(0) && text.contains("primary"), "{text}");
+    assert_eq!(run(1, &["locations", "nothing"]).0, Some(3));
 }

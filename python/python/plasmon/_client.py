@@ -448,6 +448,41 @@ class Client:
         """
         self._native.get_one(id, timeout).verify()
 
+    def prefetch(self, ids: Iterable[IdLike], timeout: float = 60.0) -> None:
+        """Begins to bring objects of other nodes to this host, so that a later `get` finds them here.
+
+        Returns at once, pins nothing, and goes on when this client is closed. What does not come is found out
+        by whoever gets it.
+
+        Args:
+            ids: Ids or names.
+            timeout: Seconds to wait for objects that do not exist yet.
+
+        Raises:
+            Busy: The node prefetches too many objects already.
+        """
+        self._native.prefetch([ids] if isinstance(ids, _ONE) else ids, timeout)
+
+    def locations(self, id: IdLike) -> builtins.list[tuple[str, str]]:
+        """The nodes that hold an object, each with its role, "primary" or "cached"; this node first.
+
+        What was put or dropped in the last milliseconds may not be known yet.
+        """
+        return self._native.locations(id)
+
+    def explain(self, id: IdLike) -> dict[str, Any]:
+        """How an object came to this host, as `plasmon explain --json` prints it.
+
+        `here` says whether it is here. `fetched` is `None`, or says of its last fetch from which `holders` it
+        came, by which `protocol`, over which `provider` and `why`, its `bytes` and how many of them were
+        copied, and how many microseconds the phases took.
+
+        Raises:
+            NotAllowed: It is private to another user.
+        """
+        explanation: dict[str, Any] = json.loads(self._native.explain(id))
+        return explanation
+
     def refresh(self, ids: Iterable[IdLike]) -> None:
         """Marks objects of this host as used just now, so that they leave memory later than others."""
         self._native.refresh([ids] if isinstance(ids, _ONE) else ids)

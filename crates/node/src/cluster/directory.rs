@@ -167,6 +167,13 @@ impl Directory {
         holders.unwrap_or_default().iter().any(|holder| holder.visible_to(tenant))
     }
 
+    /// The living holders of an object that this user may see.
+    pub(crate) fn holders(&self, id: &ObjectId, tenant: u32) -> Vec<(NodeId, Role)> {
+        let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
+        let visible = holders.iter().filter(|holder| holder.visible_to(tenant));
+        visible.map(|holder| (holder.node, holder.role)).collect()
+    }
+
     /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that
     /// asks again for the same user waits once.
     pub(crate) fn fetch(&mut self, id: ObjectId, waiter: Waiter, except: &[NodeId], now: Instant) -> Lookup {

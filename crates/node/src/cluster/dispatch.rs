@@ -13,7 +13,7 @@ use super::frame::{Holding, MAX_ENTRIES, Stage};
 use super::views::lost;
 use super::{Envelope, Message};
 use crate::engine::Core;
-use crate::object::Replica;
+use crate::object::{Replica, Role};
 
 /// How long holders are waited for when an object is deleted.
 const DROP_PATIENCE: Duration = Duration::from_secs(3);
@@ -94,6 +94,11 @@ impl Core {
                         self.publish(Holding::of(&replica));
                     }
                 }
+            }
+            Message::Locate { id } => {
+                let mut holders = self.cluster.directory.borrow().holders(id, tenant);
+                holders.truncate(MAX_ENTRIES);
+                self.answer(&envelope, Message::Located { holders });
             }
             Message::Query { ids } => {
                 let directory = self.cluster.directory.borrow();
@@ -247,6 +252,30 @@ impl Core {
             asked.iter().zip(answers).for_each(|(at, answer)| outcomes[*at] = answer);
         }
         Ok(outcomes)
+    }
+
+    /// Asks a keeper which nodes hold an object, and the other if that knows of none.
+    pub(crate) async fn holders(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+    ) -> Result<Vec<(NodeId, Role)>, Error> {
+        let mut holders = Vec::new();
+        for attempt in 0..2 {
+            let keeper = self.cluster.keeper(&id, attempt);
+            match self.ask(keeper, tenant, Message::Locate { id }, ASK_PATIENCE).await {
+                Ok(Message::Located { holders: known }) => holders = known,
+                Ok(_) => {
+                    return Err(Error::new(ErrorKind::Internal, "a keeper answered with something else"));
+                }
+                Err(error) if attempt == 1 => return Err(error),
+                Err(_) => {}
+            }
+            if !holders.is_empty() {
+                break;
+            }
+        }
+        Ok(holders)
     }
 
     /// Asks the keepers whether objects exist anywhere.

@@ -83,6 +83,10 @@ pub(crate) enum Message {
     Dial { head: Head, lease_ms: u32, port: u16, secret: u128 },
     /// There is memory for the object of that request of the sender's: send its pieces.
     Ready { request: u64 },
+    /// Who holds this, as far as the tenant may know?
+    Locate { id: ObjectId },
+    /// Answer to `Locate`.
+    Located { holders: Vec<(NodeId, Role)> },
     /// For measuring: lend memory of so many bytes; or, if `of` is the request of such a loan, send so many
     /// bytes of it inside a message.
     Probe { of: u64, len: u64 },
@@ -226,6 +230,8 @@ impl Message {
             Self::Part { .. } => 26,
             Self::Stamps { .. } => 27,
             Self::Probe { .. } => 28,
+            Self::Locate { .. } => 30,
+            Self::Located { .. } => 31,
             Self::Dial { .. } => 29,
         }
     }
@@ -244,6 +250,7 @@ impl Message {
                 | Self::Done
                 | Self::Found { .. }
                 | Self::Held { .. }
+                | Self::Located { .. }
                 | Self::Refused { .. }
         )
     }
@@ -268,7 +275,11 @@ impl Message {
                 out.put_u32_le(wish.eager_max);
                 put_nodes(out, avoid);
             }
-            Self::Forget { id } => out.put_slice(id.as_bytes()),
+            Self::Forget { id } | Self::Locate { id } => out.put_slice(id.as_bytes()),
+            Self::Located { holders } => put_many(out, holders, |out, (node, role)| {
+                out.put_slice(node.as_bytes());
+                out.put_u8(u8::from(*role == Role::Cached));
+            }),
             Self::Renew { lease } => out.put_u64_le(*lease),
             Self::Eager { head, bytes } => {
                 put_head(out, head);
@@ -440,6 +451,13 @@ impl Message {
             25 => Self::Ready { request: body.u64()? },
             26 => Self::Part { request: body.u64()?, at: body.u64()?, bytes: body.bytes(FRAME_MAX)? },
             27 => Self::Stamps { base: body.u64()?, key: body.u64()?, len: body.u64()? },
+            30 => Self::Locate { id: body.object()? },
+            31 => Self::Located {
+                holders: body.many(MAX_ENTRIES, |body| {
+                    let node = body.node()?;
+                    Ok((node, if body.flag()? { Role::Cached } else { Role::Primary }))
+                })?,
+            },
             28 => Self::Probe { of: body.u64()?, len: body.u64()? },
             29 => Self::Dial {
                 head: head(body)?,

@@ -27,8 +27,9 @@ mod serve;
 mod socket;
 mod tuning;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Instant;
 
 use plasmon::status::TransferStatus;
@@ -62,6 +63,8 @@ pub(crate) struct Transfer {
     known: RefCell<Known>,
     records: RefCell<Records>,
     tunings: RefCell<Tunings>,
+    /// Objects that were asked for ahead and are on their way.
+    pub(crate) prefetched: Rc<Cell<usize>>,
     /// Room on the bulk lane.
     slots: Semaphore,
     /// Made when the protocol is first used.
@@ -96,6 +99,7 @@ impl Transfer {
             known: RefCell::new(known::known()),
             records: RefCell::new(record::records()),
             tunings: RefCell::new(tunings),
+            prefetched: Rc::default(),
             slots: Semaphore::new(OBJECTS),
             socket: OnceCell::new(),
             waker,

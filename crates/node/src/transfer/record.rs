@@ -130,7 +130,6 @@ impl super::Transfer {
 }
 
 impl Core {
-    #[expect(dead_code, reason = "the wire has no request for it yet")]
     /// How an object came to be here, as far as this node remembers.
     pub(crate) fn explain(&self, id: &ObjectId) -> Explanation {
         let here = match self.objects.borrow().get(id).map(|replica| replica.role()) {

@@ -10,7 +10,7 @@ use super::fast::Looked;
 use super::object::Object;
 use super::{Client, GRACE, patience};
 use crate::status::Status;
-use crate::transfer::Calibration;
+use crate::transfer::{Calibration, Explanation, Location};
 use crate::wire::{MAX_IDS, MAX_WAIT, ObjectInfo, Presence, Reply, Request};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
@@ -206,13 +206,61 @@ impl Client {
         report(&self.status_json()?)
     }
 
+    /// How an object came to this node, as far as the node remembers.
+    ///
+    /// # Errors
+    /// `NotAllowed` for another user's private object.
+    pub fn explain(&self, id: ObjectId) -> Result<Explanation> {
+        report(&self.explain_json(id)?)
+    }
+
+    /// The same as the daemon wrote it: JSON, perhaps with fields of a newer release.
+    ///
+    /// # Errors
+    /// `NotAllowed` for another user's private object.
+    pub fn explain_json(&self, id: ObjectId) -> Result<String> {
+        match self.call(&Request::Explain { id }, Undo::Nothing)? {
+            Reply::Report { json, .. } => Ok(json),
+            _ => Err(self.connection.fail(unexpected("something else than an explanation"))),
+        }
+    }
+
+    /// The nodes that hold an object, this one first if it does. What was sealed or dropped in the last
+    /// milliseconds may not be known yet.
+    ///
+    /// # Errors
+    /// `TimedOut` or `Disconnected` when the node that keeps the directory does not answer.
+    pub fn locations(&self, id: ObjectId) -> Result<Vec<Location>> {
+        match self.call(&Request::Locations { id }, Undo::Nothing)? {
+            Reply::Report { json, .. } => report(&json),
+            _ => Err(self.connection.fail(unexpected("something else than locations"))),
+        }
+    }
+
+    /// Begins to bring objects to this node, so that a later get finds them here. Returns at once, pins
+    /// nothing, and goes on when this client is gone; objects that do not exist yet are waited for as long as
+    /// `timeout` says.
+    ///
+    /// # Errors
+    /// `Busy` when the node brings too many already.
+    pub fn prefetch(&self, ids: &[ObjectId], timeout: Duration) -> Result<()> {
+        let timeout_us = microseconds(Some(timeout));
+        for ids in ids.chunks(MAX_IDS) {
+            match self.call(&Request::Prefetch { timeout_us, ids: ids.to_vec() }, Undo::Nothing)? {
+                Reply::Done { .. } => {}
+                _ => return Err(self.connection.fail(unexpected("something else than that it begins"))),
+            }
+        }
+        Ok(())
+    }
+
     /// Has the node measure what is best towards another, and put it in force. That takes a second or two.
     ///
     /// # Errors
     /// `Disconnected` when there is no such node or it goes; `Full` when there is no memory for it.
     pub fn calibrate(&self, peer: NodeId) -> Result<Calibration> {
         match self.call(&Request::Calibrate { peer }, Undo::Nothing)? {
-            Reply::Calibrated(json) => report(&json),
+            Reply::Report { json, .. } => report(&json),
             _ => Err(self.connection.fail(unexpected("something else than a calibration"))),
         }
     }

@@ -174,7 +174,10 @@ mod opcode {
     pub(super) const SUBSCRIBE: u8 = 17;
     pub(super) const CHANNEL: u8 = 18;
     pub(super) const TABLES: u8 = 19;
-    pub(super) const CALIBRATE: u8 = 40;
+    pub(super) const EXPLAIN: u8 = 20;
+    pub(super) const LOCATIONS: u8 = 21;
+    pub(super) const PREFETCH: u8 = 22;
+    pub(super) const CALIBRATE: u8 = 23;
 }
 
 #[cfg(test)]

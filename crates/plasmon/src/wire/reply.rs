@@ -234,8 +234,13 @@ pub enum Reply {
     },
     /// To `Status`: [`crate::status::Status`] as JSON.
     Status(String),
-    /// To `Calibrate`: [`crate::transfer::Calibration`] as JSON.
-    Calibrated(String),
+    /// To `Explain`, `Locations` and `Calibrate`: what [`crate::transfer`] has for it, as JSON.
+    Report {
+        /// Of the request.
+        opcode: u8,
+        /// The report.
+        json: String,
+    },
     /// To `Wait`: whether each is on this node, in order.
     Waited(Vec<bool>),
     /// To `Evict`.
@@ -273,6 +278,23 @@ impl Reply {
     pub const REFRESHED: Self = Self::Done { opcode: opcode::REFRESH };
     /// To `Options`.
     pub const OPTIONS_SET: Self = Self::Done { opcode: opcode::OPTIONS };
+    /// To `Prefetch`.
+    pub const PREFETCHING: Self = Self::Done { opcode: opcode::PREFETCH };
+
+    /// To `Explain`.
+    pub fn explained(json: String) -> Self {
+        Self::Report { opcode: opcode::EXPLAIN, json }
+    }
+
+    /// To `Locations`.
+    pub fn located(json: String) -> Self {
+        Self::Report { opcode: opcode::LOCATIONS, json }
+    }
+
+    /// To `Calibrate`.
+    pub fn calibrated(json: String) -> Self {
+        Self::Report { opcode: opcode::CALIBRATE, json }
+    }
 
     /// How many descriptors travel with the frame.
     pub fn descriptors(&self) -> usize {
@@ -299,7 +321,7 @@ impl Reply {
             Self::Deleted(_) => opcode::DELETE,
             Self::List { .. } => opcode::LIST,
             Self::Status(_) => opcode::STATUS,
-            Self::Calibrated(_) => opcode::CALIBRATE,
+            Self::Report { opcode, .. } => *opcode,
             Self::Waited(_) => opcode::WAIT,
             Self::Evicted { .. } => opcode::EVICT,
             Self::Events(_) => opcode::SUBSCRIBE,
@@ -352,7 +374,7 @@ impl Reply {
             Self::Contains(presence) => put_many(out, presence, |out, one| out.put_u8(*one as u8)),
             Self::Deleted(outcomes) => put_many(out, outcomes, |out, one| out.put_u8(*one as u8)),
             Self::List { objects, .. } => put_many(out, objects, put_info),
-            Self::Status(json) | Self::Calibrated(json) => put_bytes(out, json.as_bytes()),
+            Self::Status(json) | Self::Report { json, .. } => put_bytes(out, json.as_bytes()),
             Self::Waited(here) => put_many(out, here, |out, one| out.put_u8(u8::from(*one))),
             Self::Evicted { bytes } => out.put_u64_le(*bytes),
             Self::Events(events) => put_many(out, events, put_event),
@@ -382,7 +404,12 @@ impl Reply {
                 };
                 body.finish(reply)
             }
-            opcode::PUT | opcode::SEAL | opcode::ABORT | opcode::REFRESH | opcode::OPTIONS => {
+            opcode::PUT
+            | opcode::SEAL
+            | opcode::ABORT
+            | opcode::REFRESH
+            | opcode::OPTIONS
+            | opcode::PREFETCH => {
                 Reader::new(body, "confirmation").finish(Self::Done { opcode: header.opcode })
             }
             opcode::CREATE => {
@@ -430,10 +457,10 @@ impl Reply {
                 let json = body.text(MAX_BODY)?;
                 body.finish(Self::Status(json))
             }
-            opcode::CALIBRATE => {
-                let mut body = Reader::new(body, "reply to calibrate");
+            opcode::EXPLAIN | opcode::LOCATIONS | opcode::CALIBRATE => {
+                let mut body = Reader::new(body, "report");
                 let json = body.text(MAX_BODY)?;
-                body.finish(Self::Calibrated(json))
+                body.finish(Self::Report { opcode: header.opcode, json })
             }
             opcode::WAIT => {
                 let mut body = Reader::new(body, "reply to wait");

@@ -131,6 +131,23 @@ pub enum Request {
     Channel,
     /// The parts of the object tables that this client does not have yet.
     Tables,
+    /// How an object came to this node.
+    Explain {
+        /// Which.
+        id: ObjectId,
+    },
+    /// Which nodes hold an object.
+    Locations {
+        /// Which.
+        id: ObjectId,
+    },
+    /// Begins to bring objects to this node; answered at once.
+    Prefetch {
+        /// Microseconds to wait for those that do not exist yet.
+        timeout_us: u64,
+        /// The objects.
+        ids: Vec<ObjectId>,
+    },
     /// Measures what is best towards another node, and puts it in force.
     Calibrate {
         /// Which.
@@ -160,6 +177,9 @@ impl Request {
             Self::Subscribe => opcode::SUBSCRIBE,
             Self::Channel => opcode::CHANNEL,
             Self::Tables => opcode::TABLES,
+            Self::Explain { .. } => opcode::EXPLAIN,
+            Self::Locations { .. } => opcode::LOCATIONS,
+            Self::Prefetch { .. } => opcode::PREFETCH,
             Self::Calibrate { .. } => opcode::CALIBRATE,
         }
     }
@@ -205,6 +225,11 @@ impl Request {
             Self::Release { offsets } => put_many(out, offsets, |out, offset| out.put_u64_le(*offset)),
             Self::Contains { ids } | Self::Delete { ids } | Self::Refresh { ids } => put_objects(out, ids),
             Self::Calibrate { peer } => out.put_slice(peer.as_bytes()),
+            Self::Explain { id } | Self::Locations { id } => out.put_slice(id.as_bytes()),
+            Self::Prefetch { timeout_us, ids } => {
+                out.put_u64_le(*timeout_us);
+                put_objects(out, ids);
+            }
             Self::List | Self::Status | Self::Subscribe | Self::Channel | Self::Tables => {}
             Self::Cancel { request } => out.put_u64_le(*request),
             Self::Wait { timeout_us, count, ids } => {
@@ -292,6 +317,22 @@ impl Request {
             opcode::SUBSCRIBE => Reader::new(body, "subscribe").finish(Self::Subscribe),
             opcode::CHANNEL => Reader::new(body, "channel").finish(Self::Channel),
             opcode::TABLES => Reader::new(body, "tables").finish(Self::Tables),
+            opcode::EXPLAIN => {
+                let mut body = Reader::new(body, "explain");
+                let id = body.object()?;
+                body.finish(Self::Explain { id })
+            }
+            opcode::LOCATIONS => {
+                let mut body = Reader::new(body, "locations");
+                let id = body.object()?;
+                body.finish(Self::Locations { id })
+            }
+            opcode::PREFETCH => {
+                let mut body = Reader::new(body, "prefetch");
+                let timeout_us = body.u64()?;
+                let ids = body.many(MAX_IDS, Reader::object)?;
+                body.finish(Self::Prefetch { timeout_us, ids })
+            }
             opcode::CALIBRATE => {
                 let mut body = Reader::new(body, "calibrate");
                 let peer = body.node()?;

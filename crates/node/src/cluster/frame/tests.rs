@@ -93,6 +93,10 @@ fn message() -> impl Strategy<Value = Message> {
         (head(), any::<u32>(), any::<u16>(), any::<u128>())
             .prop_map(|(head, lease_ms, port, secret)| Message::Dial { head, lease_ms, port, secret }),
         any::<u64>().prop_map(|request| Message::Ready { request }),
+        id().prop_map(|id| Message::Locate { id }),
+        nodes().prop_map(|nodes| Message::Located {
+            holders: nodes.into_iter().map(|node| (node, Role::Cached)).collect()
+        }),
         any::<(u64, u64)>().prop_map(|(of, len)| Message::Probe { of, len }),
         (any::<u64>(), any::<u64>(), bytes()).prop_map(|(request, at, bytes)| Message::Part {
             request,

@@ -7,6 +7,7 @@
 //! [`sharing`] hands out descriptors.
 
 mod listing;
+mod moving;
 mod reading;
 mod removing;
 mod sharing;
@@ -40,9 +41,10 @@ impl Core {
     /// Answers a client's request, or starts what will. Returns what it cost, in simple requests.
     pub(super) fn request(self: &Rc<Self>, client: ClientKey, request: u64, asked: Request) -> usize {
         let cost = match &asked {
-            Request::Get { ids, .. } | Request::Wait { ids, .. } | Request::Refresh { ids } => {
-                ids.len().max(1)
-            }
+            Request::Get { ids, .. }
+            | Request::Wait { ids, .. }
+            | Request::Prefetch { ids, .. }
+            | Request::Refresh { ids } => ids.len().max(1),
             Request::List | Request::Status | Request::Subscribe => WALK,
             _ => 1,
         };
@@ -87,13 +89,17 @@ impl Core {
             Request::Subscribe => self.subscribe(client, request),
             Request::Channel => self.respond(client, request, self.open_channel(client)),
             Request::Tables => self.respond(client, request, self.share_tables(client)),
+            Request::Explain { id } => self.answer_now(client, request, self.explain_to(client, &id)),
+            Request::Locations { id } => {
+                let located = plain(Rc::clone(self).locations(client, id));
+                self.answer_in_time(client, request, 1, located);
+            }
+            Request::Prefetch { timeout_us, ids } => {
+                self.answer_now(client, request, self.prefetch(client, timeout_us, &ids));
+            }
             Request::Calibrate { peer } => {
-                let core = Rc::clone(self);
-                self.answer_in_time(client, request, WALK, async move {
-                    let measured = core.calibrate(peer).await?;
-                    let json = serde_json::to_string(&measured).expect("plain values");
-                    Ok((Reply::Calibrated(json), Vec::new()))
-                });
+                let calibrated = plain(Rc::clone(self).calibrate_to(peer));
+                self.answer_in_time(client, request, WALK, calibrated);
             }
             Request::Cancel { request } => self.cancel(client, request),
         }
@@ -213,6 +219,11 @@ impl Core {
             |client| format!("client {:?} (process {})", client.name, client.pid),
         )
     }
+}
+
+/// An answer without descriptors.
+async fn plain(reply: impl Future<Output = Result<Reply, Error>>) -> Answer {
+    Ok((reply.await?, Vec::new()))
 }
 
 fn exists(id: ObjectId, what: &str) -> Error {

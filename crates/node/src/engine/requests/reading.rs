@@ -30,7 +30,7 @@ impl Core {
     }
 
     /// The end of a wait; none for one that goes on for ever.
-    fn due(&self, timeout_us: u64) -> Option<Instant> {
+    pub(super) fn due(&self, timeout_us: u64) -> Option<Instant> {
         let due = self.clock.now().checked_add(Duration::from_micros(timeout_us));
         due.filter(|_| timeout_us != u64::MAX)
     }

@@ -1,0 +1,71 @@
+//! `plasmon explain`, `locations` and `prefetch`: where objects are, and how they come.
+
+use std::path::Path;
+
+use plasmon::transfer::Fetched;
+use plasmon::{Client, Error, ErrorKind, ObjectId};
+
+use crate::args::{Located, Prefetch};
+use crate::failure::Failure;
+use crate::output::{line, size, table};
+
+pub(crate) fn explain(socket: &Path, as_json: bool, args: &Located) -> Result<(), Failure> {
+    let explanation = Client::connect_as(socket, "plasmon explain")?.explain(args.object.id)?;
+    if as_json {
+        return line(&serde_json::to_string_pretty(&explanation).expect("plain values"));
+    }
+    let here = match explanation.here.as_str() {
+        "primary" => "it was put here, or took that role when its node went",
+        "cached" => "it is a cached replica",
+        _ => "it is not on this node",
+    };
+    line(&format!("object {}: {here}", explanation.id))?;
+    match explanation.fetched {
+        Some(fetched) => print(&fetched),
+        None => line("this node has not fetched it, or does not remember: it remembers the last 4,096"),
+    }
+}
+
+fn print(fetched: &Fetched) -> Result<(), Failure> {
+    let Fetched { protocol, provider, why, .. } = fetched;
+    line(&format!("fetched   {} from {}", size(fetched.bytes), fetched.holders.join(", ")))?;
+    line(&format!("by        {protocol} over {provider}: {why}"))?;
+    line(&format!(
+        "copied    {} by the CPU of this node; {} registrations of memory, {} one-sided reads",
+        size(fetched.copied_bytes),
+        fetched.registrations,
+        fetched.reads
+    ))?;
+    if fetched.failures > 0 {
+        line(&format!("failures  {} holders were asked in vain before", fetched.failures))?;
+    }
+    let phase = |name: &str, us: f64| [name.to_owned(), format!("{us:.1}")];
+    table(
+        ["PHASE", "US"],
+        &[
+            phase("lookup", fetched.lookup_us),
+            phase("allocate", fetched.allocate_us),
+            phase("move", fetched.move_us),
+            phase("seal", fetched.seal_us),
+            phase("all", fetched.total_us),
+        ],
+    )
+}
+
+pub(crate) fn locations(socket: &Path, as_json: bool, args: &Located) -> Result<(), Failure> {
+    let locations = Client::connect_as(socket, "plasmon locations")?.locations(args.object.id)?;
+    if as_json {
+        return line(&serde_json::to_string_pretty(&locations).expect("plain values"));
+    }
+    if locations.is_empty() {
+        let text = format!("no node is known to hold {}", args.object.text);
+        return Err(Error::new(ErrorKind::NotFound, text).into());
+    }
+    let rows: Vec<_> = locations.into_iter().map(|one| [one.node, one.role]).collect();
+    table(["NODE", "ROLE"], &rows)
+}
+
+pub(crate) fn prefetch(socket: &Path, args: &Prefetch) -> Result<(), Failure> {
+    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id).collect();
+    Ok(Client::connect_as(socket, "plasmon prefetch")?.prefetch(&ids, args.timeout)?)
+}
