@@ -1,4 +1,4 @@
-//! Ends connections and endpoints.
+//! Ends connections and endpoints, and begins connections anew.
 //!
 //! Owns nothing; works on the domain's state, with it borrowed, so what has to be released is returned.
 //! Engine thread only. Invariants: the buffers of an endpoint's operations are released only after
@@ -12,6 +12,7 @@
 //! upon which it closes the connection; if its host is gone, TCP gives up on that write in the end.
 
 use std::collections::BTreeSet;
+use std::ptr;
 use std::rc::Rc;
 
 use crate::domain::{Handle, State};
@@ -19,6 +20,7 @@ use crate::endpoint::EndpointId;
 use crate::error::FabricError;
 use crate::ffi;
 use crate::operation::{Immediate, OpKind, Operation, Request, Shared};
+use crate::peer::{Peer, Target};
 use crate::posting::{EndpointState, attempt};
 use crate::provider::Provider;
 
@@ -53,6 +55,25 @@ impl State {
             }
         } else if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
             remove_address(&endpoint.addresses, address);
+        }
+    }
+
+    /// Something failed on a connection that stays broken from then on: closes it, so that the next operation
+    /// makes a new one. What else is under way on it fails as well, now.
+    pub(crate) fn renew(&mut self, peer: Peer, posted: Target) {
+        let Some(endpoint) = self.endpoints.get_mut(peer.endpoint).filter(|it| !it.closing) else { return };
+        let Some(state) = endpoint.peers.get_mut(peer).filter(|state| state.target == posted) else { return };
+        // In this order: as long as the vector has an entry, the number stays the peer's.
+        match insert_address(&endpoint.addresses, &state.name) {
+            Ok(address) => {
+                remove_address(&endpoint.addresses, state.target.address);
+                state.target = Target { address, connection: posted.connection.wrapping_add(1) };
+                tracing::debug!(?peer, "the connection is broken; the next operation makes a new one");
+            }
+            Err(code) => {
+                let error = FabricError::call("fi_av_insert", code);
+                tracing::warn!(?peer, %error, "a broken connection cannot be made anew");
+            }
         }
     }
 
@@ -134,10 +155,22 @@ impl State {
         let request = Request::Write { address: 0, key: u64::MAX, immediate: Immediate::None };
         let index = operations.insert(Operation::internal(request, id, nothing));
         // Best effort. If it cannot be posted, nothing is lost but time.
-        if !attempt(operations, stats, &endpoint.ep, address, index).is_posted() {
+        let target = Target { address, connection: 0 };
+        if !attempt(operations, stats, &endpoint.ep, target, index).is_posted() {
             drop(operations.remove(index));
         }
     }
+}
+
+/// Enters an address; the code of the failure, or 0 if the provider does not take it.
+pub(crate) fn insert_address(vector: &Handle<ffi::fid_av>, name: &[u8]) -> Result<u64, i32> {
+    let mut entry = u64::MAX;
+    // SAFETY: the vector is open; the name has the length of our own, which is what the provider's format
+    // takes; one entry is stored.
+    let inserted = unsafe {
+        ffi::fi_av_insert(vector.as_ptr(), name.as_ptr().cast(), 1, &mut entry, 0, ptr::null_mut())
+    };
+    if inserted == 1 && entry != u64::MAX { Ok(entry) } else { Err(inserted.min(0)) }
 }
 
 fn remove_address(vector: &Handle<ffi::fid_av>, mut address: u64) {

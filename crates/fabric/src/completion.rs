@@ -99,6 +99,11 @@ fn read_error(inner: &Inner, events: &mut Vec<Event>) -> bool {
     let kind = operation.kind();
     let error = FabricError::operation(kind, code, text, operation.slice.len());
     tracing::debug!(peer = ?operation.peer, %error, "operation failed");
+    if let (Some(peer), Some(posted), true) =
+        (operation.peer, operation.posted, inner.provider.breaks_connections())
+    {
+        inner.state.borrow_mut().renew(peer, posted);
+    }
     if kind == OpKind::Receive {
         if is_closing(inner, operation.endpoint) {
             return true;

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ptr;
 
-use crate::closing::Ended;
+use crate::closing::{Ended, insert_address};
 use crate::domain::{Domain, Handle, State};
 use crate::error::FabricError;
 use crate::ffi;
@@ -114,17 +114,10 @@ impl Endpoint {
         let Some(endpoint) = state.endpoints.get_mut(self.id) else {
             return Err(FabricError::Closed { operation: OpKind::Send });
         };
-        let mut entry = u64::MAX;
-        // SAFETY: the vector is open; the address has the length of our own, which is what the
-        // provider's format takes; one entry is stored.
-        let inserted = unsafe {
-            let vector = endpoint.addresses.as_ptr();
-            ffi::fi_av_insert(vector, address.as_ptr().cast(), 1, &mut entry, 0, ptr::null_mut())
-        };
-        match inserted {
-            1 if entry != u64::MAX => Ok(endpoint.peers.insert(self.id, entry)),
-            code if code < 0 => Err(FabricError::call("fi_av_insert", code)),
-            _ => Err(self.invalid_address("the provider does not take it".to_owned())),
+        match insert_address(&endpoint.addresses, address) {
+            Ok(entry) => Ok(endpoint.peers.insert(self.id, entry, address)),
+            Err(0) => Err(self.invalid_address("the provider does not take it".to_owned())),
+            Err(code) => Err(FabricError::call("fi_av_insert", code)),
         }
     }
 
@@ -145,7 +138,7 @@ impl Endpoint {
         stats.queued -= queued.len() as u64;
         stats.failed += queued.len() as u64;
         let waiters = operations.waiters(|operation| operation.peer == Some(peer));
-        state.forget(&inner.provider, self.id, gone.address);
+        state.forget(&inner.provider, self.id, gone.target.address);
         drop(state);
         let ended = Ended { operations: queued, waiters };
         ended.finish(|operation| FabricError::PeerGone { operation, text: "it was disconnected".to_owned() });

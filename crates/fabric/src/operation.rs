@@ -19,7 +19,7 @@ use crate::endpoint::EndpointId;
 use crate::error::FabricError;
 use crate::ffi;
 use crate::memory::Slice;
-use crate::peer::Peer;
+use crate::peer::{Peer, Target};
 
 /// Kinds of operation, as errors name them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,8 +151,8 @@ pub(crate) struct Operation {
     pub(crate) slice: Slice,
     /// None for receives: they are reported as events.
     pub(crate) shared: Option<Rc<Shared>>,
-    /// The address it was posted to, if it was: the provider will report a completion.
-    pub(crate) posted: Option<u64>,
+    /// Where it was posted to, if it was: the provider will report a completion.
+    pub(crate) posted: Option<Target>,
 }
 
 impl Operation {
@@ -336,7 +336,7 @@ impl Table {
     pub(crate) fn posted_reads(&self, endpoint: EndpointId) -> impl Iterator<Item = (u64, &Slice)> {
         let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
         let reads = operations.filter(move |it| it.endpoint == endpoint && it.kind() == OpKind::Read);
-        reads.filter_map(|it| Some((it.posted?, &it.slice)))
+        reads.filter_map(|it| Some((it.posted?.address, &it.slice)))
     }
 
     /// The completion queue has been seen empty: blocks of closed endpoints are free.

@@ -18,6 +18,20 @@ pub struct Peer {
     pub(crate) generation: u32,
 }
 
+/// Where operations are posted to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// An entry of the address vector.
+    pub(crate) address: u64,
+    /// Tells the connections apart that are made to it one after the other.
+    pub(crate) connection: u32,
+}
+
+impl Target {
+    /// "From anyone", for receives.
+    pub(crate) const ANYONE: Target = Target { address: u64::MAX, connection: 0 };
+}
+
 /// How long a blocked queue is tried at every poll: connecting within a rack takes less.
 const EAGER_RETRY: Duration = Duration::from_millis(20);
 /// Afterwards it is tried at growing intervals, as every try may be a connection attempt that a dead
@@ -61,8 +75,9 @@ impl Retry {
 
 /// What an endpoint knows of a peer.
 pub(crate) struct PeerState {
-    /// Its entry of the address vector.
-    pub(crate) address: u64,
+    pub(crate) target: Target,
+    /// The address as bytes.
+    pub(crate) name: Box<[u8]>,
     /// Operations to be posted, oldest first, by index.
     pub(crate) queue: VecDeque<usize>,
     pub(crate) retry: Retry,
@@ -82,14 +97,19 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn insert(&mut self, endpoint: EndpointId, address: u64) -> Peer {
+    pub(crate) fn insert(&mut self, endpoint: EndpointId, address: u64, name: &[u8]) -> Peer {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             // A table of 2^32 peers does not fit any machine's memory.
             (self.slots.len() - 1) as u32
         });
         let entry = &mut self.slots[slot as usize];
-        entry.state = Some(PeerState { address, queue: VecDeque::new(), retry: Retry::default() });
+        entry.state = Some(PeerState {
+            target: Target { address, connection: 0 },
+            name: name.into(),
+            queue: VecDeque::new(),
+            retry: Retry::default(),
+        });
         Peer { endpoint, slot, generation: entry.generation }
     }
 

@@ -13,10 +13,8 @@ use crate::endpoint::EndpointId;
 use crate::error::{FabricError, describe, positive};
 use crate::ffi;
 use crate::operation::{OpKind, Operation, Table};
-use crate::peer::{Peer, Peers, Retry};
+use crate::peer::{Peer, Peers, Retry, Target};
 
-/// "From anyone", for receives.
-const ANY_SOURCE: u64 = u64::MAX;
 const TRY_AGAIN: i64 = -(libc::EAGAIN as i64);
 
 /// An operation that the provider refused for good, with the reason.
@@ -141,9 +139,9 @@ impl State {
             return Some((operation, FabricError::Closed { operation: kind }));
         };
         let (target, queue, retry) = match operation.peer {
-            None => (ANY_SOURCE, &mut endpoint.receives, &mut endpoint.receive_retry),
+            None => (Target::ANYONE, &mut endpoint.receives, &mut endpoint.receive_retry),
             Some(peer) => match endpoint.peers.get_mut(peer) {
-                Some(state) => (state.address, &mut state.queue, &mut state.retry),
+                Some(state) => (state.target, &mut state.queue, &mut state.retry),
                 None => {
                     let text = "it has been disconnected".to_owned();
                     return Some((operation, FabricError::PeerGone { operation: kind, text }));
@@ -190,10 +188,10 @@ impl State {
                     retry.encourage();
                 }
             };
-            flush(ANY_SOURCE, receives, receive_retry);
+            flush(Target::ANYONE, receives, receive_retry);
             blocked.retain(|peer| match peers.get_mut(*peer) {
                 Some(state) => {
-                    flush(state.address, &mut state.queue, &mut state.retry);
+                    flush(state.target, &mut state.queue, &mut state.retry);
                     !state.queue.is_empty()
                 }
                 None => false,
@@ -221,7 +219,7 @@ pub(crate) fn attempt(
     operations: &mut Table,
     stats: &mut Stats,
     ep: &Handle<ffi::fid_ep>,
-    target: u64,
+    target: Target,
     index: usize,
 ) -> Outcome {
     let context = operations.context(index);
@@ -230,7 +228,7 @@ pub(crate) fn attempt(
     };
     // SAFETY: the endpoint is open as long as its state; context and slice stay in the table until the
     // completion, or until the endpoint has been closed.
-    match unsafe { operation.post(ep.pointer(), target, context) } {
+    match unsafe { operation.post(ep.pointer(), target.address, context) } {
         Ok(()) => {
             operation.posted = Some(target);
             *match operation.kind() {

@@ -99,6 +99,12 @@ impl Provider {
         self.name == "tcp;ofi_rxm"
     }
 
+    /// Whether a connection is of no use after a failed operation, and stays: an RDMA device stops the queue
+    /// pair for good, and nobody tells ofi_rxm (libfabric 1.17).
+    pub(crate) fn breaks_connections(&self) -> bool {
+        self.name == "verbs;ofi_rxm"
+    }
+
     pub(crate) fn info(&self) -> *mut ffi::fi_info {
         self.info.0.as_ptr()
     }

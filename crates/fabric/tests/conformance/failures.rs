@@ -215,18 +215,19 @@ fn refused(provider: &Provider, access: Access, forge: impl Fn(RemoteRegion) -> 
     );
     assert!(into.to_vec().iter().all(|byte| *byte == 0), "bytes came through all the same");
 
-    // Another peer is not affected; the same peer works again, at the latest after a new connect.
+    // Another peer is not affected; the same peer works again, after a try or two on what was its connection.
     let into = here.empty(1 << 16);
     let op = here.bulk.read(other, into.clone(), elsewhere.remote(), 0);
     driver.succeed(&[op]);
     assert_same(&into.to_vec(), &pattern(1 << 16, 3), "another peer's memory");
     let into = here.empty(1 << 16);
-    let op = here.bulk.read(peer, into.clone(), open.remote(), 0);
-    if driver.outcome(&op).is_err() {
-        here.bulk.disconnect(peer);
-        let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
+    let mut tries = 0;
+    while let Err(error) = {
         let op = here.bulk.read(peer, into.clone(), open.remote(), 0);
-        driver.succeed(&[op]);
+        driver.outcome(&op)
+    } {
+        tries += 1;
+        assert!(tries < 10, "the peer cannot be read from any more: {error}");
     }
     assert_same(&into.to_vec(), &pattern(1 << 16, 2), "the same peer's memory");
 }
