@@ -25,7 +25,10 @@ step() {
 
 unit_tests() { cargo test --quiet --locked --workspace --exclude plasmon-python --exclude plasmon-e2e; }
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
-benchmark_tests() { "$VENV/bin/pytest" -q bench/tests; }
+benchmark_tests() {
+    cargo build --quiet --release --locked -p plasmon-bench &&
+        PLASMON_BENCH=$(target_dir)/release/plasmon-bench "$VENV/bin/pytest" -q bench/tests
+}
 end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
 rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }

@@ -80,18 +80,7 @@ def measure(network: Network, folder: Path, sizes: Sequence[int], batch: int, ro
         cluster.start(network.hosts, folder / "nodes", MEMORY)
         output, log = folder / "times.json", folder / "ranks.log"
         program = [_MPI / "python", PROGRAM, "--sockets", *(node.socket for node in cluster.nodes)]
-        work = [
-            "--sizes",
-            *sizes,
-            "--batch",
-            batch,
-            "--rounds",
-            rounds,
-            "--most",
-            MEMORY // 4,
-            "--output",
-            output,
-        ]
+        work = ["--sizes", *sizes, "--batch", batch, "--rounds", rounds, "--output", output]
         limits = ["--most", MEMORY // 4]
         command = [_MPI / "mpirun", "-n", len(cluster.nodes), *program, *work, *limits]
         process = spawn([str(word) for word in command], log, {"PYTHONPATH": _plasmon_package()})

@@ -51,11 +51,12 @@ HERE = Host()
 class Network:
     """Some hosts that reach each other, until it is closed."""
 
-    def __init__(self, hosts: int, wanted: bool = True) -> None:
-        """Makes the hosts, of namespaces if they are `wanted` and can be had."""
+    def __init__(self, hosts: int) -> None:
+        """Makes the hosts: of namespaces if they can be had, and `PLASMON_BENCH_NETNS` is not 0."""
         remove_stale()
         self._prefix = f"{PREFIX}{os.getpid()}-{time.monotonic_ns()}"
-        self.why_not: str | None = None if wanted else "they were not asked for"
+        wanted = os.environ.get("PLASMON_BENCH_NETNS") != "0"
+        self.why_not: str | None = None if wanted else "PLASMON_BENCH_NETNS is 0"
         self.hosts: list[Host] = []
         if wanted:
             try:

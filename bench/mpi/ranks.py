@@ -118,7 +118,7 @@ def measure(comm: MPI.Intracomm, arguments: argparse.Namespace) -> list[dict[str
     results = []
     for size in arguments.sizes:
         all_times: Times = defaultdict(list)
-        batch = max(1, min(arguments.batch, arguments.most // size // (comm.Get_size() - 1)))
+        batch = max(1, min(arguments.batch, arguments.most // max(1, size) // (comm.Get_size() - 1)))
         for number in range(arguments.rounds + 1):
             gc.collect()
             gc.disable()

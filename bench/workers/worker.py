@@ -153,7 +153,6 @@ class Worker:
         once = operation.startswith(ONCE)
         if not units:
             raise ValueError(f"{operation} of no objects")
-        end = start + int(seconds * 1e9)
         ns: list[int] = []
         ready = time.monotonic_ns()
         if ready > start:
@@ -162,6 +161,7 @@ class Worker:
         # On Linux, perf_counter and monotonic are one clock.
         cpu = time.process_time_ns()
         begin = now = _clock()
+        end = begin + int(seconds * 1e9)
         while now < end:
             for unit in units:
                 call(unit, *given)

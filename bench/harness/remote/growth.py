@@ -21,7 +21,7 @@ from harness.network import Network
 from harness.processes import PeerError, Worker, ask_all
 from harness.progress import Progress
 from harness.remote.contenders import GETTER, Plasmon, plasmon
-from harness.remote.run import HEAD_START, moved
+from harness.remote.run import HEAD_START, TRIES, moved
 
 KIB, MIB = 1 << 10, 1 << 20
 AXES = {"objects": "number of objects", "nodes": "nodes", "getters": "getters"}
@@ -109,8 +109,8 @@ class Growing:
 
     def _point(self, axis: str, at: int, kind: tuple[int, int], getters: int, count: int) -> Grown:
         size, batch = kind
-        self._run(kind, getters, min(count, 64 * getters))  # Connections and page tables; is not counted.
-        rates = [self._run(kind, getters, count) for _ in range(self._plan.runs)]
+        self._try(kind, getters, min(count, 64 * getters))  # Connections and page tables; is not counted.
+        rates = [self._try(kind, getters, count) for _ in range(self._plan.runs)]
         return Grown(
             axis=axis,
             at=at,
@@ -124,6 +124,15 @@ class Growing:
             slowest_per_s=round(min(rates), 1),
             fastest_per_s=round(max(rates), 1),
         )
+
+    def _try(self, kind: tuple[int, int], getters: int, count: int) -> float:
+        """A run, or another one: on a busy machine a getter may not be ready in time."""
+        for _ in range(TRIES - 1):
+            try:
+                return self._run(kind, getters, count)
+            except PeerError:
+                continue
+        return self._run(kind, getters, count)
 
     def _run(self, kind: tuple[int, int], getters: int, count: int) -> float:
         """Puts objects on all nodes but the getters' in turn, gets all; how many a second."""

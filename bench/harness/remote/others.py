@@ -22,6 +22,9 @@ _POLL = 0.02
 class _Served(Contender):
     """A contender with servers that are processes of the harness."""
 
+    tells_hosts_by_address = False
+    """Whether it takes two hosts of one address for the same, and then would not use the network."""
+
     def __init__(self) -> None:
         super().__init__()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -29,6 +32,8 @@ class _Served(Contender):
         self._folder = Path()
 
     def start(self, hosts: Sequence[Host], folder: Path, memory: int) -> None:
+        if self.tells_hosts_by_address and len({host.address for host in hosts}) < len(hosts):
+            raise PeerError(f"{self.label} would take all hosts for one: they have the same address")
         folder.mkdir(parents=True)
         self._hosts, self._folder = hosts, folder
         self._serve(memory)
@@ -152,6 +157,7 @@ class Mooncake(_Served):
 
     name, label = "mooncake", "Mooncake"
     ways = (Way("mooncake"),)
+    tells_hosts_by_address = True
     _memory = 0
 
     def missing(self) -> str | None:
@@ -192,6 +198,7 @@ class Ray(_Served):
 
     name, label = "ray", "Ray"
     ways = (Way("ray"),)
+    tells_hosts_by_address = True
     restless = True
     _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}  # noqa: RUF012
 

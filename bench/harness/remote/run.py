@@ -37,7 +37,7 @@ HEAD_START = 60_000_000
 """Nanoseconds from the start signal to the start."""
 BATCH = 64
 TRIES = 3
-"""Turns of a way that may fail before it takes no more part."""
+"""Turns of a way that fail, one after the other, before it takes no more part."""
 
 
 @dataclass(frozen=True)
@@ -138,15 +138,15 @@ class Run:
                     yield contender, way
 
     def _fits(self, way: Way, size: int, getters: int) -> bool:
-        """Whether it makes sense, and the objects of a turn fit in half of a store."""
-        if size < way.least or (getters > 1 and not way.together):
-            return False
-        return objects(size, getters) * getters * size <= self._plan.memory // 2
+        """Whether it makes sense, and half of a store has room for what a turn needs."""
+        sensible = size >= way.least and (getters == 1 or way.together)
+        return sensible and objects(size, getters, self._plan.memory) > 0
 
     def _take_turn(self, contender: Contender, way: Way, size: int, getters: int, counted: bool) -> None:
         """A way that fails too often takes no more part; the others go on."""
         try:
             turn = self._turn(contender, way, size, getters, counted)
+            self._failed[contender.name, way] = 0
             if counted:
                 self._collected.add(way, size, getters, turn)
         except (PeerError, OSError) as failure:
@@ -164,7 +164,8 @@ class Run:
         self._say(f"{contender.label} could not {what}: {failure}\n")
 
     def _turn(self, contender: Contender, way: Way, size: int, getters: int, counted: bool) -> Turn:
-        count = objects(size, getters) if counted else min(2, objects(size, getters))
+        count = objects(size, getters, self._plan.memory)
+        count = count if counted else min(2, count)
         numbers = (self._next, count)
         self._next += count
         workers = {number: contender.getter(way, number) for number in range(getters)}
@@ -224,10 +225,10 @@ class Run:
         return ns, calls / (last / 1e9), calls, sum(answer["cpu_ns"] for answer in answers.values()) / 1e9
 
 
-def objects(size: int, getters: int) -> int:
-    """New objects in a turn for each getter."""
+def objects(size: int, getters: int, memory: int) -> int:
+    """New objects in a turn for each getter: none if half of a store has no room for one each."""
     most = BYTES_A_TURN if getters == 1 else BYTES_TOGETHER // getters
-    return max(1, min(MOST_OBJECTS, most // size))
+    return min(max(1, min(MOST_OBJECTS, most // size)), memory // 2 // getters // size)
 
 
 def _follow_plasmon(fabric: Fabric, contenders: Sequence[Contender]) -> None:

@@ -1,0 +1,219 @@
+"""Gets between hosts, with real nodes and connections."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import mpi, paths
+from harness.network import PREFIX, Network
+from harness.processes import PeerError, Worker
+from harness.remote import figures, growth
+from harness.remote import run as running
+from harness.remote.contenders import GETTER, HOLDER, Contender, Plasmon, Way, plasmon
+from harness.remote.figures import Fetches
+from harness.remote.others import Fabric, Tcp
+from harness.remote.run import moved
+
+KIB, MIB = 1 << 10, 1 << 20
+TINY = running.Plan(64 * MIB, (KIB, MIB), (1, 2), turn=0.02, rounds=2, seconds=60.0, restless_seconds=1.0)
+
+
+@pytest.fixture(name="network")
+def _network() -> Iterator[Network]:
+    with Network(3) as network:
+        yield network
+
+
+@pytest.fixture(name="cluster")
+def _cluster(network: Network, tmp_path: Path) -> Iterator[Plasmon]:
+    (cluster,) = plasmon(["auto"])
+    assert cluster.missing() is None
+    cluster.start(network.hosts[:2], tmp_path / "auto", TINY.memory)
+    yield cluster
+    cluster.close()
+
+
+def measure(
+    contenders: list[Contender], network: Network, folder: Path, plan: running.Plan = TINY
+) -> tuple[dict[tuple[str, str, str, int, int], Fetches], dict[str, list[str]]]:
+    kept: list[Fetches] = []
+
+    def keep(rows: list[Fetches]) -> None:
+        kept[:] = rows
+
+    failures, _ = running.measure(contenders, plan, network.hosts[:2], folder, keep)
+    return {(row.peer, row.operation, row.memory, row.size, row.clients): row for row in kept}, failures
+
+
+def test_everyone_gets_every_object_once_from_the_other_host(network: Network, tmp_path: Path) -> None:
+    rows, failures = measure([*plasmon(["auto"]), Tcp(), Fabric()], network, tmp_path)
+    assert failures == {}
+    ways = [
+        ("plasmon-auto", "fetch", "cold"),
+        ("plasmon-auto", "fetch", "warm"),
+        ("plasmon-python", "fetch", "cold"),
+    ]
+    ways += [("tcp", "fetch", ""), ("fabric", "read_asleep", "")]
+    expected = {(*way, size, getters) for way in ways for size in TINY.sizes for getters in TINY.getters}
+    # What polls takes all cores of a small machine: one getter only.
+    expected |= {("fabric", "read", "", size, 1) for size in TINY.sizes}
+    assert set(rows) == expected
+    for row in rows.values():
+        assert row.turns == TINY.rounds
+        assert row.median_us > 0
+        assert row.ops_per_s > 0
+        assert row.getter_cpu_s_per_gib is not None
+        assert row.getter_cpu_s_per_gib > 0
+        assert bool(row.moved_by) == row.peer.startswith("plasmon")
+
+
+def test_one_that_fails_is_named_and_the_others_are_measured(network: Network, tmp_path: Path) -> None:
+    class Doomed(Tcp):
+        name = "doomed"
+        ways = (Way("doomed"),)
+
+        def getter(self, way: Way, number: int) -> Worker:
+            worker = super().getter(way, number)
+            os.kill(self.servers()[HOLDER][0], signal.SIGKILL)
+            return worker
+
+    class Stillborn(Tcp):
+        name = "stillborn"
+        ways = (Way("stillborn"),)
+
+        def _serve(self, memory: int) -> None:
+            self._said(self._spawn(self._hosts[HOLDER], ["false"], "server"), "\n")
+
+    rows, failures = measure([Doomed(), Stillborn(), Tcp()], network, tmp_path)
+    assert {row.peer for row in rows.values()} == {"tcp"}
+    assert set(failures) == {"doomed", "stillborn"}
+    assert len(failures["doomed"]) == running.TRIES
+    assert len(failures["stillborn"]) == 1
+    assert "did not start" in failures["stillborn"][0]
+
+
+def test_no_round_is_begun_that_there_is_no_time_for(network: Network, tmp_path: Path) -> None:
+    plan = running.Plan(64 * MIB, (KIB,), (1,), turn=0.05, rounds=1000, seconds=1.0, restless_seconds=1.0)
+    rows, _ = measure([Tcp()], network, tmp_path, plan)
+    (row,) = rows.values()
+    assert 1 <= row.turns < 1000
+
+
+def test_gets_of_what_is_here_are_told_from_gets_of_what_is_not(cluster: Plasmon) -> None:
+    holder, getter = cluster.client(HOLDER, 0), cluster.client(GETTER, 0)
+    numbers = (0, 5)
+    holder.ask("measure", operation="put", size=MIB, owner=0, numbers=numbers)
+    counts = [cluster.fetched()]
+    for _ in range(2):
+        getter.ask("measure", operation="fetch", size=MIB, owner=0, numbers=numbers)
+        counts.append(cluster.fetched())
+    first = moved(counts[0], counts[1], 5)
+    assert first is not None
+    assert sum(first.values()) == 5
+    with pytest.raises(PeerError, match="5 gets, but 0 objects"):
+        moved(counts[1], counts[2], 5)
+    assert getter.ask("evict")["bytes"] >= 5 * MIB
+    getter.ask("measure", operation="fetch", size=MIB, owner=0, numbers=numbers)
+    again = moved(counts[2], cluster.fetched(), 5)
+    assert again is not None
+    assert sum(again.values()) == 5
+
+
+@pytest.mark.parametrize("contender", [Tcp(), Fabric()])
+def test_the_bare_network_is_measured_with_its_bytes_compared(
+    contender: Contender, network: Network, tmp_path: Path
+) -> None:
+    contender.start(network.hosts, tmp_path / contender.name, TINY.memory)
+    try:
+        worker = contender.getter(contender.ways[0], 0)
+        for operation in worker.operations:
+            for size in (1, 64, 5 * MIB + 3):
+                ask = {"operation": operation, "size": size, "owner": 0, "numbers": (0, 1), "calls": 3}
+                assert len(worker.ask("measure", **ask)["ns"]) == 3
+            too_much = {"operation": operation, "size": 1 << 30, "owner": 0, "numbers": (0, 1)}
+            with pytest.raises(PeerError, match="1073741824 bytes"):
+                worker.ask("measure", **too_much)
+    finally:
+        contender.close()
+
+
+def test_growth_is_measured_by_objects_getters_and_nodes(network: Network, tmp_path: Path) -> None:
+    (cluster,) = plasmon(["auto"])
+    plan = growth.Plan((1, 70), nodes=(2, 3), getters=(1, 2), some=64, memory=128 * MIB, runs=2)
+    cluster.start([], tmp_path / "cluster", plan.memory)
+    try:
+        points = list(growth.Growing(cluster, network, plan).points())
+    finally:
+        cluster.close()
+    at = {axis: {point.at for point in points if point.axis == axis} for axis in growth.AXES}
+    assert at == {"objects": {1, 70}, "getters": {1, 2}, "nodes": {2, 3}}
+    assert all(0 < point.slowest_per_s <= point.objects_per_s <= point.fastest_per_s for point in points)
+    assert all(point.nodes == point.at for point in points if point.axis == "nodes")
+
+
+def harness(*words: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(paths.ROOT / "bench")}
+    command = [sys.executable, "-B", "-m", "harness", *words]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def nothing_is_left(of: int) -> bool:
+    return not list(Path("/run/netns").glob(f"{PREFIX}{of}-*"))
+
+
+def test_a_quick_run_from_begin_to_end(tmp_path: Path) -> None:
+    quick = harness("remote", "--quick", "--peers", "plasmon-auto", "tcp", "--results", str(tmp_path))
+    _, said = quick.communicate(timeout=300)
+    assert quick.returncode == 0, said
+    described = json.loads((tmp_path / "remote.json").read_text())
+    assert described["whole"]
+    assert described["quick"]
+    assert {row.peer for row in figures.read(tmp_path / "remote.csv")} == {
+        "plasmon-auto",
+        "plasmon-python",
+        "tcp",
+    }
+    assert nothing_is_left(quick.pid)
+
+
+def test_a_run_that_is_ended_keeps_what_it_has_and_leaves_nothing(tmp_path: Path) -> None:
+    run = harness("remote", "--peers", "tcp", "--results", str(tmp_path))
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "remote.json").exists():
+        assert run.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    run.terminate()
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert "Ended before its time" in said
+    assert not json.loads((tmp_path / "remote.json").read_text())["whole"]
+    assert len(figures.read(tmp_path / "remote.csv")) >= len(running.FULL.sizes)
+    assert nothing_is_left(run.pid)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_get_what_the_others_have_put(ranks: int, tmp_path: Path) -> None:
+    if reason := mpi.missing():
+        pytest.skip(reason)
+    with Network(ranks) as network:
+        rows = mpi.measure(network, tmp_path, [0, KIB, MIB], batch=4, rounds=2)
+    found = {(row.operation, row.size): row for row in rows}
+    assert set(found) == {(operation, size) for operation in mpi.OPERATIONS for size in (0, KIB, MIB)}
+    assert {row.samples for row in rows if row.operation == "fetch"} == {2 * 4 * (ranks - 1)}
+    assert {row.samples for row in rows if row.operation != "fetch"} == {2 * 4}
+
+
+def test_a_rank_that_fails_ends_all(tmp_path: Path) -> None:
+    if reason := mpi.missing():
+        pytest.skip(reason)
+    with Network(2) as network, pytest.raises(PeerError, match=r"rank 1: .*Full"):
+        # The nodes have a gigabyte: what the last rank creates does not fit.
+        mpi.measure(network, tmp_path, [700 * MIB], batch=2, rounds=1)

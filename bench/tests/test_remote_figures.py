@@ -1,0 +1,170 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import page
+from harness.processes import PeerError
+from harness.remote import figures, goals, growth
+from harness.remote.command import fit
+from harness.remote.contenders import Plasmon, Way, protocols
+from harness.remote.figures import Collected, Fetches, Turn
+from harness.remote.others import Redis
+from harness.remote.run import FULL, moved, objects
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+COLD = Way("plasmon-auto", memory="cold")
+HELP = """
+Options:
+      --spill-dir <DIR>  Files; read by the next node
+      --protocol <NAME>  How to fetch: auto, send, read or
+                         read-register. All but auto are for measuring [default: auto]
+      --lease <SECONDS>  Until a socket of a node is taken for dead
+"""
+
+
+def row(
+    peer: str, size: int, us: float, memory: str = "", getters: int = 1, operation: str = "fetch"
+) -> Fetches:
+    return Fetches(
+        mode="remote",
+        peer=peer,
+        operation=operation,
+        memory=memory,
+        size=size,
+        batch=1,
+        clients=getters,
+        samples=9,
+        median_us=us,
+        p99_us=us,
+        ops_per_s=getters * 1e6 / us,
+        gb_per_s=1.0,
+        turns=3,
+        holder_cpu_s_per_gib=0.1,
+        getter_cpu_s_per_gib=None,
+        moved_by="",
+    )
+
+
+def reached(rows: list[Fetches], words: str) -> bool | None:
+    (goal,) = [goal for goal in goals.check(rows) if words in goal.what]
+    return goal.reached
+
+
+def test_the_protocols_of_a_build_are_those_its_help_names() -> None:
+    assert protocols(HELP) == ["auto", "send", "read", "read-register"]
+    assert protocols(HELP.replace("--protocol", "--provider")) == []
+    assert protocols(HELP.replace("auto, send", "auto, socket, send"))[1] == "socket"
+
+
+def test_turns_become_medians_rates_and_costs() -> None:
+    collected = Collected()
+    for ns, rate in (([1000, 3000], 10.0), ([9000], 90.0), ([2000], 20.0)):
+        collected.add(COLD, MIB, 1, Turn(ns, rate, 512, 0.25, 0.5, {"read": 512}))
+    (out,) = collected.rows()
+    assert (out.median_us, out.p99_us, out.samples, out.turns) == (2.5, 9.0, 4, 3)
+    assert out.ops_per_s == 20.0
+    # 1.5 GiB in all three turns.
+    assert (out.holder_cpu_s_per_gib, out.getter_cpu_s_per_gib) == (0.5, 1.0)
+    assert out.moved_by == "read"
+
+
+def test_a_csv_gives_back_what_was_written(tmp_path: Path) -> None:
+    rows = [row("tcp", 64, 5.0), row("plasmon-auto", MIB, 400.0, "cold", 8)]
+    figures.write(tmp_path / "remote.csv", rows)
+    assert sorted(figures.read(tmp_path / "remote.csv"), key=str) == sorted(rows, key=str)
+    points = [growth.Grown("nodes", 3, KIB, 64, 3, 1, 4096, 5, 30000.5, 29000.0, 31000.0)]
+    growth.write(tmp_path / "growth.csv", points)
+    assert growth.read(tmp_path / "growth.csv") == points
+
+
+def test_a_get_of_what_was_here_already_is_noticed() -> None:
+    assert moved({"read": 3}, {"read": 5, "eager": 1, "send": 0}, 3) == {"read": 2, "eager": 1}
+    assert moved(None, {"read": 5}, 3) is None
+    with pytest.raises(PeerError, match="3 gets, but 2 objects"):
+        moved({"read": 3}, {"read": 5}, 3)
+
+
+def test_a_turn_is_small_enough_for_its_stores() -> None:
+    assert objects(64, 1, FULL.memory) == objects(64, 8, FULL.memory) == 200
+    for size in FULL.sizes:
+        for getters in FULL.getters:
+            for memory in (FULL.memory, 64 * MIB):
+                count = objects(size, getters, memory)
+                assert count * getters * size <= memory // 2
+                assert count > 0 or getters * size > memory // 2
+    # The only thing that is left out when there is memory enough.
+    assert objects(256 * MIB, 8, FULL.memory) == 0
+    assert all(objects(size, 1, FULL.memory) for size in FULL.sizes)
+    assert {KIB, MIB, 4 * MIB, 64 * MIB} < set(FULL.sizes)
+
+
+def test_stores_shrink_to_the_memory_there_is() -> None:
+    contenders = [Plasmon("auto", []), Plasmon("read", []), Redis()]
+    assert fit(FULL, contenders, 100 * GIB) is FULL
+    assert fit(FULL, contenders, 5 * GIB).memory == 5 * GIB * 6 // 10 // 5 // MIB * MIB
+
+
+@pytest.mark.parametrize(("auto", "expected"), [(100.0, True), (109.0, True), (120.0, False)])
+def test_auto_is_held_against_the_best_protocol_of_each_size(auto: float, expected: bool) -> None:
+    rows = [
+        row("plasmon-auto", KIB, 10.0, "cold"),
+        row("plasmon-send", KIB, 50.0, "cold"),
+        row("plasmon-auto", MIB, auto, "cold"),
+        row("plasmon-send", MIB, 900.0, "cold"),
+        row("plasmon-read", MIB, 100.0, "cold"),
+    ]
+    assert reached(rows, "best single protocol") is expected
+
+
+@pytest.mark.parametrize(("warm", "expected"), [(31.0, True), (33.0, False)])
+def test_a_warm_get_is_held_against_the_fastest_bare_read(warm: float, expected: bool) -> None:
+    rows = [
+        row("plasmon-auto", KIB, warm, "warm"),
+        row("plasmon-auto", KIB, 1.0, "cold"),
+        row("fabric", KIB, 20.0, operation="read"),
+        row("fabric", KIB, 500.0, operation="read_asleep"),
+    ]
+    assert reached(rows, "over libfabric's own read") is expected
+
+
+@pytest.mark.parametrize(("ours", "expected"), [(114.0, True), (116.0, False)])
+def test_large_objects_are_held_against_raw_tcp(ours: float, expected: bool) -> None:
+    rows = [row("plasmon-auto", 4 * MIB, ours, "cold"), row("tcp", 4 * MIB, 100.0)]
+    assert reached(rows, "against raw TCP") is expected
+
+
+@pytest.mark.parametrize(
+    ("ours", "ray", "mooncake"), [(30.0, True, True), (40.0, False, True), (101.0, False, False)]
+)
+def test_others_are_left_behind_everywhere(ours: float, ray: bool, mooncake: bool) -> None:
+    rows = [row("plasmon-python", KIB, 1.0, "cold"), row("ray", KIB, 100.0), row("mooncake", KIB, 100.0)]
+    rows += [replace(one, clients=8) for one in rows]
+    rows += [
+        row("plasmon-python", MIB, ours, "cold", 8),
+        row("ray", MIB, 100.0, "", 8),
+        row("mooncake", MIB, 100.0, "", 8),
+    ]
+    assert reached(rows, "Ray") is ray
+    assert reached(rows, "Mooncake") is mooncake
+
+
+def test_goals_are_only_checked_of_what_was_measured() -> None:
+    assert goals.check([row("tcp", KIB, 5.0)]) == []
+
+
+def test_a_section_of_the_page_is_replaced_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "page.md"
+    monkeypatch.setattr("harness.paths.PAGE", path)
+    marks = "<!-- {0}: begin (written by `make bench-report`) -->\nold {0}\n<!-- {0}: end -->"
+    path.write_text("\n".join(["before", marks.format("one"), "between", marks.format("two"), "after"]))
+    page.replace("two", "new")
+    text = path.read_text()
+    assert "old one" in text
+    assert "old two" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("-->\nafter")
+    with pytest.raises(SystemExit, match="three"):
+        page.replace("three", "new")
