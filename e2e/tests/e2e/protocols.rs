@@ -1,5 +1,7 @@
 //! Every way in which an object can come, by what the counters say of it.
 
+use std::time::Duration;
+
 use plasmon::status::ProtocolStatus;
 use plasmon::transfer::Calibration;
 use plasmon::{ObjectId, Protocol};
@@ -53,6 +55,24 @@ fn sockets_carry_objects_of_any_size() {
     assert_eq!((here.reads, here.registrations + there.registrations), (0, 0));
     eventually("the holder has counted", || count(&cluster, 0, "socket").copied_bytes == bytes);
     eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
+}
+
+#[test]
+fn a_get_that_gives_up_in_the_middle_of_the_messages_leaves_nothing() {
+    let cluster = cluster(Protocol::Send);
+    let (holder, reader) = (cluster.client(0), cluster.client(1));
+    let id = put(&holder, Pattern(1), 24 * MIB);
+    let mut gave_up = 0;
+    for patience in (1..200).map(Duration::from_millis) {
+        let result = reader.get(&[id], Some(patience)).expect("get").remove(0);
+        gave_up += usize::from(result.is_err());
+        drop(result);
+        reader.evict(u64::MAX).expect("evict");
+    }
+    assert!(gave_up > 0, "all were faster: this tests nothing");
+    eventually("its memory is free", || cluster.status(1).memory.used == 0);
+    eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
+    Pattern(1).check(get(&reader, id).data());
 }
 
 #[test]

@@ -22,11 +22,8 @@ pub(super) const LEASE_MS: u32 = LEASE.as_millis() as u32;
 
 /// The holder's end: it goes by itself.
 pub(super) struct Granted {
-    pub(super) kept: Rc<Kept>,
-    /// Registrations made for this reader.
-    pub(super) _regions: Vec<Rc<Region>>,
-    /// What a socket must show to be given the object, if it may.
-    pub(super) secret: Option<u128>,
+    pub(super) kept: Kept,
+    pub(super) owed: Owed,
     pub(super) until: Instant,
 }
 
@@ -44,6 +41,19 @@ impl Kept {
             Self::Lent(extent) => Run::clone(extent),
         }
     }
+}
+
+/// What a reader is owed beside that.
+pub(super) enum Owed {
+    Nothing,
+    /// The object, in parts, when it says that it is ready.
+    Parts,
+    /// The object, through a socket that shows this.
+    Socket(u128),
+    /// Registrations made for this reader.
+    Regions {
+        _kept: Vec<Rc<Region>>,
+    },
 }
 
 /// The reader's end. Dropping it tells the holder that it is over.
@@ -112,18 +122,17 @@ impl Drop for Lease {
 
 impl Core {
     /// Keeps an object for the asker of a fetch.
-    pub(super) fn grant_lease(&self, asked: &Envelope, pin: Pin, regions: Vec<Rc<Region>>) {
-        self.keep_for(asked, Kept::Object(pin), regions);
+    pub(super) fn grant_lease(&self, asked: &Envelope, pin: Pin, owed: Owed) {
+        self.keep_for(asked, Kept::Object(pin), owed);
     }
 
     /// Keeps memory that is no object's for a peer.
     pub(super) fn lend(&self, asked: &Envelope, extent: Extent) {
-        self.keep_for(asked, Kept::Lent(extent), Vec::new());
+        self.keep_for(asked, Kept::Lent(extent), Owed::Nothing);
     }
 
-    fn keep_for(&self, asked: &Envelope, kept: Kept, regions: Vec<Rc<Region>>) {
-        let until = self.clock.now() + LEASE;
-        let lease = Granted { kept: Rc::new(kept), _regions: regions, secret: None, until };
+    fn keep_for(&self, asked: &Envelope, kept: Kept, owed: Owed) {
+        let lease = Granted { kept, owed, until: self.clock.now() + LEASE };
         self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
     }
 

@@ -30,7 +30,7 @@ mod tuning;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use plasmon::status::TransferStatus;
 use plasmon::{Error, NodeId, ObjectId};
@@ -49,6 +49,8 @@ use self::socket::Service;
 pub(crate) use self::tuning::Tunings;
 use crate::engine::Waker;
 
+/// How long a chunk may take, and how long one may wait for the next part of an object that is sent.
+const STALLED: Duration = Duration::from_secs(10);
 /// Objects being read at once.
 const OBJECTS: usize = 8;
 

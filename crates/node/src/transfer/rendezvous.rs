@@ -15,18 +15,16 @@ use futures::future::{Either, join_all, select, try_join_all};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use plasmon_fabric::{Op, Slice};
 
-use super::Failure;
 use super::chunks::chunks;
 use super::lease::Lease;
 use super::record::Trace;
 use super::tuning::Plan;
+use super::{Failure, STALLED};
 use crate::cluster::{Call, Envelope, Location, Message, Remote, Stage, Wish};
 use crate::engine::Core;
 use crate::memory::{Extent, Piece, Writer, Zone};
 use crate::object::Head;
 
-/// How long one chunk may take.
-const STALLED: Duration = Duration::from_secs(10);
 /// Shorter objects are read from one holder: asking others takes as long as reading so much.
 const STRIPED: u64 = 16 << 20;
 /// Bytes that a holder takes on at a time then.

@@ -1,6 +1,8 @@
 //! *send*: messages only. What fits one comes as *eager* does; for the rest the requester makes room, says that
 //! it is ready, and the holder sends part after part, copied into registered blocks and out of them. Credits
-//! keep the holder from sending what finds no block. Engine thread only.
+//! keep the holder from sending what finds no block. Parts that were under way when a connection broke are not
+//! sent again: the next one comes out of order, and behind the last there is silence, which ends the attempt too.
+//! Engine thread only.
 
 use std::rc::Rc;
 
@@ -9,9 +11,9 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use plasmon::{NodeId, ObjectId};
 
-use super::Failure;
-use super::lease::Lease;
+use super::lease::{Lease, Owed};
 use super::record::Trace;
+use super::{Failure, STALLED};
 use crate::cluster::{FRAME_MAX, HEADER_LEN, Message};
 use crate::engine::Core;
 use crate::memory::Extent;
@@ -25,6 +27,33 @@ pub(super) struct Incoming {
     extent: Rc<Extent>,
     received: u64,
     whole: Option<oneshot::Sender<()>>,
+}
+
+/// The wait for an object that comes in parts. However it ends, no part is taken any more.
+struct Arrival<'a> {
+    core: &'a Core,
+    key: (NodeId, u64),
+}
+
+impl Arrival<'_> {
+    /// Ends when no part has come for a while. The lease says that the holder lives; only parts say that
+    /// they come.
+    async fn stalls(&self) -> Failure {
+        let received = || self.core.transfer.incoming.borrow().get(&self.key).map(|object| object.received);
+        loop {
+            let before = received();
+            self.core.clock.sleep(STALLED).await;
+            if received() == before {
+                return Failure::Holder(format!("no part of it came for {STALLED:?}"));
+            }
+        }
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.core.transfer.incoming.borrow_mut().remove(&self.key);
+    }
 }
 
 impl Core {
@@ -45,14 +74,16 @@ impl Core {
         let key = (lease.holder, lease.request);
         let incoming = Incoming { extent: Rc::clone(&extent), received: 0, whole: Some(whole) };
         self.transfer.incoming.borrow_mut().insert(key, incoming);
+        let arrival = Arrival { core: self, key };
         self.tell(lease.holder, Message::Ready { request: lease.request });
-        let ended = match select(done, std::pin::pin!(lease.keep())).await {
-            Either::Left((Ok(()), _)) => Ok(()),
-            Either::Left((Err(_), _)) => Err(Failure::Holder("it sent parts out of order".into())),
-            Either::Right((failure, _)) => Err(failure),
-        };
-        self.transfer.incoming.borrow_mut().remove(&key);
-        ended?;
+        let (keeping, stalling) = (std::pin::pin!(lease.keep()), std::pin::pin!(arrival.stalls()));
+        match select(done, select(keeping, stalling)).await {
+            Either::Left((Ok(()), _)) => {}
+            Either::Left((Err(_), _)) => {
+                return Err(Failure::Holder("it sent parts out of order".into()));
+            }
+            Either::Right((failed, _)) => return Err(failed.factor_first().0),
+        }
         trace.copied(head.len());
         trace.moved();
         self.transfer.count_copy(head.len());
@@ -77,33 +108,41 @@ impl Core {
         }
     }
 
-    /// The reader of a lease is ready: sends it the object, as fast as it takes it.
+    /// The reader of a lease is ready: sends it the object, once, as fast as it takes it.
     pub(crate) fn stream(self: &Rc<Self>, reader: NodeId, request: u64) {
+        let key = (reader, request);
+        let mut leases = self.transfer.leases.borrow_mut();
+        let Some(lease) = leases.get_mut(&key).filter(|lease| matches!(lease.owed, Owed::Parts)) else {
+            return;
+        };
+        lease.owed = Owed::Nothing;
+        drop(leases);
         let core = Rc::clone(self);
         self.spawn(async move {
-            let key = (reader, request);
-            let lease = core.transfer.leases.borrow().get(&key).map(|lease| Rc::clone(&lease.kept));
-            let Some(kept) = lease else { return };
-            let whole = kept.run();
             let mut at = 0;
-            loop {
-                let mut bytes = vec![0; PART.min((whole.len() - at) as usize)];
-                whole.read(at, &mut bytes).expect("inside the object");
-                let len = bytes.len() as u64;
+            // The lease alone keeps the object: a reader that takes nothing does not keep it any longer.
+            while let Some((len, bytes)) = core.part(&key, at) {
+                let count = bytes.len() as u64;
                 if !core.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
                     return;
                 }
-                core.transfer.count("send", |count| count.copied_bytes += len);
-                core.transfer.count_copy(len);
-                at += len;
-                if at >= whole.len() {
+                core.transfer.count("send", |counters| counters.copied_bytes += count);
+                core.transfer.count_copy(count);
+                at += count;
+                if at >= len {
                     return;
                 }
                 core.network.drained(reader).await;
-                if !core.transfer.leases.borrow().contains_key(&key) {
-                    return;
-                }
             }
         });
+    }
+
+    /// The length of a leased object and its part from `at` on; nothing when the lease has ended.
+    fn part(&self, lease: &(NodeId, u64), at: u64) -> Option<(u64, Vec<u8>)> {
+        let leases = self.transfer.leases.borrow();
+        let whole = leases.get(lease)?.kept.run();
+        let mut bytes = vec![0; PART.min((whole.len() - at) as usize)];
+        whole.read(at, &mut bytes).expect("inside the object");
+        Some((whole.len(), bytes))
     }
 }

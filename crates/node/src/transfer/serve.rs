@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 
-use super::lease::LEASE_MS;
+use super::lease::{LEASE_MS, Owed};
 use crate::cluster::{Envelope, Location, Message, Wish};
 use crate::engine::Core;
 use crate::memory::{Piece, Run};
@@ -62,7 +62,7 @@ impl Core {
             Protocol::Auto | Protocol::Read => self.location(asked, pin, head, others),
             Protocol::Send => {
                 self.count_served("send", &head);
-                self.grant_lease(asked, pin, Vec::new());
+                self.grant_lease(asked, pin, Owed::Parts);
                 Message::Stream { head, lease_ms: LEASE_MS }
             }
             Protocol::ReadRegister => self.registered(asked, pin, head),
@@ -98,7 +98,7 @@ impl Core {
         let objects = self.objects.borrow();
         let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(head.id));
         drop(objects);
-        self.grant_lease(asked, pin, Vec::new());
+        self.grant_lease(asked, pin, Owed::Nothing);
         Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
     }
 
@@ -127,7 +127,7 @@ impl Core {
         self.transfer.count("read-register", |count| count.registrations += regions.len() as u64);
         self.transfer.counters.borrow_mut().rendezvous_served += 1;
         let remote = regions.iter().map(|region| region.remote()).collect();
-        self.grant_lease(asked, pin, regions);
+        self.grant_lease(asked, pin, Owed::Regions { _kept: regions });
         Message::Registered { head, lease_ms: LEASE_MS, regions: remote }
     }
 }

@@ -60,8 +60,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Tables),
         object_id().prop_map(|id| Request::Explain { id }),
         object_id().prop_map(|id| Request::Locations { id }),
-        (any::<u64>(), ids())
-            .prop_map(|(timeout_us, ids)| Request::Prefetch { timeout_us, ids }),
+        (any::<u64>(), ids()).prop_map(|(timeout_us, ids)| Request::Prefetch { timeout_us, ids }),
         any::<[u8; 16]>().prop_map(|peer| Request::Calibrate { peer: NodeId::from_bytes(peer) }),
     ]
 }

@@ -17,7 +17,7 @@ use crate::cluster::{Envelope, Message};
 use crate::engine::Core;
 use crate::object::{Head, Pin};
 use crate::transfer::Failure;
-use crate::transfer::lease::{Kept, LEASE_MS, Lease};
+use crate::transfer::lease::{Kept, LEASE_MS, Lease, Owed};
 use crate::transfer::record::Trace;
 
 /// How long a data connection may move nothing.
@@ -34,10 +34,7 @@ impl Core {
         getrandom::fill(&mut secret).expect("the operating system gives random bytes");
         let secret = u128::from_ne_bytes(secret);
         self.count_served("socket", &head);
-        self.grant_lease(asked, pin, Vec::new());
-        if let Some(lease) = self.transfer.leases.borrow_mut().get_mut(&(asked.reply_to, asked.request)) {
-            lease.secret = Some(secret);
-        }
+        self.grant_lease(asked, pin, Owed::Socket(secret));
         Message::Dial { head, lease_ms: LEASE_MS, port, secret }
     }
 
@@ -75,8 +72,8 @@ impl Core {
     fn leased(self: &Rc<Self>, ask: &Ask) -> Option<Local> {
         let leases = self.transfer.leases.borrow();
         let lease = leases.get(&(ask.reader, ask.request))?;
-        let Kept::Object(pinned) = &*lease.kept else { return None };
-        if pinned.id() != ask.id || lease.secret != Some(ask.secret) {
+        let (Kept::Object(pinned), Owed::Socket(secret)) = (&lease.kept, &lease.owed) else { return None };
+        if pinned.id() != ask.id || *secret != ask.secret {
             return None;
         }
         let pin = Pin::new(pinned.replica())?;
