@@ -123,6 +123,23 @@ fn a_get_from_a_holder_that_hangs_ends_at_its_time_out() {
 }
 
 #[test]
+fn a_holder_that_is_known_to_be_dead_is_not_asked_again() {
+    let mut cluster = Cluster::builder().nodes(3).start();
+    // Small: where a large one was is read, not asked.
+    let id = put(&cluster.client(1), Pattern(1), 1000);
+    for node in [2, 0] {
+        Pattern(1).check(get(&cluster.client(node), id).data());
+    }
+    let reader = cluster.client(2);
+    reader.evict(u64::MAX).expect("evict");
+    cluster.kill(1);
+    eventually("the death is known", || cluster.status(2).cluster.members.len() == 2);
+    // Shorter than a holder that lives is given for its answer.
+    let result = reader.get(&[id], Some(Duration::from_millis(1900))).expect("get").remove(0);
+    Pattern(1).check(result.expect("the other holder has it").data());
+}
+
+#[test]
 fn the_pins_and_creations_of_a_killed_client_go_with_it() {
     let cluster = Cluster::builder().nodes(2).start();
     let ids = [put(&cluster.client(0), Pattern(1), 8 * MIB), put(&cluster.client(1), Pattern(2), 8 * MIB)];

@@ -187,14 +187,14 @@ impl Core {
     ) -> Result<(), Failure> {
         let mut call = Call::open(self, Some(holder));
         let asked_at = self.clock.now();
-        call.send(
-            holder,
-            tenant,
-            Message::Fetch { id, stage: Stage::Direct, avoid: Vec::new(), wish: self.wish() },
-        );
+        let gone = || Failure::Holder("it has left the cluster".into());
+        let fetch = Message::Fetch { id, stage: Stage::Direct, avoid: Vec::new(), wish: self.wish() };
+        if !call.send(holder, tenant, fetch) {
+            return Err(gone());
+        }
         match self.clock.bounded(Some(asked_at + ASK_AGAIN), call.answer()).await {
             Some(Some(answer)) => self.take(id, tenant, answer, asked_at, trace).await,
-            Some(None) => Err(Failure::Holder("it has left the cluster".into())),
+            Some(None) => Err(gone()),
             None => Err(Failure::Holder(format!("it did not answer within {ASK_AGAIN:?}"))),
         }
     }

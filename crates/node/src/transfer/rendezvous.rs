@@ -150,7 +150,9 @@ impl Core {
         let mut call = Call::open(self, Some(holder));
         let wish = Wish { protocol: Protocol::Read, eager_max: 0 };
         let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, avoid: Vec::new(), wish };
-        call.send(holder, tenant, fetch);
+        if !call.send(holder, tenant, fetch) {
+            return Ok(None);
+        }
         let due = self.clock.now() + OTHERS_PATIENCE;
         let Some(Some(Envelope { request, message: Message::Offer { head, lease_ms, pieces, .. }, .. })) =
             self.clock.bounded(Some(due), call.answer()).await
