@@ -140,6 +140,27 @@ fn a_holder_that_is_known_to_be_dead_is_not_asked_again() {
 }
 
 #[test]
+fn what_is_lost_stays_lost_although_nodes_ask_where_they_once_had_it_from() {
+    let mut cluster = Cluster::builder().nodes(4).start();
+    let ids: Vec<_> = (0..40).map(|seed| put(&cluster.client(1), Pattern(seed), 100)).collect();
+    let clients = [2, 3].map(|node| cluster.client(node));
+    // The second has about half of them from the first.
+    for client in &clients {
+        ids.iter().for_each(|id| drop(get(client, *id)));
+    }
+    clients.iter().for_each(|client| drop(client.evict(u64::MAX).expect("evict")));
+    cluster.kill(1);
+    for node in [0, 2, 3] {
+        eventually("the death is known", || cluster.status(node).cluster.members.len() == 3);
+    }
+    for round in 0..2 {
+        let results = clients[1].get(&ids, Some(Duration::from_secs(5))).expect("get");
+        let kinds: Vec<_> = results.into_iter().map(kind).collect();
+        assert!(kinds.iter().all(|kind| *kind == ErrorKind::Lost), "round {round}: {kinds:?}");
+    }
+}
+
+#[test]
 fn the_pins_and_creations_of_a_killed_client_go_with_it() {
     let cluster = Cluster::builder().nodes(2).start();
     let ids = [put(&cluster.client(0), Pattern(1), 8 * MIB), put(&cluster.client(1), Pattern(2), 8 * MIB)];

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 
 use super::lease::{LEASE_MS, Owed};
-use crate::cluster::{Envelope, Location, Message, Wish};
+use crate::cluster::{Envelope, Location, Message, Stage, Wish};
 use crate::engine::Core;
 use crate::memory::{Piece, Run};
 use crate::object::{Head, Pin, Replica};
@@ -16,9 +16,12 @@ impl Core {
         let replica = self.objects.borrow().get(&id).cloned();
         let message = match replica {
             None => {
-                // Most likely it was just deleted, and the directory is about to hear of it. Should it not,
-                // it hears it now; the asker asks it again.
-                self.unpublish(id, true);
+                if matches!(asked.message, Message::Fetch { stage: Stage::Forwarded, .. }) {
+                    // Most likely it was just deleted, and the directory is about to hear of it. Should it not,
+                    // it hears it now; the asker asks it again. Who asks without the directory says nothing
+                    // of what that knows: that all have lost it, perhaps.
+                    self.unpublish(id, true);
+                }
                 let text = format!("node {} does not hold object {id} any more", self.node);
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
