@@ -92,11 +92,19 @@ impl Cluster {
     /// # Panics
     /// When the daemon does not start; its log is in the message.
     pub fn add_node(&mut self) -> usize {
+        self.add_node_with(&[])
+    }
+
+    /// As [`Cluster::add_node`], with arguments of its own.
+    ///
+    /// # Panics
+    /// When the daemon does not start; its log is in the message.
+    pub fn add_node_with(&mut self, args: &[&str]) -> usize {
         let index = self.nodes.len();
         let address = self.network.add_host();
         fs::create_dir(self.node_folder(index)).expect("the temporary folder is writable");
         let mut command = self.serve(index);
-        command.args(["--listen", &format!("{address}:0")]);
+        command.args(["--listen", &format!("{address}:0")]).args(args);
         if let Some(first) = self.nodes.first() {
             command.args(["--join", first.daemon.listen()]);
         }
@@ -215,11 +223,29 @@ impl Cluster {
     /// # Panics
     /// When the daemon does not start; its log is in the message.
     pub fn restart(&mut self) {
-        let mut command = self.serve(0);
-        command.args(["--listen", &format!("{}:0", self.nodes[0].address)]);
-        self.nodes[0].daemon = self
-            .launch(0, command)
-            .unwrap_or_else(|refused| panic!("the node did not start again:\n{}", refused.log));
+        self.start_again(0, &[]);
+    }
+
+    /// Starts a node again, after its daemon has ended, with arguments of its own: the first at the address
+    /// where the others look for it, any other as one that joins.
+    ///
+    /// # Panics
+    /// When the daemon does not start; its log is in the message.
+    pub fn start_again(&mut self, node: usize, args: &[&str]) {
+        let mut command = self.serve(node);
+        command.args(args);
+        let first = self.nodes[0].daemon.listen();
+        match (node, self.nodes.len()) {
+            (0, 1) => command.args(["--listen", &format!("{}:0", self.nodes[0].address)]),
+            (0, _) => command.args(["--listen", first]),
+            _ => {
+                let listen = format!("{}:0", self.nodes[node].address);
+                command.args(["--listen", &listen, "--join", first])
+            }
+        };
+        self.nodes[node].daemon = self.launch(node, command).unwrap_or_else(|refused| {
+            panic!("node {node} did not start again ({}):\n{}", refused.status, refused.log)
+        });
     }
 
     /// Stops a node as a machine that hangs would (SIGSTOP).

@@ -9,6 +9,7 @@
 //! Nothing here sleeps to let something happen: [`eventually`] looks until it has.
 #![forbid(unsafe_code)]
 
+mod chance;
 mod cluster;
 mod daemon;
 pub mod guest;
@@ -16,6 +17,7 @@ mod network;
 mod pattern;
 mod wait;
 
+pub use chance::Chance;
 pub use cluster::{Builder, Cluster};
 pub use daemon::{Daemon, Refused, binary};
 pub use network::own_namespaces;

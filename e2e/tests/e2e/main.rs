@@ -3,6 +3,7 @@
 //! One binary with a module a promise: it links once, and its tests share the machine.
 
 mod baseline;
+mod chaos;
 mod commands;
 mod death;
 mod doctor;

@@ -54,7 +54,13 @@ impl Core {
             Message::Forget { id } => self.cluster.directory.borrow_mut().forget(id, reply_to, request),
             Message::Renew { lease } => self.renew(&envelope, *lease),
             Message::Release { requests } => self.release_leases(from, requests),
-            Message::Publish { holdings } => holdings.iter().for_each(|one| self.published(from, *one)),
+            Message::Publish { holdings } => {
+                // Whoever follows an older view may take this node for a keeper that it is not any more; with the
+                // next view it tells those who are. One that is ahead of this node knows better.
+                let behind = envelope.epoch < self.cluster.epoch();
+                let kept = |one: &&Holding| !behind || self.cluster.keepers(&one.id).contains(self.node);
+                holdings.iter().filter(kept).for_each(|one| self.published(from, *one));
+            }
             Message::Unpublish { deleted, ids } => {
                 let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
                 for id in ids {
@@ -153,8 +159,7 @@ impl Core {
                 }
                 Deletion::Forgotten { holders, lives } => {
                     holders.into_iter().for_each(|(holder, life)| begun.drops.add(holder, *id, life));
-                    let keeper = self.other_keeper(id).into_iter();
-                    keeper.for_each(|keeper| {
+                    self.other_keepers(id).for_each(|keeper| {
                         lives.iter().for_each(|life| begun.burials.add(keeper, *id, *life));
                     });
                     DeleteOutcome::Deleted
@@ -175,7 +180,7 @@ impl Core {
         for (holder, id, life) in self.unpublished(&unknown, tenant).await {
             self.cluster.directory.borrow_mut().bury(id, life, self.clock.now());
             drops.add(holder, id, life);
-            self.other_keeper(&id).into_iter().for_each(|keeper| burials.add(keeper, id, life));
+            self.other_keepers(&id).for_each(|keeper| burials.add(keeper, id, life));
             let deleted = ids.iter().zip(&mut outcomes).filter(|(one, _)| **one == id);
             deleted.for_each(|(_, outcome)| *outcome = DeleteOutcome::Deleted);
         }
@@ -217,8 +222,9 @@ impl Core {
         replica.map_or(NO_LIFE, |replica| replica.life)
     }
 
-    fn other_keeper(&self, id: &ObjectId) -> Option<NodeId> {
-        self.cluster.keepers(id).iter().find(|keeper| *keeper != self.node)
+    /// Both, where this node is none: it may be asked by one that follows another view.
+    fn other_keepers(&self, id: &ObjectId) -> impl Iterator<Item = NodeId> {
+        self.cluster.keepers(id).iter().filter(|keeper| *keeper != self.node)
     }
 
     /// Remembers the end of a replica's life that this node's own client ended.

@@ -1,0 +1,71 @@
+//! Randomness that can be had again: a test prints its seed, and `PLASMON_E2E_SEED` sets it.
+
+use std::collections::hash_map::RandomState;
+use std::env;
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+/// SplitMix64.
+#[derive(Debug, Clone)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// The seed of this run: `PLASMON_E2E_SEED`, else a new one. It is printed under the test's name.
+    ///
+    /// # Panics
+    /// When `PLASMON_E2E_SEED` is no number.
+    pub fn of_this_run(test: &str) -> Self {
+        let seed = match env::var("PLASMON_E2E_SEED") {
+            Ok(seed) => seed.parse().expect("PLASMON_E2E_SEED is a number"),
+            Err(_) => RandomState::new().build_hasher().finish(),
+        };
+        eprintln!("{test}: PLASMON_E2E_SEED={seed}");
+        Self(seed)
+    }
+
+    /// Chances of its own for another thread.
+    pub fn split(&mut self) -> Self {
+        Self(self.word())
+    }
+
+    /// Any word.
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.word() % end as u64) as usize
+    }
+
+    /// One of several.
+    pub fn pick<'a, T>(&mut self, several: &'a [T]) -> &'a T {
+        &several[self.below(several.len())]
+    }
+
+    /// Whether something happens that does so `times` in a hundred.
+    pub fn percent(&mut self, times: usize) -> bool {
+        self.below(100) < times
+    }
+
+    /// A while, shorter than `longest`.
+    pub fn span(&mut self, longest: Duration) -> Duration {
+        longest.mul_f64(self.below(1000) as f64 / 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_again_and_its_parts_differ() {
+        let (mut one, mut other) = (Chance(1), Chance(1));
+        assert_eq!([one.word(), one.word()], [other.word(), other.word()]);
+        assert_ne!(one.split().word(), one.split().word());
+        assert!((0..100).all(|_| one.below(7) < 7));
+    }
+}
