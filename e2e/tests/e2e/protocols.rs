@@ -109,6 +109,7 @@ fn what_was_fetched_before_is_read_without_asking_anybody() {
     let small = put(&holder, Pattern(2), 100);
     drop((get(&reader, large), get(&reader, small)));
     reader.evict(u64::MAX).expect("evict");
+    eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
 
     let before = cluster.status(0).transfer;
     Pattern(1).check(get(&reader, large).data());

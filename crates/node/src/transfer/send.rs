@@ -76,14 +76,18 @@ impl Core {
         self.transfer.incoming.borrow_mut().insert(key, incoming);
         let arrival = Arrival { core: self, key };
         self.tell(lease.holder, Message::Ready { request: lease.request });
-        let (keeping, stalling) = (std::pin::pin!(lease.keep()), std::pin::pin!(arrival.stalls()));
-        match select(done, select(keeping, stalling)).await {
-            Either::Left((Ok(()), _)) => {}
-            Either::Left((Err(_), _)) => {
-                return Err(Failure::Holder("it sent parts out of order".into()));
+        {
+            let (keeping, stalling) = (std::pin::pin!(lease.keep()), std::pin::pin!(arrival.stalls()));
+            match select(done, select(keeping, stalling)).await {
+                Either::Left((Ok(()), _)) => {}
+                Either::Left((Err(_), _)) => {
+                    return Err(Failure::Holder("it sent parts out of order".into()));
+                }
+                Either::Right((failed, _)) => return Err(failed.factor_first().0),
             }
-            Either::Right((failed, _)) => return Err(failed.factor_first().0),
         }
+        // It must not own the memory any more.
+        drop(arrival);
         trace.copied(head.len());
         trace.moved();
         self.transfer.count_copy(head.len());
