@@ -258,6 +258,22 @@ impl Cluster {
         self.daemon(node).signal(Signal::CONT);
     }
 
+    /// Pulls the network cable of a node's host. Processes of the host itself reach each other.
+    ///
+    /// # Panics
+    /// When the nodes are processes on loopback: see [`own_namespaces`](crate::own_namespaces).
+    pub fn unplug(&self, node: usize) {
+        self.network.plug(node, false);
+    }
+
+    /// Puts the cable back.
+    ///
+    /// # Panics
+    /// As [`Cluster::unplug`].
+    pub fn plug(&self, node: usize) {
+        self.network.plug(node, true);
+    }
+
     /// Asks a node to end and waits until it has.
     pub fn terminate(&mut self, node: usize, signal: Signal) -> ExitStatus {
         self.daemon(node).signal(signal);

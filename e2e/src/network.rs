@@ -106,6 +106,16 @@ impl Network {
         }
     }
 
+    /// Pulls a host's cable out of the switch, or puts it back: nothing is told, what was sent is lost.
+    ///
+    /// # Panics
+    /// When the hosts are processes on loopback, which have no cables.
+    pub(crate) fn plug(&self, host: usize, plugged: bool) {
+        let Self::Namespaces { prefix, .. } = self else { panic!("processes on loopback have no cables") };
+        let state = if plugged { "up" } else { "down" };
+        ip(["-n", &switch(prefix), "link", "set", &format!("port{host}"), state]);
+    }
+
     /// Connects to `address` as a process on a host would.
     pub(crate) fn connect(
         &self,

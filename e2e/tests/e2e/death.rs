@@ -4,53 +4,23 @@ use std::thread;
 use std::time::Duration;
 
 use plasmon::{Error, ErrorKind, Object, ObjectId, Protocol};
-use plasmon_e2e::{Cluster, Pattern, eventually, until};
+use plasmon_e2e::{Cluster, Pattern, eventually};
 
-use crate::support::{ClientProcess, MIB, get, kind, put, try_get};
+use crate::support::{ClientProcess, MIB, get, kind, put, stop_a_fetch, try_get};
 
 const BIG: usize = 256 * MIB;
 
-/// How often a fetch must be seen unfinished before it counts as stopped. Far more than it takes to empty the
-/// sockets' buffers.
-const LOOKS: usize = 200;
-
 /// Begins to get a big object on node 0 and kills the holder that serves it, in the middle. Gives the result.
 ///
-/// `prepare` puts an object of pattern 1 where it is to be held. The holder is stopped before it is killed, to see
-/// that the fetch stands: one that was too fast does not count, and another object takes its place.
+/// `prepare` puts an object of pattern 1 where it is to be held.
 fn kill_the_holder(
     cluster: &mut Cluster,
     holders: &[usize],
     prepare: impl Fn(&Cluster) -> ObjectId,
 ) -> Result<Object, Error> {
-    let fetched = |cluster: &Cluster| {
-        cluster.status(0).transfer.protocols.values().map(|count| count.fetched).sum::<u64>()
-    };
-    for _ in 0..20 {
-        let (id, before) = (prepare(cluster), fetched(cluster));
-        let client = cluster.client(0);
-        let fetch = thread::spawn(move || try_get(&client, id));
-        // Room was made for the object: the first bytes are on their way.
-        let begun = || cluster.status(0).memory.used >= BIG as u64;
-        let serving = until("a holder serves, or all is over", || {
-            let serving = holders.iter().copied().find(|&holder| cluster.status(holder).transfer.leases > 0);
-            serving.filter(|_| begun()).map(Some).or(fetch.is_finished().then_some(None))
-        });
-        if let Some(holder) = serving {
-            cluster.pause(holder);
-            if (0..LOOKS).all(|_| fetched(cluster) == before) {
-                cluster.kill(holder);
-                return fetch.join().expect("no panic");
-            }
-            cluster.resume(holder);
-        }
-        drop(fetch.join().expect("no panic").expect("nobody died"));
-        cluster.client(0).delete(&[id]).expect("delete");
-        for node in [&[0], holders].concat() {
-            eventually("its memory is free", || cluster.status(node).memory.used < BIG as u64);
-        }
-    }
-    panic!("no fetch of {BIG} bytes could be stopped in its middle");
+    let standing = stop_a_fetch(cluster, holders, BIG, prepare);
+    cluster.kill(standing.holder);
+    standing.fetch.join().expect("no panic")
 }
 
 fn cluster(nodes: usize, protocol: Protocol) -> Cluster {

@@ -10,6 +10,7 @@ mod doctor;
 mod fetch;
 mod garbage;
 mod hostile;
+mod interrupted;
 mod isolation;
 mod join;
 mod listing;

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
 
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
-use plasmon_e2e::{Cluster, PATIENCE, Pattern};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 
 /// Bytes in a mebibyte.
 pub(crate) const MIB: usize = 1 << 20;
@@ -47,6 +48,57 @@ pub(crate) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
             error.kind()
         }
     }
+}
+
+/// How often a fetch must be seen unfinished before it counts as stopped. Far more than it takes to empty the
+/// sockets' buffers.
+const LOOKS: usize = 200;
+
+/// A fetch that stands in its middle, because its holder does.
+pub(crate) struct Standing {
+    /// Ends with the get.
+    pub(crate) fetch: JoinHandle<Result<Object, Error>>,
+    pub(crate) id: ObjectId,
+    /// The holder that serves it, paused.
+    pub(crate) holder: usize,
+}
+
+/// Begins to get a big object on node 0 and pauses the holder that serves it, in the middle.
+///
+/// `prepare` puts an object of `len` bytes where it is to be held. One whose fetch was too fast to be stopped does
+/// not count, and another takes its place.
+pub(crate) fn stop_a_fetch(
+    cluster: &Cluster,
+    holders: &[usize],
+    len: usize,
+    prepare: impl Fn(&Cluster) -> ObjectId,
+) -> Standing {
+    let fetched =
+        || cluster.status(0).transfer.protocols.values().map(|count| count.fetched).sum::<u64>();
+    for _ in 0..20 {
+        let (id, before) = (prepare(cluster), fetched());
+        let client = cluster.client(0);
+        let fetch = thread::spawn(move || try_get(&client, id));
+        // Room was made for the object: the first bytes are on their way.
+        let begun = || cluster.status(0).memory.used >= len as u64;
+        let serving = until("a holder serves, or all is over", || {
+            let serving = holders.iter().copied().find(|&holder| cluster.status(holder).transfer.leases > 0);
+            serving.filter(|_| begun()).map(Some).or(fetch.is_finished().then_some(None))
+        });
+        if let Some(holder) = serving {
+            cluster.pause(holder);
+            if (0..LOOKS).all(|_| fetched() == before) {
+                return Standing { fetch, id, holder };
+            }
+            cluster.resume(holder);
+        }
+        drop(fetch.join().expect("no panic").expect("nobody died"));
+        cluster.client(0).delete(&[id]).expect("delete");
+        for node in [&[0], holders].concat() {
+            eventually("its memory is free", || cluster.status(node).memory.used < len as u64);
+        }
+    }
+    panic!("no fetch of {len} bytes could be stopped in its middle");
 }
 
 /// A client in a process of its own.
