@@ -11,9 +11,14 @@ use hashbrown::hash_table::Entry;
 use plasmon::ObjectId;
 
 /// What is of one object.
-pub(crate) trait Identified {
+pub(crate) trait Indexed {
     /// Its id, always the same.
     fn id(&self) -> ObjectId;
+
+    /// What [`Index::hash`] says of its id, if that is at hand and the id is not.
+    fn hash(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// At most one `T` for each id.
@@ -31,19 +36,24 @@ impl<T> Default for Index<T> {
 /// How many shards an index has: a power of two.
 pub(crate) const SHARDS: usize = 256;
 
-impl<T: Identified> Index<T> {
+impl<T: Indexed> Index<T> {
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(HashTable::len).sum()
     }
 
+    /// Where an id stands within its shard.
+    pub(crate) fn hash(&self, id: &ObjectId) -> u32 {
+        self.place(id).1
+    }
+
     pub(crate) fn get(&self, id: &ObjectId) -> Option<&T> {
-        let hash = self.hasher.hash_one(id);
-        self.shards[shard(hash)].find(hash, |held| held.id() == *id)
+        let (shard, hash) = self.place(id);
+        self.shards[shard].find(spread(hash), |held| held.id() == *id)
     }
 
     pub(crate) fn get_mut(&mut self, id: &ObjectId) -> Option<&mut T> {
-        let hash = self.hasher.hash_one(id);
-        self.shards[shard(hash)].find_mut(hash, |held| held.id() == *id)
+        let (shard, hash) = self.place(id);
+        self.shards[shard].find_mut(spread(hash), |held| held.id() == *id)
     }
 
     /// Enters what is of an object; what was there of it goes.
@@ -62,8 +72,8 @@ impl<T: Identified> Index<T> {
     }
 
     pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<T> {
-        let hash = self.hasher.hash_one(id);
-        let held = self.shards[shard(hash)].find_entry(hash, |held| held.id() == *id).ok()?;
+        let (shard, hash) = self.place(id);
+        let held = self.shards[shard].find_entry(spread(hash), |held| held.id() == *id).ok()?;
         Some(held.remove().0)
     }
 
@@ -87,13 +97,24 @@ impl<T: Identified> Index<T> {
     }
 
     fn entry(&mut self, id: &ObjectId) -> Entry<'_, T> {
-        let hash = self.hasher.hash_one(id);
+        let (shard, hash) = self.place(id);
         let hasher = &self.hasher;
-        self.shards[shard(hash)].entry(hash, |held| held.id() == *id, |held| hasher.hash_one(held.id()))
+        let again = |held: &T| spread(held.hash().unwrap_or_else(|| place(hasher, &held.id()).1));
+        self.shards[shard].entry(spread(hash), |held| held.id() == *id, again)
+    }
+
+    fn place(&self, id: &ObjectId) -> (usize, u32) {
+        place(&self.hasher, id)
     }
 }
 
-/// Within a shard the table uses the low bits and the highest seven.
-fn shard(hash: u64) -> usize {
-    (hash >> 40) as usize % SHARDS
+/// The shard of an id, and its hash there.
+fn place(hasher: &RandomState, id: &ObjectId) -> (usize, u32) {
+    let hash = hasher.hash_one(id);
+    ((hash >> 32) as usize % SHARDS, hash as u32)
+}
+
+/// A table looks at the lowest bits and the highest seven.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
 }

@@ -18,7 +18,7 @@ use plasmon::{NodeId, ObjectId};
 use smallvec::{SmallVec, smallvec};
 
 use super::frame::{Holding, Wish};
-use crate::index::{Identified, Index};
+use crate::index::{Index, Indexed};
 use crate::object::Role;
 
 /// How long a deletion is remembered; a fetch that was under way is over by then.
@@ -105,7 +105,7 @@ struct Entry {
 /// There may be ten million of them.
 const _: () = assert!(size_of::<Entry>() <= 72);
 
-impl Identified for Entry {
+impl Indexed for Entry {
     fn id(&self) -> ObjectId {
         self.id
     }

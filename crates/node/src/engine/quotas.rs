@@ -71,7 +71,8 @@ impl Quotas {
     /// A replica is gone from this node.
     pub(crate) fn give_back(&mut self, replica: &Replica) {
         if let Some(creator) = replica.creator {
-            self.subtract(replica.tenant, creator, replica.len());
+            let seen = replica.snapshot();
+            self.subtract(seen.uid, creator, seen.total_len());
         }
     }
 

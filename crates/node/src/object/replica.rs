@@ -9,6 +9,7 @@ use plasmon::{ObjectId, wire};
 
 use super::shared::DomainTable;
 use crate::engine::ClientKey;
+use crate::index::Indexed;
 use crate::memory::{Domain, Extent, Run};
 use crate::spill::Place;
 
@@ -79,7 +80,7 @@ pub(crate) enum Held {
 
 /// A sealed object of this node: in memory, on disk, or both.
 ///
-/// There may be ten million of it: its id, lengths, digest and offset are in its entry of the table that
+/// There may be ten million of it: its id, creator, lengths, digest and offset are in its entry of the table that
 /// clients read, and nowhere else. Entry and memory are given back when it is dropped.
 pub(crate) struct Replica {
     table: Rc<DomainTable>,
@@ -91,14 +92,24 @@ pub(crate) struct Replica {
     rare: OnceCell<Box<Rare>>,
     /// Its number in the table.
     entry: u32,
-    /// The user who created it.
-    pub(crate) tenant: u32,
+    /// What the index hashes it to, so that it can grow without a look at the entry.
+    hash: u32,
     pins: Cell<u32>,
     role: Cell<Role>,
     /// What its entry says of its place is an extent, and its own.
     in_memory: Cell<bool>,
     /// Read since the clock hand last passed.
     touched: Cell<bool>,
+}
+
+impl Indexed for Rc<Replica> {
+    fn id(&self) -> ObjectId {
+        Replica::id(self)
+    }
+
+    fn hash(&self) -> Option<u32> {
+        Some(self.hash)
+    }
 }
 
 /// What most objects do not have.
@@ -113,7 +124,7 @@ const _: () = assert!(size_of::<Replica>() <= 56);
 
 impl Replica {
     /// An object that clients can find already.
-    pub(super) fn new(sealing: Sealing, table: Rc<DomainTable>, entry: u32) -> Rc<Self> {
+    pub(super) fn new(sealing: Sealing, table: Rc<DomainTable>, entry: u32, hash: u32) -> Rc<Self> {
         let Sealing { head, role, creator, bytes, created } = sealing;
         let rare = OnceCell::new();
         if !head.name.is_empty() {
@@ -126,7 +137,7 @@ impl Replica {
             creator,
             rare,
             entry,
-            tenant: head.tenant,
+            hash,
             pins: Cell::new(0),
             role: Cell::new(role),
             in_memory: Cell::new(false),
@@ -161,18 +172,17 @@ impl Replica {
 
     /// Bytes of data and metadata.
     pub(crate) fn len(&self) -> u64 {
-        let Snapshot { data_len, metadata_len, .. } = self.snapshot();
-        data_len + u64::from(metadata_len)
+        self.snapshot().total_len()
     }
 
     /// What is known of it on every node.
     pub(crate) fn head(&self) -> Head {
-        let Snapshot { id, data_len, metadata_len, digest, .. } = self.snapshot();
+        let Snapshot { id, data_len, metadata_len, digest, uid, .. } = self.snapshot();
         Head {
             id,
             name: self.name().into(),
             life: self.life,
-            tenant: self.tenant,
+            tenant: uid,
             private: self.is_private(),
             data_len,
             metadata_len,
@@ -185,19 +195,22 @@ impl Replica {
         self.table.domain
     }
 
+    /// The user who alone sees it.
+    pub(crate) fn owner(&self) -> Option<u32> {
+        match self.domain() {
+            Domain::Shared => None,
+            Domain::Private(uid) => Some(uid),
+        }
+    }
+
     /// Only its creator sees it.
     pub(crate) fn is_private(&self) -> bool {
-        self.domain() != Domain::Shared
+        self.owner().is_some()
     }
 
     /// Whether a user may see it.
     pub(crate) fn visible_to(&self, tenant: u32) -> bool {
-        !self.is_private() || self.tenant == tenant
-    }
-
-    /// The user who alone sees it.
-    pub(crate) fn owner(&self) -> Option<u32> {
-        self.is_private().then_some(self.tenant)
+        self.owner().is_none_or(|owner| owner == tenant)
     }
 
     /// Why this node holds it.
@@ -218,8 +231,8 @@ impl Replica {
     /// Its bytes, if they are in memory. They stay there as long as it is pinned.
     pub(crate) fn run(&self) -> Option<Run> {
         self.in_memory().then(|| {
-            let Snapshot { offset, data_len, metadata_len, .. } = self.snapshot();
-            self.table.home.run(offset, data_len + u64::from(metadata_len))
+            let seen = self.snapshot();
+            self.table.home.run(seen.offset, seen.total_len())
         })
     }
 

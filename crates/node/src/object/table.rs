@@ -23,7 +23,7 @@ use super::shared::{DomainTable, SharedTables};
 use super::stamps::Stamps;
 use super::{Head, Held, Pin, Replica, Role, Sealing};
 use crate::engine::ClientKey;
-use crate::index::{self, Identified, Index};
+use crate::index::{self, Index};
 use crate::memory::{Domain, Extent, Home};
 use crate::spill::Place;
 
@@ -233,7 +233,7 @@ impl Table {
 
     fn admit(&mut self, new: Sealing, table: Rc<DomainTable>, entry: u32) -> Rc<Replica> {
         let id = new.head.id;
-        let replica = Replica::new(new, table, entry);
+        let replica = Replica::new(new, table, entry, self.sealed.hash(&id));
         if replica.in_memory() {
             *self.bytes_of(replica.role()) += replica.len();
             self.enter_ring(&replica);
@@ -483,12 +483,6 @@ impl Table {
     /// Objects taken out of memory to make room, so far.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
-    }
-}
-
-impl Identified for Rc<Replica> {
-    fn id(&self) -> ObjectId {
-        Replica::id(self)
     }
 }
 

@@ -35,6 +35,7 @@ fn object(n: u8) -> Snapshot {
         data_len: n.into(),
         metadata_len: n.into(),
         digest: n.into(),
+        uid: n.into(),
     }
 }
 

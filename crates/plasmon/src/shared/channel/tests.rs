@@ -456,7 +456,8 @@ fn memory_that_a_pin_holds_is_not_used_again() {
     let id = |n: u64| ObjectId::from_bytes([n as u8; ObjectId::LEN]);
     let numbers: Vec<u32> = (0..OBJECTS)
         .map(|n| {
-            let new = NewEntry { id: id(n), offset: Some(n), data_len: 0, metadata_len: 0, digest: n };
+            let new =
+                NewEntry { id: id(n), offset: Some(n), data_len: 0, metadata_len: 0, digest: n, uid: 0 };
             writer.insert(&new).unwrap()
         })
         .collect();
@@ -501,7 +502,8 @@ fn memory_that_a_pin_holds_is_not_used_again() {
             writer.remove(numbers[n as usize]);
             writer.free(numbers[n as usize]);
             place(n).iter().for_each(|word| word.store(value, Ordering::Relaxed));
-            let new = NewEntry { id: id(n), offset: Some(n), data_len: 0, metadata_len: 0, digest: value };
+            let new =
+                NewEntry { id: id(n), offset: Some(n), data_len: 0, metadata_len: 0, digest: value, uid: 0 };
             numbers[n as usize] = writer.insert(&new).unwrap();
             evicted += 1;
         }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 0 | generation: odd while the entry is hidden or being written |
 //! | 1 | state (low byte), bytes of metadata (high half) |
-//! | 2, 3, 4 | id, the last four bytes in the low half of word 4 |
+//! | 2, 3, 4 | id, the last four bytes in the low half of word 4; uid of its creator in the high half |
 //! | 5 | offset in the arena |
 //! | 6 | bytes of data |
 //! | 7 | digest, 0 for none |
@@ -49,6 +49,15 @@ pub struct Snapshot {
     pub metadata_len: u32,
     /// XXH3 of both, 0 for none.
     pub digest: u64,
+    /// The user who created it.
+    pub uid: u32,
+}
+
+impl Snapshot {
+    /// Bytes of data and metadata.
+    pub fn total_len(&self) -> u64 {
+        self.data_len + u64::from(self.metadata_len)
+    }
 }
 
 /// A place in a chunk.
@@ -87,7 +96,7 @@ impl<'a> Entry<'a> {
     #[inline]
     fn snapshot(&self, generation: u64) -> Snapshot {
         let load = |index| self.word(index).load(Ordering::Relaxed);
-        let state = load(1);
+        let (state, last) = (load(1), load(4));
         Snapshot {
             generation,
             state: match state as u8 {
@@ -95,11 +104,12 @@ impl<'a> Entry<'a> {
                 2 => State::Spilled,
                 _ => State::Free,
             },
-            id: id_of([load(2), load(3), load(4)]),
+            id: id_of([load(2), load(3), last]),
             offset: load(5),
             data_len: load(6),
             metadata_len: (state >> 32) as u32,
             digest: load(7),
+            uid: (last >> 32) as u32,
         }
     }
 
@@ -139,8 +149,9 @@ impl<'a> Entry<'a> {
     pub(in crate::shared) fn set(&self, new: &Snapshot) {
         let [first, second, third] = words_of(&new.id);
         let state = u64::from(new.metadata_len) << 32 | new.state as u64;
+        let last = u64::from(new.uid) << 32 | third;
         for (index, word) in
-            [state, first, second, third, new.offset, new.data_len, new.digest].into_iter().enumerate()
+            [state, first, second, last, new.offset, new.data_len, new.digest].into_iter().enumerate()
         {
             self.word(index + 1).store(word, Ordering::Relaxed);
         }

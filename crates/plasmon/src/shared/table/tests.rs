@@ -72,6 +72,7 @@ fn object(id: ObjectId, moves: u64) -> NewEntry {
         data_len: n.wrapping_mul(3),
         metadata_len: (n as u32).wrapping_mul(7),
         digest: n.wrapping_mul(11),
+        uid: (n as u32).wrapping_mul(13),
     }
 }
 
@@ -86,8 +87,8 @@ fn assert_belongs_together(id: &ObjectId, snapshot: &Snapshot) {
         State::Free => panic!("{id} was found in an entry that is nobody's"),
     }
     assert_eq!(
-        (snapshot.data_len, snapshot.metadata_len, snapshot.digest),
-        (expected.data_len, expected.metadata_len, expected.digest)
+        (snapshot.data_len, snapshot.metadata_len, snapshot.digest, snapshot.uid),
+        (expected.data_len, expected.metadata_len, expected.digest, expected.uid)
     );
 }
 
@@ -243,6 +244,7 @@ impl Model {
                     data_len: object.data_len,
                     metadata_len: object.metadata_len,
                     digest: object.digest,
+                    uid: object.uid,
                 };
                 assert_eq!(found, Found::Entry { number: known.number, snapshot });
                 assert!(table.reader.still_is(known.number, known.generation));

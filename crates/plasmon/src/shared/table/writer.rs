@@ -32,6 +32,8 @@ pub struct NewEntry {
     pub metadata_len: u32,
     /// XXH3 of both, 0 for none.
     pub digest: u64,
+    /// The user who created it.
+    pub uid: u32,
 }
 
 /// An object table that this process writes.
@@ -120,6 +122,7 @@ impl TableWriter {
             data_len: new.data_len,
             metadata_len: new.metadata_len,
             digest: new.digest,
+            uid: new.uid,
         };
         self.entry(number).write(|entry| entry.set(&snapshot));
         self.live += 1;
