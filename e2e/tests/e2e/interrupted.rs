@@ -18,10 +18,11 @@ fn long() -> bool {
 
 /// Pulls the cable of the only holder in the middle of a read, or pauses it where there are no cables, and puts it
 /// back after a while. `lease` is the cluster's, in seconds.
-fn pull_the_cable(lease: &str) -> (Cluster, ObjectId, Result<(), ErrorKind>) {
+fn pull_the_cable(lease: u64) -> (Cluster, ObjectId, Result<(), ErrorKind>) {
     let len = if long() { 1024 * MIB } else { 96 * MIB };
     let memory = format!("{}MiB", len / MIB + 64);
-    let cluster = Cluster::builder().nodes(3).memory(&memory).args(&["--lease", lease]).start();
+    let args = ["--lease", &lease.to_string()];
+    let cluster = Cluster::builder().nodes(3).memory(&memory).args(&args).start();
     let standing = stop_a_fetch(&cluster, &[1], len, |cluster| put(&cluster.client(1), Pattern(1), len));
     let cables = own_namespaces();
     if cables {
@@ -32,7 +33,7 @@ fn pull_the_cable(lease: &str) -> (Cluster, ObjectId, Result<(), ErrorKind>) {
     let id = put(&cluster.client(2), Pattern(2), 3 * MIB);
     Pattern(2).check(get(&cluster.client(0), id).data());
     thread::sleep(OUT);
-    assert!(!standing.fetch.is_finished() || lease < "5", "it cannot have ended");
+    assert!(!standing.fetch.is_finished() || lease < OUT.as_secs(), "it cannot have ended");
     if cables {
         cluster.plug(1);
     } else {
@@ -62,14 +63,14 @@ fn all_is_well_again(cluster: &Cluster, id: ObjectId) {
 
 #[test]
 fn a_read_goes_on_when_the_cable_is_back() {
-    let (cluster, id, result) = pull_the_cable("30");
+    let (cluster, id, result) = pull_the_cable(30);
     assert_eq!(result, Ok(()), "nobody was taken for dead");
     all_is_well_again(&cluster, id);
 }
 
 #[test]
 fn a_read_whose_holder_is_taken_for_dead_says_so_and_the_object_is_found_again() {
-    let (cluster, id, result) = pull_the_cable("2");
+    let (cluster, id, result) = pull_the_cable(2);
     // Its holder may have been a member again before the reader had asked once more.
     assert!(matches!(result, Ok(()) | Err(ErrorKind::Lost)), "{result:?}");
     all_is_well_again(&cluster, id);

@@ -73,8 +73,7 @@ pub(crate) fn stop_a_fetch(
     len: usize,
     prepare: impl Fn(&Cluster) -> ObjectId,
 ) -> Standing {
-    let fetched =
-        || cluster.status(0).transfer.protocols.values().map(|count| count.fetched).sum::<u64>();
+    let fetched = || cluster.status(0).transfer.protocols.values().map(|count| count.fetched).sum::<u64>();
     for _ in 0..20 {
         let (id, before) = (prepare(cluster), fetched());
         let client = cluster.client(0);
