@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 
 use crate::error::{invalid, raised, signalled};
 use crate::id::{ObjectId, object_id, object_ids};
-use crate::memory::{Buffer, Bytes, Creation, OpenCreation};
+use crate::memory::{Buffer, Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::subscription::Subscription;
 
 /// A row of `list`: id, name, state, private, data length, metadata length, pins, age in seconds.
@@ -30,6 +30,8 @@ pub(crate) struct Client {
     client: Mutex<Option<plasmon::Client>>,
     /// What `seal` and `abort` find by id.
     creations: Mutex<HashMap<plasmon::ObjectId, Weak<OpenCreation>>>,
+    /// What `put_from` finds by address.
+    scratches: Mutex<HashMap<usize, Weak<HeldScratch>>>,
 }
 
 #[pymethods]
@@ -38,13 +40,18 @@ impl Client {
     fn new(py: Python<'_>, socket: PathBuf, name: &str) -> PyResult<Self> {
         let client = py.detach(|| plasmon::Client::connect_as(&socket, name));
         let client = client.map_err(|error| raised(py, &error))?.interruptible(signalled);
-        Ok(Self { client: Mutex::new(Some(client)), creations: Mutex::default() })
+        Ok(Self {
+            client: Mutex::new(Some(client)),
+            creations: Mutex::default(),
+            scratches: Mutex::default(),
+        })
     }
 
     /// Ends the use of the connection; it is closed with the last buffer.
     fn close(&self) {
         lock(&self.client).take();
         lock(&self.creations).clear();
+        lock(&self.scratches).clear();
     }
 
     #[getter]
@@ -133,6 +140,55 @@ impl Client {
         creations.retain(|_, open| open.strong_count() > 0);
         creations.insert(id, Arc::downgrade(creation.open()));
         Ok(creation)
+    }
+
+    /// Memory of the node to work in.
+    fn buffer(&self, py: Python<'_>, size: usize, private: bool, timeout: Option<f64>) -> PyResult<Scratch> {
+        let options = options(py, None, private, timeout, false)?;
+        let scratch = self.call(py, |client| client.buffer(size, private, options.room))?;
+        Ok(self.keep(scratch))
+    }
+
+    /// Registers a file in memory with the node.
+    fn register(&self, py: Python<'_>, file: i32) -> PyResult<Scratch> {
+        let file = descriptor(py, file)?;
+        Ok(self.keep(self.call(py, |client| client.register(file))?))
+    }
+
+    /// Brings an object's data into memory of the caller's; returns how many bytes it has.
+    fn get_into(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyAny>,
+        into: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<usize> {
+        let (id, mut into, timeout) = (object_id(id)?, Bytes::writable(into)?, duration(py, timeout)?);
+        self.call(py, |client| client.get_into(id, into.as_mut_slice(), timeout))
+    }
+
+    /// Stores the bytes at the beginning of a scratch, and gives that up; `None` if they are in none.
+    #[allow(clippy::too_many_arguments)]
+    fn put_from(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyAny>,
+        from: &Bound<'_, PyAny>,
+        metadata: &[u8],
+        name: Option<String>,
+        private: bool,
+        timeout: Option<f64>,
+        digest: bool,
+    ) -> PyResult<Option<bool>> {
+        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest)?);
+        let (address, len) = {
+            let from = Bytes::of(from)?;
+            (from.address(), from.as_slice().len())
+        };
+        let Some(held) = lock(&self.scratches).get(&address).and_then(Weak::upgrade) else {
+            return Ok(None);
+        };
+        self.call(py, |client| client.put_from(id, &mut held.lock(), len, metadata, &options)).map(Some)
     }
 
     /// Seals what this client created under an id.
@@ -295,6 +351,14 @@ impl Client {
     ) -> PyResult<T> {
         let client = self.client(py)?;
         py.detach(|| call(&client)).map_err(|error| raised(py, &error))
+    }
+
+    fn keep(&self, scratch: plasmon::Scratch) -> Scratch {
+        let scratch = Scratch::new(scratch);
+        let mut scratches = lock(&self.scratches);
+        scratches.retain(|_, held| held.strong_count() > 0);
+        scratches.insert(scratch.address(), Arc::downgrade(scratch.held()));
+        scratch
     }
 
     fn creation(&self, py: Python<'_>, id: plasmon::ObjectId) -> PyResult<Arc<OpenCreation>> {

@@ -21,7 +21,7 @@ mod _internal {
     #[pymodule_export]
     use super::id::ObjectId;
     #[pymodule_export]
-    use super::memory::{Buffer, Creation};
+    use super::memory::{Buffer, Creation, Scratch};
     #[pymodule_export]
     use super::subscription::Subscription;
     use super::*;

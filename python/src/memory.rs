@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -199,6 +200,67 @@ impl Creation {
     }
 }
 
+/// Memory to work in, writable through the buffer protocol: lent by the node, or the program's own.
+///
+/// Objects are got into it without a copy, slices of it and arrays over it included (`Client.get_into`); what the
+/// node lent becomes an object without one (`Client.put_from`). It goes back to the node with its last view.
+#[pyclass(frozen, weakref, module = "plasmon")]
+pub(crate) struct Scratch {
+    memory: Arc<CreationMemory>,
+    held: Arc<HeldScratch>,
+}
+
+/// A scratch, for as long as its Python object lives; the client finds it by its address.
+pub(crate) struct HeldScratch(Mutex<plasmon::Scratch>);
+
+impl HeldScratch {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, plasmon::Scratch> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Scratch {
+    pub(crate) fn new(scratch: plasmon::Scratch) -> Self {
+        Self { memory: scratch.memory(), held: Arc::new(HeldScratch(Mutex::new(scratch))) }
+    }
+
+    pub(crate) fn held(&self) -> &Arc<HeldScratch> {
+        &self.held
+    }
+}
+
+#[pymethods]
+impl Scratch {
+    /// Where in this process it begins.
+    #[getter]
+    pub(crate) fn address(&self) -> usize {
+        self.memory.as_ptr() as usize
+    }
+
+    fn __len__(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.memory.is_writable() { "open" } else { "given up" };
+        format!("<plasmon.Scratch of {} bytes, {state}>", self.__len__())
+    }
+
+    /// # Safety
+    /// Called by Python's buffer protocol, with a view to fill.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let memory = &slf.get().memory;
+        if !memory.is_writable() {
+            return Err(PyBufferError::new_err(
+                "this scratch was given up for an object: get that to read it",
+            ));
+        }
+        // SAFETY: `slf` holds the memory. No slice of it is in use but while the client stores it or writes to it,
+        // with the program's own view of it held.
+        unsafe { fill(&slf, view, memory.as_ptr(), memory.len(), false, flags) }
+    }
+}
+
 /// Fills in a view of bytes that `owner` keeps in place.
 ///
 /// # Safety
@@ -221,6 +283,16 @@ unsafe fn fill<T>(
     if outcome == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
 }
 
+/// A copy of a descriptor that the program has a number of.
+pub(crate) fn descriptor(py: Python<'_>, number: i32) -> PyResult<OwnedFd> {
+    if number < 0 {
+        return Err(invalid(py, &format!("{number} is no descriptor")));
+    }
+    // SAFETY: it is only asked to be copied, which fails if it is not open.
+    let file = unsafe { BorrowedFd::borrow_raw(number) };
+    file.try_clone_to_owned().map_err(|error| invalid(py, &format!("descriptor {number}: {error}")))
+}
+
 /// Bytes of another Python object, held in place through the buffer protocol.
 pub(crate) struct Bytes(PyBuffer<u8>);
 
@@ -232,6 +304,30 @@ impl Bytes {
             return Err(PyTypeError::new_err("the bytes to store are not contiguous"));
         }
         Ok(Self(buffer))
+    }
+
+    /// Bytes that may be written to.
+    pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let bytes = Self::of(object)?;
+        if bytes.0.readonly() {
+            return Err(PyTypeError::new_err("the memory to get an object into cannot be written"));
+        }
+        Ok(bytes)
+    }
+
+    /// The first byte.
+    pub(crate) fn address(&self) -> usize {
+        self.0.buf_ptr() as usize
+    }
+
+    /// The bytes, to write. As with reading, this trusts the program not to use them meanwhile.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        if self.0.len_bytes() == 0 {
+            return &mut [];
+        }
+        // SAFETY: the buffer is contiguous, writable if it came from `writable`, and stays in place as long as
+        // `self` holds it.
+        unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) }
     }
 
     /// The bytes. Like all of Python's code that reads buffers without the GIL, this trusts the

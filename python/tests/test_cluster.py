@@ -110,7 +110,7 @@ def test_where_an_object_is_and_how_it_came() -> None:
         assert all(phase >= 0 for phase in phases)
         assert sum(phases) == pytest.approx(fetched["total_us"], abs=1)
         assert reader.locations(large)[0] == (reader.node, "cached")
-        until(lambda: len(holder.locations(large)) == 2, "the directory knows of both")
+        until("the directory to know of both", lambda: len(holder.locations(large)) == 2)
         assert holder.locations("nothing of this name") == []
         with pytest.raises(plasmon.InvalidArgument):
             reader.prefetch([large], timeout=-1)

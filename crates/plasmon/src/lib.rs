@@ -17,7 +17,7 @@ pub mod transfer;
 pub mod wire;
 
 #[cfg(not(loom))]
-pub use client::{Client, CreateOptions, Creation, CreationMemory, Object, Subscription};
+pub use client::{Client, CreateOptions, Creation, CreationMemory, Object, Scratch, Subscription};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{NodeId, ObjectId, ParseIdError};
 pub use transfer::Protocol;

@@ -182,6 +182,24 @@ pub struct TransferStatus {
     pub cpu_copied_bytes: u64,
     /// By what moved the bytes: "eager", "read", "read-first", "striped-read", "send", "read-register", "socket".
     pub protocols: BTreeMap<String, ProtocolStatus>,
+    /// Memory of clients that the fabric knows.
+    pub registrations: RegistrationStatus,
+}
+
+/// The registration cache of a node: memory that its clients registered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RegistrationStatus {
+    /// Registered now.
+    pub regions: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Transfers that found their memory registered.
+    pub hits: u64,
+    /// Transfers for which it was registered.
+    pub misses: u64,
+    /// Registrations that were ended for others.
+    pub evicted: u64,
 }
 
 /// What a protocol moved from and to other nodes.

@@ -100,6 +100,9 @@ pub struct Fetched {
     pub registrations: u64,
     /// One-sided reads made for it.
     pub reads: u64,
+    /// Where the bytes went: "replica", whose data clients copy if they want it elsewhere, or "given", memory
+    /// that a client gave for it: it is nowhere else.
+    pub into: String,
     /// Holders that were asked in vain before.
     pub failures: u64,
     /// Until somebody who has it answered: directory, holder, and the way.

@@ -21,6 +21,7 @@ mod raw;
 mod rdma;
 mod rings;
 mod room;
+mod scratch;
 mod spill;
 mod start;
 mod stop;

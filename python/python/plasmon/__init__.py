@@ -12,7 +12,7 @@
 from plasmon import errors
 from plasmon._client import Client, Event, IdLike, ObjectInfo, Subscription, connect
 from plasmon._cluster import LocalCluster
-from plasmon._internal import Buffer, Creation, ObjectId, __version__, default_socket
+from plasmon._internal import Buffer, Creation, ObjectId, Scratch, __version__, default_socket
 from plasmon.errors import (
     Busy,
     Disconnected,
@@ -49,6 +49,7 @@ __all__ = [
     "ObjectLost",
     "ObjectNotFound",
     "ObjectTooLarge",
+    "Scratch",
     "StoreFull",
     "Subscription",
     "TimedOut",

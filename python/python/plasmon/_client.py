@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from plasmon import _internal, _values
-from plasmon._internal import Buffer, Creation, ObjectId
+from plasmon._internal import Buffer, Creation, ObjectId, Scratch
 from plasmon.errors import Disconnected, InvalidArgument
 
 if TYPE_CHECKING:
@@ -345,6 +345,113 @@ class Client:
         if not 0 <= size < 1 << 63:
             raise InvalidArgument(f"an object cannot have {size} bytes")
         return self._native.create(object_id, size, metadata, name, private, timeout, digest)
+
+    def buffer(self, size: int, *, private: bool = False, timeout: float | None = None) -> Scratch:
+        """Memory of the node's store to work in.
+
+        Objects are got into it, into slices of it (`memoryview(scratch)[a:b]`) and into arrays over it
+        (`numpy.frombuffer(scratch)`) straight from other hosts: `get_into`. It becomes an object without a
+        copy: `put_from`.
+
+        Args:
+            size: Bytes.
+            private: Whether what is put from it is private to this user.
+            timeout: As in `put`.
+
+        Returns:
+            The memory, writable through the buffer protocol; its bytes are undefined at first. It counts as
+            an object of this client does, until its last view is gone.
+
+        Raises:
+            StoreFull, ObjectTooLarge: There is no room.
+            Busy: This client has too many of them.
+        """
+        if not 0 <= size < 1 << 63:
+            raise InvalidArgument(f"a buffer cannot have {size} bytes")
+        return self._native.buffer(size, private, timeout)
+
+    def register(self, file: int) -> Scratch:
+        """Registers memory of this program's own with the node: objects are got into it without a copy.
+
+        Args:
+            file: Descriptor of a file in memory (`os.memfd_create` with `MFD_ALLOW_SEALING`) that is sealed
+                against shrinking (`fcntl.F_SEAL_SHRINK`). It may be closed then.
+
+        Returns:
+            Its memory, all of it, writable through the buffer protocol.
+
+        Raises:
+            InvalidArgument: The file is none of these, or empty.
+            Busy: This client has registered too many.
+        """
+        return self._native.register(file)
+
+    def get_into(self, id: IdLike, into: Readable, timeout: float | None = None) -> int:
+        """Brings the data of an object into memory of the caller's, as bytes, without its metadata.
+
+        From another host it comes straight there if `into` is memory of `buffer` or `register`, and leaves no
+        replica on this node; otherwise by way of one, and a copy. `explain` says which.
+
+        Args:
+            id: An id or a name.
+            into: Writable memory in one piece: a `Scratch`, a `bytearray`, an array.
+            timeout: As in `get`.
+
+        Returns:
+            How many bytes the object has. After an error the memory is undefined; after Ctrl-C it may still
+            change until it is used for another call.
+
+        Raises:
+            InvalidArgument: The memory is too small.
+            TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
+        """
+        try:
+            flat = memoryview(into).cast("B")
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"the memory to get an object into is not in one piece: {error}") from error
+        return self._native.get_into(id, flat, timeout)
+
+    def put_from(
+        self,
+        value: object,
+        *,
+        id: IdLike | None = None,
+        name: str | None = None,
+        private: bool = False,
+        timeout: float | None = None,
+        digest: bool = False,
+    ) -> ObjectId:
+        """Stores a value as `put` does, and gives up the memory it is in, if that is a `Scratch`.
+
+        A `Scratch`, or bytes or an array that begin where it does, becomes the object where it is: nothing is
+        copied, unless it is small (64 KiB), its metadata large (1 KiB), or it is of `register`. Views that
+        are still held after that can be read as long as the object is there, and are not writable: writing
+        through one ends the process with a segmentation fault.
+
+        Args:
+            value: What to store.
+            id: As in `put`.
+            name: As in `put`.
+            private: As in `put`; without a copy only if it is what `buffer` was told.
+            timeout: As in `put`.
+            digest: As in `put`.
+
+        Returns:
+            The id of the object.
+
+        Raises:
+            ObjectExists, StoreFull, ObjectTooLarge, InvalidArgument: As `put`; the memory is what it was.
+        """
+        if isinstance(value, Scratch):
+            value = memoryview(value)
+        object_id, identified = _identify(id, name)
+        metadata, size, parts, _ = _values.encode(value)
+        if len(parts) == 1 and parts[0][0] == 0 and memoryview(parts[0][1]).nbytes == size:
+            data = parts[0][1]
+            moved = self._native.put_from(object_id, data, metadata, identified, private, timeout, digest)
+            if moved is not None:
+                return object_id
+        return self.put(value, id=object_id, name=name, private=private, timeout=timeout, digest=digest)
 
     def seal(self, id: IdLike) -> None:
         """Seals what this client has created under an id: makes it immutable and visible to all.

@@ -16,6 +16,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures::future::AbortHandle;
 use plasmon::wire::{self, Access, Gathering, Header, Receiver, Reply, Request, TablePart, WireError};
 
+use super::requests::Lent;
 use super::rings::Channel;
 use crate::object::Pin;
 
@@ -49,6 +50,9 @@ pub(crate) struct Client {
     pub(crate) pins: HashMap<u64, Vec<Pin>>,
     /// Versions of the segments whose descriptors it has.
     pub(crate) granted: HashMap<(u32, Access), u32>,
+    /// Memory it works in, by number.
+    pub(crate) lent: HashMap<u64, Lent>,
+    pub(crate) next_lent: u64,
     /// Parts of the object tables whose descriptors it has.
     pub(crate) parts: HashSet<TablePart>,
     /// Its page set, once it has asked for one.
@@ -86,6 +90,13 @@ pub(crate) enum Farewell {
     Orphaned,
 }
 
+/// A request as it came.
+pub(super) struct Asked {
+    pub(super) number: u64,
+    pub(super) request: Request,
+    pub(super) file: Option<OwnedFd>,
+}
+
 /// What a turn of reading brought.
 pub(super) enum Read {
     /// Nothing more until the socket is readable.
@@ -107,11 +118,13 @@ impl Client {
             orphaned: false,
             pins: HashMap::new(),
             granted: HashMap::new(),
+            lent: HashMap::new(),
+            next_lent: 0,
             parts: HashSet::new(),
             channel: None,
             waiting: HashMap::new(),
             under_way: 0,
-            receiver: Receiver::without_descriptors(),
+            receiver: Receiver::with_one_descriptor(),
             gathering: Gathering::default(),
             out: VecDeque::new(),
             out_len: 0,
@@ -148,14 +161,20 @@ impl Client {
         Ok(Read::More)
     }
 
-    /// The next whole request.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, Request)>, WireError> {
+    /// The next whole request, with the descriptor that it comes with.
+    pub(super) fn next(&mut self) -> Result<Option<Asked>, WireError> {
         while let Some((header, body)) = Header::take_frame(&mut self.receiver.buffer)? {
-            if (header.descriptors, header.error) != (0, 0) {
-                return Err(WireError::Malformed("request: descriptors and error kind have no place there"));
+            let files = self.receiver.take_descriptors(header.descriptors.into());
+            let stray =
+                files.len() != usize::from(header.descriptors) || self.receiver.has_stray_descriptors();
+            if header.error != 0 || stray {
+                return Err(WireError::Malformed("request: its error kind or its descriptors"));
             }
             if let Some(request) = self.gathering.take(&header, body)? {
-                return Ok(Some((header.request, request)));
+                if request.descriptors() != files.len() {
+                    return Err(WireError::Malformed("request: the number of its descriptors"));
+                }
+                return Ok(Some(Asked { number: header.request, request, file: files.into_iter().next() }));
             }
         }
         Ok(None)

@@ -38,19 +38,24 @@ impl Quotas {
         Self { user_limit, client_limit, ..Self::default() }
     }
 
-    /// Counts an object that is about to be created.
-    pub(super) fn take(&mut self, head: &Head, client: ClientKey) -> Result<(), Error> {
-        let len = head.len();
+    /// Counts bytes that are about to be taken, to do `what`.
+    pub(super) fn take(
+        &mut self,
+        what: impl Fn() -> String,
+        tenant: u32,
+        client: ClientKey,
+        len: u64,
+    ) -> Result<(), Error> {
         let account = self.clients.entry(client).or_default();
-        let user = self.users.entry(head.tenant).or_default();
+        let user = self.users.entry(tenant).or_default();
         let limits = [
-            (*user, self.user_limit, format!("user {}", head.tenant), "--user-quota"),
+            (*user, self.user_limit, format!("user {tenant}"), "--user-quota"),
             (account.bytes, self.client_limit, "this client".into(), "--client-quota"),
             (account.bytes, account.limit, "this client".into(), "the quota it has set itself"),
         ];
         for (used, limit, who, which) in limits {
             if limit.is_some_and(|limit| used.saturating_add(len) > limit) {
-                return Err(over(head, used, limit.unwrap_or_default(), &who, which));
+                return Err(over(&what(), len, used, limit.unwrap_or_default(), &who, which));
             }
         }
         *user += len;
@@ -119,15 +124,14 @@ fn largest<K>(accounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
     accounts
 }
 
-fn over(head: &Head, used: u64, limit: u64, who: &str, which: &str) -> Error {
+fn over(what: &str, len: u64, used: u64, limit: u64, who: &str, which: &str) -> Error {
     let size = |bytes| ByteSize::b(bytes).display().iec();
     Error::new(
         ErrorKind::Full,
         format!(
-            "cannot create object {}: its {} and the {} that objects of {who} take already are over the limit of {} \
+            "cannot {what}: its {} and the {} that objects of {who} take already are over the limit of {} \
              ({which}); delete some of them first",
-            head.id,
-            size(head.len()),
+            size(len),
             size(used),
             size(limit)
         ),

@@ -20,7 +20,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::{debug, info, warn};
 
-use super::client::{Client, ClientKey, Farewell, Read};
+use super::client::{Asked, Client, ClientKey, Farewell, Read};
 use super::core::Core;
 use super::listener::Listener;
 use super::{NodeError, Waker};
@@ -221,7 +221,7 @@ impl Sockets {
             let Some(next) = core.client_mut(key, Client::next) else {
                 return requests;
             };
-            let (request, asked) = match next {
+            let Asked { number, request, file } = match next {
                 Ok(Some(next)) => next,
                 Ok(None) => break,
                 Err(error) => {
@@ -229,11 +229,11 @@ impl Sockets {
                     break;
                 }
             };
-            if let Err(farewell) = core.may_ask(key, request, &asked) {
-                end = Some((request, farewell));
+            if let Err(farewell) = core.may_ask(key, number, &request) {
+                end = Some((number, farewell));
                 break;
             }
-            requests += core.request(key, request, asked);
+            requests += core.request(key, number, request, file);
         }
         if let Some((request, farewell)) = &end {
             // A last word for a client that sent nonsense; it may be gone already.
@@ -330,6 +330,7 @@ impl Core {
         let Some(client) = self.clients.borrow_mut().remove(&key) else {
             return;
         };
+        client.lent.values().for_each(|lent| self.forget_lent(key, lent));
         let given_up = self.objects.borrow_mut().end_all(key);
         let unsealed = given_up.len();
         given_up.iter().for_each(|creation| self.quotas.borrow_mut().forget(&creation.head, key));

@@ -11,6 +11,7 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::PAGE;
 use super::error::OutOfBounds;
 use super::io::IoRange;
 use super::mapping::Reservation;
@@ -70,6 +71,16 @@ impl Extent {
         self.left = true;
         self.offset
     }
+
+    /// Gives back its pages beyond the first `len` bytes. Both lengths are of whole runs of pages: longer than what
+    /// the slabs have.
+    pub(crate) fn shorten(&mut self, len: u64) {
+        let kept = len.next_multiple_of(PAGE);
+        if kept < self.run.len {
+            self.run.home.returned.borrow_mut().push((self.run.offset + kept, self.run.len - kept));
+        }
+        self.run.len = self.run.len.min(len);
+    }
 }
 
 impl Run {
@@ -87,6 +98,12 @@ impl Run {
     /// Whether it holds no byte at all.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// A part of it; nothing if it does not lie within.
+    pub(crate) fn part(&self, at: u64, len: u64) -> Option<Run> {
+        at.checked_add(len).filter(|end| *end <= self.len)?;
+        Some(Run { offset: self.offset + at, len, home: Rc::clone(&self.home) })
     }
 
     /// The segments it lies in: at least one, even if it is empty.

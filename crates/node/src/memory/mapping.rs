@@ -148,6 +148,11 @@ impl Reservation {
     }
 
     /// The address of `len` bytes at `at`, if they lie in the range.
+    /// The first byte.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
     fn address(&self, at: usize, len: usize) -> io::Result<NonNull<u8>> {
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -11,12 +11,13 @@ use futures::future::{Either, select};
 use plasmon::transfer::{Calibration, LargePoint, SmallPoint};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
+use super::landing::Landing;
 use super::lease::{LEASE_MS, Lease};
 use super::tuning::Plan;
 use super::{Failure, not_served};
 use crate::cluster::{Call, Envelope, Location, Message};
 use crate::engine::Core;
-use crate::memory::{Domain, Extent, Writer, Zone};
+use crate::memory::{Domain, Writer, Zone};
 use crate::object::Head;
 
 const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
@@ -82,7 +83,7 @@ impl Core {
     }
 
     async fn measure(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Failure> {
-        let extent = self.room_for(&scratch(LARGE)).await?;
+        let landing = Landing::replica(self.extent_for(&scratch(LARGE)).await?);
         let asked_at = self.clock.now();
         let mut call = Call::open(self, Some(peer));
         if !call.send(peer, 0, Message::Probe { of: 0, len: LARGE }) {
@@ -103,8 +104,8 @@ impl Core {
         }
         let lease = Lease::new(self, peer, request, lease_ms, asked_at);
         let measuring = std::pin::pin!(async {
-            let small = self.measure_small(&lease, &pieces, &extent).await?;
-            Ok::<_, Failure>((small, self.measure_large(&lease, &pieces, &extent).await?))
+            let small = self.measure_small(&lease, &pieces, &landing).await?;
+            Ok::<_, Failure>((small, self.measure_large(&lease, &pieces, &landing).await?))
         });
         let (small, large) = match select(measuring, std::pin::pin!(lease.keep())).await {
             Either::Left((measured, _)) => measured?,
@@ -127,7 +128,7 @@ impl Core {
         self: &Rc<Self>,
         lease: &Lease,
         pieces: &[Location],
-        extent: &Rc<Extent>,
+        landing: &Rc<Landing>,
     ) -> Result<Vec<SmallPoint>, Failure> {
         let mut points = Vec::new();
         for bytes in SMALL {
@@ -137,7 +138,7 @@ impl Core {
                 let probe = Message::Probe { of: lease.request, len: bytes };
                 match self.ask(lease.holder, 0, probe, PATIENCE).await {
                     Ok(Message::Eager { bytes, .. }) => {
-                        extent.write(0, &bytes).map_err(|error| Failure::Holder(error.to_string()))?;
+                        landing.write(&bytes).map_err(|error| Failure::Holder(error.to_string()))?;
                     }
                     Ok(_) => return Err(Failure::Holder("it answered with something else".into())),
                     Err(error) => return Err(Failure::Holder(error.message().to_owned())),
@@ -149,7 +150,7 @@ impl Core {
                 let answer = self.ask(lease.holder, 0, renew, PATIENCE).await;
                 answer.map_err(|error| Failure::Holder(error.message().to_owned()))?;
                 let plan = Plan { chunk: bytes, window: 1 };
-                self.read_part(lease.holder, pieces, extent, bytes, plan).await?;
+                self.read_part(lease.holder, pieces, landing, bytes, plan).await?;
                 read.push(self.micros_since(began));
             }
             points.push(SmallPoint { bytes, eager_us: median(&mut eager), read_us: median(&mut read) });
@@ -161,19 +162,20 @@ impl Core {
         self: &Rc<Self>,
         lease: &Lease,
         pieces: &[Location],
-        extent: &Rc<Extent>,
+        landing: &Rc<Landing>,
     ) -> Result<Vec<LargePoint>, Failure> {
         let plans = CHUNKS.into_iter().flat_map(|chunk| WINDOWS.map(|window| Plan { chunk, window }));
         let plans: Vec<_> = plans.collect();
         let began = self.clock.now();
-        self.read_part(lease.holder, pieces, extent, LARGE_LEAST, Plan { chunk: 1 << 20, window: 4 }).await?;
+        self.read_part(lease.holder, pieces, landing, LARGE_LEAST, Plan { chunk: 1 << 20, window: 4 })
+            .await?;
         let rate = LARGE_LEAST as f64 / (self.clock.now() - began).as_secs_f64().max(1e-6);
         let len = ((rate * LARGE_TIME.as_secs_f64()) as u64).clamp(LARGE_LEAST, LARGE);
         let mut times = vec![Vec::new(); plans.len()];
         for _ in 0..LARGE_ROUNDS {
             for (plan, times) in plans.iter().zip(&mut times) {
                 let began = self.clock.now();
-                self.read_part(lease.holder, pieces, extent, len, *plan).await?;
+                self.read_part(lease.holder, pieces, landing, len, *plan).await?;
                 times.push(self.micros_since(began));
             }
         }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use plasmon::ObjectId;
 
 use super::Failure;
+use super::landing::Target;
 use super::record::Trace;
 use crate::engine::Core;
 use crate::object::Head;
@@ -17,21 +18,24 @@ impl Core {
         id: ObjectId,
         head: Head,
         bytes: &Bytes,
+        target: &Target,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         if head.id != id || bytes.len() as u64 != head.len() {
             return Err(Failure::Holder("it sent another object or another length".into()));
         }
-        let extent = self.room_for(&head).await?;
+        let landing = self.landing(&head, target).await?;
         trace.allocated();
-        extent.write(0, bytes).map_err(|error| Failure::Holder(error.to_string()))?;
-        trace.copied(head.len());
+        // Metadata is behind the data, and only a replica has room for it.
+        let bytes = &bytes[..landing.len() as usize];
+        landing.write(bytes).map_err(|error| Failure::Holder(error.to_string()))?;
+        trace.copied(bytes.len() as u64);
         trace.moved();
         let mut counters = self.transfer.counters.borrow_mut();
         counters.eager_fetched += 1;
-        counters.eager_fetched_bytes += head.len();
-        counters.cpu_copied_bytes += head.len();
+        counters.eager_fetched_bytes += bytes.len() as u64;
+        counters.cpu_copied_bytes += bytes.len() as u64;
         drop(counters);
-        self.seal_fetched(head, extent)
+        self.land(&head, landing, target)
     }
 }

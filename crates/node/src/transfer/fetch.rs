@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 
 use super::Failure;
 use super::known::Place;
+use super::landing::{Given, Target};
 use super::lease::Lease;
 use super::record::Trace;
 use super::rendezvous::Offer;
@@ -43,10 +44,29 @@ impl Core {
         {
             return fetch;
         }
-        let fetch: Outcome = Box::pin(fetch(Rc::clone(self), id, tenant));
+        let fetch: Outcome = Box::pin(fetch(Rc::clone(self), id, tenant, Target::Replica));
         let fetch = fetch.shared();
         fetches.insert((id, tenant), fetch.downgrade().expect("not polled yet"));
         fetch
+    }
+
+    /// Whether objects come by protocols that can bring their data into memory that clients give.
+    pub(crate) fn lands_anywhere(&self) -> bool {
+        matches!(self.config.protocol, Protocol::Auto | Protocol::Read) && !self.cluster.solo()
+    }
+
+    /// Brings an object's data into memory that a client gives; `given` says how much it is then. The future has
+    /// no deadline of its own; what it leaves under way when it fails or is dropped, [`Core::settle`] waits for.
+    ///
+    /// # Errors
+    /// The reason why the object will never come.
+    pub(crate) async fn fetch_into(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        given: &Rc<Given>,
+    ) -> Result<(), Error> {
+        fetch(Rc::clone(self), id, tenant, Target::Given(Rc::clone(given))).await
     }
 
     /// How objects are to come here.
@@ -91,9 +111,9 @@ impl Drop for Ask {
     }
 }
 
-async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32) -> Result<(), Error> {
-    let mut trace = Trace::begin(&core, id);
-    match core.fetch_known(id, tenant, &mut trace).await {
+async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
+    let mut trace = Trace::begin(&core, id, &target);
+    match core.fetch_known(id, tenant, &target, &mut trace).await {
         None => {}
         Some(Ok(())) => {
             trace.finish();
@@ -133,7 +153,7 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32) -> Result<(), Error> {
         ask.settled = true;
         let Some(answer) = answer else { continue };
         let from = answer.from;
-        match core.take(id, tenant, answer, asked_at, &mut trace).await {
+        match core.take(id, tenant, answer, asked_at, &target, &mut trace).await {
             Ok(()) => {
                 trace.finish();
                 return Ok(());
@@ -141,6 +161,9 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32) -> Result<(), Error> {
             Err(Failure::Here(error)) => return Err(error),
             Err(Failure::Holder(reason)) => {
                 trace.failed();
+                if let Target::Given(given) = &target {
+                    core.settle(given).await?;
+                }
                 warn!("cannot fetch object {id} from node {from}: {reason}; trying elsewhere");
                 if !except.contains(&from) {
                     except.push(from);
@@ -156,6 +179,7 @@ impl Core {
         self: &Rc<Self>,
         id: ObjectId,
         tenant: u32,
+        target: &Target,
         trace: &mut Trace,
     ) -> Option<Result<(), Error>> {
         if self.config.protocol != Protocol::Auto || self.objects.borrow().creation(&id).is_some() {
@@ -163,8 +187,8 @@ impl Core {
         }
         let place = self.transfer.known.borrow_mut().get(&id).cloned()?;
         let tried = match &place.at {
-            Some(at) if at.0.visible_to(tenant) => self.read_first(place.holder, at, trace).await,
-            _ => self.fetch_direct(id, tenant, place.holder, trace).await,
+            Some(at) if at.0.visible_to(tenant) => self.read_first(place.holder, at, target, trace).await,
+            _ => self.fetch_direct(id, tenant, place.holder, target, trace).await,
         };
         match tried {
             Ok(()) => Some(Ok(())),
@@ -172,7 +196,10 @@ impl Core {
             Err(Failure::Holder(reason)) => {
                 debug!("object {id} is not to be had from node {}, where it was: {reason}", place.holder);
                 self.transfer.known.borrow_mut().pop(&id);
-                None
+                match target {
+                    Target::Given(given) => self.settle(given).await.err().map(Err),
+                    Target::Replica => None,
+                }
             }
         }
     }
@@ -183,6 +210,7 @@ impl Core {
         id: ObjectId,
         tenant: u32,
         holder: NodeId,
+        target: &Target,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         let mut call = Call::open(self, Some(holder));
@@ -193,7 +221,7 @@ impl Core {
             return Err(gone());
         }
         match self.clock.bounded(Some(asked_at + ASK_AGAIN), call.answer()).await {
-            Some(Some(answer)) => self.take(id, tenant, answer, asked_at, trace).await,
+            Some(Some(answer)) => self.take(id, tenant, answer, asked_at, target, trace).await,
             Some(None) => Err(gone()),
             None => Err(Failure::Holder(format!("it did not answer within {ASK_AGAIN:?}"))),
         }
@@ -206,6 +234,7 @@ impl Core {
         tenant: u32,
         answer: Envelope,
         asked_at: Instant,
+        target: &Target,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         let Envelope { from, request, message, .. } = answer;
@@ -222,7 +251,7 @@ impl Core {
                     _ => ("eager", "it fits a message".to_owned()),
                 };
                 trace.answered(from, name, head.len(), why);
-                self.take_eager(id, head, &bytes, trace).await?;
+                self.take_eager(id, head, &bytes, target, trace).await?;
                 Place { holder: from, at: None }
             }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
@@ -234,8 +263,13 @@ impl Core {
                 let at = stamp.map(|stamp| Rc::new((head.clone(), pieces.clone(), stamp)));
                 let offer = Offer { head, pieces, lease: lease(lease_ms) };
                 let others = if protocol == Protocol::Auto { others.as_slice() } else { &[] };
-                self.take_offer(id, tenant, offer, others, trace).await?;
+                self.take_offer(id, tenant, offer, others, target, trace).await?;
                 Place { holder: from, at }
+            }
+            Message::Stream { .. } | Message::Registered { .. } | Message::Dial { .. }
+                if target.is_given() =>
+            {
+                return Err(Failure::Holder("it answered by a protocol that needs a replica".into()));
             }
             Message::Stream { head, lease_ms } => {
                 trace.answered(from, "send", head.len(), format!("{protocol} is asked for"));

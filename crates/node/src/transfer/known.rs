@@ -15,6 +15,7 @@ use lru::LruCache;
 use plasmon::{NodeId, ObjectId};
 
 use super::Failure;
+use super::landing::Target;
 use super::record::Trace;
 use crate::cluster::{Location, Stamp};
 use crate::engine::Core;
@@ -47,6 +48,7 @@ impl Core {
         self: &Rc<Self>,
         holder: NodeId,
         (head, pieces, stamp): &(Head, Vec<Location>, Stamp),
+        target: &Target,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         let unknown = || Failure::Holder("its stamps are not known here".into());
@@ -54,9 +56,9 @@ impl Core {
         let remote = self.network.remote_stamp(holder, *stamp).ok_or_else(unknown)?;
         trace.answered(holder, "read-first", head.len(), "it was fetched from there before");
         let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
-        let extent = self.room_for(head).await?;
+        let landing = self.landing(head, target).await?;
         trace.allocated();
-        self.read_all(holder, pieces, &extent, trace).await?;
+        self.read_all(holder, pieces, &landing, trace).await?;
         // Behind the last byte: a read that is made later sees what was there later.
         self.finish_read(holder, self.post_read(holder, word.clone(), remote)?).await?;
         trace.read(1);
@@ -67,6 +69,6 @@ impl Core {
         }
         trace.moved();
         self.count_rendezvous(head);
-        self.seal_fetched(head.clone(), extent)
+        self.land(head, landing, target)
     }
 }

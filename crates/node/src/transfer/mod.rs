@@ -17,10 +17,12 @@ mod chunks;
 mod eager;
 mod fetch;
 mod known;
+mod landing;
 mod lease;
 mod pool;
 mod record;
 mod register;
+mod registrations;
 mod rendezvous;
 mod send;
 mod serve;
@@ -34,20 +36,24 @@ use std::time::{Duration, Instant};
 
 use plasmon::status::TransferStatus;
 use plasmon::{Error, NodeId, ObjectId};
-use plasmon_fabric::FabricError;
+use plasmon_fabric::{Domain, FabricError, Region};
 use tokio::sync::Semaphore;
 
 use self::fetch::WeakFetch;
 use self::known::Known;
+pub(crate) use self::landing::{Given, GivenMemory};
 use self::lease::Granted;
 pub(crate) use self::pool::Pool;
 use self::record::Records;
+pub(crate) use self::registrations::Adopted;
+use self::registrations::Registrations;
 use self::send::Incoming;
 use self::serve::not_served;
 pub(crate) use self::serve::not_visible;
 use self::socket::Service;
 pub(crate) use self::tuning::Tunings;
 use crate::engine::Waker;
+use crate::memory::ForeignMemory;
 
 /// How long a chunk may take, and how long one may wait for the next part of an object that is sent.
 const STALLED: Duration = Duration::from_secs(10);
@@ -65,6 +71,7 @@ pub(crate) struct Transfer {
     known: RefCell<Known>,
     records: RefCell<Records>,
     tunings: RefCell<Tunings>,
+    registrations: RefCell<Registrations>,
     /// Objects that were asked for ahead and are on their way.
     pub(crate) prefetched: Rc<Cell<usize>>,
     /// Room on the bulk lane.
@@ -101,6 +108,7 @@ impl Transfer {
             known: RefCell::new(known::known()),
             records: RefCell::new(record::records()),
             tunings: RefCell::new(tunings),
+            registrations: RefCell::new(Registrations::new()),
             prefetched: Rc::default(),
             slots: Semaphore::new(OBJECTS),
             socket: OnceCell::new(),
@@ -126,13 +134,25 @@ impl Transfer {
             leases: self.leases.borrow().len() as u64,
             fetching: self.fetches.borrow().values().filter(alive).count() as u64,
             frames_dropped: self.socket.get().map_or(0, Service::garbage),
+            registrations: self.registrations.borrow().status(),
             ..self.counters.borrow().clone()
         }
+    }
+
+    /// Takes up memory of a client's own.
+    pub(crate) fn adopt(&self, memory: ForeignMemory) -> Adopted {
+        self.registrations.borrow_mut().adopt(memory)
+    }
+
+    /// What the fabric may write of it.
+    pub(crate) fn registration(&self, domain: &Domain, adopted: &Adopted) -> Result<Rc<Region>, FabricError> {
+        self.registrations.borrow_mut().region(domain, adopted)
     }
 
     /// Ends the leases whose readers have not renewed.
     pub(crate) fn expire(&self, now: Instant) {
         self.leases.borrow_mut().retain(|_, lease| lease.until > now);
         self.fetches.borrow_mut().retain(|_, fetch| fetch.upgrade().is_some());
+        self.registrations.borrow_mut().tidy();
     }
 }

@@ -9,6 +9,7 @@ use plasmon::status::ProtocolStatus;
 use plasmon::transfer::{Explanation, Fetched};
 use plasmon::{NodeId, ObjectId};
 
+use super::landing::Target;
 use crate::engine::Core;
 use crate::object::Role;
 
@@ -31,14 +32,16 @@ pub(super) struct Trace {
     allocated: Instant,
     moved: Instant,
     fetched: Fetched,
+    into: &'static str,
 }
 
 impl Trace {
-    pub(super) fn begin(core: &Rc<Core>, id: ObjectId) -> Self {
+    pub(super) fn begin(core: &Rc<Core>, id: ObjectId, target: &Target) -> Self {
         let now = core.clock.now();
         let core = Rc::clone(core);
         let fetched = Fetched::default();
-        Self { core, id, began: now, answered: now, allocated: now, moved: now, fetched }
+        let into = if target.is_given() { "given" } else { "replica" };
+        Self { core, id, began: now, answered: now, allocated: now, moved: now, fetched, into }
     }
 
     /// A holder has answered, and the object comes by this protocol.
@@ -55,6 +58,7 @@ impl Trace {
             provider: provider.to_owned(),
             bytes,
             failures: self.fetched.failures,
+            into: self.into.to_owned(),
             ..Fetched::default()
         };
     }
@@ -98,7 +102,7 @@ impl Trace {
 
     /// The object is sealed.
     pub(super) fn finish(self) {
-        let Self { core, id, began, answered, allocated, moved, mut fetched } = self;
+        let Self { core, id, began, answered, allocated, moved, mut fetched, into: _ } = self;
         let now = core.clock.now();
         let span = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as f64 / 1e3;
         fetched.at_ms = core.clock.unix_ms();

@@ -16,6 +16,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use plasmon_fabric::{Op, Slice};
 
 use super::chunks::chunks;
+use super::landing::{Landing, Target};
 use super::lease::Lease;
 use super::record::Trace;
 use super::tuning::Plan;
@@ -59,8 +60,12 @@ type Work = RefCell<Peekable<Box<dyn Iterator<Item = (u64, Piece)>>>>;
 impl Core {
     /// Room in the arena for a fetched object: what this node can make itself is waited for.
     pub(super) async fn room_for(self: &Rc<Self>, head: &Head) -> Result<Rc<Extent>, Failure> {
+        self.extent_for(head).await.map(Rc::new)
+    }
+
+    pub(super) async fn extent_for(self: &Rc<Self>, head: &Head) -> Result<Extent, Failure> {
         let zone = Zone { domain: head.domain(), writer: Writer::Engine };
-        self.room(zone, head.len(), Duration::ZERO).await.map(Rc::new).map_err(Failure::Here)
+        self.room(zone, head.len(), Duration::ZERO).await.map_err(Failure::Here)
     }
 
     /// Reads an object that a holder offered, from `others` as well if it is large.
@@ -70,20 +75,21 @@ impl Core {
         tenant: u32,
         offer: Offer,
         others: &[NodeId],
+        target: &Target,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         offer.check(id)?;
-        let extent = {
-            let moving = std::pin::pin!(self.move_here(tenant, &offer, others, trace));
+        let landing = {
+            let moving = std::pin::pin!(self.move_here(tenant, &offer, others, target, trace));
             match select(moving, std::pin::pin!(offer.lease.keep())).await {
-                Either::Left((extent, _)) => extent?,
+                Either::Left((landing, _)) => landing?,
                 Either::Right((failure, _)) => return Err(failure),
             }
         };
         offer.lease.check()?;
         trace.moved();
         self.count_rendezvous(&offer.head);
-        self.seal_fetched(offer.head.clone(), extent)
+        self.land(&offer.head, landing, target)
     }
 
     pub(super) fn count_rendezvous(&self, head: &Head) {
@@ -98,17 +104,18 @@ impl Core {
         tenant: u32,
         offer: &Offer,
         others: &[NodeId],
+        target: &Target,
         trace: &mut Trace,
-    ) -> Result<Rc<Extent>, Failure> {
+    ) -> Result<Rc<Landing>, Failure> {
         let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
-        let extent = self.room_for(&offer.head).await?;
+        let landing = self.landing(&offer.head, target).await?;
         trace.allocated();
         if offer.head.len() < STRIPED || others.is_empty() {
-            self.read_all(offer.lease.holder, &offer.pieces, &extent, trace).await?;
-            return Ok(extent);
+            self.read_all(offer.lease.holder, &offer.pieces, &landing, trace).await?;
+            return Ok(landing);
         }
         let mut at = 0;
-        let whole = extent.pieces().flat_map(|piece| {
+        let whole = landing.pieces().into_iter().flat_map(|piece| {
             (piece.offset..piece.offset + piece.len).step_by(STRIPE as usize).map(move |offset| Piece {
                 offset,
                 len: STRIPE.min(piece.offset + piece.len - offset),
@@ -121,8 +128,8 @@ impl Core {
             (start, piece)
         });
         let work: Work = RefCell::new((Box::new(work) as Box<dyn Iterator<Item = _>>).peekable());
-        let first = self.stripe(offer, &work, &extent);
-        let rest = others.iter().map(|other| self.stripe_of(*other, tenant, offer, &work, &extent));
+        let first = self.stripe(offer, &work, &landing);
+        let rest = others.iter().map(|other| self.stripe_of(*other, tenant, offer, &work, &landing));
         let (first, rest) = futures::future::join(first, join_all(rest)).await;
         trace.read(first?);
         for (holder, reads) in others.iter().zip(rest) {
@@ -134,7 +141,7 @@ impl Core {
         if work.borrow_mut().peek().is_some() {
             return Err(Failure::Holder("it was not read to the end".into()));
         }
-        Ok(extent)
+        Ok(landing)
     }
 
     /// Reads chunks from another holder, if it offers the same object; says how many.
@@ -144,7 +151,7 @@ impl Core {
         tenant: u32,
         first: &Offer,
         work: &Work,
-        extent: &Rc<Extent>,
+        landing: &Rc<Landing>,
     ) -> Result<Option<u64>, Failure> {
         let asked_at = self.clock.now();
         let mut call = Call::open(self, Some(holder));
@@ -165,7 +172,7 @@ impl Core {
         if offer.head.life != first.head.life || offer.head.len() != first.head.len() {
             return Ok(None);
         }
-        let reading = std::pin::pin!(self.stripe(&offer, work, extent));
+        let reading = std::pin::pin!(self.stripe(&offer, work, landing));
         let reads = match select(reading, std::pin::pin!(offer.lease.keep())).await {
             Either::Left((reads, _)) => reads?,
             Either::Right((failure, _)) => return Err(failure),
@@ -175,7 +182,7 @@ impl Core {
     }
 
     /// Reads chunks from a holder until there are none.
-    async fn stripe(&self, offer: &Offer, work: &Work, extent: &Rc<Extent>) -> Result<u64, Failure> {
+    async fn stripe(&self, offer: &Offer, work: &Work, landing: &Rc<Landing>) -> Result<u64, Failure> {
         let plan = self.choose_plan(offer.lease.holder, 0).plan;
         let lane = || async {
             let mut reads = 0;
@@ -184,7 +191,7 @@ impl Core {
                 let from = part(&offer.pieces, at, into.len);
                 for (from, into) in chunks(&from, std::iter::once(into), plan.chunk) {
                     reads += 1;
-                    self.read(offer.lease.holder, from, into, extent).await?;
+                    self.read(offer.lease.holder, from, into, landing).await?;
                 }
             }
         };
@@ -197,16 +204,16 @@ impl Core {
         &self,
         holder: NodeId,
         pieces: &[Location],
-        extent: &Rc<Extent>,
+        landing: &Rc<Landing>,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
-        let choice = self.choose_plan(holder, extent.len());
-        if extent.len() > choice.plan.chunk {
+        let choice = self.choose_plan(holder, landing.len());
+        if landing.len() > choice.plan.chunk {
             trace.because(&format!(", {choice}"));
         }
         let began = self.clock.now();
-        trace.read(self.read_part(holder, pieces, extent, extent.len(), choice.plan).await?);
-        self.saw_plan(holder, choice.plan, extent.len(), self.clock.now() - began);
+        trace.read(self.read_part(holder, pieces, landing, landing.len(), choice.plan).await?);
+        self.saw_plan(holder, choice.plan, landing.len(), self.clock.now() - began);
         Ok(())
     }
 
@@ -215,13 +222,13 @@ impl Core {
         &self,
         holder: NodeId,
         pieces: &[Location],
-        extent: &Rc<Extent>,
+        landing: &Rc<Landing>,
         len: u64,
         Plan { chunk, window }: Plan,
     ) -> Result<u64, Failure> {
         let from = part(pieces, 0, len);
-        let reads = chunks(&from, extent.pieces(), chunk);
-        self.pipeline(reads.map(|(from, into)| self.read(holder, from, into, extent)), window).await
+        let reads = chunks(&from, landing.pieces().into_iter(), chunk);
+        self.pipeline(reads.map(|(from, into)| self.read(holder, from, into, landing)), window).await
     }
 
     /// Awaits reads, some at a time; says how many there were.
@@ -243,22 +250,22 @@ impl Core {
         Ok(counts?.into_iter().sum())
     }
 
-    /// Reads one chunk. The operation owns the extent until the fabric is finished with it.
+    /// Reads one chunk. The operation owns the memory until the fabric is finished with it.
     async fn read(
         &self,
         holder: NodeId,
         from: Location,
         into: Piece,
-        extent: &Rc<Extent>,
+        landing: &Rc<Landing>,
     ) -> Result<(), Failure> {
         let unknown = || Failure::Holder(format!("segment {} is not known here", from.segment));
         let remote = self.network.remote(holder, &from).ok_or_else(unknown)?;
-        let slice = self.slice_of(into)?.with_owner(Rc::clone(extent) as Rc<dyn std::any::Any>);
+        let slice = landing.slice(self, into)?;
         self.finish_read(holder, self.post_read(holder, slice, remote)?).await
     }
 
     /// A piece of this node's arena, for an operation.
-    fn slice_of(&self, piece: Piece) -> Result<Slice, Failure> {
+    pub(super) fn slice_of(&self, piece: Piece) -> Result<Slice, Failure> {
         self.network.local(&self.arena.borrow(), piece).ok_or_else(|| {
             let text = format!("segment {} of this node is not registered with the fabric", piece.segment);
             Failure::Here(Error::new(ErrorKind::Internal, text))

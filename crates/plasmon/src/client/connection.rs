@@ -11,7 +11,7 @@
 //! - A reply nobody waits for any more is undone: its pins are released, its creation aborted.
 //! - In a forked child nothing is sent and nothing locked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,6 +38,9 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 /// Asked while a call waits; `true` ends the wait.
 pub(super) type Interrupt<'a> = &'a mut dyn FnMut() -> bool;
 
+/// Memory to work in, by its first address: its length and its number.
+type Scratches = BTreeMap<usize, (usize, u64)>;
+
 /// A connection after its handshake.
 pub(super) struct Connection {
     socket: UnixStream,
@@ -48,6 +51,7 @@ pub(super) struct Connection {
     /// The connection has ended: what is shared is of no more use.
     ended: AtomicBool,
     state: Mutex<State>,
+    scratches: Mutex<Scratches>,
     /// Locked by the leader only.
     receiver: Mutex<Receiver>,
 }
@@ -56,6 +60,10 @@ pub(super) struct Connection {
 struct State {
     /// Whole frames, the first perhaps sent in part.
     outbox: BytesMut,
+    /// Bytes sent before those.
+    sent: u64,
+    /// Descriptors to send, each with the byte that it goes with.
+    files: VecDeque<(u64, OwnedFd)>,
     last_request: u64,
     open: HashMap<u64, Open>,
     leading: bool,
@@ -81,6 +89,8 @@ pub(super) enum Undo {
     Cancel,
     /// Release what was pinned.
     Release,
+    /// Give memory back; until then the daemon need not go on.
+    Lend,
     /// Abort the creation; until then the daemon need not go on.
     Abort(ObjectId),
 }
@@ -96,7 +106,8 @@ impl Connection {
     ) -> Self {
         let (state, receiver) = (Mutex::new(State::default()), Mutex::new(receiver));
         let ended = AtomicBool::new(false);
-        Self { socket, path, process: Process::this(), arena, fast, ended, state, receiver }
+        let scratches = Mutex::default();
+        Self { socket, path, process: Process::this(), arena, fast, ended, state, scratches, receiver }
     }
 
     /// What this client shares with the daemon, if it does, and if this is the process that does.
@@ -137,6 +148,36 @@ impl Connection {
         Ok(Ticket { connection: self, number })
     }
 
+    /// As [`Connection::send`], of a request that a descriptor goes with.
+    pub(super) fn send_file(&self, request: &Request, file: &OwnedFd, undo: Undo) -> Result<Ticket<'_>> {
+        self.check_process()?;
+        let copied = file.try_clone().map_err(|error| {
+            Error::new(ErrorKind::Internal, format!("this process cannot copy a descriptor: {error}"))
+        })?;
+        let mut state = self.lock();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        let at = state.sent + state.outbox.len() as u64;
+        state.files.push_back((at, copied));
+        let number = state.enqueue(request, undo, false);
+        self.flush(&mut state);
+        Ok(Ticket { connection: self, number })
+    }
+
+    /// Memory to work in that these bytes lie in: its number, and where.
+    pub(super) fn scratch_of(&self, bytes: &[u8]) -> Option<(u64, u64)> {
+        let start = bytes.as_ptr() as usize;
+        let scratches = self.scratches();
+        let (first, (len, number)) = scratches.range(..=start).next_back()?;
+        let at = start - first;
+        (at + bytes.len() <= *len && !bytes.is_empty()).then_some((*number, at as u64))
+    }
+
+    pub(super) fn scratches(&self) -> MutexGuard<'_, Scratches> {
+        self.scratches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sends a request whose reply does not matter. Never blocks for long, never fails.
     pub(super) fn send_and_forget(&self, request: &Request) {
         if self.check_process().is_err() {
@@ -167,15 +208,26 @@ impl Connection {
         error
     }
 
-    fn check_process(&self) -> Result<()> {
+    pub(super) fn check_process(&self) -> Result<()> {
         check_process(self.process, &self.path)
     }
 
     /// Sends what the socket takes now.
     fn flush(&self, state: &mut State) {
         while !state.outbox.is_empty() && state.broken.is_none() {
-            match send_with_descriptors(&self.socket, &state.outbox, &[]) {
-                Ok(sent) => state.outbox.advance(sent),
+            // A descriptor goes with the first byte of what is sent.
+            let State { outbox, files, sent, .. } = state;
+            let mut next = files.iter().map(|(at, file)| ((at - *sent) as usize, file.as_fd())).peekable();
+            let file = next.next_if(|(at, _)| *at == 0).map(|(_, file)| file);
+            let end = next.peek().map_or(outbox.len(), |(at, _)| *at);
+            match send_with_descriptors(&self.socket, &outbox[..end], file.as_slice()) {
+                Ok(count) => {
+                    if file.is_some() {
+                        files.pop_front();
+                    }
+                    outbox.advance(count);
+                    *sent += count as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // What the daemon said before it hung up is still to be read: the leader reports.
@@ -229,7 +281,10 @@ impl Connection {
     /// Takes the descriptors that came with a reply.
     fn take_descriptors(&self, reply: &Reply, descriptors: Vec<OwnedFd>) -> Result<()> {
         match (reply, &self.fast) {
-            (Reply::Created { granted, .. } | Reply::Got { granted, .. }, _) => {
+            (
+                Reply::Created { granted, .. } | Reply::Got { granted, .. } | Reply::Lent { granted, .. },
+                _,
+            ) => {
                 for (granted, descriptor) in granted.iter().zip(descriptors) {
                     self.arena.grant(*granted, descriptor)?;
                 }
@@ -291,7 +346,7 @@ impl State {
         self.last_request += 1;
         let number = self.last_request;
         request.encode(number, &mut self.outbox);
-        if !matches!(request, Request::Release { .. } | Request::Cancel { .. }) {
+        if request.is_answered() {
             let (replies, wake) = (Vec::new(), Arc::default());
             let open = Open { replies, complete: false, abandoned, asleep: false, undo, wake };
             self.open.insert(number, open);
@@ -330,6 +385,10 @@ impl State {
                     self.enqueue(&Request::Release { offsets }, Undo::Nothing, true);
                 }
             }
+            (Undo::Lend, Some(Reply::Lent { buffer, .. })) => {
+                let buffer = *buffer;
+                self.enqueue(&Request::GiveBack { buffer }, Undo::Nothing, true);
+            }
             (Undo::Abort(id), Some(Reply::Created { .. })) => {
                 self.enqueue(&Request::Abort { id }, Undo::Nothing, true);
             }
@@ -341,6 +400,7 @@ impl State {
     fn fail(&mut self, error: Error) {
         self.broken.get_or_insert(error);
         self.outbox.clear();
+        self.files.clear();
         self.open.values().for_each(|open| open.wake.notify_one());
     }
 
@@ -452,7 +512,7 @@ impl Drop for Ticket<'_> {
                 state.undo(self.number);
             } else {
                 open.abandoned = true;
-                if matches!(open.undo, Undo::Release | Undo::Cancel | Undo::Abort(_))
+                if matches!(open.undo, Undo::Release | Undo::Cancel | Undo::Lend | Undo::Abort(_))
                     && state.broken.is_none()
                 {
                     state.enqueue(&Request::Cancel { request: self.number }, Undo::Nothing, true);

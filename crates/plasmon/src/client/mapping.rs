@@ -323,6 +323,15 @@ impl Writable {
         Ok(Self::over(range, 0, len))
     }
 
+    /// Memory that this process registered with the daemon: a file that cannot shrink.
+    pub(super) fn own(file: &OwnedFd, len: usize) -> Result<Self> {
+        let whole = len.next_multiple_of(page_size());
+        let range = Range::reserve(whole, 0, page_size())?;
+        // SAFETY: nothing points into the range yet.
+        unsafe { range.map(0, whole, file, 0, ProtFlags::READ | ProtFlags::WRITE) }?;
+        Ok(Self::over(range, 0, len))
+    }
+
     fn over(range: Range, at: usize, len: usize) -> Self {
         Self { memory: Arc::new(CreationMemory { range, at, len, frozen: AtomicBool::new(false) }) }
     }
@@ -351,6 +360,14 @@ impl Writable {
         self.memory.frozen.store(true, Ordering::Release);
         // SAFETY: reading stays possible, and no slice to write is borrowed from `self` now.
         unsafe { self.memory.range.protect(MprotectFlags::READ) }
+    }
+
+    /// Makes it writable again: it did not become an object.
+    pub(super) fn thaw(&mut self) -> Result<()> {
+        // SAFETY: no access is taken away, and the memory is this process's to write as before.
+        unsafe { self.memory.range.protect(MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        self.memory.frozen.store(false, Ordering::Release);
+        Ok(())
     }
 }
 

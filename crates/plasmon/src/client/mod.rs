@@ -15,6 +15,7 @@ mod handshake;
 mod mapping;
 mod object;
 mod reading;
+mod scratch;
 mod subscription;
 mod writing;
 
@@ -29,6 +30,7 @@ use handshake::Greeted;
 pub use creation::Creation;
 pub use mapping::CreationMemory;
 pub use object::Object;
+pub use scratch::Scratch;
 pub use subscription::Subscription;
 
 use crate::wire::{MAX_IDS, Reply, Request};

@@ -288,7 +288,7 @@ fn report<T: DeserializeOwned>(json: &str) -> Result<T> {
 }
 
 /// A time-out as frames have it.
-fn microseconds(timeout: Option<Duration>) -> u64 {
+pub(super) fn microseconds(timeout: Option<Duration>) -> u64 {
     timeout
         .map_or(u64::MAX, |timeout| u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).min(u64::MAX - 1))
 }

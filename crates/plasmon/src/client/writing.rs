@@ -387,7 +387,7 @@ fn unless_interrupted(result: Result<()>) -> Result<Result<()>> {
 }
 
 /// What the frames can carry of a creation.
-fn check(metadata: &[u8], options: &CreateOptions) -> Result<()> {
+pub(super) fn check(metadata: &[u8], options: &CreateOptions) -> Result<()> {
     limit("metadata", metadata.len(), MAX_METADATA)?;
     limit("a name", options.name.as_ref().map_or(0, String::len), MAX_NAME)
 }
@@ -420,16 +420,16 @@ fn join(len: usize, parts: &[(usize, &[u8])]) -> Vec<u8> {
     data
 }
 
-fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
+pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
     let name = options.name.clone().unwrap_or_default();
     NewObject { id, private: options.private, name, metadata: Bytes::copy_from_slice(metadata) }
 }
 
-fn room_us(options: &CreateOptions) -> u64 {
+pub(super) fn room_us(options: &CreateOptions) -> u64 {
     options.room.map_or(0, |room| u64::try_from(room.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// The end of a call that may wait for room.
-fn deadline(options: &CreateOptions) -> Option<Instant> {
+pub(super) fn deadline(options: &CreateOptions) -> Option<Instant> {
     Instant::now().checked_add(PATIENCE.saturating_add(options.room.unwrap_or(Duration::ZERO)))
 }

@@ -21,7 +21,8 @@ pub struct Receiver {
     /// Bytes received; frames are taken from its front.
     pub buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
-    takes_descriptors: bool,
+    /// How many may come with a frame.
+    limit: usize,
     scratch: Vec<u8>,
 }
 
@@ -30,16 +31,16 @@ impl Default for Receiver {
         Self {
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
-            takes_descriptors: true,
+            limit: MAX_DESCRIPTORS,
             scratch: Vec::new(),
         }
     }
 }
 
 impl Receiver {
-    /// A receiver that takes none of the other side's descriptors: to it, they are an error.
-    pub fn without_descriptors() -> Self {
-        Self { takes_descriptors: false, ..Self::default() }
+    /// A receiver that takes at most one descriptor with a frame: more are an error.
+    pub fn with_one_descriptor() -> Self {
+        Self { limit: 1, ..Self::default() }
     }
 
     /// Receives what is there; 0 bytes means that the other side closed the connection.
@@ -51,8 +52,8 @@ impl Receiver {
         self.scratch.resize(CHUNK, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         // Without room for them, the kernel closes what came and says so.
-        let room = if self.takes_descriptors { &mut space[..] } else { &mut [] };
-        let mut ancillary = RecvAncillaryBuffer::new(room);
+        let room = rustix::cmsg_space!(ScmRights(self.limit));
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space[..room]);
         let message = recvmsg(
             socket,
             &mut [IoSliceMut::new(&mut self.scratch)],
@@ -64,11 +65,16 @@ impl Receiver {
                 self.descriptors.extend(descriptors);
             }
         }
-        if self.descriptors.len() > 2 * MAX_DESCRIPTORS || message.flags.contains(ReturnFlags::CTRUNC) {
+        if self.descriptors.len() > 2 * self.limit || message.flags.contains(ReturnFlags::CTRUNC) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "too many descriptors"));
         }
         self.buffer.extend_from_slice(&self.scratch[..message.bytes]);
         Ok(message.bytes)
+    }
+
+    /// Whether descriptors came that belong to no frame.
+    pub fn has_stray_descriptors(&self) -> bool {
+        self.buffer.is_empty() && !self.descriptors.is_empty()
     }
 
     /// Claims the `count` oldest descriptors; fewer when fewer came.

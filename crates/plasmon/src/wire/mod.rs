@@ -178,6 +178,11 @@ mod opcode {
     pub(super) const LOCATIONS: u8 = 21;
     pub(super) const PREFETCH: u8 = 22;
     pub(super) const CALIBRATE: u8 = 23;
+    pub(super) const LEND: u8 = 24;
+    pub(super) const ADOPT: u8 = 25;
+    pub(super) const GIVE_BACK: u8 = 26;
+    pub(super) const GET_INTO: u8 = 27;
+    pub(super) const PUT_FROM: u8 = 28;
 }
 
 #[cfg(test)]

@@ -260,6 +260,22 @@ pub enum Reply {
         /// Of the tables.
         parts: Vec<TablePart>,
     },
+    /// To `Lend` and `Adopt`.
+    Lent {
+        /// Its number, for this connection.
+        buffer: u64,
+        /// Where lent memory begins, from the start of the arena.
+        offset: u64,
+        /// Bytes that an object made of it may have, metadata included; 0 for adopted memory.
+        capacity: u64,
+        /// Descriptors with the frame.
+        granted: Vec<Granted>,
+    },
+    /// To `GetInto`: the data is there.
+    Landed {
+        /// Bytes of it; nothing if it is to be got and copied: it is on this node, or does not come by reads.
+        data_len: Option<u64>,
+    },
     /// To any request that failed as a whole.
     Failed {
         /// Why.
@@ -281,6 +297,9 @@ impl Reply {
     /// To `Prefetch`.
     pub const PREFETCHING: Self = Self::Done { opcode: opcode::PREFETCH };
 
+    /// To `PutFrom`.
+    pub const PUT_FROM_DONE: Self = Self::Done { opcode: opcode::PUT_FROM };
+
     /// To `Explain`.
     pub fn explained(json: String) -> Self {
         Self::Report { opcode: opcode::EXPLAIN, json }
@@ -299,7 +318,9 @@ impl Reply {
     /// How many descriptors travel with the frame.
     pub fn descriptors(&self) -> usize {
         match self {
-            Self::Created { granted, .. } | Self::Got { granted, .. } => granted.len(),
+            Self::Created { granted, .. } | Self::Got { granted, .. } | Self::Lent { granted, .. } => {
+                granted.len()
+            }
             Self::Channel { parts } => 2 + parts.len(),
             Self::Tables { parts } => parts.len(),
             _ => 0,
@@ -327,6 +348,8 @@ impl Reply {
             Self::Events(_) => opcode::SUBSCRIBE,
             Self::Channel { .. } => opcode::CHANNEL,
             Self::Tables { .. } => opcode::TABLES,
+            Self::Lent { .. } => opcode::LEND,
+            Self::Landed { .. } => opcode::GET_INTO,
         }
     }
 
@@ -379,6 +402,14 @@ impl Reply {
             Self::Evicted { bytes } => out.put_u64_le(*bytes),
             Self::Events(events) => put_many(out, events, put_event),
             Self::Channel { parts } | Self::Tables { parts } => put_many(out, parts, put_part),
+            Self::Lent { buffer, offset, capacity, granted } => {
+                put_granted(out, granted);
+                [*buffer, *offset, *capacity].into_iter().for_each(|word| out.put_u64_le(word));
+            }
+            Self::Landed { data_len } => {
+                out.put_u8(u8::from(data_len.is_some()));
+                out.put_u64_le(data_len.unwrap_or_default());
+            }
             Self::Failed { error, .. } => put_message(out, error),
         });
     }
@@ -409,7 +440,8 @@ impl Reply {
             | opcode::ABORT
             | opcode::REFRESH
             | opcode::OPTIONS
-            | opcode::PREFETCH => {
+            | opcode::PREFETCH
+            | opcode::PUT_FROM => {
                 Reader::new(body, "confirmation").finish(Self::Done { opcode: header.opcode })
             }
             opcode::CREATE => {
@@ -486,6 +518,17 @@ impl Reply {
                 let mut body = Reader::new(body, "reply to tables");
                 let parts = parts(&mut body, header, 0)?;
                 body.finish(Self::Tables { parts })
+            }
+            opcode::LEND => {
+                let mut body = Reader::new(body, "reply to lend");
+                let granted = granted(&mut body, header)?;
+                let (buffer, offset, capacity) = (body.u64()?, body.u64()?, body.u64()?);
+                body.finish(Self::Lent { buffer, offset, capacity, granted })
+            }
+            opcode::GET_INTO => {
+                let mut body = Reader::new(body, "reply to get into");
+                let (landed, data_len) = (body.flag()?, body.u64()?);
+                body.finish(Self::Landed { data_len: landed.then_some(data_len) })
             }
             other => Err(WireError::Opcode(other)),
         }

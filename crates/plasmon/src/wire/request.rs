@@ -21,7 +21,7 @@ pub struct NewObject {
     pub metadata: Bytes,
 }
 
-/// A request. All but `Release` and `Cancel` are answered.
+/// A request. All but `Release`, `GiveBack` and `Cancel` are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// First frame of a connection. `name` tells people which program this is.
@@ -153,6 +153,49 @@ pub enum Request {
         /// Which.
         peer: NodeId,
     },
+    /// Asks for memory of the arena to write, for no object yet.
+    Lend {
+        /// Bytes.
+        len: u64,
+        /// What is put from it is private.
+        private: bool,
+        /// As in `Put`.
+        room_us: u64,
+    },
+    /// Offers memory of the client's own, whose descriptor travels with the frame.
+    Adopt {
+        /// Its bytes, all of the file's.
+        len: u64,
+    },
+    /// Lent or adopted memory is not used any more.
+    GiveBack {
+        /// Its number.
+        buffer: u64,
+    },
+    /// Brings an object's data into lent or adopted memory, and no replica to this node.
+    GetInto {
+        /// Microseconds to wait; `u64::MAX` waits for ever.
+        timeout_us: u64,
+        /// The object.
+        id: ObjectId,
+        /// The number of the memory.
+        buffer: u64,
+        /// Where in it the data is to begin.
+        at: u64,
+        /// Bytes that may be written there.
+        room: u64,
+    },
+    /// Makes an object of lent memory: its first bytes, where they are.
+    PutFrom {
+        /// Which.
+        object: NewObject,
+        /// XXH3 of its data and metadata, 0 for none.
+        digest: u64,
+        /// The number of the memory.
+        buffer: u64,
+        /// Bytes of data.
+        data_len: u64,
+    },
 }
 
 impl Request {
@@ -181,7 +224,22 @@ impl Request {
             Self::Locations { .. } => opcode::LOCATIONS,
             Self::Prefetch { .. } => opcode::PREFETCH,
             Self::Calibrate { .. } => opcode::CALIBRATE,
+            Self::Lend { .. } => opcode::LEND,
+            Self::Adopt { .. } => opcode::ADOPT,
+            Self::GiveBack { .. } => opcode::GIVE_BACK,
+            Self::GetInto { .. } => opcode::GET_INTO,
+            Self::PutFrom { .. } => opcode::PUT_FROM,
         }
+    }
+
+    /// How many descriptors travel with the frame.
+    pub fn descriptors(&self) -> usize {
+        usize::from(matches!(self, Self::Adopt { .. }))
+    }
+
+    /// Whether there is an answer to it.
+    pub fn is_answered(&self) -> bool {
+        !matches!(self, Self::Release { .. } | Self::GiveBack { .. } | Self::Cancel { .. })
     }
 
     /// Appends the request to `out`: one frame, unless it is a wait for many objects.
@@ -198,7 +256,8 @@ impl Request {
 
     /// Appends one frame; of a wait the one that ends it.
     fn put(&self, request: u64, flags: u16, out: &mut BytesMut) {
-        let header = Header { opcode: self.opcode(), flags, body_len: 0, request, error: 0, descriptors: 0 };
+        let descriptors = self.descriptors() as u16;
+        let header = Header { opcode: self.opcode(), flags, body_len: 0, request, error: 0, descriptors };
         put_frame(out, header, |out| match self {
             Self::Hello { name } => put_bytes(out, name.as_bytes()),
             Self::Put { object, digest, room_us, data } => {
@@ -238,6 +297,22 @@ impl Request {
                 put_objects(out, ids.chunks(MAX_IDS).next_back().unwrap_or_default());
             }
             Self::Evict { bytes } => out.put_u64_le(*bytes),
+            Self::Lend { len, private, room_us } => {
+                out.put_u64_le(*len);
+                out.put_u8(u8::from(*private));
+                out.put_u64_le(*room_us);
+            }
+            Self::Adopt { len } => out.put_u64_le(*len),
+            Self::GiveBack { buffer } => out.put_u64_le(*buffer),
+            Self::GetInto { timeout_us, id, buffer, at, room } => {
+                out.put_u64_le(*timeout_us);
+                out.put_slice(id.as_bytes());
+                [*buffer, *at, *room].into_iter().for_each(|word| out.put_u64_le(word));
+            }
+            Self::PutFrom { object, digest, buffer, data_len } => {
+                put_new(out, object);
+                [*digest, *buffer, *data_len].into_iter().for_each(|word| out.put_u64_le(word));
+            }
             Self::Options { name, quota } => {
                 put_bytes(out, name.as_deref().unwrap_or_default().as_bytes());
                 // As good as no limit, but for the number that says that there is none given.
@@ -337,6 +412,33 @@ impl Request {
                 let mut body = Reader::new(body, "calibrate");
                 let peer = body.node()?;
                 body.finish(Self::Calibrate { peer })
+            }
+            opcode::LEND => {
+                let mut body = Reader::new(body, "lend");
+                let (len, private, room_us) = (body.u64()?, body.flag()?, body.u64()?);
+                body.finish(Self::Lend { len, private, room_us })
+            }
+            opcode::ADOPT => {
+                let mut body = Reader::new(body, "adopt");
+                let len = body.u64()?;
+                body.finish(Self::Adopt { len })
+            }
+            opcode::GIVE_BACK => {
+                let mut body = Reader::new(body, "give back");
+                let buffer = body.u64()?;
+                body.finish(Self::GiveBack { buffer })
+            }
+            opcode::GET_INTO => {
+                let mut body = Reader::new(body, "get into");
+                let (timeout_us, id) = (body.u64()?, body.object()?);
+                let (buffer, at, room) = (body.u64()?, body.u64()?, body.u64()?);
+                body.finish(Self::GetInto { timeout_us, id, buffer, at, room })
+            }
+            opcode::PUT_FROM => {
+                let mut body = Reader::new(body, "put from");
+                let object = new_object(&mut body)?;
+                let (digest, buffer, data_len) = (body.u64()?, body.u64()?, body.u64()?);
+                body.finish(Self::PutFrom { object, digest, buffer, data_len })
             }
             other => Err(WireError::Opcode(other)),
         }

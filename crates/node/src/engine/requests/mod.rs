@@ -4,8 +4,9 @@
 //! which ends with it. A request that fails leaves everything as it was.
 //!
 //! [`writing`] makes objects, [`reading`] finds them, [`listing`] lists them, [`removing`] takes them away,
-//! [`sharing`] hands out descriptors.
+//! [`sharing`] hands out descriptors, [`lending`] memory to work in.
 
+mod lending;
 mod listing;
 mod moving;
 mod reading;
@@ -26,6 +27,7 @@ use plasmon::{Error, ErrorKind, ObjectId};
 use super::client::ClientKey;
 use super::core::Core;
 
+pub(super) use lending::Lent;
 pub(super) use sharing::cannot_share;
 pub(super) use writing::INLINE_MAX;
 
@@ -39,7 +41,13 @@ type Answer = Result<(Reply, Vec<OwnedFd>), Error>;
 
 impl Core {
     /// Answers a client's request, or starts what will. Returns what it cost, in simple requests.
-    pub(super) fn request(self: &Rc<Self>, client: ClientKey, request: u64, asked: Request) -> usize {
+    pub(super) fn request(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        asked: Request,
+        file: Option<OwnedFd>,
+    ) -> usize {
         let cost = match &asked {
             Request::Get { ids, .. }
             | Request::Wait { ids, .. }
@@ -100,6 +108,27 @@ impl Core {
             Request::Calibrate { peer } => {
                 let calibrated = plain(Rc::clone(self).calibrate_to(peer));
                 self.answer_in_time(client, request, WALK, calibrated);
+            }
+            Request::Lend { len, private, room_us } => {
+                let room = Duration::from_micros(room_us);
+                self.answer_in_time(client, request, 1, Rc::clone(self).lend_to(client, len, private, room));
+            }
+            Request::Adopt { len } => {
+                // Requests come with as many as they have.
+                let adopted = file.map(|file| self.adopt(client, len, &file));
+                let missing =
+                    || Err(Error::new(ErrorKind::Invalid, "memory to register came without its file"));
+                self.answer_now(client, request, adopted.unwrap_or_else(missing));
+            }
+            Request::GiveBack { buffer } => self.take_back(client, buffer),
+            Request::GetInto { timeout_us, id, buffer, at, room } => {
+                let place = (buffer, at, room);
+                let got = plain(Rc::clone(self).get_into(client, timeout_us, id, place));
+                self.answer_in_time(client, request, 1, got);
+            }
+            Request::PutFrom { object, digest, buffer, data_len } => {
+                let put = Rc::clone(self).put_from(client, object, digest, (buffer, data_len));
+                self.answer_in_time(client, request, 1, put);
             }
             Request::Cancel { request } => self.cancel(client, request),
         }

@@ -89,7 +89,7 @@ impl Core {
         Error::new(ErrorKind::NotFound, text)
     }
 
-    fn timed_out(&self, id: ObjectId) -> Error {
+    pub(super) fn timed_out(&self, id: ObjectId) -> Error {
         let text = format!("object {id} did not come within the time-out: it {}", self.whereabouts(&id));
         Error::new(ErrorKind::TimedOut, text)
     }

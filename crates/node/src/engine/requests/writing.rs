@@ -72,7 +72,11 @@ impl Core {
 
     /// Refuses an object that the cluster has. The keeper is asked when it is this node, which costs
     /// nothing, or when the object has a name: random ids need no asking.
-    async fn not_in_cluster(self: &Rc<Self>, client: ClientKey, object: &NewObject) -> Result<(), Error> {
+    pub(super) async fn not_in_cluster(
+        self: &Rc<Self>,
+        client: ClientKey,
+        object: &NewObject,
+    ) -> Result<(), Error> {
         let (id, tenant) = (object.id, self.client(client, |client| client.uid));
         let known = match self.cluster.known_here(&id, tenant) {
             Some(known) => known,
@@ -139,7 +143,7 @@ impl Core {
     }
 
     /// What is to be created, if it may be.
-    fn head(&self, client: ClientKey, object: NewObject, data_len: u64) -> Result<Head, Error> {
+    pub(super) fn head(&self, client: ClientKey, object: NewObject, data_len: u64) -> Result<Head, Error> {
         let NewObject { id, private, name, metadata } = object;
         self.not_here(client, id)?;
         let metadata_len = metadata.len() as u32;
@@ -180,14 +184,25 @@ impl Core {
         room: Duration,
     ) -> Result<(Extent, Counted<'a>), Error> {
         let zone = Zone { domain: head.domain(), writer };
-        let counted = self.quotas.borrow_mut().take(head, client);
-        counted?;
-        let counted = Counted { core: self, user: head.tenant, client, len: head.len(), keep: false };
+        let counted = self.count(|| format!("create object {}", head.id), client, head.tenant, head.len())?;
         let extent = self.room(zone, head.len(), room).await.map_err(|error| {
             Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
         })?;
         self.not_here(client, head.id)?;
         Ok((extent, counted))
+    }
+
+    /// Counts bytes against quotas, to do `what`.
+    pub(super) fn count(
+        &self,
+        what: impl Fn() -> String,
+        client: ClientKey,
+        user: u32,
+        len: u64,
+    ) -> Result<Counted<'_>, Error> {
+        let taken = self.quotas.borrow_mut().take(what, user, client, len);
+        taken?;
+        Ok(Counted { core: self, user, client, len, keep: false })
     }
 
     /// Makes a creation of this client's immutable and visible.
@@ -255,7 +270,7 @@ impl Core {
 }
 
 /// Counted against quotas, and given back unless kept: what follows may fail, or be dropped.
-struct Counted<'a> {
+pub(super) struct Counted<'a> {
     core: &'a Core,
     user: u32,
     client: ClientKey,
@@ -264,7 +279,7 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    fn keep(mut self) {
+    pub(super) fn keep(mut self) {
         self.keep = true;
     }
 }

@@ -335,13 +335,14 @@ fn a_stranger_that_falls_silent_is_closed_and_a_member_is_not() {
     }
     assert_eq!(holder.service.garbage(), 2, "silence is none");
     let mut stream = connect(&holder);
+    stream.write_all(&ask(0).encode()).unwrap();
     beside(&mut holder, move || {
         for _ in 0..2 {
-            stream.write_all(&ask(0).encode()).unwrap();
             let mut said = [0; ANSWER_LEN + 5];
             stream.read_exact(&mut said).unwrap();
             assert_eq!(said[..], [answer(&ask(0), 5), pattern(0, 5)].concat());
             thread::sleep(2 * SHORT);
+            stream.write_all(&ask(0).encode()).unwrap();
         }
     });
     assert_eq!(holder.service.garbage(), 2);

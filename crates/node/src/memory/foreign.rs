@@ -1,0 +1,119 @@
+//! Memory of a client's own, mapped here: a file without a name, sealed against shrinking.
+//!
+//! Invariants: the file has its size for good, and pages of the base size, which nobody can take away from under a
+//! mapping so that it faults; so every access inside it is as safe as one to a segment. Clients write it at any
+//! time: bytes are copied by raw pointer, never referred to.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+
+use super::error::OutOfBounds;
+use super::mapping::Reservation;
+use super::system::HUGE_PAGE;
+
+/// A client's memory.
+pub(crate) struct ForeignMemory {
+    range: Reservation,
+    len: usize,
+}
+
+/// Why a client's memory is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ForeignError {
+    #[error("{0} bytes are no size to register")]
+    Size(u64),
+    #[error("the file has {found} bytes instead of {told}")]
+    OtherSize { found: u64, told: u64 },
+    #[error(
+        "the file can shrink, which would end whoever reads it: seal it with F_SEAL_SHRINK \
+         (memfd_create with MFD_ALLOW_SEALING)"
+    )]
+    CanShrink,
+    #[error(
+        "the file has pages of {0} bytes, which its owner can take away: use one with pages of the base size"
+    )]
+    HugePages(u64),
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+impl ForeignMemory {
+    /// Maps a client's file of `len` bytes.
+    pub(crate) fn map(file: &OwnedFd, len: u64) -> Result<Self, ForeignError> {
+        let stat = fstat(file).map_err(io::Error::from)?;
+        if stat.st_size as u64 != len {
+            return Err(ForeignError::OtherSize { found: stat.st_size as u64, told: len });
+        }
+        // Only files that live in memory have seals.
+        let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(ForeignError::CanShrink);
+        }
+        let page = u64::try_from(stat.st_blksize).unwrap_or(0);
+        if page >= HUGE_PAGE {
+            return Err(ForeignError::HugePages(page));
+        }
+        let size = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(ForeignError::Size(len))?;
+        let range = Reservation::new(size)?;
+        range.map(0, size, file.as_fd())?;
+        Ok(Self { range, len: size })
+    }
+
+    /// Copies `bytes` in, `at` bytes from its start. Writes nothing if they do not fit.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        let error = || OutOfBounds { at, len: bytes.len() as u64, extent: self.len as u64 };
+        let end = at.checked_add(bytes.len() as u64).filter(|end| *end <= self.len as u64);
+        end.ok_or_else(error)?;
+        self.range.copy_in(at as usize, bytes).map_err(|_| error())
+    }
+}
+
+// SAFETY: the values are fixed; the file is mapped, and cannot shrink, as long as the value lives; and nobody
+// forms a reference into it.
+unsafe impl plasmon_fabric::Memory for ForeignMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.range.base()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    use super::*;
+
+    fn file(len: u64, seals: SealFlags) -> OwnedFd {
+        let file = memfd_create("foreign", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+        ftruncate(&file, len).expect("truncate");
+        fcntl_add_seals(&file, seals).expect("seal");
+        file
+    }
+
+    #[test]
+    fn only_what_cannot_shrink_and_has_its_size_is_taken() {
+        let sealed = file(5000, SealFlags::SHRINK);
+        let memory = ForeignMemory::map(&sealed, 5000).expect("map");
+        memory.write(4990, &[7; 10]).expect("inside");
+        memory.write(4991, &[8; 10]).expect_err("outside");
+        memory.write(u64::MAX, &[8; 10]).expect_err("far outside");
+        let mut end = [0; 12];
+        assert_eq!(rustix::io::pread(&sealed, &mut end, 4990).expect("read"), 10);
+        assert_eq!(end[..10], [7; 10]);
+
+        assert!(matches!(ForeignMemory::map(&sealed, 4096), Err(ForeignError::OtherSize { .. })));
+        assert!(matches!(
+            ForeignMemory::map(&file(4096, SealFlags::empty()), 4096),
+            Err(ForeignError::CanShrink)
+        ));
+        assert!(matches!(ForeignMemory::map(&file(0, SealFlags::SHRINK), 0), Err(ForeignError::Size(0))));
+        let pipe = rustix::pipe::pipe().expect("pipe").0;
+        assert!(ForeignMemory::map(&pipe, 4096).is_err());
+    }
+}
