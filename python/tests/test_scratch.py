@@ -72,7 +72,7 @@ def test_it_comes_into_memory_of_the_program_too(cluster: plasmon.LocalCluster) 
         data = pattern(2 * MIB, seed)
         oid = there.put(data)
         array = np.frombuffer(memoryview(own), np.uint8)[MIB : 3 * MIB]
-        assert here.get_into(oid, memoryview(array), ANTI_HANG) == 2 * MIB
+        assert here.get_into(oid, array.data, ANTI_HANG) == 2 * MIB
         assert array.tobytes() == data
         assert into(here, oid) == "given"
         there.delete(oid)
@@ -250,3 +250,19 @@ def test_whoever_gives_up_gets_into_it_again(cluster: plasmon.LocalCluster) -> N
     assert here.get_into("not yet", scratch, ANTI_HANG) == MIB
     assert bytes(memoryview(scratch)) == data
     there.delete("not yet")
+
+
+def test_messages_use_blocks_of_a_size_that_fits(cluster: plasmon.LocalCluster) -> None:
+    here, there = cluster.client(0), cluster.client(1)
+
+    def lent() -> list[int]:
+        pools = there.status()["fabric"]["pools"]
+        assert all(pool["kept"] + pool["lent"] <= pool["blocks"] for pool in pools)
+        return [pool["lent_ever"] for pool in pools]
+
+    before = lent()
+    for size in (10, 1000, 10_000):
+        oid = there.put(b"x" * size)
+        assert here.get(oid, timeout=ANTI_HANG) == b"x" * size
+        there.delete(oid)
+    assert all(now > then for now, then in zip(lent(), before, strict=True))

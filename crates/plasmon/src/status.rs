@@ -152,6 +152,24 @@ pub struct FabricStatus {
     pub registered_bytes: u64,
     /// Operations under way now.
     pub in_flight: u64,
+    /// Registered blocks for messages, smallest first.
+    pub pools: Vec<PoolStatus>,
+}
+
+/// Registered blocks of one size.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolStatus {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks there are.
+    pub blocks: u64,
+    /// Of these, taken for good, to receive.
+    pub kept: u64,
+    /// Of these, lent to an operation now.
+    pub lent: u64,
+    /// How often one was lent.
+    pub lent_ever: u64,
 }
 
 /// What a node moved from and to others.

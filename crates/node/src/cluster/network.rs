@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use plasmon::NodeId;
+use plasmon::status::PoolStatus;
 use plasmon::wire::MAX_DESCRIPTORS;
 use plasmon_fabric::{
     Access, Domain, Endpoint, Event, FabricError, Memory, Op, Provider, Region, RemoteRegion, Slice,
@@ -26,7 +27,7 @@ use tracing::{debug, warn};
 use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Location, Message, Stamp};
 use super::members::{Incarnation, Member};
 use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
-use crate::transfer::Pool;
+use crate::transfer::Pools;
 
 /// Messages under way towards a peer.
 const WINDOW: u32 = 32;
@@ -39,6 +40,8 @@ const QUEUE: usize = 1 << 16;
 /// Frames kept of senders that the next view may make members.
 const STRANGERS: usize = 1024;
 
+/// Blocks of messages: most carry no object and are short, and what they touch should fit a core's cache.
+const BLOCKS: [usize; 3] = [256, 2 << 10, FRAME_MAX];
 /// Bytes of a stamp.
 const STAMP_LEN: usize = size_of::<u64>();
 
@@ -57,7 +60,7 @@ pub(crate) struct Network {
     domain: Domain,
     small: Endpoint,
     bulk: Endpoint,
-    pool: Rc<Pool>,
+    pools: Pools,
     posted: Cell<usize>,
     /// What frames sent to this node must carry.
     token: u64,
@@ -116,7 +119,7 @@ impl Network {
         let network = Self {
             small: domain.endpoint()?,
             bulk: domain.endpoint()?,
-            pool: Pool::new(&domain, FRAME_MAX),
+            pools: Pools::new(&domain, &BLOCKS),
             posted: Cell::new(0),
             token,
             segments: RefCell::default(),
@@ -143,6 +146,11 @@ impl Network {
 
     pub(crate) fn token(&self) -> u64 {
         self.token
+    }
+
+    /// How the blocks of messages are used.
+    pub(crate) fn pools(&self) -> Vec<PoolStatus> {
+        self.pools.status()
     }
 
     /// Frames thrown away so far.
@@ -202,7 +210,7 @@ impl Network {
 
     /// A registered place for a word.
     pub(crate) fn word(&self) -> Result<Slice, FabricError> {
-        self.pool.lend()?.slice(0, STAMP_LEN)
+        self.pools.lend(STAMP_LEN)
     }
 
     /// Registers memory for one transfer, for this node's own operations and for peers' reads.
@@ -282,8 +290,7 @@ impl Network {
     fn post(&self, peer: &mut Peer, mut message: BytesMut, free: bool) {
         let credits = std::mem::take(&mut peer.owed).min(u32::from(u16::MAX)) as u16;
         Envelope::set_credits(&mut message, credits);
-        let posted = self.pool.lend().and_then(|block| {
-            let block = block.slice(0, message.len())?;
+        let posted = self.pools.lend(message.len()).and_then(|block| {
             block.copy_from_slice(&message)?;
             Ok(self.small.send(peer.small, block))
         });
@@ -322,7 +329,7 @@ impl Network {
         let wanted = POSTED_PER_PEER * peers.len();
         drop(peers);
         while self.posted.get() < wanted {
-            if let Err(error) = self.pool.keep().and_then(|block| self.small.receive(block)) {
+            if let Err(error) = self.pools.keep(FRAME_MAX).and_then(|block| self.small.receive(block)) {
                 warn!("cannot post a receive block: {error}");
                 break;
             }

@@ -123,6 +123,7 @@ impl Core {
             registrations: stats.registrations,
             registered_bytes: stats.registered_bytes,
             in_flight: stats.in_flight,
+            pools: self.network.pools(),
         }
     }
 

@@ -43,7 +43,7 @@ use self::fetch::WeakFetch;
 use self::known::Known;
 pub(crate) use self::landing::{Given, GivenMemory};
 use self::lease::Granted;
-pub(crate) use self::pool::Pool;
+pub(crate) use self::pool::Pools;
 use self::record::Records;
 pub(crate) use self::registrations::Adopted;
 use self::registrations::Registrations;

@@ -1,25 +1,41 @@
-//! The pool of message blocks: registered memory in pieces of one size.
+//! Buffer pools: registered blocks for messages and what else is staged, one pool a size class.
 //!
-//! Engine thread only. Receives take blocks for good (explicit use); a send takes one and gives it
-//! back by itself when the fabric is finished with it (implicit use). The pool grows by whole slabs,
-//! each registered once, and never shrinks.
+//! Engine thread only. A block has three areas. Its *descriptor*, what the fabric needs to reach it, is the
+//! registration of its slab, made once and carried by its [`Slice`]; a frame's header and fields are its *request*, and
+//! bytes of objects behind them its *data*: where the one ends the frame says. Blocks are used in pairs, a
+//! sent one for each that is posted to receive.
+//!
+//! Receives take blocks for good (explicit use); a send takes the smallest that will do and gives it back by itself
+//! when the fabric is finished with it (implicit use). A pool grows by whole slabs and never shrinks.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use plasmon::status::PoolStatus;
 use plasmon_fabric::{Access, Domain, FabricError, Slice};
 
 use crate::memory::BlockMemory;
 
-/// Blocks in a slab.
-const SLAB: usize = 64;
+/// Bytes in a slab, at most.
+const SLAB: usize = 1 << 20;
+/// Blocks in a slab, at most.
+const BLOCKS: usize = 256;
 
-/// Registered blocks of one size.
-pub(crate) struct Pool {
+/// The pools of a node, smallest blocks first.
+pub(crate) struct Pools {
+    pools: Vec<Rc<Pool>>,
+}
+
+/// Blocks of one size.
+struct Pool {
     domain: Domain,
     block: usize,
     free: RefCell<Vec<Slice>>,
+    blocks: Cell<u64>,
+    kept: Cell<u64>,
+    lent: Cell<u64>,
+    lent_ever: Cell<u64>,
 }
 
 /// Returns a block to its pool when the last operation lets go of it.
@@ -28,29 +44,71 @@ struct Lent {
     block: Option<Slice>,
 }
 
-impl Pool {
-    pub(crate) fn new(domain: &Domain, block: usize) -> Rc<Self> {
-        Rc::new(Self { domain: domain.clone(), block, free: RefCell::default() })
+impl Pools {
+    /// Pools of these block sizes, which grow.
+    pub(crate) fn new(domain: &Domain, sizes: &[usize]) -> Self {
+        debug_assert!(sizes.is_sorted());
+        Self { pools: sizes.iter().map(|block| Rc::new(Pool::new(domain, *block))).collect() }
     }
 
-    /// A block that returns by itself.
-    pub(crate) fn lend(self: &Rc<Self>) -> Result<Slice, FabricError> {
-        let block = self.keep()?;
+    /// A block of at least `len` bytes that returns by itself, cut to that length.
+    pub(crate) fn lend(&self, len: usize) -> Result<Slice, FabricError> {
+        self.of(len).lend()?.slice(0, len)
+    }
+
+    /// A block of at least `len` bytes that is never given back.
+    pub(crate) fn keep(&self, len: usize) -> Result<Slice, FabricError> {
+        let pool = self.of(len);
+        pool.kept.set(pool.kept.get() + 1);
+        pool.take()
+    }
+
+    /// The smallest that will do; the largest, whose blocks refuse to be cut longer than they are, if none does.
+    fn of(&self, len: usize) -> &Rc<Pool> {
+        let fits = self.pools.iter().find(|pool| pool.block >= len);
+        fits.or(self.pools.last()).expect("there is a pool")
+    }
+
+    /// How they are used.
+    pub(crate) fn status(&self) -> Vec<PoolStatus> {
+        let status = |pool: &Rc<Pool>| PoolStatus {
+            block_bytes: pool.block as u64,
+            blocks: pool.blocks.get(),
+            kept: pool.kept.get(),
+            lent: pool.lent.get(),
+            lent_ever: pool.lent_ever.get(),
+        };
+        self.pools.iter().map(status).collect()
+    }
+}
+
+impl Pool {
+    fn new(domain: &Domain, block: usize) -> Self {
+        let counts = || Cell::new(0);
+        let (blocks, kept, lent, lent_ever) = (counts(), counts(), counts(), counts());
+        Self { domain: domain.clone(), block, free: RefCell::default(), blocks, kept, lent, lent_ever }
+    }
+
+    fn lend(self: &Rc<Self>) -> Result<Slice, FabricError> {
+        let block = self.take()?;
+        self.lent.set(self.lent.get() + 1);
+        self.lent_ever.set(self.lent_ever.get() + 1);
         let lent = Lent { pool: Rc::downgrade(self), block: Some(block.clone()) };
         Ok(block.with_owner(Rc::new(lent) as Rc<dyn Any>))
     }
 
-    /// A block that is never given back.
-    pub(crate) fn keep(&self) -> Result<Slice, FabricError> {
+    fn take(&self) -> Result<Slice, FabricError> {
         if let Some(block) = self.free.borrow_mut().pop() {
             return Ok(block);
         }
-        let memory = Rc::new(BlockMemory::new(SLAB * self.block));
+        let count = (SLAB / self.block).clamp(1, BLOCKS);
+        let memory = Rc::new(BlockMemory::new(count * self.block));
         let region = self.domain.register(memory, Access::LOCAL)?;
         let mut free = self.free.borrow_mut();
-        for at in 0..SLAB {
+        for at in 0..count {
             free.push(region.slice(at * self.block, self.block)?);
         }
+        self.blocks.set(self.blocks.get() + count as u64);
         Ok(free.pop().expect("just filled"))
     }
 }
@@ -58,6 +116,7 @@ impl Pool {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let (Some(pool), Some(block)) = (self.pool.upgrade(), self.block.take()) {
+            pool.lent.set(pool.lent.get() - 1);
             pool.free.borrow_mut().push(block);
         }
     }
