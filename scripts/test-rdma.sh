@@ -44,4 +44,6 @@ say "Nodes that share one device"
 in_guests 600 -- -p plasmon-e2e --test e2e -- --ignored --test-threads=1 rdma::alone || failed=1
 say "Two hosts on one cable"
 in_guests 300 --guests 2 -- -p plasmon-e2e --test e2e -- --ignored --test-threads=1 rdma::pair || failed=1
+say "A host with two memory nodes"
+in_guests 600 --memory-nodes 2 -- -p plasmon-e2e --test e2e -- --ignored --test-threads=1 numa:: || failed=1
 exit $failed

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use plasmon_node::{Config, Node, NodeError};
+use plasmon_node::{Config, Node, NodeError, Numa};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
@@ -61,6 +61,11 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
         provider: args.provider,
         huge_pages: !args.no_huge_pages,
         prefault: !args.no_prefault,
+        numa: match args.numa {
+            serve_args::Numa::Auto => Numa::Auto,
+            serve_args::Numa::Node(number) => Numa::Node(number),
+            serve_args::Numa::Off => Numa::Off,
+        },
         protocol: args.protocol,
         calibration: args.calibration.or_else(default_calibration).map(std::path::absolute).transpose()?,
         spin: args.spin.map(Duration::from_micros),

@@ -72,7 +72,7 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let status = client.status()?;
-    let Status { memory, objects, spill, fabric, transfer, cluster, .. } = &status;
+    let Status { memory, numa, objects, spill, fabric, transfer, cluster, .. } = &status;
     line(&format!(
         "node      {} (plasmon {}, process {}, up {})",
         status.node,
@@ -93,6 +93,17 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         size(memory.largest_free),
         size(memory.huge)
     ))?;
+    if let Some(node) = numa.node {
+        let far = if numa.elsewhere > 0 {
+            format!("; {} lie on others", size(numa.elsewhere))
+        } else {
+            String::new()
+        };
+        line(&format!(
+            "numa      memory node {node} of {}, CPUs {} ({}){far}",
+            numa.nodes, numa.cpus, numa.reason
+        ))?;
+    }
     line(&format!(
         "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, \
          {} evicted",

@@ -64,6 +64,10 @@ pub(crate) struct Serve {
     /// Do not touch all memory in the background after the start: first writes will be slower
     #[arg(long)]
     pub(crate) no_prefault: bool,
+    /// The memory node (NUMA) to run on and to keep objects on: auto takes the network card's, a number that one, off
+    /// none; on a host with one memory node all are the same
+    #[arg(long, value_name = "auto|N|off", default_value = "auto", value_parser = numa)]
+    pub(crate) numa: Numa,
     /// Microseconds to spin before sleeping [default: 50 with four cores or more, else 0]
     #[arg(long, value_name = "US")]
     pub(crate) spin: Option<u64>,
@@ -73,6 +77,24 @@ pub(crate) struct Serve {
     /// Stop when the process that started this one ends
     #[arg(long)]
     pub(crate) exit_with_parent: bool,
+}
+
+/// Which memory node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numa {
+    Auto,
+    Node(u32),
+    Off,
+}
+
+fn numa(text: &str) -> Result<Numa, String> {
+    match text {
+        "auto" => Ok(Numa::Auto),
+        "off" => Ok(Numa::Off),
+        number => number.parse().map(Numa::Node).map_err(|_| {
+            "write auto, off, or the number of a memory node (`plasmon doctor` lists them)".into()
+        }),
+    }
 }
 
 /// Bytes, at least one.

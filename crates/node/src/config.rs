@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use plasmon::Protocol;
 
+use crate::numa::Numa;
+
 /// Settings of a node. Sizes are bytes.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -26,6 +28,8 @@ pub struct Config {
     pub huge_pages: bool,
     /// Touch all memory in the background after the start.
     pub prefault: bool,
+    /// The memory node to be on, where the host has several.
+    pub numa: Numa,
     /// How objects are fetched from other nodes.
     pub protocol: Protocol,
     /// Where calibrations are kept; `None` forgets them when the node stops.
@@ -69,6 +73,7 @@ impl Config {
             provider: None,
             huge_pages: true,
             prefault: true,
+            numa: Numa::Auto,
             protocol: Protocol::Auto,
             calibration: None,
             spin: None,

@@ -6,6 +6,7 @@
 //! - [`engine`]: the loop, time, client channels and what clients may ask;
 //! - [`object`]: replicas, pins, the table;
 //! - [`memory`]: the arena, its segments and who may write them;
+//! - [`numa`]: where on the host all this runs and lies;
 //! - [`spill`]: sealed objects on disk while memory is short;
 //! - [`transfer`]: an object's way from one arena to another;
 //! - [`cluster`]: frames between nodes, the directory, membership.
@@ -19,6 +20,7 @@ mod engine;
 mod index;
 #[allow(unsafe_code)]
 pub mod memory;
+mod numa;
 mod object;
 pub mod spill;
 mod transfer;
@@ -26,3 +28,4 @@ mod transfer;
 pub use cluster::ControlError;
 pub use config::{Config, DEFAULT_LEASE, DEFAULT_LISTEN};
 pub use engine::{ListenError, Node, NodeError};
+pub use numa::{Numa, NumaError};

@@ -18,7 +18,13 @@ const BOB: Zone = Zone { domain: Domain::Private(1001), writer: Writer::Uid(1001
 
 fn config(segments: u64) -> ArenaConfig {
     let huge_pages = HugePages::Never;
-    ArenaConfig { capacity: segments * SEGMENT, segment_size: Some(SEGMENT), huge_pages, prefault: false }
+    ArenaConfig {
+        capacity: segments * SEGMENT,
+        segment_size: Some(SEGMENT),
+        huge_pages,
+        prefault: false,
+        near: None,
+    }
 }
 
 fn arena(segments: u64) -> Arena {
@@ -246,7 +252,13 @@ fn memory_is_allocated_in_the_background() {
         assert_eq!(arena.usage().prefaulted, arena.capacity());
     };
     let huge_pages = HugePages::Never;
-    let config = ArenaConfig { capacity: 2 * LARGE, segment_size: Some(LARGE), huge_pages, prefault: true };
+    let config = ArenaConfig {
+        capacity: 2 * LARGE,
+        segment_size: Some(LARGE),
+        huge_pages,
+        prefault: true,
+        near: None,
+    };
     let mut arena = Arena::new(&config).unwrap();
     wait(&mut arena);
     drop((arena.allocate(ENGINE, 1).unwrap(), arena.allocate(ALICE, 1).unwrap()));
@@ -259,9 +271,62 @@ fn memory_is_allocated_in_the_background() {
 }
 
 #[test]
+fn segments_ask_for_pages_of_their_memory_node() {
+    if !std::path::Path::new("/proc/self/numa_maps").exists() {
+        eprintln!("this kernel knows no memory nodes: there is nothing to ask for");
+        return;
+    }
+    // Of a size that no other test's segments have.
+    const ODD: u64 = 10 << 20;
+    let policies = |arena: &Arena| {
+        let base = arena.memory(0).base().as_ptr().addr();
+        let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap();
+        let ours = |segment: u32| format!("{:x} ", base + segment as usize * ODD as usize);
+        let line = |segment| maps.lines().find_map(|line| line.strip_prefix(&ours(segment))).unwrap();
+        [0, 1].map(|segment| line(segment).split(' ').next().unwrap().to_owned())
+    };
+    for (near, expected) in [(None, "default"), (Some(0), "prefer:0")] {
+        let huge_pages = HugePages::Auto;
+        let config =
+            ArenaConfig { capacity: 2 * ODD, segment_size: Some(ODD), huge_pages, prefault: true, near };
+        let mut arena = Arena::new(&config).unwrap();
+        for zone in [ALICE, BOB] {
+            let start = Instant::now();
+            while arena.usage().prefaulted < arena.capacity() {
+                assert!(start.elapsed() < Duration::from_secs(60), "{:?}", arena.usage());
+                thread::sleep(Duration::from_millis(1));
+            }
+            // What the thread insisted on is over by the time that it is idle.
+            let start = Instant::now();
+            while policies(&arena) != [expected; 2] {
+                assert!(start.elapsed() < Duration::from_secs(60), "{:?}", policies(&arena));
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(arena.usage().elsewhere, 0);
+            // Recycled segments as well.
+            drop(arena.allocate(zone, arena.capacity()).unwrap());
+        }
+    }
+    let nowhere = ArenaConfig {
+        capacity: ODD,
+        segment_size: Some(ODD),
+        huge_pages: HugePages::Never,
+        prefault: false,
+        near: Some(1023),
+    };
+    assert!(Arena::new(&nowhere).unwrap_err().to_string().contains("segment 0"));
+}
+
+#[test]
 fn an_arena_can_go_while_it_is_being_populated_and_recycled() {
     let huge_pages = HugePages::Never;
-    let config = ArenaConfig { capacity: 64 << 20, segment_size: Some(2 << 20), huge_pages, prefault: true };
+    let config = ArenaConfig {
+        capacity: 64 << 20,
+        segment_size: Some(2 << 20),
+        huge_pages,
+        prefault: true,
+        near: None,
+    };
     for rounds in 0..20 {
         let mut arena = Arena::new(&config).unwrap();
         for round in 0..rounds {

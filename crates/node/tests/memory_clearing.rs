@@ -13,7 +13,8 @@ const BOB: Zone = Zone { domain: Domain::Private(1001), writer: Writer::Uid(1001
 
 fn arena(segments: u64) -> Arena {
     let (capacity, segment_size) = (segments * SEGMENT, Some(SEGMENT));
-    let config = ArenaConfig { capacity, segment_size, huge_pages: HugePages::Never, prefault: false };
+    let config =
+        ArenaConfig { capacity, segment_size, huge_pages: HugePages::Never, prefault: false, near: None };
     Arena::new(&config).unwrap()
 }
 

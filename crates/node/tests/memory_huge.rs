@@ -30,7 +30,8 @@ fn arena() -> Option<(MutexGuard<'static, ()>, Arena)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let huge_pages = HugePages::Require;
-    let config = ArenaConfig { capacity: CAPACITY, segment_size: Some(HUGE), huge_pages, prefault: true };
+    let config =
+        ArenaConfig { capacity: CAPACITY, segment_size: Some(HUGE), huge_pages, prefault: true, near: None };
     match Arena::new(&config) {
         Ok(arena) => Some((turn, arena)),
         Err(error @ ArenaError::HugePages { .. }) => {
@@ -180,7 +181,13 @@ fn without_a_pool_the_kernel_is_asked_for_huge_pages() {
     let gives = gives_transparent();
     for (huge_pages, expected) in [(HugePages::Auto, if gives { CAPACITY } else { 0 }), (HugePages::Never, 0)]
     {
-        let config = ArenaConfig { capacity: CAPACITY, segment_size: Some(HUGE), huge_pages, prefault: true };
+        let config = ArenaConfig {
+            capacity: CAPACITY,
+            segment_size: Some(HUGE),
+            huge_pages,
+            prefault: true,
+            near: None,
+        };
         let mut arena = Arena::new(&config).unwrap();
         if arena.page_kind() == PageKind::Huge {
             eprintln!("skipped: the pool has huge pages");

@@ -24,8 +24,14 @@ const FORGED: &[u8] = b"forged bytes";
 fn arena() -> Arena {
     let segment_size = Some(SEGMENT as u64);
     let huge_pages = HugePages::Never;
-    Arena::new(&ArenaConfig { capacity: 4 * SEGMENT as u64, segment_size, huge_pages, prefault: false })
-        .unwrap()
+    Arena::new(&ArenaConfig {
+        capacity: 4 * SEGMENT as u64,
+        segment_size,
+        huge_pages,
+        prefault: false,
+        near: None,
+    })
+    .unwrap()
 }
 
 fn extent(arena: &mut Arena, writer: Writer) -> Extent {

@@ -89,6 +89,7 @@ impl Model {
             segment_size: Some(SEGMENT),
             huge_pages: HugePages::Never,
             prefault: true,
+            near: None,
         });
         Model {
             arena: arena.unwrap(),

@@ -28,6 +28,8 @@ pub struct Status {
     pub clients: u64,
     /// The arena.
     pub memory: MemoryStatus,
+    /// Where on the host it runs.
+    pub numa: NumaStatus,
     /// What it holds.
     pub objects: ObjectsStatus,
     /// What it has put on disk.
@@ -70,6 +72,24 @@ pub struct MemoryStatus {
     pub waiting: u64,
     /// Bytes of objects moved to put free memory together.
     pub compacted_bytes: u64,
+}
+
+/// The memory node (NUMA) that a node is bound to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NumaStatus {
+    /// Memory nodes of the host.
+    pub nodes: u32,
+    /// The one that threads and memory are bound to; nothing if they are not.
+    pub node: Option<u32>,
+    /// The one that its network interface is at, if that is known.
+    pub card: Option<u32>,
+    /// The CPUs that threads may use, as in "0-3,8"; empty if they are not bound.
+    pub cpus: String,
+    /// Why it is bound there, or why it is not bound.
+    pub reason: String,
+    /// Bytes of the arena that lie on other memory nodes all the same, as far as they are pre-faulted.
+    pub elsewhere: u64,
 }
 
 /// What a node has put on disk. Without a spill directory all is empty.
@@ -142,6 +162,8 @@ pub struct ObjectsStatus {
 pub struct FabricStatus {
     /// libfabric's name of the provider.
     pub provider: String,
+    /// The network interface or RDMA device it uses.
+    pub interface: String,
     /// Why it was chosen.
     pub reason: String,
     /// libfabric's version.

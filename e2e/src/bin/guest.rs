@@ -35,6 +35,9 @@ enum Command {
         /// Memory of each guest in MiB
         #[arg(long, default_value = "2048")]
         memory: u64,
+        /// Memory nodes (NUMA) of each guest; the network card is at the last
+        #[arg(long, default_value = "1", value_parser = value_parser!(u8).range(1..=8))]
+        memory_nodes: u8,
         /// A guest that has no RDMA device
         #[arg(long, value_name = "GUEST")]
         no_rdma: Vec<usize>,
@@ -57,7 +60,7 @@ fn main() -> ExitCode {
 
 fn act(command: Command) -> Result<i32, GuestError> {
     let kernel = Kernel::prepare()?;
-    let Command::Run { guests, seconds, memory, no_rdma, mut program } = command else {
+    let Command::Run { guests, seconds, memory, memory_nodes, no_rdma, mut program } = command else {
         return Ok(0);
     };
     let args = program.split_off(1);
@@ -70,6 +73,7 @@ fn act(command: Command) -> Result<i32, GuestError> {
             guests,
             rdma: (0..guests).map(|guest| !no_rdma.contains(&guest)).collect(),
             memory: memory << 20,
+            memory_nodes: usize::from(memory_nodes),
             limit: Duration::from_secs(seconds),
             ..Job::new(program)
         },

@@ -25,6 +25,9 @@ pub struct Job {
     pub rdma: Vec<bool>,
     /// Bytes of memory of each.
     pub memory: u64,
+    /// Memory nodes (NUMA) of each. With several, each has a core and its share of the memory, and the network card
+    /// is at the last.
+    pub memory_nodes: usize,
     /// The time that all may take, boot included.
     pub limit: Duration,
 }
@@ -38,6 +41,7 @@ impl Job {
             guests: 1,
             rdma: Vec::new(),
             memory: 2 << 30,
+            memory_nodes: 1,
             limit: Duration::from_secs(300),
         }
     }

@@ -15,7 +15,9 @@ use super::job::{self, Job};
 use super::kernel::Kernel;
 
 /// More would only take turns on the cores of a small machine.
-const CORES: &str = "2";
+const CORES: usize = 2;
+/// The bus of the network card in a guest with several memory nodes.
+const FAR_BUS: &str = "far";
 /// Panics end the machine, which is not started again.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=6 panic=-1 mitigations=off";
 
@@ -59,7 +61,8 @@ impl Machine {
             Accelerator::Kvm => ["-accel", "kvm", "-cpu", "host"],
             Accelerator::Emulation => ["-accel", "tcg,thread=multi", "-cpu", "max"],
         });
-        command.args(["-m", &format!("{}M", job.memory >> 20), "-smp", CORES, "-no-reboot"]);
+        let cores = CORES.max(job.memory_nodes).to_string();
+        command.args(["-m", &format!("{}M", job.memory >> 20), "-smp", &cores, "-no-reboot"]);
         command.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(initramfs);
         command.args(["-append", KERNEL_ARGUMENTS]);
         command.args(["-serial", &format!("file:{}", own.join("console").display()), "-serial", "stdio"]);
@@ -67,7 +70,9 @@ impl Machine {
         command.args(["-virtfs", &format!("local,{host}")]);
         let share = format!("path={},mount_tag=job,security_model=none", share.display());
         command.args(["-virtfs", &format!("local,{share}")]);
-        command.args(network(job.guests, folder, number));
+        // Behind the shares, which would be plugged into its bus.
+        command.args(memory_nodes(job));
+        command.args(network(job, folder, number));
 
         let log = own.join("qemu");
         let log = File::create(&log).map_err(GuestError::file("write", &log))?;
@@ -115,10 +120,28 @@ impl Drop for Machine {
     }
 }
 
+/// The memory nodes of a guest, if it has several, and a bus at the last of them.
+fn memory_nodes(job: &Job) -> Vec<String> {
+    if job.memory_nodes < 2 {
+        return Vec::new();
+    }
+    let share = (job.memory / job.memory_nodes as u64) >> 20;
+    let node = |node: usize| {
+        [
+            "-object".to_owned(),
+            format!("memory-backend-ram,id=memory{node},size={share}M"),
+            "-numa".to_owned(),
+            format!("node,nodeid={node},cpus={node},memdev=memory{node}"),
+        ]
+    };
+    let bus = format!("pxb,id={FAR_BUS},bus=pci.0,bus_nr=8,numa_node={}", job.memory_nodes - 1);
+    (0..job.memory_nodes).flat_map(node).chain(["-device".to_owned(), bus]).collect()
+}
+
 /// The network card of a guest, and where its cable ends.
-fn network(guests: usize, folder: &Path, number: usize) -> [String; 4] {
+fn network(job: &Job, folder: &Path, number: usize) -> [String; 4] {
     let end = |number: usize| folder.join(format!("cable{number}")).display().to_string();
-    let cable = match guests {
+    let cable = match job.guests {
         1 => "hubport,id=cable,hubid=0".to_owned(),
         _ => format!(
             "dgram,id=cable,local.type=unix,local.path={},remote.type=unix,remote.path={}",
@@ -127,6 +150,9 @@ fn network(guests: usize, folder: &Path, number: usize) -> [String; 4] {
         ),
     };
     // Without its boot ROM, which nobody boots from.
-    let card = format!("virtio-net-pci,netdev=cable,romfile=,mac=52:54:00:77:00:{:02x}", number + 1);
+    let mut card = format!("virtio-net-pci,netdev=cable,romfile=,mac=52:54:00:77:00:{:02x}", number + 1);
+    if job.memory_nodes > 1 {
+        card.push_str(&format!(",bus={FAR_BUS}"));
+    }
     ["-netdev".to_owned(), cable, "-device".to_owned(), card]
 }

@@ -15,6 +15,7 @@ mod isolation;
 mod join;
 mod listing;
 mod mixed;
+mod numa;
 mod protocols;
 mod quota;
 mod raw;

@@ -112,10 +112,11 @@ fn nobody_to_join_is_named() {
 fn words_that_make_no_sense_are_refused() {
     let cluster = Cluster::builder().start();
     let socket = cluster.folder().join("other.sock");
-    let cases: [&[&str]; 4] = [
+    let cases: [&[&str]; 5] = [
         &["--memory", "lots"],
         &["--memory", "0"],
         &["--listen", "nowhere"],
+        &["--numa", "near"],
         &["--provider", "carrier-pigeon"],
     ];
     for words in cases {

@@ -12,6 +12,7 @@ mod finding;
 mod limits;
 mod memory;
 mod network;
+mod numa;
 mod pages;
 mod print;
 mod shell;
@@ -69,10 +70,19 @@ impl Case {
 
     /// The command that starts a node with `memory` bytes, in place of the running one if there is one.
     fn serve(&self, memory: u64) -> String {
+        shell::serve(&self.words(), memory, self.spill.as_deref(), None)
+    }
+
+    /// The same, on the memory node of the network card.
+    fn serve_near(&self) -> String {
+        shell::serve(&self.words(), self.memory, self.spill.as_deref(), Some("auto"))
+    }
+
+    /// The running node's command line, with a NUL behind each word.
+    fn words(&self) -> String {
         let (process, is_node) = self.process();
         let line = Some(format!("{process}/cmdline")).filter(|_| is_node);
-        let words = line.and_then(|line| self.files.text(&line)).unwrap_or_default();
-        shell::serve(&words, memory, self.spill.as_deref())
+        line.and_then(|line| self.files.text(&line)).unwrap_or_default()
     }
 
     /// How to put such a node in place of the running one.
@@ -124,6 +134,7 @@ pub(crate) fn doctor(socket: &Path, as_json: bool, args: &Doctor) -> Result<(), 
 fn examine(case: &Case, answer: &Answer) -> Vec<Finding> {
     let mut findings = daemon::check(answer);
     findings.extend(pages::check(case));
+    findings.extend(numa::check(case));
     findings.extend(memory::check(case));
     findings.extend(limits::check(case));
     findings.extend(network::check(case));

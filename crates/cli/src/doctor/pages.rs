@@ -1,19 +1,18 @@
-//! Huge pages: the host's pool of them, what the kernel gives of its own accord, and NUMA nodes.
+//! Huge pages: the host's pool of them, and what the kernel gives of its own accord.
 //!
 //! The daemon takes huge pages from the pool when there are enough for its whole arena, by the same
 //! arithmetic as here (`plasmon_node`'s `memory::system`).
 
 use super::Case;
-use super::files::{chosen, count_of_list, meminfo, value_of};
+use super::files::{chosen, meminfo};
 use super::finding::Finding;
 use crate::output::size;
 
 const HUGE_PAGE: u64 = 2 << 20;
 /// Segments of an arena; it is made of whole ones.
 const SEGMENTS: u64 = 64;
-const POOL: &str = "hugepages/hugepages-2048kB";
+pub(super) const POOL: &str = "hugepages/hugepages-2048kB";
 const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-const NODES: &str = "/sys/devices/system/node";
 
 /// Figures of docs/memory.md.
 const WHY: &str = "In base pages a first write takes five to ten times as long (3 us for 4 KiB, against 0.3 \
@@ -23,7 +22,7 @@ const WHY: &str = "In base pages a first write takes five to ten times as long (
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let pool = Pool::read(case);
     let transparent = transparent(case, pool);
-    [Some(huge_pages(case, pool)), transparent, numa(case, pool)].into_iter().flatten().collect()
+    [Some(huge_pages(case, pool)), transparent].into_iter().flatten().collect()
 }
 
 /// Whether the arena has huge pages of the pool, or will have them at the next start.
@@ -59,7 +58,7 @@ impl Pool {
 }
 
 /// Huge pages of an arena of so many bytes.
-fn pages(memory: u64) -> u64 {
+pub(super) fn pages(memory: u64) -> u64 {
     let segment = memory.div_ceil(SEGMENTS).max(HUGE_PAGE).next_multiple_of(HUGE_PAGE);
     memory.div_ceil(segment) * segment / HUGE_PAGE
 }
@@ -190,56 +189,6 @@ fn given(case: &Case, found: String) -> Finding {
     Finding::advice(TOPIC, found, why)
         .mend("put free memory together", case.shell.sysctl("vm.compact_memory", 1))
         .mend(case.restart(), case.serve(case.memory))
-}
-
-/// Memory far from the network card is slower, so a node with RDMA wants to be near its card.
-fn numa(case: &Case, pool: Pool) -> Option<Finding> {
-    const TOPIC: &str = "numa";
-    let nodes = count_of_list(&case.files.text(&format!("{NODES}/online"))?)?;
-    if nodes < 2 {
-        return Some(Finding::ok(TOPIC, "one memory node"));
-    }
-    let names = case.files.names(NODES);
-    let free = |name: &String| {
-        let free = case.files.number(&format!("{NODES}/{name}/{POOL}/free_hugepages"))?;
-        Some(format!("{name} {free}"))
-    };
-    let free: Vec<_> = names.iter().filter_map(free).collect();
-    let mut found = format!("{nodes} memory nodes");
-    if pool.total > 0 {
-        found = format!("{found}, with free huge pages: {}", free.join(", "));
-    }
-    let cards: Vec<_> = case.files.names("/sys/class/infiniband");
-    let place = |card: &String| case.files.number(&format!("/sys/class/infiniband/{card}/device/numa_node"));
-    let Some((card, near)) = cards.iter().find_map(|card| Some((card, place(card)?))) else {
-        return Some(Finding::ok(TOPIC, found));
-    };
-    let (process, is_node) = case.process();
-    let status = case.files.text(&format!("{process}/status"));
-    let allowed = status.as_deref().and_then(|status| value_of(status, "Mems_allowed_list"));
-    if is_node && allowed == Some(near.to_string().as_str()) {
-        return Some(Finding::ok(
-            TOPIC,
-            format!("{found}; the node is bound to node{near}, where {card} is"),
-        ));
-    }
-    let needed = pages(case.memory);
-    Some(
-        Finding::advice(
-            TOPIC,
-            format!("{found}; {card} is at node{near}"),
-            "Memory at another node than the card is read through the link between the processors, which \
-             takes longer and carries less.",
-        )
-        .mend(
-            "huge pages there, until the next boot",
-            case.shell.write(&needed.to_string(), &format!("{NODES}/node{near}/{POOL}/nr_hugepages")),
-        )
-        .mend(
-            "start the node there",
-            format!("numactl --cpunodebind={near} --membind={near} {}", case.serve(case.memory)),
-        ),
-    )
 }
 
 #[cfg(test)]

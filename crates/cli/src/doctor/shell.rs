@@ -38,13 +38,15 @@ impl Shell {
 }
 
 /// The command that starts a node as `words` did, which are another's command line with a NUL behind each,
-/// but with so much memory, and with huge pages if there are any.
-pub(super) fn serve(words: &str, memory: u64, spill: Option<&Path>) -> String {
+/// but with so much memory, with huge pages if there are any, and on another memory node if that is said.
+pub(super) fn serve(words: &str, memory: u64, spill: Option<&Path>, numa: Option<&str>) -> String {
     let mut words = words.split('\0').skip(1).filter(|word| !word.is_empty());
     let mut command = vec!["plasmon".to_owned()];
     while let Some(word) = words.next() {
         match word {
             "--memory" | "--spill-dir" => drop(words.next()),
+            "--numa" if numa.is_some() => drop(words.next()),
+            word if numa.is_some() && word.starts_with("--numa=") => {}
             "--no-huge-pages" | "serve" => {}
             word if word.starts_with("--memory=") || word.starts_with("--spill-dir=") => {}
             word => command.push(quoted(word)),
@@ -52,6 +54,7 @@ pub(super) fn serve(words: &str, memory: u64, spill: Option<&Path>) -> String {
     }
     command.insert(1, format!("serve --memory {}MiB", memory >> 20));
     command.extend(spill.map(|spill| format!("--spill-dir {}", quoted(&spill.to_string_lossy()))));
+    command.extend(numa.map(|numa| format!("--numa {numa}")));
     command.join(" ")
 }
 
@@ -94,10 +97,17 @@ mod tests {
         ];
         let words = words.join("\0") + "\0";
         assert_eq!(
-            serve(&words, 2 << 30, None),
+            serve(&words, 2 << 30, None, None),
             "plasmon serve --memory 2048MiB --socket '/a b' --listen=x:1"
         );
-        assert_eq!(serve("", 1 << 20, Some(Path::new("/d"))), "plasmon serve --memory 1MiB --spill-dir /d");
+        let spilling = serve("", 1 << 20, Some(Path::new("/d")), None);
+        assert_eq!(spilling, "plasmon serve --memory 1MiB --spill-dir /d");
+        let numa = "plasmon-node\0serve\0--numa\x000\0--cache\0--numa=1\0";
+        assert_eq!(
+            serve(numa, 1 << 20, None, Some("auto")),
+            "plasmon serve --memory 1MiB --cache --numa auto"
+        );
+        assert_eq!(serve(numa, 1 << 20, None, None), "plasmon serve --memory 1MiB --numa 0 --cache --numa=1");
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use plasmon::status::{FabricStatus, MemoryStatus};
+use plasmon::status::{FabricStatus, MemoryStatus, NumaStatus};
 use tempfile::TempDir;
 
 use super::*;
@@ -327,17 +327,71 @@ fn a_card_has_to_be_active_reachable_and_used() {
     assert_eq!(node("tcp;ofi_rxm", "[::1]:4740"), Severity::Ok);
 }
 
+/// A host with two memory nodes.
+fn two_nodes(host: Host) -> Host {
+    let meminfo = "Node 0 MemTotal:        8388608 kB\nNode 0 MemFree:         1048576 kB\n";
+    let nodes = "/sys/devices/system/node";
+    host.with(&format!("{nodes}/online"), "0-1\n")
+        .with(&format!("{nodes}/node0/cpulist"), "0-3\n")
+        .with(&format!("{nodes}/node0/meminfo"), meminfo)
+        .with(&format!("{nodes}/node1/cpulist"), "4-7\n")
+}
+
+#[test]
+fn memory_nodes_and_cards_are_shown() {
+    let one = Host::plain().with("/sys/devices/system/node/node0/cpulist", "0-1\n").finding("numa");
+    assert!(one.severity == Severity::Ok && one.found.starts_with("one memory node"), "{one:?}");
+    let host = two_nodes(Host::plain().card("4: ACTIVE"))
+        .with("/sys/class/net/eth0/device/numa_node", "0\n")
+        .with("/sys/class/net/eth1/device/numa_node", "-1\n");
+    let found = host.finding("numa");
+    for word in ["node0 (CPUs 0-3; 8.0 GiB of memory, 1.0 GiB free)", "node1 (CPUs 4-7)"] {
+        assert!(found.found.contains(word), "{found:?}");
+    }
+    assert!(found.found.contains("mlx5_0 is at node1, eth0 is at node0"), "{found:?}");
+    assert!(!found.found.contains("eth1"), "{found:?}");
+    assert_eq!(found.severity, Severity::Ok, "a node binds itself: {found:?}");
+}
+
 #[test]
 fn memory_belongs_near_the_card() {
-    let two = |host: Host| host.with("/sys/devices/system/node/online", "0-1\n");
-    assert_eq!(two(Host::plain()).severity("numa"), Severity::Ok);
-    let far = two(Host::plain().card("4: ACTIVE")).finding("numa");
-    assert_eq!(far.severity, Severity::Advice);
-    assert!(commands(&far).contains("--membind=1 plasmon serve"), "{far:?}");
-    let near = two(Host::plain().card("4: ACTIVE"))
-        .node("base", "verbs;ofi_rxm", "10.0.0.1:4740")
-        .with("/proc/77/status", "Mems_allowed_list:\t1\n");
-    assert_eq!(near.severity("numa"), Severity::Ok);
+    let numa = |node, card, elsewhere| {
+        let mut host = two_nodes(Host::plain()).node("base", "verbs;ofi_rxm", "10.0.0.1:4740");
+        let status = host.case.node.as_mut().expect("it runs");
+        status.fabric.interface = "mlx5_0".into();
+        status.numa = NumaStatus { nodes: 2, node, card, elsewhere, ..Default::default() };
+        host
+    };
+    for (node, card) in [(Some(1), Some(1)), (Some(0), None), (None, None)] {
+        assert_eq!(numa(node, card, 0).severity("numa"), Severity::Ok, "{node:?} {card:?}");
+    }
+    let near = numa(Some(1), Some(1), 0).finding("numa").found;
+    assert!(near.contains("bound to node1, where mlx5_0 is"), "{near}");
+    for (node, card) in [(Some(0), Some(1)), (None, Some(1))] {
+        let far = numa(node, card, 0)
+            .with("/proc/77/cmdline", "plasmon-node\0serve\0--numa\0off\0")
+            .finding("numa");
+        assert_eq!(far.severity, Severity::Advice);
+        assert!(commands(&far).contains("plasmon serve --memory 4096MiB --numa auto"), "{far:?}");
+    }
+    let spread = numa(Some(1), Some(1), GIB).finding("numa");
+    assert!(spread.severity == Severity::Advice && spread.found.contains("1.0 GiB"), "{spread:?}");
+    let confined = numa(None, Some(1), 0).with("/proc/77/status", "Mems_allowed_list:\t1\n");
+    assert_eq!(confined.severity("numa"), Severity::Ok);
+}
+
+#[test]
+fn huge_pages_belong_near_the_card() {
+    let there = format!("/sys/devices/system/node/node1/{}", "hugepages/hugepages-2048kB");
+    let host = |pages: u64| {
+        two_nodes(Host::plain().card("4: ACTIVE").pool(3000, 3000, 0))
+            .with(&format!("{there}/free_hugepages"), &format!("{pages}\n"))
+            .with(&format!("{there}/nr_hugepages"), &format!("{pages}\n"))
+    };
+    assert_eq!(host(2048).severity("numa"), Severity::Ok);
+    let few = host(1500).finding("numa");
+    assert_eq!(few.severity, Severity::Advice);
+    assert_eq!(commands(&few), format!("echo '2048' | tee {there}/nr_hugepages\n"));
 }
 
 #[test]

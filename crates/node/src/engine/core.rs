@@ -23,6 +23,7 @@ use super::subscriptions::Subscription;
 use crate::cluster::{Cluster, Envelope, Holding, Network};
 use crate::config::Config;
 use crate::memory::Arena;
+use crate::numa::Binding;
 use crate::object::{Sealing, Table};
 use crate::spill::SpillStore;
 use crate::transfer::Transfer;
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     pub(crate) listen: String,
     pub(crate) started: Instant,
     pub(crate) clock: Rc<Clock>,
+    pub(crate) numa: Binding,
     pub(crate) arena: RefCell<Arena>,
     pub(crate) objects: RefCell<Table>,
     pub(super) room: Room,

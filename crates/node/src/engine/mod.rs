@@ -49,6 +49,7 @@ use crate::cluster::{
 };
 use crate::config::Config;
 use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
+use crate::numa::{self, NumaError};
 use crate::object::{Keeping, Table};
 use crate::spill::{Recovered, SpillError, SpillStore};
 use crate::transfer::{Transfer, Tunings};
@@ -68,6 +69,9 @@ pub enum NodeError {
     /// The memory cannot be had.
     #[error(transparent)]
     Memory(#[from] ArenaError),
+    /// The memory node cannot be had.
+    #[error(transparent)]
+    Numa(#[from] NumaError),
     /// The network cannot be opened.
     #[error("cannot open the fabric: {0}")]
     Fabric(#[from] FabricError),
@@ -107,7 +111,6 @@ impl Node {
         let listener = ControlListener::bind(&config)?;
         let address = listener.address();
         let sockets = Sockets::bind(&config)?;
-        let mut arena = Arena::new(&arena_config(&config))?;
         let source = source_of(&address);
         let provider = plasmon_fabric::choose(config.provider.as_deref(), source.as_deref())?;
         // A node for its own host alone has no use for it.
@@ -119,6 +122,9 @@ impl Node {
         } else {
             info!("fabric provider {}: {}", provider.name(), provider.reason());
         }
+        // Before there is memory to be placed, and before other threads, which inherit it.
+        let numa = numa::bind(config.numa, provider.domain())?;
+        let mut arena = Arena::new(&arena_config(&config, numa.node))?;
         let objects = Table::new(keeping(&config), arena.home());
         let network = Network::open(&provider, &mut arena, objects.stamps.borrow().memory(), random_u64())?;
         if let Some(descriptor) = network.domain().wait_descriptor() {
@@ -147,6 +153,7 @@ impl Node {
             started: clock.now(),
             clock,
             objects: RefCell::new(objects),
+            numa,
             arena: RefCell::new(arena),
             room: Room::default(),
             quotas: RefCell::new(Quotas::new(config.user_quota, config.client_quota)),
@@ -345,12 +352,13 @@ fn open_spill(config: &Config, waker: Waker) -> Result<(Option<SpillStore>, Vec<
     Ok((Some(store), recovered))
 }
 
-fn arena_config(config: &Config) -> ArenaConfig {
+fn arena_config(config: &Config, near: Option<u32>) -> ArenaConfig {
     ArenaConfig {
         capacity: config.memory,
         segment_size: None,
         huge_pages: if config.huge_pages { HugePages::Auto } else { HugePages::Never },
         prefault: config.prefault,
+        near,
     }
 }
 

@@ -30,6 +30,7 @@ impl Core {
             listen: self.listen.clone(),
             clients: self.clients.borrow().len() as u64,
             memory: self.memory_status(),
+            numa: self.numa.status(self.arena.borrow_mut().usage().elsewhere),
             objects: self.objects_status(),
             spill: self.spill_status(),
             connections: self.connections(),
@@ -118,6 +119,7 @@ impl Core {
         let (major, minor) = plasmon_fabric::version();
         FabricStatus {
             provider: domain.provider().name().into(),
+            interface: domain.provider().domain().into(),
             reason: domain.provider().reason().into(),
             libfabric: format!("{major}.{minor}"),
             registrations: stats.registrations,

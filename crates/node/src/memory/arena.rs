@@ -25,7 +25,7 @@ use super::mapping::{Reservation, SegmentMemory};
 use super::memfd;
 use super::pages::FreeRuns;
 use super::placement::{Standing, View};
-use super::prefault::Prefaulter;
+use super::prefault::{Making, Prefaulter};
 use super::slabs::{Class, SLAB, Slabs, footprint};
 use super::system::PageKind;
 use super::usage::{SegmentChange, Usage, ZoneUsage};
@@ -81,15 +81,15 @@ impl Arena {
         memfd::probe_seal(pages.granule(), pages)
             .map_err(|source| ArenaError::Unsealable { pages: pages.name(), source })?;
         let range = Arc::new(
-            Reservation::new(plan.segment_size * plan.count)
+            Reservation::new(plan.segment_size * plan.count, plan.near)
                 .map_err(|source| ArenaError::Reserve { capacity: plan.capacity(), source })?,
         );
         let segment = |index| Segment::new(&range, index, plan.segment_size, pages);
         let segments = (0..plan.count).map(segment).collect::<Result<_, _>>()?;
-        let transparent = plan.transparent && pages == PageKind::Base;
+        let making = Making::of(pages, plan.transparent);
         let prefaulter = plan
             .prefault
-            .then(|| Prefaulter::start(Arc::clone(&range), plan.segment_size, plan.count, transparent));
+            .then(|| Prefaulter::start(Arc::clone(&range), plan.segment_size, plan.count, making));
         let prefaulter = prefaulter.transpose().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot start the pre-fault thread: first writes will be slower");
             None
@@ -179,6 +179,7 @@ impl Arena {
             huge: self.segments.iter().filter(|segment| segment.is_huge()).count() as u64
                 * self.segment_size(),
             transparent: self.prefaulter.as_ref().map_or(0, Prefaulter::collapsed),
+            elsewhere: self.prefaulter.as_ref().map_or(0, Prefaulter::elsewhere),
             zones: self.zones.iter().map(zone_usage).collect(),
         }
     }

@@ -18,6 +18,8 @@ pub struct ArenaConfig {
     pub huge_pages: HugePages,
     /// Whether to allocate pages in the background at start, rather than at first use.
     pub prefault: bool,
+    /// The NUMA node that the memory is to be on; `None` leaves it to the kernel.
+    pub near: Option<u32>,
 }
 
 /// Whether the arena uses huge pages (of 2 MiB).
@@ -38,6 +40,7 @@ pub(super) struct Plan {
     pub(super) count: usize,
     pub(super) pages: PageKind,
     pub(super) prefault: bool,
+    pub(super) near: Option<u32>,
     /// Whether to ask the kernel for huge pages where the pool gives none.
     pub(super) transparent: bool,
     may_use_base_pages: bool,
@@ -56,7 +59,7 @@ impl Plan {
         }
         let count = config.capacity.div_ceil(segment_size);
         let capacity = count.saturating_mul(segment_size);
-        let pages = choose_pages(config.huge_pages, segment_size, capacity)?;
+        let pages = choose_pages(config, segment_size, capacity)?;
         if pages == PageKind::Base {
             check_available(capacity)?;
         }
@@ -66,6 +69,7 @@ impl Plan {
                 count: count as usize,
                 pages,
                 prefault: config.prefault,
+                near: config.near,
                 transparent: config.huge_pages != HugePages::Never,
                 may_use_base_pages: config.huge_pages != HugePages::Require,
             }),
@@ -94,12 +98,13 @@ fn default_segment_size(capacity: u64) -> u64 {
     capacity.div_ceil(SEGMENTS).max(MIN_SEGMENT).next_multiple_of(HUGE_PAGE)
 }
 
-fn choose_pages(wish: HugePages, segment_size: u64, capacity: u64) -> Result<PageKind, ArenaError> {
+fn choose_pages(config: &ArenaConfig, segment_size: u64, capacity: u64) -> Result<PageKind, ArenaError> {
+    let wish = config.huge_pages;
     if wish == HugePages::Never {
         return Ok(PageKind::Base);
     }
     let shortage = if segment_size.is_multiple_of(HUGE_PAGE) {
-        HugePagePool::read().shortage(capacity)
+        HugePagePool::read(config.near).shortage(capacity)
     } else {
         Some(format!("segments of {segment_size} bytes are not made of them: choose a multiple of 2 MiB"))
     };
@@ -126,7 +131,7 @@ mod tests {
     use super::*;
 
     fn config(capacity: u64, segment_size: Option<u64>) -> ArenaConfig {
-        ArenaConfig { capacity, segment_size, huge_pages: HugePages::Never, prefault: false }
+        ArenaConfig { capacity, segment_size, huge_pages: HugePages::Never, prefault: false, near: None }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use super::policy::Insistence;
 use super::system::HUGE_PAGE;
 
 /// Addresses are aligned to this, so that huge pages fit.
@@ -29,6 +30,8 @@ const ALIGN: usize = HUGE_PAGE as usize;
 pub(super) struct Reservation {
     base: NonNull<u8>,
     len: usize,
+    /// The NUMA node that its memory is to be on.
+    near: Option<u32>,
     /// What mmap gave, before alignment.
     whole: (NonNull<c_void>, usize),
     /// A hole was left in the range that others may have filled since: never unmap it.
@@ -43,7 +46,7 @@ unsafe impl Sync for Reservation {}
 
 impl Reservation {
     /// Reserves `len` bytes of addresses without memory behind them.
-    pub(super) fn new(len: usize) -> io::Result<Reservation> {
+    pub(super) fn new(len: usize, near: Option<u32>) -> io::Result<Reservation> {
         let whole = len.checked_add(ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
@@ -52,7 +55,7 @@ impl Reservation {
         let pad = start.cast::<u8>().align_offset(ALIGN);
         // SAFETY: `pad` < ALIGN, and the mapping is ALIGN longer than `len`.
         let base = unsafe { start.cast::<u8>().add(pad) };
-        Ok(Reservation { base, len, whole: (start, whole), torn: AtomicBool::new(false) })
+        Ok(Reservation { base, len, near, whole: (start, whole), torn: AtomicBool::new(false) })
     }
 
     /// Maps the whole of `file` read-write at `at`, in place of whatever was there; on failure the
@@ -73,7 +76,15 @@ impl Reservation {
             // SAFETY: neither advice changes what this process sees.
             unsafe { madvise(address, len, advice) }?;
         }
-        Ok(())
+        match self.near {
+            Some(node) => self.keep_near(at, len, node, Insistence::Preferred),
+            None => Ok(()),
+        }
+    }
+
+    /// The NUMA node that its memory is to be on.
+    pub(super) fn near(&self) -> Option<u32> {
+        self.near
     }
 
     /// Lets go of a segment's mapping but keeps the addresses reserved, and valid: a registration
@@ -147,13 +158,13 @@ impl Reservation {
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The address of `len` bytes at `at`, if they lie in the range.
     /// The first byte.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    fn address(&self, at: usize, len: usize) -> io::Result<NonNull<u8>> {
+    /// The address of `len` bytes at `at`, if they lie in the range.
+    pub(super) fn address(&self, at: usize, len: usize) -> io::Result<NonNull<u8>> {
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(io::ErrorKind::InvalidInput.into());
         }

@@ -33,6 +33,7 @@ mod mapping;
 mod memfd;
 mod pages;
 mod placement;
+pub(crate) mod policy;
 mod prefault;
 mod slabs;
 mod system;

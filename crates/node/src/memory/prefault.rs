@@ -5,6 +5,9 @@
 //! engine and the thread share a mutex, which each holds for bookkeeping only, never during a
 //! system call. The engine takes it at recycling, which is rare; progress is read from an atomic.
 //!
+//! Where memory is bound to a NUMA node, pages are made there for as long as it has room, and what lies
+//! elsewhere is counted.
+//!
 //! Invariants: the thread holds the reserved range, so it touches no other addresses; what it
 //! populates while a segment is being replaced is not counted.
 
@@ -15,7 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::mapping::Reservation;
-use super::system::HUGE_PAGE;
+use super::policy::Insistence;
+use super::system::{self, HUGE_PAGE, PageKind};
 
 /// Bytes populated in one system call: about two milliseconds, the longest a shutdown waits.
 const STEP: usize = 4 << 20;
@@ -33,6 +37,7 @@ struct Shared {
     segment_size: usize,
     populated: AtomicU64,
     collapsed: AtomicU64,
+    elsewhere: AtomicU64,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -44,33 +49,57 @@ struct State {
     segments: Vec<Progress>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// What the pages of a segment are made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Making {
+    /// Huge pages of the host's pool.
+    Pool,
+    /// Base pages, and the kernel is asked to make huge ones of them.
+    Transparent,
+    /// Base pages.
+    Base,
+}
+
+impl Making {
+    pub(super) fn of(pages: PageKind, transparent: bool) -> Self {
+        match pages {
+            PageKind::Huge => Self::Pool,
+            PageKind::Base if transparent => Self::Transparent,
+            PageKind::Base => Self::Base,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
 struct Progress {
-    /// Huge pages are to be asked for.
-    transparent: bool,
+    making: Making,
     /// Grows at each replacement, so that the thread sees that its work is void.
     generation: u64,
     /// Bytes populated of the present file.
     populated: u64,
     /// And those of them that are in huge pages because this thread asked for them.
     collapsed: u64,
+    /// And those that are not on the NUMA node that they should be on.
+    elsewhere: u64,
 }
 
 impl Prefaulter {
-    /// Starts to populate all `count` segments in order, asking for huge pages if `transparent`.
+    /// Starts to populate all `count` segments in order.
     pub(super) fn start(
         range: Arc<Reservation>,
         segment_size: usize,
         count: usize,
-        transparent: bool,
+        making: Making,
     ) -> io::Result<Prefaulter> {
-        let segments = vec![Progress { transparent, ..Progress::default() }; count];
+        let fresh = Progress { making, generation: 0, populated: 0, collapsed: 0, elsewhere: 0 };
+        let segments = vec![fresh; count];
         let state = State { stop: false, queue: (0..count).collect(), segments };
         let shared = Arc::new(Shared {
             range,
             segment_size,
             populated: AtomicU64::new(0),
             collapsed: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
             state: Mutex::new(state),
             wake: Condvar::new(),
         });
@@ -89,6 +118,11 @@ impl Prefaulter {
         self.shared.collapsed.load(Ordering::Relaxed)
     }
 
+    /// Bytes of them that are not on the NUMA node that they should be on.
+    pub(super) fn elsewhere(&self) -> u64 {
+        self.shared.elsewhere.load(Ordering::Relaxed)
+    }
+
     /// The memory of a segment is gone: what was populated of it no longer counts.
     pub(super) fn forget(&self, segment: usize) {
         let mut state = self.shared.lock();
@@ -97,14 +131,15 @@ impl Prefaulter {
         progress.generation += 1;
         self.shared.populated.fetch_sub(progress.populated, Ordering::Relaxed);
         self.shared.collapsed.fetch_sub(progress.collapsed, Ordering::Relaxed);
-        (progress.populated, progress.collapsed) = (0, 0);
+        self.shared.elsewhere.fetch_sub(progress.elsewhere, Ordering::Relaxed);
+        (progress.populated, progress.collapsed, progress.elsewhere) = (0, 0, 0);
     }
 
     /// A segment has new memory, which somebody is about to use: populate it next.
-    pub(super) fn renew(&self, segment: usize, transparent: bool) {
+    pub(super) fn renew(&self, segment: usize, making: Making) {
         self.forget(segment);
         let mut state = self.shared.lock();
-        state.segments[segment].transparent = transparent;
+        state.segments[segment].making = making;
         state.queue.push_front(segment);
         drop(state);
         self.shared.wake.notify_one();
@@ -146,6 +181,14 @@ impl Shared {
     fn say(&self, refused: Option<io::Error>) {
         let (populated, huge) =
             (self.populated.load(Ordering::Relaxed), self.collapsed.load(Ordering::Relaxed));
+        if let (Some(node), far @ 1..) = (self.range.near(), self.elsewhere.load(Ordering::Relaxed)) {
+            tracing::warn!(
+                node,
+                elsewhere = far,
+                "the memory node has too little free memory: a part of the arena lies on others, where it is slower to \
+                 reach; lower --memory, or free memory there before the start"
+            );
+        }
         match refused {
             None => tracing::info!(populated, huge, "all memory of the arena is there"),
             Some(error) => tracing::warn!(
@@ -167,16 +210,41 @@ impl Shared {
         Some((segment, state.segments[segment]))
     }
 
-    /// Populates a segment until done, stopped or overtaken by its replacement.
+    /// Populates a segment, on its node while that has room.
     fn populate(
         &self,
         segment: usize,
-        Progress { generation, transparent, .. }: Progress,
+        progress: Progress,
+        refused: &mut Option<io::Error>,
+    ) -> io::Result<()> {
+        let (at, len) = (segment * self.segment_size, self.segment_size);
+        // The pool has pages for all of the arena, though perhaps on other nodes: it must not be insisted.
+        let near = self.range.near().filter(|_| progress.making != Making::Pool);
+        let insists = near.filter(|node| {
+            system::has_room(*node, len as u64)
+                && self.range.keep_near(at, len, *node, Insistence::Bound).is_ok()
+        });
+        let populated = self.populate_steps(segment, progress, refused);
+        if let Some(node) = insists {
+            self.range.keep_near(at, len, node, Insistence::Preferred)?;
+        }
+        populated
+    }
+
+    /// Populates a segment until done, stopped or overtaken by its replacement.
+    fn populate_steps(
+        &self,
+        segment: usize,
+        Progress { generation, making, .. }: Progress,
         refused: &mut Option<io::Error>,
     ) -> io::Result<()> {
         for at in (0..self.segment_size).step_by(STEP) {
             let len = STEP.min(self.segment_size - at);
-            let outcome = self.step(segment * self.segment_size + at, len, transparent, refused);
+            let place = segment * self.segment_size + at;
+            let outcome = self.step(place, len, making, refused);
+            // Where it is not to be known, it is where it was asked for.
+            let far =
+                self.range.near().map_or(Ok(0), |node| self.range.elsewhere(place, len, node)).unwrap_or(0);
             let mut state = self.lock();
             if state.stop || state.segments[segment].generation != generation {
                 return Ok(());
@@ -184,8 +252,10 @@ impl Shared {
             let collapsed = outcome?;
             state.segments[segment].populated += len as u64;
             state.segments[segment].collapsed += collapsed;
+            state.segments[segment].elsewhere += far;
             self.populated.fetch_add(len as u64, Ordering::Relaxed);
             self.collapsed.fetch_add(collapsed, Ordering::Relaxed);
+            self.elsewhere.fetch_add(far, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -195,11 +265,11 @@ impl Shared {
         &self,
         at: usize,
         len: usize,
-        transparent: bool,
+        making: Making,
         refused: &mut Option<io::Error>,
     ) -> io::Result<u64> {
         let mut collapsed = 0;
-        if transparent {
+        if making == Making::Transparent {
             let page = HUGE_PAGE as usize;
             for page_at in (at.next_multiple_of(page)..).step_by(page).take_while(|it| it + page <= at + len)
             {

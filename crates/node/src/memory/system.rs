@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Huge pages of this size are used, in bytes.
 pub(super) const HUGE_PAGE: u64 = 2 << 20;
 
-const HUGE_PAGE_COUNTERS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+const HUGE_PAGE_COUNTERS: &str = "hugepages/hugepages-2048kB";
+/// Of a memory node, a part that is left to others: the kernel keeps some free itself.
+const MARGIN: u64 = 64;
 
 /// The pages behind the arena, or behind one segment of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,28 @@ fn parse_available(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// Where the kernel tells of a memory node.
+fn node_folder(node: u32) -> PathBuf {
+    PathBuf::from(format!("/sys/devices/system/node/node{node}"))
+}
+
+/// Whether a memory node has room for so many bytes, free or behind cached files. Of a node that tells nothing, it
+/// is not supposed.
+pub(super) fn has_room(node: u32, bytes: u64) -> bool {
+    let text = fs::read_to_string(node_folder(node).join("meminfo")).unwrap_or_default();
+    room_of_node(&text).is_some_and(|room| bytes <= room)
+}
+
+fn room_of_node(meminfo: &str) -> Option<u64> {
+    let kib = |key: &str| -> Option<u64> {
+        let mut values = meminfo.lines().filter_map(|line| line.split_once(key));
+        values.next()?.1.trim().strip_suffix("kB")?.trim().parse().ok()
+    };
+    let parts = [" MemFree:", " Active(file):", " Inactive(file):"].map(kib);
+    let room = parts.into_iter().try_fold(0u64, |sum, part| sum.checked_add(part?))?;
+    room.saturating_sub(kib(" MemTotal:")? / MARGIN).checked_mul(1024)
+}
+
 /// The host's pool of huge pages, in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct HugePagePool {
@@ -65,28 +89,46 @@ pub(super) struct HugePagePool {
     pub(super) total: u64,
     /// Neither used nor promised to anyone.
     pub(super) free: u64,
+    /// The memory node whose part this is.
+    pub(super) node: Option<u32>,
 }
 
 impl HugePagePool {
-    /// Reads the counters; a kernel without huge pages has none.
-    pub(super) fn read() -> HugePagePool {
-        let counter = |name: &str| -> u64 {
-            let text = fs::read_to_string(Path::new(HUGE_PAGE_COUNTERS).join(name)).unwrap_or_default();
+    /// Reads the counters, of the whole host or of one memory node; a kernel without huge pages has none.
+    pub(super) fn read(node: Option<u32>) -> HugePagePool {
+        let counter = |folder: &Path, name: &str| -> u64 {
+            let text = fs::read_to_string(folder.join(HUGE_PAGE_COUNTERS).join(name)).unwrap_or_default();
             text.trim().parse().unwrap_or(0)
         };
-        let free = counter("free_hugepages").saturating_sub(counter("resv_hugepages"));
-        HugePagePool { total: counter("nr_hugepages"), free }
+        let host = Path::new("/sys/kernel/mm");
+        // What is promised is so for the host, wherever it will be taken from.
+        let free = counter(host, "free_hugepages").saturating_sub(counter(host, "resv_hugepages"));
+        match node.map(node_folder) {
+            None => HugePagePool { total: counter(host, "nr_hugepages"), free, node },
+            Some(folder) => HugePagePool {
+                total: counter(&folder, "nr_hugepages"),
+                free: counter(&folder, "free_hugepages").min(free),
+                node,
+            },
+        }
     }
 
     /// Why an arena of `capacity` bytes cannot have them and what to do, or `None` if it can.
     pub(super) fn shortage(self, capacity: u64) -> Option<String> {
         let needed = capacity.div_ceil(HUGE_PAGE);
         let missing = needed.checked_sub(self.free).filter(|missing| *missing > 0)?;
-        Some(format!(
-            "{needed} huge pages of 2 MiB are needed and {} are free: run `sysctl vm.nr_hugepages={}` before the start",
-            self.free,
-            self.total + missing
-        ))
+        let (free, total) = (self.free, self.total + missing);
+        Some(match self.node {
+            None => format!(
+                "{needed} huge pages of 2 MiB are needed and {free} are free: run `sysctl vm.nr_hugepages={total}` \
+                 before the start"
+            ),
+            Some(node) => format!(
+                "{needed} huge pages of 2 MiB are needed and {free} are free on memory node {node}: write {total} to \
+                 {}/{HUGE_PAGE_COUNTERS}/nr_hugepages before the start",
+                node_folder(node).display()
+            ),
+        })
     }
 }
 
@@ -105,9 +147,26 @@ mod tests {
 
     #[test]
     fn a_shortage_of_huge_pages_says_what_to_do() {
-        let pool = HugePagePool { total: 10, free: 3 };
+        let pool = HugePagePool { total: 10, free: 3, node: None };
         assert_eq!(pool.shortage(3 * HUGE_PAGE), None);
         let message = pool.shortage(4 * HUGE_PAGE + 1).unwrap();
         assert!(message.contains("5 huge pages") && message.contains("vm.nr_hugepages=12"), "{message}");
+        let message = HugePagePool { node: Some(1), ..pool }.shortage(4 * HUGE_PAGE).unwrap();
+        assert!(message.contains("write 11 to /sys/devices/system/node/node1/hugepages/"), "{message}");
+    }
+
+    #[test]
+    fn the_room_of_a_node_counts_cached_files() {
+        let text = "\
+Node 1 MemTotal:        6400 kB
+Node 1 MemFree:         1000 kB
+Node 1 Active(anon):    9999 kB
+Node 1 Active(file):     200 kB
+Node 1 Inactive(file):   300 kB
+";
+        assert_eq!(room_of_node(text), Some(1400 << 10));
+        assert_eq!(room_of_node("Node 1 MemTotal: 6400 kB\nNode 1 MemFree: 1 kB\n"), None);
+        assert!(!has_room(9999, 1));
+        assert!(!Path::new("/sys/devices/system/node/node0/meminfo").exists() || has_room(0, 1 << 20));
     }
 }

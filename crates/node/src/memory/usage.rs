@@ -36,6 +36,8 @@ pub struct Usage {
     pub largest_run: u64,
     /// Allocated ahead of use so far, by the pre-fault thread, of the segments' present memory.
     pub prefaulted: u64,
+    /// Bytes of them that are not on the NUMA node that they should be on.
+    pub elsewhere: u64,
     /// In segments of the pool's huge pages.
     pub huge: u64,
     /// In transparent huge pages that the pre-fault thread asked for and got.

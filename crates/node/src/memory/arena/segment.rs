@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::super::error::SegmentError;
 use super::super::mapping::{Reservation, SegmentMemory};
 use super::super::memfd::Memfd;
+use super::super::prefault::Making;
 use super::super::system::{self, PageKind};
 use super::super::usage::SegmentChange;
 use super::super::zone::{Writer, Zone};
@@ -126,7 +127,8 @@ impl Arena {
         };
         self.segments[index].file = Some(file);
         if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.renew(index, self.transparent && !self.segments[index].is_huge());
+            let pages = if self.segments[index].is_huge() { PageKind::Huge } else { PageKind::Base };
+            prefaulter.renew(index, Making::of(pages, self.transparent));
         }
         Ok(())
     }

@@ -79,6 +79,7 @@ impl Bench {
             segment_size: Some(64 << 20),
             huge_pages: HugePages::Never,
             prefault: false,
+            near: None,
         };
         let arena = Arena::new(&config).unwrap();
         let mut bench = Bench { arena, dir, store: None, wakes: Arc::default(), _temporary: temporary };

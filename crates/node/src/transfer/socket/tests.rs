@@ -36,6 +36,7 @@ fn arena() -> Arena {
         segment_size: Some(SEGMENT),
         huge_pages: HugePages::Never,
         prefault: false,
+        near: None,
     })
     .unwrap()
 }
