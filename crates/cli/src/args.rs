@@ -107,9 +107,21 @@ pub(crate) struct Put {
     /// Seconds to wait for room when the store is full [default: not at all]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) quiet: Quiet,
+}
+
+/// What commands that take long take.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Quiet {
+    /// Show no progress; with --json, or where standard error is no terminal, none is shown anyway
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+What takes longer than a second shows how far it is on standard error, if that is a terminal.")]
 pub(crate) struct Get {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
@@ -120,6 +132,8 @@ pub(crate) struct Get {
     /// Seconds to wait for the object; 0 takes only what is on this node
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) quiet: Quiet,
 }
 
 /// What `plasmon explain` and `plasmon locations` take.
@@ -179,6 +193,8 @@ pub(crate) struct Wait {
     /// Seconds to wait; 0 only looks
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) quiet: Quiet,
 }
 
 /// What `plasmon hash` takes.
@@ -194,6 +210,8 @@ pub(crate) struct Hash {
     /// Seconds to wait for the object; 0 takes only what is on this node
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) quiet: Quiet,
 }
 
 /// What `plasmon evict` takes.

@@ -20,8 +20,20 @@ pub(crate) fn explain(socket: &Path, as_json: bool, args: &Located) -> Result<()
         _ => "it is not on this node",
     };
     line(&format!("object {}: {here}", explanation.id))?;
+    if let Some(arriving) = &explanation.arriving {
+        line(&format!(
+            "arriving  {} of {} from {}, by {} over {}, for {:.1} s",
+            size(arriving.arrived_bytes),
+            size(arriving.bytes),
+            arriving.holders.join(", "),
+            arriving.protocol,
+            arriving.provider,
+            arriving.us / 1e6
+        ))?;
+    }
     match explanation.fetched {
         Some(fetched) => print(&fetched),
+        None if explanation.arriving.is_some() => Ok(()),
         None => line("this node has not fetched it, or does not remember: it remembers the last 4,096"),
     }
 }

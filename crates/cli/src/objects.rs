@@ -4,6 +4,8 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use plasmon::{Client, CreateOptions, DeleteOutcome, Object, ObjectId};
@@ -16,6 +18,8 @@ use crate::output::{Progress, line, size, tolerant};
 
 /// Bytes moved between two looks at the progress.
 const STEP: usize = 8 << 20;
+/// How often to ask how far an object has come.
+const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failure> {
     let id = match (&args.name, args.id) {
@@ -36,7 +40,7 @@ pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failur
         client.put(id, &data, &[], &options)?;
         data.len() as u64
     } else {
-        put_file(&client, id, &args.file, &options)?
+        put_file(&client, id, &args.file, &options, as_json || args.quiet.quiet)?
     };
     if as_json {
         line(&json!({ "id": id.to_string(), "name": args.name, "bytes": bytes }).to_string())?;
@@ -47,7 +51,13 @@ pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failur
 }
 
 /// Reads a file straight into the store.
-fn put_file(client: &Client, id: ObjectId, path: &Path, options: &CreateOptions) -> Result<u64, Failure> {
+fn put_file(
+    client: &Client,
+    id: ObjectId,
+    path: &Path,
+    options: &CreateOptions,
+    quiet: bool,
+) -> Result<u64, Failure> {
     let mut file = File::open(path).map_err(Failure::file("open", path))?;
     let found = file.metadata().map_err(Failure::file("look at", path))?;
     // The files of /proc say that they are empty.
@@ -58,7 +68,7 @@ fn put_file(client: &Client, id: ObjectId, path: &Path, options: &CreateOptions)
         return Ok(data.len() as u64);
     }
     let bytes = found.len();
-    let progress = Progress::bytes("putting", bytes);
+    let progress = Progress::bytes("putting", bytes, quiet);
     let mut creation = client.create(id, bytes, &[], options)?;
     for step in creation.as_mut_slice().chunks_mut(STEP) {
         file.read_exact(step).map_err(|source| match source.kind() {
@@ -72,15 +82,17 @@ fn put_file(client: &Client, id: ObjectId, path: &Path, options: &CreateOptions)
 }
 
 pub(crate) fn get(socket: &Path, as_json: bool, args: &Get) -> Result<(), Failure> {
-    let client = Client::connect_as(socket, "plasmon get")?;
-    let object = fetch(&client, &args.object, args.timeout)?;
+    let quiet = as_json || args.quiet.quiet;
+    let object = fetch(socket, "plasmon get", &args.object, args.timeout, quiet)?;
     let data = object.data();
+    let progress = Progress::bytes("writing", data.len() as u64, quiet);
     match &args.output {
         None => {
-            tolerant(write_all(&mut io::stdout().lock(), data))?;
+            tolerant(write_all(&mut io::stdout().lock(), data, &progress))?;
         }
         Some(path) => {
-            write_file(path, data)?;
+            write_file(path, data, &progress)?;
+            drop(progress);
             if as_json {
                 let id = object.id().to_string();
                 line(&json!({ "id": id, "bytes": data.len(), "output": path }).to_string())?;
@@ -92,20 +104,63 @@ pub(crate) fn get(socket: &Path, as_json: bool, args: &Get) -> Result<(), Failur
     Ok(())
 }
 
-/// Waits for an object, and shows that it does.
-fn fetch(client: &Client, which: &Which, timeout: Duration) -> Result<Object, Failure> {
-    let waiting = Progress::waiting(&format!("waiting for {}", which.text));
+/// Waits for an object, and shows that it does, and how far it has come.
+fn fetch(
+    socket: &Path,
+    name: &str,
+    which: &Which,
+    timeout: Duration,
+    quiet: bool,
+) -> Result<Object, Failure> {
+    let client = Client::connect_as(socket, name)?;
+    let waiting = Progress::waiting(&format!("waiting for {}", which.text), quiet);
+    let mut watch = None;
     let mut look = || {
-        waiting.show();
+        if waiting.is_wanted() {
+            let watch = watch.get_or_insert_with(|| Watch::start(socket, name, which.id));
+            if let Some((arrived, bytes)) = watch.seen() {
+                waiting.moving("getting", arrived, bytes);
+            }
+            waiting.show();
+        }
         false
     };
     let mut results = client.get_interruptible(&[which.id], Some(timeout), &mut look)?;
     Ok(results.pop().expect("one id has one result")?)
 }
 
+/// A look, again and again, at how far an object has come that is on its way. By a thread and a client of its own: a node
+/// that does not answer must not keep the get from its time-out.
+struct Watch {
+    seen: Arc<Mutex<Option<(u64, u64)>>>,
+}
+
+impl Watch {
+    fn start(socket: &Path, name: &str, id: ObjectId) -> Self {
+        let seen = Arc::new(Mutex::new(None));
+        let (socket, name, shown) = (socket.to_owned(), format!("{name}, progress"), Arc::downgrade(&seen));
+        // Whatever fails, there is no progress to be shown. The thread ends with the watch, or with the program.
+        thread::spawn(move || {
+            let Ok(client) = Client::connect_as(socket, &name) else { return };
+            while let (Some(shown), Ok(explanation)) = (shown.upgrade(), client.explain(id)) {
+                let arriving = explanation.arriving.map(|it| (it.arrived_bytes, it.bytes));
+                *shown.lock().unwrap_or_else(PoisonError::into_inner) = arriving;
+                drop(shown);
+                thread::sleep(LOOK);
+            }
+        });
+        Self { seen }
+    }
+
+    /// Bytes that have arrived, and all of them; nothing if the object is not on its way.
+    fn seen(&self) -> Option<(u64, u64)> {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(crate) fn hash(socket: &Path, as_json: bool, args: &Hash) -> Result<(), Failure> {
-    let client = Client::connect_as(socket, "plasmon hash")?;
-    let object = fetch(&client, &args.object, args.timeout)?;
+    let quiet = as_json || args.quiet.quiet;
+    let object = fetch(socket, "plasmon hash", &args.object, args.timeout, quiet)?;
     let digest = format!("{:016x}", object.verify()?);
     if as_json {
         let id = object.id().to_string();
@@ -123,8 +178,7 @@ pub(crate) fn evict(socket: &Path, as_json: bool, args: &Evict) -> Result<(), Fa
     line(&format!("{} became free{note}", size(bytes)))
 }
 
-fn write_all(to: &mut impl Write, data: &[u8]) -> io::Result<()> {
-    let progress = Progress::bytes("writing", data.len() as u64);
+fn write_all(to: &mut impl Write, data: &[u8], progress: &Progress) -> io::Result<()> {
     for step in data.chunks(STEP) {
         to.write_all(step)?;
         progress.advance(step.len() as u64);
@@ -134,15 +188,15 @@ fn write_all(to: &mut impl Write, data: &[u8]) -> io::Result<()> {
 
 /// Writes a file whole or not at all: it has no name until its last byte is there. Links are followed,
 /// and a file that is replaced keeps its mode.
-fn write_file(path: &Path, data: &[u8]) -> Result<(), Failure> {
+fn write_file(path: &Path, data: &[u8], progress: &Progress) -> Result<(), Failure> {
     let failed = Failure::file("write", path);
     let written = target(path).and_then(|path| match fs::metadata(&path) {
         Ok(existing) if !existing.is_file() => {
             let mut device = File::options().write(true).open(&path)?;
-            write_all(&mut device, data)
+            write_all(&mut device, data, progress)
         }
-        Ok(existing) => write_new(&path, data, Some(existing.permissions())),
-        Err(_) => write_new(&path, data, None),
+        Ok(existing) => write_new(&path, data, Some(existing.permissions()), progress),
+        Err(_) => write_new(&path, data, None, progress),
     });
     written.map_err(failed)
 }
@@ -162,11 +216,11 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many links"))
 }
 
-fn write_new(path: &Path, data: &[u8], mode: Option<Permissions>) -> io::Result<()> {
+fn write_new(path: &Path, data: &[u8], mode: Option<Permissions>, progress: &Progress) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let beside = directory.join(format!(".{}.plasmon", ObjectId::random()));
     let mut file = tempfile::tempfile_in(directory)?;
-    write_all(&mut file, data)?;
+    write_all(&mut file, data, progress)?;
     if let Some(mode) = mode {
         file.set_permissions(mode)?;
     }

@@ -49,29 +49,51 @@ pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -
     rows.iter().try_for_each(|row| print(std::array::from_fn(|column| row[column].as_str())))
 }
 
+/// What a length that is known is shown with.
+const BYTES: &str = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} to go";
+
 /// Progress on standard error, once it has taken a second and someone is watching.
 pub(crate) struct Progress {
     bar: ProgressBar,
     started: Instant,
+    /// Somebody may be watching.
+    wanted: bool,
 }
 
 impl Progress {
-    /// Of `total` bytes.
-    pub(crate) fn bytes(what: &str, total: u64) -> Self {
-        let style = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
-        Self::new(what, ProgressBar::new(total), style)
+    /// Of `total` bytes; `quiet` shows nothing.
+    pub(crate) fn bytes(what: &str, total: u64, quiet: bool) -> Self {
+        Self::new(what, ProgressBar::new(total), BYTES, quiet)
     }
 
     /// Of something whose length nobody knows.
-    pub(crate) fn waiting(what: &str) -> Self {
-        Self::new(what, ProgressBar::no_length(), "{spinner} {msg} ({elapsed})")
+    pub(crate) fn waiting(what: &str, quiet: bool) -> Self {
+        Self::new(what, ProgressBar::no_length(), "{spinner} {msg} ({elapsed})", quiet)
     }
 
-    fn new(what: &str, bar: ProgressBar, style: &str) -> Self {
+    fn new(what: &str, bar: ProgressBar, style: &str, quiet: bool) -> Self {
         bar.set_draw_target(ProgressDrawTarget::hidden());
-        bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
+        bar.set_style(template(style));
         bar.set_message(what.to_owned());
-        Self { bar, started: Instant::now() }
+        Self { bar, started: Instant::now(), wanted: !quiet && io::stderr().is_terminal() }
+    }
+
+    /// Whether any of it will ever be seen.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// What was waited for is on its way: `moved` of `total` bytes are there.
+    pub(crate) fn moving(&self, what: &str, moved: u64, total: u64) {
+        if self.bar.length() != Some(total) {
+            self.bar.set_style(template(BYTES));
+            self.bar.set_message(what.to_owned());
+            self.bar.set_length(total);
+            self.bar.set_position(moved);
+            // The time of the wait says nothing of the rate.
+            self.bar.reset_eta();
+        }
+        self.bar.set_position(moved);
     }
 
     /// Moves on by `bytes`.
@@ -82,11 +104,15 @@ impl Progress {
 
     /// Draws, when it is time to.
     pub(crate) fn show(&self) {
-        if self.bar.is_hidden() && self.started.elapsed() > QUIET && io::stderr().is_terminal() {
+        if self.bar.is_hidden() && self.started.elapsed() > QUIET && self.wanted {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.tick();
     }
+}
+
+fn template(text: &str) -> ProgressStyle {
+    ProgressStyle::with_template(text).expect("the template is well-formed")
 }
 
 impl Drop for Progress {

@@ -17,7 +17,10 @@ pub(crate) fn wait(socket: &Path, as_json: bool, args: &Wait) -> Result<(), Fail
         return Err(Failure::CountOf { count, objects: ids.len() });
     }
     let client = Client::connect_as(socket, "plasmon wait")?;
-    let waiting = Progress::waiting(&format!("waiting for {count} of {} objects", ids.len()));
+    let waiting = Progress::waiting(
+        &format!("waiting for {count} of {} objects", ids.len()),
+        as_json || args.quiet.quiet,
+    );
     let mut look = || {
         waiting.show();
         false

@@ -67,6 +67,8 @@ pub struct Explanation {
     pub here: String,
     /// How it was last fetched, if it was.
     pub fetched: Option<Fetched>,
+    /// How far it has come, if it is on its way and larger than a mebibyte.
+    pub arriving: Option<Arriving>,
 }
 
 /// A node that holds an object.
@@ -76,6 +78,24 @@ pub struct Location {
     pub node: String,
     /// "primary" or "cached".
     pub role: String,
+}
+
+/// A fetch that goes on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Arriving {
+    /// The nodes it comes from, 32 hexadecimal digits each, as far as they have answered.
+    pub holders: Vec<String>,
+    /// libfabric's name of the provider, or "socket".
+    pub provider: String,
+    /// What moves the bytes.
+    pub protocol: String,
+    /// Data and metadata.
+    pub bytes: u64,
+    /// Of these, here already.
+    pub arrived_bytes: u64,
+    /// Since it was asked for.
+    pub us: f64,
 }
 
 /// A fetch that came to its end.

@@ -16,6 +16,7 @@ mod join;
 mod listing;
 mod mixed;
 mod numa;
+mod progress;
 mod protocols;
 mod quota;
 mod raw;

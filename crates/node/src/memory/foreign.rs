@@ -57,7 +57,7 @@ impl ForeignMemory {
             return Err(ForeignError::HugePages(page));
         }
         let size = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(ForeignError::Size(len))?;
-        let range = Reservation::new(size)?;
+        let range = Reservation::new(size, None)?;
         range.map(0, size, file.as_fd())?;
         Ok(Self { range, len: size })
     }

@@ -13,6 +13,8 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::landing::Landing;
 use super::lease::{LEASE_MS, Lease};
+use super::record::Arrived;
+use super::rendezvous::Here;
 use super::tuning::Plan;
 use super::{Failure, not_served};
 use crate::cluster::{Call, Envelope, Location, Message};
@@ -104,8 +106,9 @@ impl Core {
         }
         let lease = Lease::new(self, peer, request, lease_ms, asked_at);
         let measuring = std::pin::pin!(async {
-            let small = self.measure_small(&lease, &pieces, &landing).await?;
-            Ok::<_, Failure>((small, self.measure_large(&lease, &pieces, &landing).await?))
+            let here = Here { landing: &landing, arrived: &Arrived::default() };
+            let small = self.measure_small(&lease, &pieces, here).await?;
+            Ok::<_, Failure>((small, self.measure_large(&lease, &pieces, here).await?))
         });
         let (small, large) = match select(measuring, std::pin::pin!(lease.keep())).await {
             Either::Left((measured, _)) => measured?,
@@ -128,7 +131,7 @@ impl Core {
         self: &Rc<Self>,
         lease: &Lease,
         pieces: &[Location],
-        landing: &Rc<Landing>,
+        here: Here<'_>,
     ) -> Result<Vec<SmallPoint>, Failure> {
         let mut points = Vec::new();
         for bytes in SMALL {
@@ -138,7 +141,7 @@ impl Core {
                 let probe = Message::Probe { of: lease.request, len: bytes };
                 match self.ask(lease.holder, 0, probe, PATIENCE).await {
                     Ok(Message::Eager { bytes, .. }) => {
-                        landing.write(&bytes).map_err(|error| Failure::Holder(error.to_string()))?;
+                        here.landing.write(&bytes).map_err(|error| Failure::Holder(error.to_string()))?;
                     }
                     Ok(_) => return Err(Failure::Holder("it answered with something else".into())),
                     Err(error) => return Err(Failure::Holder(error.message().to_owned())),
@@ -150,7 +153,7 @@ impl Core {
                 let answer = self.ask(lease.holder, 0, renew, PATIENCE).await;
                 answer.map_err(|error| Failure::Holder(error.message().to_owned()))?;
                 let plan = Plan { chunk: bytes, window: 1 };
-                self.read_part(lease.holder, pieces, landing, bytes, plan).await?;
+                self.read_part(lease.holder, pieces, here, bytes, plan).await?;
                 read.push(self.micros_since(began));
             }
             points.push(SmallPoint { bytes, eager_us: median(&mut eager), read_us: median(&mut read) });
@@ -162,20 +165,19 @@ impl Core {
         self: &Rc<Self>,
         lease: &Lease,
         pieces: &[Location],
-        landing: &Rc<Landing>,
+        here: Here<'_>,
     ) -> Result<Vec<LargePoint>, Failure> {
         let plans = CHUNKS.into_iter().flat_map(|chunk| WINDOWS.map(|window| Plan { chunk, window }));
         let plans: Vec<_> = plans.collect();
         let began = self.clock.now();
-        self.read_part(lease.holder, pieces, landing, LARGE_LEAST, Plan { chunk: 1 << 20, window: 4 })
-            .await?;
+        self.read_part(lease.holder, pieces, here, LARGE_LEAST, Plan { chunk: 1 << 20, window: 4 }).await?;
         let rate = LARGE_LEAST as f64 / (self.clock.now() - began).as_secs_f64().max(1e-6);
         let len = ((rate * LARGE_TIME.as_secs_f64()) as u64).clamp(LARGE_LEAST, LARGE);
         let mut times = vec![Vec::new(); plans.len()];
         for _ in 0..LARGE_ROUNDS {
             for (plan, times) in plans.iter().zip(&mut times) {
                 let began = self.clock.now();
-                self.read_part(lease.holder, pieces, landing, len, *plan).await?;
+                self.read_part(lease.holder, pieces, here, len, *plan).await?;
                 times.push(self.micros_since(began));
             }
         }

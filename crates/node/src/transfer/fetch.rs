@@ -112,7 +112,7 @@ impl Drop for Ask {
 }
 
 async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
-    let mut trace = Trace::begin(&core, id, &target);
+    let mut trace = Trace::begin(&core, id, tenant, &target);
     match core.fetch_known(id, tenant, &target, &mut trace).await {
         None => {}
         Some(Ok(())) => {

@@ -44,7 +44,7 @@ use self::known::Known;
 pub(crate) use self::landing::{Given, GivenMemory};
 use self::lease::Granted;
 pub(crate) use self::pool::Pools;
-use self::record::Records;
+use self::record::{Moving, Records};
 pub(crate) use self::registrations::Adopted;
 use self::registrations::Registrations;
 use self::send::Incoming;
@@ -70,6 +70,8 @@ pub(crate) struct Transfer {
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
     known: RefCell<Known>,
     records: RefCell<Records>,
+    /// Long objects that are on their way: by the object and the user.
+    moving: RefCell<HashMap<(ObjectId, u32), Moving>>,
     tunings: RefCell<Tunings>,
     registrations: RefCell<Registrations>,
     /// Objects that were asked for ahead and are on their way.
@@ -107,6 +109,7 @@ impl Transfer {
             incoming: RefCell::default(),
             known: RefCell::new(known::known()),
             records: RefCell::new(record::records()),
+            moving: RefCell::default(),
             tunings: RefCell::new(tunings),
             registrations: RefCell::new(Registrations::new()),
             prefetched: Rc::default(),

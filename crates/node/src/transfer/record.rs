@@ -1,12 +1,15 @@
-//! What became of fetches: for `explain`, and counted by protocol. Engine thread only.
+//! What becomes of fetches: for `explain`, while they go on and afterwards, and counted by protocol. Engine thread
+//! only, but for what counts the bytes that arrive, which the socket thread does as well.
 
 use std::num::NonZeroUsize;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use lru::LruCache;
 use plasmon::status::ProtocolStatus;
-use plasmon::transfer::{Explanation, Fetched};
+use plasmon::transfer::{Arriving, Explanation, Fetched};
 use plasmon::{NodeId, ObjectId};
 
 use super::landing::Target;
@@ -23,10 +26,50 @@ pub(super) fn records() -> Records {
     LruCache::new(KEPT)
 }
 
+/// Shorter objects are here before anybody can look at how far they have come.
+const LONG: u64 = 1 << 20;
+
+/// Bytes of an object that have arrived so far: counted by whatever moves them, a piece at a time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Arrived(Arc<AtomicU64>);
+
+impl Arrived {
+    pub(super) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A long object on its way, to be looked at from outside.
+#[derive(Debug)]
+pub(super) struct Moving {
+    what: Fetched,
+    since: Instant,
+    arrived: Arrived,
+}
+
+/// Takes a fetch out of those that can be looked at, when it ends in whatever way.
+struct Shown {
+    core: Rc<Core>,
+    key: (ObjectId, u32),
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.core.transfer.moving.borrow_mut().remove(&self.key);
+    }
+}
+
 /// A fetch being watched: marks are set as it goes on, later ones in place of earlier ones.
 pub(super) struct Trace {
     core: Rc<Core>,
     id: ObjectId,
+    tenant: u32,
+    shown: Option<Shown>,
+    arrived: Arrived,
     began: Instant,
     answered: Instant,
     allocated: Instant,
@@ -36,12 +79,23 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    pub(super) fn begin(core: &Rc<Core>, id: ObjectId, target: &Target) -> Self {
+    pub(super) fn begin(core: &Rc<Core>, id: ObjectId, tenant: u32, target: &Target) -> Self {
         let now = core.clock.now();
         let core = Rc::clone(core);
         let fetched = Fetched::default();
-        let into = if target.is_given() { "given" } else { "replica" };
-        Self { core, id, began: now, answered: now, allocated: now, moved: now, fetched, into }
+        Self {
+            core,
+            id,
+            tenant,
+            shown: None,
+            arrived: Arrived::default(),
+            began: now,
+            answered: now,
+            allocated: now,
+            moved: now,
+            fetched,
+            into: if target.is_given() { "given" } else { "replica" },
+        }
     }
 
     /// A holder has answered, and the object comes by this protocol.
@@ -61,6 +115,23 @@ impl Trace {
             into: self.into.to_owned(),
             ..Fetched::default()
         };
+        // What a former attempt may still count is not of this one.
+        self.arrived = Arrived::default();
+        self.shown = (bytes >= LONG).then(|| self.show());
+    }
+
+    fn show(&mut self) -> Shown {
+        // A former attempt is taken out before this one is put in.
+        self.shown = None;
+        let key = (self.id, self.tenant);
+        let moving = Moving { what: self.fetched.clone(), since: self.began, arrived: self.arrived.clone() };
+        self.core.transfer.moving.borrow_mut().insert(key, moving);
+        Shown { core: Rc::clone(&self.core), key }
+    }
+
+    /// Where to count the bytes that arrive.
+    pub(super) fn arrived(&self) -> Arrived {
+        self.arrived.clone()
     }
 
     /// More of why.
@@ -102,7 +173,7 @@ impl Trace {
 
     /// The object is sealed.
     pub(super) fn finish(self) {
-        let Self { core, id, began, answered, allocated, moved, mut fetched, into: _ } = self;
+        let Self { core, id, began, answered, allocated, moved, mut fetched, .. } = self;
         let now = core.clock.now();
         let span = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as f64 / 1e3;
         fetched.at_ms = core.clock.unix_ms();
@@ -134,14 +205,22 @@ impl super::Transfer {
 }
 
 impl Core {
-    /// How an object came to be here, as far as this node remembers.
-    pub(crate) fn explain(&self, id: &ObjectId) -> Explanation {
+    /// How an object came to be here, as far as this node remembers, or how far it has come for a user.
+    pub(crate) fn explain(&self, id: &ObjectId, tenant: u32) -> Explanation {
         let here = match self.objects.borrow().get(id).map(|replica| replica.role()) {
             Some(Role::Primary) => "primary",
             Some(Role::Cached) => "cached",
             None => "absent",
         };
         let fetched = self.transfer.records.borrow().peek(id).cloned();
-        Explanation { id: id.to_string(), here: here.to_owned(), fetched }
+        let arriving = self.transfer.moving.borrow().get(&(*id, tenant)).map(|moving| Arriving {
+            holders: moving.what.holders.clone(),
+            provider: moving.what.provider.clone(),
+            protocol: moving.what.protocol.clone(),
+            bytes: moving.what.bytes,
+            arrived_bytes: moving.arrived.bytes(),
+            us: self.clock.now().saturating_duration_since(moving.since).as_nanos() as f64 / 1e3,
+        });
+        Explanation { id: id.to_string(), here: here.to_owned(), fetched, arriving }
     }
 }

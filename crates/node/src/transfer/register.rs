@@ -77,13 +77,15 @@ impl Core {
                 into = (into.0 + 1, 0);
             }
         }
-        let extent_for_reads = Rc::clone(&extent);
+        let (extent_for_reads, arrived) = (Rc::clone(&extent), &trace.arrived());
         let reads = posts.into_iter().map(|(remote, (target, at, len))| {
             let extent = Rc::clone(&extent_for_reads);
             async move {
                 let slice =
                     target.slice(at as usize, len as usize)?.with_owner(extent as Rc<dyn std::any::Any>);
-                self.finish_read(lease.holder, self.post_read(lease.holder, slice, remote)?).await
+                self.finish_read(lease.holder, self.post_read(lease.holder, slice, remote)?).await?;
+                arrived.add(len);
+                Ok(())
             }
         });
         trace.read(self.pipeline(reads, plan.window).await?);

@@ -18,7 +18,7 @@ use plasmon_fabric::{Op, Slice};
 use super::chunks::chunks;
 use super::landing::{Landing, Target};
 use super::lease::Lease;
-use super::record::Trace;
+use super::record::{Arrived, Trace};
 use super::tuning::Plan;
 use super::{Failure, STALLED};
 use crate::cluster::{Call, Envelope, Location, Message, Remote, Stage, Wish};
@@ -52,6 +52,13 @@ impl Offer {
         }
         Ok(())
     }
+}
+
+/// Where an object arrives.
+#[derive(Clone, Copy)]
+pub(super) struct Here<'a> {
+    pub(super) landing: &'a Rc<Landing>,
+    pub(super) arrived: &'a Arrived,
 }
 
 /// The chunks that nobody has taken yet; all holders have the same bytes at the same place of the object.
@@ -128,8 +135,9 @@ impl Core {
             (start, piece)
         });
         let work: Work = RefCell::new((Box::new(work) as Box<dyn Iterator<Item = _>>).peekable());
-        let first = self.stripe(offer, &work, &landing);
-        let rest = others.iter().map(|other| self.stripe_of(*other, tenant, offer, &work, &landing));
+        let here = Here { landing: &landing, arrived: &trace.arrived() };
+        let first = self.stripe(offer, &work, here);
+        let rest = others.iter().map(|other| self.stripe_of(*other, tenant, offer, &work, here));
         let (first, rest) = futures::future::join(first, join_all(rest)).await;
         trace.read(first?);
         for (holder, reads) in others.iter().zip(rest) {
@@ -151,7 +159,7 @@ impl Core {
         tenant: u32,
         first: &Offer,
         work: &Work,
-        landing: &Rc<Landing>,
+        here: Here<'_>,
     ) -> Result<Option<u64>, Failure> {
         let asked_at = self.clock.now();
         let mut call = Call::open(self, Some(holder));
@@ -172,7 +180,7 @@ impl Core {
         if offer.head.life != first.head.life || offer.head.len() != first.head.len() {
             return Ok(None);
         }
-        let reading = std::pin::pin!(self.stripe(&offer, work, landing));
+        let reading = std::pin::pin!(self.stripe(&offer, work, here));
         let reads = match select(reading, std::pin::pin!(offer.lease.keep())).await {
             Either::Left((reads, _)) => reads?,
             Either::Right((failure, _)) => return Err(failure),
@@ -182,7 +190,7 @@ impl Core {
     }
 
     /// Reads chunks from a holder until there are none.
-    async fn stripe(&self, offer: &Offer, work: &Work, landing: &Rc<Landing>) -> Result<u64, Failure> {
+    async fn stripe(&self, offer: &Offer, work: &Work, here: Here<'_>) -> Result<u64, Failure> {
         let plan = self.choose_plan(offer.lease.holder, 0).plan;
         let lane = || async {
             let mut reads = 0;
@@ -191,7 +199,7 @@ impl Core {
                 let from = part(&offer.pieces, at, into.len);
                 for (from, into) in chunks(&from, std::iter::once(into), plan.chunk) {
                     reads += 1;
-                    self.read(offer.lease.holder, from, into, landing).await?;
+                    self.read(offer.lease.holder, from, into, here).await?;
                 }
             }
         };
@@ -212,7 +220,8 @@ impl Core {
             trace.because(&format!(", {choice}"));
         }
         let began = self.clock.now();
-        trace.read(self.read_part(holder, pieces, landing, landing.len(), choice.plan).await?);
+        let here = Here { landing, arrived: &trace.arrived() };
+        trace.read(self.read_part(holder, pieces, here, landing.len(), choice.plan).await?);
         self.saw_plan(holder, choice.plan, landing.len(), self.clock.now() - began);
         Ok(())
     }
@@ -222,13 +231,13 @@ impl Core {
         &self,
         holder: NodeId,
         pieces: &[Location],
-        landing: &Rc<Landing>,
+        here: Here<'_>,
         len: u64,
         Plan { chunk, window }: Plan,
     ) -> Result<u64, Failure> {
         let from = part(pieces, 0, len);
-        let reads = chunks(&from, landing.pieces().into_iter(), chunk);
-        self.pipeline(reads.map(|(from, into)| self.read(holder, from, into, landing)), window).await
+        let reads = chunks(&from, here.landing.pieces().into_iter(), chunk);
+        self.pipeline(reads.map(|(from, into)| self.read(holder, from, into, here)), window).await
     }
 
     /// Awaits reads, some at a time; says how many there were.
@@ -251,17 +260,13 @@ impl Core {
     }
 
     /// Reads one chunk. The operation owns the memory until the fabric is finished with it.
-    async fn read(
-        &self,
-        holder: NodeId,
-        from: Location,
-        into: Piece,
-        landing: &Rc<Landing>,
-    ) -> Result<(), Failure> {
+    async fn read(&self, holder: NodeId, from: Location, into: Piece, here: Here<'_>) -> Result<(), Failure> {
         let unknown = || Failure::Holder(format!("segment {} is not known here", from.segment));
         let remote = self.network.remote(holder, &from).ok_or_else(unknown)?;
-        let slice = landing.slice(self, into)?;
-        self.finish_read(holder, self.post_read(holder, slice, remote)?).await
+        let slice = here.landing.slice(self, into)?;
+        self.finish_read(holder, self.post_read(holder, slice, remote)?).await?;
+        here.arrived.add(into.len);
+        Ok(())
     }
 
     /// A piece of this node's arena, for an operation.

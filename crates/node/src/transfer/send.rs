@@ -12,7 +12,7 @@ use futures::future::{Either, select};
 use plasmon::{NodeId, ObjectId};
 
 use super::lease::{Lease, Owed};
-use super::record::Trace;
+use super::record::{Arrived, Trace};
 use super::{Failure, STALLED};
 use crate::cluster::{FRAME_MAX, HEADER_LEN, Message};
 use crate::engine::Core;
@@ -26,6 +26,7 @@ const PART: usize = FRAME_MAX - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u3
 pub(super) struct Incoming {
     extent: Rc<Extent>,
     received: u64,
+    arrived: Arrived,
     whole: Option<oneshot::Sender<()>>,
 }
 
@@ -72,7 +73,12 @@ impl Core {
         trace.allocated();
         let (whole, done) = oneshot::channel();
         let key = (lease.holder, lease.request);
-        let incoming = Incoming { extent: Rc::clone(&extent), received: 0, whole: Some(whole) };
+        let incoming = Incoming {
+            extent: Rc::clone(&extent),
+            received: 0,
+            arrived: trace.arrived(),
+            whole: Some(whole),
+        };
         self.transfer.incoming.borrow_mut().insert(key, incoming);
         let arrival = Arrival { core: self, key };
         self.tell(lease.holder, Message::Ready { request: lease.request });
@@ -104,6 +110,7 @@ impl Core {
             return;
         }
         object.received += bytes.len() as u64;
+        object.arrived.add(bytes.len() as u64);
         if object.received == object.extent.len()
             && let Some(whole) = object.whole.take()
         {

@@ -21,7 +21,7 @@ impl Core {
         if self.objects.borrow().get(id).is_some_and(|replica| !replica.visible_to(tenant)) {
             return Err(crate::transfer::not_visible(*id, tenant));
         }
-        Ok(Reply::explained(json(&self.explain(id))))
+        Ok(Reply::explained(json(&self.explain(id, tenant))))
     }
 
     pub(super) async fn locations(self: Rc<Self>, client: ClientKey, id: ObjectId) -> Result<Reply, Error> {

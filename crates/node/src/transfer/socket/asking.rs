@@ -171,6 +171,7 @@ impl<'c> Conversation<'c> {
         self.due = Instant::now() + self.stall;
         if self.answered == ANSWER_LEN {
             self.at += len;
+            job.arrived.add(len as u64);
         } else {
             self.answered += len;
             if self.answered < ANSWER_LEN {

@@ -115,8 +115,8 @@ impl Core {
             // As long as this future lives, the object is wanted.
             let wanted = Arc::new(());
             let into = extent.io_range();
-            service
-                .fetch(from, Job { ask, sizes: sizes(&head), into, wanted: Arc::downgrade(&wanted), done });
+            let (sizes, arrived) = (sizes(&head), trace.arrived());
+            service.fetch(from, Job { ask, sizes, into, arrived, wanted: Arc::downgrade(&wanted), done });
             let (tell, told) = oneshot::channel();
             let owned = Rc::clone(&extent);
             self.spawn(async move {

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::frame::{Ask, Sizes};
 use super::{answering, asking};
 use crate::memory::IoRange;
+use crate::transfer::record::Arrived;
 
 /// Ends the engine's sleep.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -56,6 +57,8 @@ pub(super) struct Job {
     /// What it must be.
     pub(super) sizes: Sizes,
     pub(super) into: IoRange,
+    /// Where to count its bytes.
+    pub(super) arrived: Arrived,
     /// Gone when nobody waits for it any more.
     pub(super) wanted: Weak<()>,
     pub(super) done: Done<Result<(), String>>,

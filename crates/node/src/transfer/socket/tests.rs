@@ -18,6 +18,7 @@ use super::answering::VAIN;
 use super::frame::{ANSWER_LEN, ASK_LEN, Answer, Ask, Sizes};
 use super::service::{Done, Job, Local, Request, Service, Wake};
 use crate::memory::{Arena, ArenaConfig, Domain, Extent, HugePages, Writer, Zone};
+use crate::transfer::record::Arrived;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SEGMENT: u64 = 2 << 20;
@@ -114,7 +115,10 @@ impl Fetch {
         let wanted = Arc::new(());
         let (done, ended) = Done::new(&reader.wake);
         let (ask, sizes, into) = (ask(number), sizes(len), extent.io_range());
-        reader.fetch(from, Job { ask, sizes, into, wanted: Arc::downgrade(&wanted), done });
+        reader.fetch(
+            from,
+            Job { ask, sizes, into, arrived: Arrived::default(), wanted: Arc::downgrade(&wanted), done },
+        );
         Self { extent, wanted: Some(wanted), ended }
     }
 
