@@ -16,7 +16,8 @@ class Case:
     """What was measured."""
 
     mode: str
-    """ "single": one call after the other, each looked at; "sustained": as many calls as there can be."""
+    """ "single": one call after the other, each looked at; "sustained": as many calls as there can be.
+    "remote", "connection" and "beside" are of several hosts."""
     peer: str
     operation: str
     memory: str

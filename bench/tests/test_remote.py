@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,11 @@ import pytest
 from harness import mpi, paths
 from harness.network import PREFIX, Network
 from harness.processes import PeerError, Worker
-from harness.remote import figures, growth
+from harness.remote import conditions, figures, growth
 from harness.remote import run as running
 from harness.remote.contenders import GETTER, HOLDER, Contender, Plasmon, Way, plasmon
 from harness.remote.figures import Fetches
-from harness.remote.others import Fabric, Tcp
+from harness.remote.others import Fabric, Ray, Tcp
 from harness.remote.run import moved
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -158,6 +159,60 @@ def test_growth_is_measured_by_objects_getters_and_nodes(network: Network, tmp_p
     assert all(point.nodes == point.at for point in points if point.axis == "nodes")
 
 
+def test_first_and_mixed_gets_are_measured(network: Network, tmp_path: Path) -> None:
+    plan = conditions.Plan(clusters=2, sizes=(KIB, MIB), reused=2, small=300, large=128 * MIB, turns=1)
+    rows, failures = conditions.measure(
+        lambda: plasmon(["auto"])[0], network.hosts[:2], tmp_path, plan, available=4 << 30
+    )
+    assert failures == []
+    found = {(row.mode, row.operation, row.memory, row.size): row for row in rows}
+    expected = {("connection", name, "cold", size) for name in ("first", "reused") for size in (KIB, MIB)}
+    expected |= {("beside", name, memory, KIB) for name in ("idle", "busy") for memory in ("cold", "warm")}
+    expected |= {("beside", "large", memory, 128 * MIB) for memory in ("cold", "warm")}
+    assert set(found) == {*expected, ("beside", "large_alone", "", 128 * MIB)}
+    for size in (KIB, MIB):
+        assert found["connection", "first", "cold", size].samples == plan.clusters
+        assert found["connection", "reused", "cold", size].samples == plan.clusters * plan.reused
+    for memory in ("cold", "warm"):
+        assert found["beside", "idle", memory, KIB].samples <= plan.small
+        assert 0 < found["beside", "busy", memory, KIB].samples <= plan.small
+
+
+def test_a_cluster_that_fails_is_told_and_the_rest_is_measured(network: Network, tmp_path: Path) -> None:
+    clusters = iter([Plasmon("auto", ["--provider", "carrier-pigeon"]), *plasmon(["auto"])])
+    plan = conditions.Plan(clusters=1, small=300, large=64 * MIB, turns=1)
+    rows, failures = conditions.measure(
+        lambda: next(clusters), network.hosts[:2], tmp_path, plan, available=4 << 30
+    )
+    assert len(failures) == 1
+    assert failures[0].startswith("first transfers: ")
+    assert {row.mode for row in rows} == {"beside"}
+
+
+def test_ray_gets_nothing_that_is_here(network: Network) -> None:
+    ray = Ray()
+    # pytest's own folder is too deep for Ray's sockets.
+    folder = tempfile.TemporaryDirectory(prefix="bench-")
+    if reason := ray.missing() or network.why_not:
+        pytest.skip(reason)
+    try:
+        ray.start(network.hosts[:2], Path(folder.name) / "ray", 256 * MIB)
+        worker = ray.getter(ray.ways[0], 0)
+        # One object in a turn, as of the largest: to look at it after the put would bring it here.
+        for first, size in enumerate((KIB, MIB, 16 * MIB)):
+            work = {"size": size, "owner": 0, "numbers": (first, 1)}
+            worker.ask("measure", operation="put", **work)
+            worker.ask("prepare", operation="fetch", owner=0, numbers=(first, 1))
+            assert len(worker.ask("measure", operation="fetch", **work)["ns"]) == 1
+            with pytest.raises(PeerError, match="1 of 1 objects are on this host"):
+                worker.ask("measure", operation="fetch", **work)
+            with pytest.raises(PeerError, match="1 of 1 objects are on this host"):
+                worker.ask("prepare", operation="fetch", owner=0, numbers=(first, 1))
+    finally:
+        ray.close()
+        folder.cleanup()
+
+
 def harness(*words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(paths.ROOT / "bench")}
     command = [sys.executable, "-B", "-m", "harness", *words]
@@ -175,11 +230,13 @@ def test_a_quick_run_from_begin_to_end(tmp_path: Path) -> None:
     described = json.loads((tmp_path / "remote.json").read_text())
     assert described["whole"]
     assert described["quick"]
+    assert described["impossible"] == []
     assert {row.peer for row in figures.read(tmp_path / "remote.csv")} == {
         "plasmon-auto",
         "plasmon-python",
         "tcp",
     }
+    assert {row.mode for row in figures.read(tmp_path / "remote.csv")} == {"remote", "connection", "beside"}
     assert nothing_is_left(quick.pid)
 
 

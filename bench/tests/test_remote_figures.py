@@ -5,11 +5,13 @@ import pytest
 
 from harness import page
 from harness.processes import PeerError
-from harness.remote import figures, goals, growth
-from harness.remote.command import fit
+from harness.remote import conditions, conditions_report, figures, goals, growth
+from harness.remote.command import beside_tcp, fit
+from harness.remote.conditions import until
 from harness.remote.contenders import Plasmon, Way, protocols
 from harness.remote.figures import Collected, Fetches, Turn
 from harness.remote.others import Redis
+from harness.remote.plausible import impossible
 from harness.remote.run import FULL, moved, objects
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -147,6 +149,72 @@ def test_others_are_left_behind_everywhere(ours: float, ray: bool, mooncake: boo
     ]
     assert reached(rows, "Ray") is ray
     assert reached(rows, "Mooncake") is mooncake
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(390.0, True), (410.0, False)])
+def test_small_gets_are_held_against_themselves_without_the_large_one(busy: float, expected: bool) -> None:
+    rows = [
+        replace(row("plasmon-auto", KIB, us, "warm", operation=operation), mode="beside")
+        for operation, us in (("idle", 40.0), ("busy", busy))
+    ]
+    assert goals.check(rows) == []
+    rows.append(replace(row("plasmon-auto", GIB, 3e5, "warm", operation="large"), mode="beside"))
+    (goal,) = goals.check(rows)
+    assert goal.reached is expected
+    assert "1 KiB, warm, beside 1024 MiB" in goal.what
+
+
+def test_only_gets_that_ended_before_the_large_one_count() -> None:
+    assert until([5, 5, 5, 5], 16) == [5, 5, 5]
+    assert until([5, 5], 10) == [5, 5]
+    assert until([20, 1], 16) == []
+
+
+def test_large_objects_are_of_the_memory_there_is() -> None:
+    assert conditions.fit(conditions.FULL, 100 * GIB) == GIB
+    assert conditions.fit(conditions.FULL, 3 * GIB) == 409 * MIB
+
+
+def test_conditions_have_tables_of_their_own_and_are_in_no_other() -> None:
+    rows = [row("tcp", KIB, 5.0)]
+    rows += [
+        replace(row("plasmon-auto", size, us, "cold", operation=operation), mode="connection")
+        for size in (KIB, 4 * MIB)
+        for operation, us in (("first", 6000.0), ("reused", 50.0))
+    ]
+    assert "| 4 MiB | 6,000 (6,000) | 50 (50) | 120.00 | 3 |" in conditions_report.connections(rows)
+    assert conditions_report.beside(rows) == ""
+    rows += [
+        replace(row("plasmon-auto", size, us, memory, operation=operation), mode="beside")
+        for memory in ("cold", "warm")
+        for size, operation, us in ((KIB, "idle", 40.0), (KIB, "busy", 100.0), (GIB, "large", 3e5))
+    ]
+    rows.append(replace(row("plasmon-auto", GIB, 2e5, operation="large_alone"), mode="beside"))
+    assert "| 1 KiB, warm | 40 (40) | 100 (100) | 2.50 |" in conditions_report.beside(rows)
+    assert [one.peer for one in goals.Found(rows).rows] == ["tcp"]
+
+
+def test_what_is_faster_than_the_network_is_impossible() -> None:
+    tcp = [row("tcp", MIB, 300.0), row("tcp", 64 * MIB, 17_000.0), row("tcp", MIB, 300.0, "", 8)]
+    here = row("ray", 64 * MIB, 402.7)
+    several = row("ray", MIB, 100.0, "", 8)
+    fine = [row("ray", MIB, 2000.0), row("fabric", 64 * MIB, 9000.0, operation="read_chunks")]
+    wrong = impossible([*tcp, here, several, *fine])
+    assert [found for found, _ in wrong] == [here, several]
+    assert "64 MiB by 1 takes 402.7 µs" in wrong[0][1]
+    assert "raw TCP 1.7e+04 µs" in wrong[0][1]
+    # Of another network it says nothing, nor where TCP was not measured.
+    assert impossible([*tcp, here], {"ray"}) == []
+    assert impossible([*tcp, row("ray", KIB, 0.1), row("ray", MIB, 1.0, "", 2)]) == []
+    # A turn of TCP that was disturbed is no measure.
+    assert impossible([row("tcp", 64, 30.0), row("tcp", KIB, 5.0), row("fabric", 64, 8.0)]) == []
+
+
+def test_devices_that_do_without_tcp_are_not_held_against_it() -> None:
+    auto, read, tcp = Plasmon("auto", []), Plasmon("read", []), Redis()
+    auto.facts = {"provider": "verbs;ofi_rxm"}
+    read.facts = {"provider": "tcp;ofi_rxm"}
+    assert beside_tcp([auto, read, tcp]) == {"plasmon-auto", "plasmon-python"}
 
 
 def test_goals_are_only_checked_of_what_was_measured() -> None:

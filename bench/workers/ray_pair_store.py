@@ -11,6 +11,8 @@ import ray
 
 from store import Key, Store
 
+_PATIENCE_MS = 10_000
+
 
 class RayPair(Store):
     """Arrays by `ray.put` in an actor of the node that has the resource "holder", and `ray.get` here.
@@ -19,12 +21,14 @@ class RayPair(Store):
     """
 
     shared = False
+    apart = True
 
     def __init__(self, address: str) -> None:
         gcs, host = address.split(",")
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         ray.init(address=gcs, _node_ip_address=host, **quiet)
         self.version = ray.__version__
+        self._here = ray.get_runtime_context().get_node_id()
         self._holder: Any = ray.remote(num_cpus=0, resources={"holder": 0.001})(_Holder).remote()
         self._references: dict[Key, Any] = {}
 
@@ -41,6 +45,11 @@ class RayPair(Store):
     def read(self, key: Key) -> bytes:
         array: Any = ray.get(self._references[key])
         return bytes(array.data)
+
+    def held_here(self, keys: Sequence[Key]) -> int:
+        references = [self._references[key] for key in keys]
+        told = ray.experimental.get_object_locations(references, timeout_ms=_PATIENCE_MS)
+        return sum(self._here in told[reference]["node_ids"] for reference in references)
 
     def discard(self, keys: Sequence[Key]) -> None:
         for key in keys:

@@ -23,6 +23,7 @@ class Store(ABC):
     - `put_many(keys, value)`, `get_many(keys)`: many objects in one call;
     - `create_and_seal(key, value)`: the call for a small value, where it differs from `put`;
     - `put_array(key, array)`, `get_array(key)`: a NumPy array of bytes, got as an array again;
+    - `held_here(keys)`: how many of these objects this host has already, which a fetch would not bring;
     - `evict()`: drops all replicas of other hosts' objects, and says how many bytes they were.
     """
 
@@ -32,6 +33,9 @@ class Store(ABC):
     """Whether a get gives the bytes where they lie; otherwise it copies them."""
     shared = True
     """Whether a client can name an object that another one has put."""
+
+    apart = False
+    """Whether a put leaves the object on another host than this client's: to read it would bring it here."""
 
     @abstractmethod
     def __init__(self, address: str) -> None:

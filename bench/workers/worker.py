@@ -11,10 +11,13 @@ It reads requests from standard input and answers each on standard output, a lin
 - `{"do": "sustain", ..., "start"}` calls it as fast as it can for `seconds`, from the moment `start` of the
   monotonic clock in nanoseconds: `{"calls", "ns", "sample": [...], "cpu_ns"}`, with up to 2,000 of the
   calls' times;
-- `{"do": "prepare", "owner", "numbers"}` makes the ids of objects ready, so that `sustain` starts in time;
+- `{"do": "prepare", "owner", "numbers", "operation"}` makes the ids of objects ready, so that `sustain`
+  starts in time (the operation may be left out);
 - `{"do": "discard", "owner", "numbers"}` deletes objects;
 - `{"do": "evict"}` drops all replicas that came from other hosts: `{"bytes"}`;
 - or it answers `{"error"}`, and goes on.
+
+An object that is to be fetched must not be here: where the store can tell, `measure` and `prepare` refuse.
 
 Objects are called by their owner and number (a step of 1 may be left out); a batch is one call for that
 many. The Rust worker (`bench/src`) speaks the same lines.
@@ -92,8 +95,7 @@ class Worker:
         if do == "sustain":
             return self.sustain(**request)
         if do == "prepare":
-            self._keys(request["owner"], request["numbers"])
-            return {}
+            return self.prepare(**request)
         if do == "discard":
             return self.discard(**request)
         if do == "evict":
@@ -113,6 +115,7 @@ class Worker:
         """Times every call."""
         call, given = self._call(operation, size)
         keys = self._keys(owner, numbers)
+        self._must_be_absent(operation, keys)
         units: list[Any] = keys if batch == 1 else _batches(keys, batch)
         calls = min(calls, len(units)) if operation.startswith(ONCE) else calls
         ns: list[int] = []
@@ -135,6 +138,11 @@ class Worker:
             last = units[done - 1]
             self._check(operation, size, last if batch == 1 else last[-1])
         return {"ns": ns, "cpu_ns": cpu}
+
+    def prepare(self, owner: int, numbers: list[int], operation: str = "") -> dict[str, Any]:
+        """Does what would keep `sustain` from starting in time."""
+        self._must_be_absent(operation, self._keys(owner, numbers))
+        return {}
 
     def sustain(
         self,
@@ -220,6 +228,8 @@ class Worker:
 
     def _check(self, operation: str, size: int, key: Key) -> None:
         """An object holds what was put, or no figure is worth anything."""
+        if self._store.apart and operation.startswith("put"):
+            return  # It is the fetch of it that is checked.
         if operation.endswith("array"):
             right = np.array_equal(self._store.get_array(key), np.frombuffer(self._value(size), np.uint8))  # type: ignore[attr-defined]
         else:
@@ -228,6 +238,13 @@ class Worker:
             raise AssertionError(
                 f"after {operation} of {size} bytes an object holds other bytes than were put"
             )
+
+    def _must_be_absent(self, operation: str, keys: list[Key]) -> None:
+        """A fetch is of what is on another host, or its time is that of something else."""
+        if operation != "fetch" or not hasattr(self._store, "held_here"):
+            return
+        if held := self._store.held_here(keys):
+            raise AssertionError(f"{held} of {len(keys)} objects are on this host before they are fetched")
 
     @staticmethod
     def _must_be_true(operation: str, result: Any, unit: Any) -> None:

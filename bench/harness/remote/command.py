@@ -6,18 +6,19 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness import machine
 from harness.network import Network
-from harness.remote import figures
+from harness.remote import conditions, figures
 from harness.remote import run as running
 from harness.remote.contenders import Contender, plasmon
 from harness.remote.figures import Fetches
 from harness.remote.others import ALL
+from harness.remote.plausible import impossible
 
 _FOR_STORES = 0.6
 """Part of the memory that is free that stores may take."""
@@ -33,13 +34,17 @@ def run(names: Sequence[str] | None, quick: bool, results: Path) -> int:
     kept: list[Fetches] = []
     failures: dict[str, list[str]] = {}
     rounds: dict[str, int] = {}
+    special: list[Fetches] = []
     whole = False
 
     def keep(rows: list[Fetches]) -> None:
         kept[:] = rows
         write(whole=False)
 
-    def write(whole: bool) -> None:
+    def write(whole: bool) -> list[tuple[str, str]]:
+        """Writes what can be believed, and says what cannot."""
+        wrong = impossible(kept, beside_tcp(contenders))
+        told = [(row.peer, why) for row, why in wrong]
         described = description | {
             "whole": whole,
             "seconds": round(time.monotonic() - begin),
@@ -49,26 +54,48 @@ def run(names: Sequence[str] | None, quick: bool, results: Path) -> int:
             "versions": {one.name: one.version for one in contenders if one.version},
             "missing": missing,
             "failures": failures,
+            "impossible": told,
             "facts": {one.name: one.facts for one in contenders if one.facts},
         }
-        figures.write(results / "remote.csv", kept)
+        out = [row for row, _ in wrong]
+        figures.write(results / "remote.csv", [row for row in kept if row not in out] + special)
         (results / "remote.json").write_text(json.dumps(described, indent=2) + "\n")
+        return told
 
+    wrong: list[tuple[str, str]] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, Network(2) as network:
         description["network"] = network.description
         try:
             failures, rounds = running.measure(contenders, plan, network.hosts, Path(folder), keep)
+            if any(one.name == "plasmon-auto" for one in contenders):
+                special, failed = conditions.measure(
+                    lambda: plasmon(["auto"])[0],
+                    network.hosts,
+                    Path(folder),
+                    conditions.QUICK if quick else conditions.FULL,
+                    machine.available(),
+                )
+                if failed:
+                    failures.setdefault("plasmon-auto", []).extend(failed)
             whole = True
         except KeyboardInterrupt:
             print("\nEnded before its time; what was measured until now is kept.", file=sys.stderr)
         finally:
             if kept:
-                write(whole)
+                wrong = write(whole)
     if not kept:
         print("Nothing was measured.", file=sys.stderr)
         return 1
     print(f"Measured in {time.monotonic() - begin:.0f} s: {results}/remote.csv", file=sys.stderr)
-    return 0 if whole and not any(name.startswith("plasmon") for name in failures) else 1
+    for peer, why in wrong:
+        print(f"IMPOSSIBLE, and left out: {peer}: {why}", file=sys.stderr)
+    return 0 if whole and not wrong and not any(name.startswith("plasmon") for name in failures) else 1
+
+
+def beside_tcp(contenders: Iterable[Contender]) -> set[str]:
+    """Those whose bytes do not go through the kernel's TCP, which is no measure of them."""
+    faster = {one.name for one in contenders if not str(one.facts.get("provider", "tcp")).startswith("tcp")}
+    return faster | ({"plasmon-python"} if "plasmon-auto" in faster else set())
 
 
 def choose(names: Sequence[str] | None) -> tuple[list[Contender], dict[str, str]]:

@@ -16,10 +16,10 @@ _HELD_AGAINST_TCP = (4 * MIB, 64 * MIB)
 
 
 class Found:
-    """Rows, by what they are of."""
+    """Rows, by what they are of: those that all contenders have."""
 
     def __init__(self, rows: Iterable[Fetches]) -> None:
-        self.rows = list(rows)
+        self.rows = [row for row in rows if row.mode == "remote"]
         self.sizes = sorted({row.size for row in self.rows})
         self.getters = sorted({row.clients for row in self.rows})
 
@@ -46,6 +46,7 @@ Pair = tuple[Fetches | None, Fetches | None]
 
 def check(rows: Iterable[Fetches]) -> list[Goal]:
     """All goals for which something was measured."""
+    rows = list(rows)
     found = Found(rows)
     goals = [
         _never_behind(found),
@@ -55,6 +56,7 @@ def check(rows: Iterable[Fetches]) -> list[Goal]:
         _ahead(found, "the socket protocol", "plasmon-socket", AUTO, 1.0),
         _ahead(found, "Ray, from Python", "ray", PYTHON, 3.0),
         _ahead(found, "Mooncake, from Python", "mooncake", PYTHON, 1.0),
+        *(_beside(rows, memory) for memory in ("cold", "warm")),
     ]
     return [goal for goal in goals if goal is not None]
 
@@ -120,6 +122,20 @@ def _ahead(found: Found, what: str, peer: str, own: str, times: float) -> Goal |
     wanted = "ahead" if times == 1 else f"≥ {times:g} times"
     reached = ahead >= times if times > 1 else ahead > 1
     return Goal(f"Ahead of {what}, at every size", wanted, measured, reached)
+
+
+def _beside(rows: Iterable[Fetches], memory: str) -> Goal | None:
+    """Small gets while a large object comes."""
+    by = {row.operation: row for row in rows if (row.mode, row.memory) == ("beside", memory)}
+    if not {"idle", "busy", "large"} <= set(by):
+        return None
+    idle, busy = by["idle"].median_us, by["busy"].median_us
+    return Goal(
+        f"{page.size_of(by['busy'].size)}, {memory}, beside {page.size_of(by['large'].size)}, against alone",
+        "≤ 10",
+        f"{busy / idle:.2g} ({busy:,.4g} µs / {idle:,.4g} µs)",
+        busy <= 10 * idle,
+    )
 
 
 def _worst(

@@ -7,8 +7,9 @@ from typing import Any
 
 from harness import mpi, page
 from harness.figures import Row, read
-from harness.page import short, size_of, table
-from harness.remote import figures, goals, growth, plots
+from harness.page import size_of, table
+from harness.remote import conditions_report, figures, goals, growth, plots
+from harness.remote.conditions_report import latency, throughput
 from harness.remote.figures import Fetches
 from harness.remote.goals import AUTO, PYTHON, Found
 
@@ -68,8 +69,8 @@ def _remote(rows: Sequence[Fetches], run: dict[str, Any]) -> str:
         _goals(rows),
         "![Small objects](img/remote-small.png)",
         "![Large objects](img/remote-large.png)",
-        _table(found, 1, "One getter", "Microseconds a get: median (p99).", _latency),
-        _table(found, 1, "One getter, throughput", "10^9 bytes a second.", _throughput, 64 << 10),
+        _table(found, 1, "One getter", "Microseconds a get: median (p99).", latency),
+        _table(found, 1, "One getter, throughput", "10^9 bytes a second.", throughput, 64 << 10),
         _ratios(found),
         _bare(found),
     ]
@@ -79,6 +80,7 @@ def _remote(rows: Sequence[Fetches], run: dict[str, Any]) -> str:
         sections.append(_table(found, several, title, text, _together))
     text = "Seconds for each GiB: host of the holder / host of the getter, servers and clients together."
     sections.append(_table(found, 1, "Processor time", text, _cpu, 64 << 10))
+    sections += conditions_report.sections(rows)
     return "\n\n".join(sections)
 
 
@@ -100,6 +102,10 @@ def _points(run: dict[str, Any]) -> str:
     if not run["whole"]:
         points.append("**The run was ended before its time: this is what there was until then.**")
     points += [f"{name} was not installed: {reason}" for name, reason in run["missing"].items()]
+    points += [
+        f"**{labels.get(name, name)}: impossible, and left out:** {why}"
+        for name, why in run.get("impossible", [])
+    ]
     for name, reasons in run["failures"].items():
         points.append(
             f"**{labels[name]} failed {len(reasons)} times**, first to {reasons[0].splitlines()[0]}"
@@ -145,7 +151,7 @@ def _bare(found: Found) -> str:
     lines = []
     for size in found.sizes:
         rows = [found.find("fabric", size, 1, "", operation) for operation in _FABRIC_WAYS]
-        lines.append([size_of(size), *(_latency(row) if row else "" for row in rows)])
+        lines.append([size_of(size), *(latency(row) if row else "" for row in rows)])
     text = "Microseconds: median (p99). Asleep is how a daemon waits where cores are few."
     return f"### Ways to read by libfabric\n\n{text}\n\n" + table(["", *_FABRIC_WAYS.values()], lines)
 
@@ -176,23 +182,15 @@ def _mpi(rows: Sequence[Row], run: dict[str, Any]) -> str:
     lines = []
     for size in sorted({row.size for row in rows}):
         found = {row.operation: row for row in rows if row.size == size}
-        cells = [_latency(found[name]) if name in found else "" for name in mpi.OPERATIONS]
+        cells = [latency(found[name]) if name in found else "" for name in mpi.OPERATIONS]
         fetch = found.get("fetch")
         lines.append([size_of(size), *cells, f"{fetch.gb_per_s:.3g}" if fetch and fetch.gb_per_s else ""])
     heads = ["", *mpi.OPERATIONS.values(), "GB/s from the others"]
     return f"{page.points(points)}\n\nMicroseconds: median (p99).\n\n{table(heads, lines)}"
 
 
-def _latency(row: Row) -> str:
-    return f"{short(row.median_us)} ({short(row.p99_us)})"
-
-
-def _throughput(row: Fetches) -> str:
-    return f"{row.gb_per_s:.3g}" if row.gb_per_s else ""
-
-
 def _together(row: Fetches) -> str:
-    return _throughput(row) if row.size >= 64 << 10 else f"{row.ops_per_s:,.0f}"
+    return throughput(row) if row.size >= 64 << 10 else f"{row.ops_per_s:,.0f}"
 
 
 def _cpu(row: Fetches) -> str:

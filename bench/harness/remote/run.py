@@ -173,7 +173,7 @@ class Run:
         puts = {number: holder for number, holder in holders.items() if holder}
         try:
             for number, holder in puts.items():
-                _put(holder, size, number, numbers)
+                put(holder, size, number, numbers)
             if way.memory == "warm":
                 _make_warm(workers, size, numbers)
             return self._get(contender, way, workers, size, numbers, counted)
@@ -215,7 +215,7 @@ class Run:
     ) -> tuple[list[int], float, int, float]:
         """All at once: the rate is that of all objects, until the last getter had its last one."""
         work: dict[int, dict[str, Any]] = {n: {"owner": n, "numbers": numbers} for n in workers}
-        ask_all(workers, "prepare", work)
+        ask_all(workers, "prepare", {n: {**one, "operation": way.operation} for n, one in work.items()})
         start = time.monotonic_ns() + HEAD_START
         common = {"operation": way.operation, "size": size, "start": start, "seconds": self._plan.turn}
         answers = ask_all(workers, "sustain", {n: {**work[n], **common} for n in workers})
@@ -238,7 +238,7 @@ def _follow_plasmon(fabric: Fabric, contenders: Sequence[Contender]) -> None:
             fabric.provider = contender.facts["provider"]
 
 
-def _put(holder: Worker, size: int, owner: int, numbers: tuple[int, int]) -> None:
+def put(holder: Worker, size: int, owner: int, numbers: tuple[int, int]) -> None:
     """New objects, in batches where that is quicker."""
     work = {"size": size, "owner": owner, "numbers": numbers}
     if "put_many" in holder.operations and numbers[1] >= BATCH:

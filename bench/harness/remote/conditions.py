@@ -1,0 +1,267 @@
+"""Gets under conditions of their own: over a new connection, and beside a large one. Of Plasmon as it comes.
+
+*First*: in a cluster that was just started, the first get of an object of the other host, and then some more;
+again and again with new clusters. *Beside*: one client gets a large object, and another one small objects
+meanwhile, against what it takes when nobody else does anything. Only gets that ended before the large one did
+are counted.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness.figures import Case, Samples
+from harness.network import Host
+from harness.processes import PeerError, ask_all
+from harness.progress import Progress
+from harness.remote.contenders import GETTER, HOLDER, Plasmon
+from harness.remote.figures import Fetches
+from harness.remote.run import HEAD_START, moved, put
+
+KIB, MIB = 1 << 10, 1 << 20
+CONNECTION, BESIDE = "connection", "beside"
+"""The modes of the rows."""
+FIRST, REUSED = "first", "reused"
+IDLE, BUSY, LARGE_ALONE, LARGE = "idle", "busy", "large_alone", "large"
+"""The operations of `BESIDE`: small gets alone and beside the large one, and the large one alone and beside
+them."""
+SMALL = KIB
+_AFTER = 3_000_000
+"""Nanoseconds from the begin of the large get to that of the small ones: it is under way by then."""
+_HEAD_START = 5 * HEAD_START
+"""Nanoseconds until two clients of different things are sure to be ready."""
+_ROOM = 1.25
+"""Memory of a node, as a multiple of the large object."""
+_CLIENTS = 2
+"""Copies of the large object that clients keep, to put it and to compare what they got."""
+_OF_MEMORY = 0.6
+"""Part of the memory that is free that all of that may take."""
+_FAILURES = (PeerError, OSError, subprocess.SubprocessError)
+"""A node that does not start, or does not answer, and a worker that could not do what it was told."""
+_SMALL_SECONDS = 0.5
+"""Of small gets in a turn, at most."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    clusters: int = 10
+    sizes: Sequence[int] = (KIB, 4 * MIB)
+    """Of objects over a new connection."""
+    reused: int = 10
+    """Gets in each cluster after the first."""
+    small: int = 2000
+    """Small objects in a turn: the worker tells the times of so many."""
+    large: int = 1024 * MIB
+    """Of the large object, if there is memory."""
+    turns: int = 5
+
+
+FULL = Plan()
+QUICK = Plan(clusters=2, reused=3, small=500, large=128 * MIB, turns=1)
+_MEMORY = 256 * MIB
+"""Of nodes that get single objects."""
+
+
+def fit(plan: Plan, available: int) -> int:
+    """The bytes of the large object, for the memory there is."""
+    return min(plan.large, int(available * _OF_MEMORY / (2 * _ROOM + _CLIENTS)) // MIB * MIB)
+
+
+def measure(
+    make: Callable[[], Plasmon], hosts: Sequence[Host], folder: Path, plan: Plan, available: int
+) -> tuple[list[Fetches], list[str]]:
+    """All of it: rows, and what failed."""
+    say = Progress()
+    collected = _Collected()
+    failures: list[str] = []
+    try:
+        _first(make, hosts, folder, plan, collected, say)
+    except _FAILURES as failure:
+        failures.append(f"first transfers: {failure}")
+    try:
+        _beside(make(), hosts, folder, plan, available, collected, say)
+    except _FAILURES as failure:
+        failures.append(f"small gets beside a large one: {failure}")
+    for failed in failures:
+        say(f"Plasmon failed, {failed}\n")
+    say.end()
+    return collected.rows(), failures
+
+
+class _Collected:
+    """Times over the turns, and how many turns there were."""
+
+    def __init__(self) -> None:
+        self._samples = Samples()
+        self._turns: dict[Case, int] = {}
+        self._moved_by: dict[Case, set[str]] = {}
+
+    def add(
+        self,
+        mode: str,
+        operation: str,
+        memory: str,
+        size: int,
+        ns: Sequence[int],
+        moved_by: dict[str, int] | None = None,
+    ) -> None:
+        if not ns:
+            raise PeerError(f"no get of {size} bytes ended in time ({mode}, {operation})")
+        case = Case(mode, "plasmon-auto", operation, memory, size, 1, 1)
+        self._samples.add(case, ns, moves=True)
+        self._turns[case] = self._turns.get(case, 0) + 1
+        self._moved_by.setdefault(case, set()).update(moved_by or {})
+
+    def rows(self) -> list[Fetches]:
+        rows = []
+        for row in self._samples.rows():
+            case = Case(row.mode, row.peer, row.operation, row.memory, row.size, row.batch, row.clients)
+            by = " ".join(sorted(self._moved_by[case]))
+            rows.append(
+                Fetches(
+                    **asdict(row),
+                    turns=self._turns[case],
+                    holder_cpu_s_per_gib=None,
+                    getter_cpu_s_per_gib=None,
+                    moved_by=by,
+                )
+            )
+        return rows
+
+
+def _first(
+    make: Callable[[], Plasmon],
+    hosts: Sequence[Host],
+    folder: Path,
+    plan: Plan,
+    collected: _Collected,
+    say: Progress,
+) -> None:
+    for number in range(plan.clusters):
+        for size in plan.sizes:
+            say(f"first transfers: cluster {number + 1} of {plan.clusters}, {size:,} bytes")
+            cluster = make()
+            try:
+                cluster.start(hosts, folder / f"first-{number}-{size}", _MEMORY)
+                holder, getter = cluster.client(HOLDER, 0), cluster.client(GETTER, 0)
+                count = 1 + plan.reused
+                put(holder, size, 0, (0, count))
+                before = cluster.fetched()
+                ask = {"operation": "fetch", "size": size, "owner": 0, "numbers": (0, count)}
+                ns: list[int] = getter.ask("measure", **ask)["ns"]
+                by = moved(before, cluster.fetched(), count)
+                collected.add(CONNECTION, FIRST, "cold", size, ns[:1], by)
+                collected.add(CONNECTION, REUSED, "cold", size, ns[1:], by)
+            finally:
+                cluster.close()
+
+
+def _beside(
+    cluster: Plasmon,
+    hosts: Sequence[Host],
+    folder: Path,
+    plan: Plan,
+    available: int,
+    collected: _Collected,
+    say: Progress,
+) -> None:
+    large = fit(plan, available)
+    try:
+        cluster.start(hosts, folder / "beside", int(large * _ROOM) + _MEMORY)
+        Beside(cluster, plan, large, collected).measure(say)
+    finally:
+        cluster.close()
+
+
+class Beside:
+    """Small gets beside a large one, by two clients of one node."""
+
+    def __init__(self, cluster: Plasmon, plan: Plan, large: int, collected: _Collected) -> None:
+        self._cluster, self._plan, self._large, self._collected = cluster, plan, large, collected
+        self._holder = cluster.client(HOLDER, 0)
+        self._small, self._big = cluster.client(GETTER, 0), cluster.client(GETTER, 1)
+        self._next = 1
+        """Object 0 of owner 1 is the large one."""
+
+    def measure(self, say: Progress) -> None:
+        """Each turn all in a row: what else the machine does hits them alike. The first is not counted."""
+        put(self._holder, self._large, 1, (0, 1))
+        for turn in range(-1, self._plan.turns):
+            say(f"small gets beside one of {self._large >> 20} MiB: turn {turn + 1} of {self._plan.turns}")
+            for memory in ("cold", "warm"):
+                self._idle(memory, counted=turn >= 0)
+                self._busy(memory, counted=turn >= 0)
+            self._alone(counted=turn >= 0)
+
+    def _idle(self, memory: str, counted: bool) -> None:
+        numbers = self._prepare(memory)
+        before = self._cluster.fetched()
+        start = time.monotonic_ns() + _HEAD_START
+        answer = self._small.ask("sustain", **self._gets(numbers, start))
+        by = moved(before, self._cluster.fetched(), answer["calls"])
+        if counted:
+            self._collected.add(BESIDE, IDLE, memory, SMALL, answer["sample"], by)
+        self._holder.ask("discard", owner=0, numbers=numbers)
+
+    def _busy(self, memory: str, counted: bool) -> None:
+        numbers = self._prepare(memory)
+        before = self._cluster.fetched()
+        start = time.monotonic_ns() + _HEAD_START
+        answers = ask_all(
+            {0: self._big, 1: self._small},
+            "sustain",
+            {0: self._large_get(start), 1: self._gets(numbers, start + _AFTER)},
+        )
+        big, small = answers[0], answers[1]
+        # What moved which of them is not told apart.
+        moved(before, self._cluster.fetched(), small["calls"] + big["calls"])
+        if counted:
+            within = until(small["sample"], big["ns"] - _AFTER)
+            self._collected.add(BESIDE, BUSY, memory, SMALL, within)
+            self._collected.add(BESIDE, LARGE, memory, self._large, [big["ns"]])
+        self._holder.ask("discard", owner=0, numbers=numbers)
+
+    def _alone(self, counted: bool) -> None:
+        self._small.ask("evict")
+        before = self._cluster.fetched()
+        big = self._big.ask("sustain", **self._large_get(time.monotonic_ns() + _HEAD_START))
+        by = moved(before, self._cluster.fetched(), big["calls"])
+        if counted:
+            self._collected.add(BESIDE, LARGE_ALONE, "", self._large, [big["ns"]], by)
+
+    def _prepare(self, memory: str) -> tuple[int, int]:
+        """New small objects, none of them here, nor the large one."""
+        numbers = (self._next, self._plan.small)
+        self._next += self._plan.small
+        put(self._holder, SMALL, 0, numbers)
+        if memory == "warm":
+            self._small.ask("measure", operation="fetch", size=SMALL, owner=0, numbers=numbers)
+        self._small.ask("evict")
+        self._small.ask("prepare", owner=0, numbers=numbers)
+        self._big.ask("prepare", owner=1, numbers=(0, 1))
+        return numbers
+
+    def _gets(self, numbers: tuple[int, int], start: int) -> dict[str, object]:
+        common = {"operation": "fetch", "size": SMALL, "owner": 0, "numbers": numbers}
+        return {**common, "start": start, "seconds": _SMALL_SECONDS}
+
+    def _large_get(self, start: int) -> dict[str, object]:
+        common = {"operation": "fetch", "size": self._large, "owner": 1, "numbers": (0, 1)}
+        return {**common, "start": start, "seconds": 1.0}
+
+
+def until(ns: Sequence[int], end: int) -> list[int]:
+    """Of calls one behind the other, those that were over by then."""
+    whole, now = [], 0
+    for one in ns:
+        now += one
+        if now > end:
+            break
+        whole.append(one)
+    return whole

@@ -1,0 +1,64 @@
+"""The page's tables of gets under conditions of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.figures import Row
+from harness.page import short, size_of, table
+from harness.remote import conditions
+from harness.remote.figures import Fetches
+
+
+def sections(rows: Sequence[Fetches]) -> list[str]:
+    """Those for which something was measured."""
+    return [section for section in (connections(rows), beside(rows)) if section]
+
+
+def connections(rows: Sequence[Fetches]) -> str:
+    """First transfers over a connection, and those behind them."""
+    found = {(row.operation, row.size): row for row in rows if row.mode == conditions.CONNECTION}
+    lines = []
+    for size in sorted({size for _, size in found}):
+        first, reused = (found.get((name, size)) for name in (conditions.FIRST, conditions.REUSED))
+        if first and reused:
+            ratio = f"{first.median_us / reused.median_us:.2f}"
+            lines.append([size_of(size), latency(first), latency(reused), ratio, str(first.turns)])
+    if not lines:
+        return ""
+    text = "Of `auto`, cold, in clusters that were just started; microseconds: median (p99)."
+    heads = ["", "first get", "gets behind it", "first / behind it", "clusters"]
+    return f"### Over a new connection\n\n{text}\n\n" + table(heads, lines)
+
+
+def beside(rows: Sequence[Fetches]) -> str:
+    """Small gets while a large object comes to the same node."""
+    found = {(row.operation, row.memory): row for row in rows if row.mode == conditions.BESIDE}
+    alone = found.get((conditions.LARGE_ALONE, ""))
+    lines = []
+    for memory in ("cold", "warm"):
+        names = (conditions.IDLE, conditions.BUSY, conditions.LARGE)
+        idle, busy, large = (found.get((name, memory)) for name in names)
+        if idle and busy and large and alone:
+            ratio = f"{busy.median_us / idle.median_us:.2f}"
+            rates = [throughput(alone), throughput(large)]
+            lines.append([f"{size_of(busy.size)}, {memory}", latency(idle), latency(busy), ratio, *rates])
+    if not lines or alone is None:
+        return ""
+    text = (
+        f"One client gets an object of {size_of(alone.size)}, another one small objects meanwhile, both of "
+        "`auto` and on one node. Microseconds of the small gets: median (p99); 10^9 bytes a second of the "
+        "large one."
+    )
+    heads = ["", "alone", "meanwhile", "meanwhile / alone", "large, alone", "large, meanwhile"]
+    return f"### Beside a large object\n\n{text}\n\n" + table(heads, lines)
+
+
+def latency(row: Row) -> str:
+    """Median and p99."""
+    return f"{short(row.median_us)} ({short(row.p99_us)})"
+
+
+def throughput(row: Row) -> str:
+    """Three digits."""
+    return f"{row.gb_per_s:.3g}" if row.gb_per_s else ""
