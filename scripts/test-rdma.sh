@@ -16,7 +16,13 @@ export PLASMON_BIN=${PLASMON_BIN:-$VENV/bin/plasmon}
 
 cargo build --quiet --locked -p plasmon-e2e
 guest=$(target_dir)/debug/plasmon-e2e-guest
-reason=$("$guest" prepare 2>&1) || skip "$reason"
+status=0
+reason=$("$guest" prepare 2>&1) || status=$?
+case $status in
+0) ;;
+74) die "$reason" ;;
+*) skip "$reason" ;;
+esac
 
 # in_guests SECONDS OPTION... -- CARGO-ARGUMENT...: cargo test, with the tests themselves run in guests.
 in_guests() {

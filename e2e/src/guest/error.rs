@@ -31,6 +31,20 @@ pub enum GuestError {
         /// What was looked for in it.
         what: String,
     },
+    /// There is no room for the kernel.
+    #[error(
+        "the disk is full: {free} MiB are free for {}, and fetching the guests' kernel takes up to {needed}; \
+         make room (`cargo clean` gives back what was built), or set CARGO_TARGET_DIR to a folder elsewhere",
+        .folder.display()
+    )]
+    DiskFull {
+        /// Where it was to be kept.
+        folder: PathBuf,
+        /// MiB that are free.
+        free: u64,
+        /// MiB that it takes.
+        needed: u64,
+    },
     /// A file cannot be used.
     #[error("cannot {action} {}: {source}", .path.display())]
     File {

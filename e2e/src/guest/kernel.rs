@@ -1,20 +1,37 @@
 //! The kernel of guests, the modules that they load, and busybox, their first programs.
 //!
-//! All come from Debian's packages, which apt fetches and checks against its signatures; nothing of them is
-//! installed. They are kept in `target/guest` until `cargo clean`, beside their checksums.
+//! All come from Debian's packages: see [`super::package`]. They are kept in `target/guest` until `cargo clean`,
+//! beside their checksums.
 
 use std::collections::HashMap;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::error::GuestError;
+use super::package::{check_room, command, unpack};
 
 /// What a guest has to be able to do; what these need comes by itself. `crc32_generic` is looked up by
 /// `rdma_rxe` under another name.
 const MODULES: [&str; 8] =
     ["virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "crc32_generic", "rdma_ucm", "rdma_rxe"];
+
+/// Where they are in the kernel's package, beside the kernel.
+const PLACES: [&str; 13] = [
+    "./boot/vmlinuz-*",
+    "./lib/modules/*/kernel/arch/x86/crypto/*.ko",
+    "./lib/modules/*/kernel/crypto/*.ko",
+    "./lib/modules/*/kernel/drivers/infiniband/core/*.ko",
+    "./lib/modules/*/kernel/drivers/infiniband/sw/rxe/*.ko",
+    "./lib/modules/*/kernel/drivers/net/*.ko",
+    "./lib/modules/*/kernel/drivers/virtio/*.ko",
+    "./lib/modules/*/kernel/fs/*/*.ko",
+    "./lib/modules/*/kernel/lib/*.ko",
+    "./lib/modules/*/kernel/net/9p/*.ko",
+    "./lib/modules/*/kernel/net/core/*.ko",
+    "./lib/modules/*/kernel/net/ipv4/*.ko",
+    "./lib/modules/*/kernel/net/ipv6/*.ko",
+];
 
 /// The package that depends on the newest kernel.
 const NEWEST: &str = "linux-image-amd64";
@@ -46,6 +63,7 @@ impl Kernel {
         }
         // Made elsewhere and moved into place whole: others may be doing the same.
         fs::create_dir_all(&folder).map_err(GuestError::file("make", &folder))?;
+        check_room(&folder)?;
         let work = tempfile::tempdir_in(&folder).map_err(GuestError::file("make a folder in", &folder))?;
         let new = fetch(work.path())?;
         if kept.exists() {
@@ -108,7 +126,7 @@ fn cache() -> Result<PathBuf, GuestError> {
 fn fetch(work: &Path) -> Result<PathBuf, GuestError> {
     let package = newest()?;
     let mut files = HashMap::new();
-    for path in files_below(&unpack(&package, work)?)? {
+    for path in files_below(&unpack(&package, &PLACES, work)?)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(module) = name.strip_suffix(".ko") {
             files.insert(module.replace('-', "_"), path);
@@ -116,7 +134,7 @@ fn fetch(work: &Path) -> Result<PathBuf, GuestError> {
             files.insert(IMAGE.to_owned(), path);
         }
     }
-    let busybox = unpack(STATIC_BUSYBOX, work)?.join("bin/busybox");
+    let busybox = unpack(STATIC_BUSYBOX, &["./bin/busybox"], work)?.join("bin/busybox");
     let keep = work.join("kernel");
     fs::create_dir(&keep).map_err(GuestError::file("make", &keep))?;
     fs::copy(&busybox, keep.join(BUSYBOX)).map_err(GuestError::file("copy", &busybox))?;
@@ -142,22 +160,6 @@ fn fetch(work: &Path) -> Result<PathBuf, GuestError> {
     write(ORDER, &modules.iter().map(|name| format!("{name}\n")).collect::<String>())?;
     write(CHECKSUMS, &Kernel { folder: keep.clone(), modules }.checksums()?)?;
     Ok(keep)
-}
-
-/// Fetches a package and gives the folder, in `work`, that it was unpacked into.
-fn unpack(package: &str, work: &Path) -> Result<PathBuf, GuestError> {
-    eprintln!("guest: fetching {package}");
-    let folder = work.join(package);
-    let unpacked = folder.join("unpacked");
-    fs::create_dir(&folder).map_err(GuestError::file("make", &folder))?;
-    command("apt-get", &["download", package], &folder)?;
-    let archive = files_below(&folder)?.into_iter().next().ok_or_else(|| GuestError::Kernel {
-        package: package.to_owned(),
-        what: "archive after its download".to_owned(),
-    })?;
-    let words = ["--extract", &archive.to_string_lossy(), &unpacked.to_string_lossy()];
-    command("dpkg-deb", &words, &folder)?;
-    Ok(unpacked)
 }
 
 /// The name of the newest kernel's package.
@@ -211,19 +213,6 @@ fn files_below(folder: &Path) -> Result<Vec<PathBuf>, GuestError> {
         }
     }
     Ok(files)
-}
-
-/// Runs a program of the host and gives what it printed.
-fn command(program: &str, args: &[&str], folder: &Path) -> Result<String, GuestError> {
-    let output = Command::new(program).args(args).current_dir(folder).output();
-    let output = output.map_err(|source| GuestError::Program { program: program.to_owned(), source })?;
-    if !output.status.success() {
-        return Err(GuestError::Command {
-            command: format!("{program} {}", args.join(" ")),
-            output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        });
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

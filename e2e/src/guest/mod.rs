@@ -14,6 +14,7 @@ mod initramfs;
 mod job;
 mod kernel;
 mod machine;
+mod package;
 
 use std::fs;
 use std::path::Path;
