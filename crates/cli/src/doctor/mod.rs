@@ -15,6 +15,7 @@ mod network;
 mod numa;
 mod pages;
 mod print;
+mod roce;
 mod shell;
 mod spill;
 

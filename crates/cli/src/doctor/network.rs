@@ -1,10 +1,12 @@
 //! RDMA devices, and whether the node uses them.
 
+use std::net::IpAddr;
+
 use plasmon::status::Status;
 use rustix::fs::{Access, access};
 
-use super::Case;
 use super::finding::Finding;
+use super::{Case, roce};
 
 const DEVICES: &str = "/sys/class/infiniband";
 
@@ -13,6 +15,7 @@ pub(super) fn check(case: &Case) -> Vec<Finding> {
     let mut findings = vec![devices(case, &ports)];
     let active = ports.iter().find(|port| port.is_active());
     findings.extend(active.and_then(|port| device_file(case, &port.device)));
+    findings.extend(active.into_iter().flat_map(|port| roce::check(case, port)));
     if let (Some(node), Some(port)) = (&case.node, active) {
         findings.push(provider(case, node, port));
     }
@@ -21,20 +24,25 @@ pub(super) fn check(case: &Case) -> Vec<Finding> {
 
 /// A port of an RDMA device.
 #[derive(Debug, PartialEq, Eq)]
-struct Port {
-    device: String,
-    number: String,
+pub(super) struct Port {
+    pub(super) device: String,
+    pub(super) number: String,
     /// Such as ACTIVE, INIT or DOWN.
     state: String,
     /// Such as `100 Gb/sec (4X EDR)`.
     rate: String,
     /// InfiniBand, or Ethernet for RoCE and iWARP.
-    link: String,
+    pub(super) link: String,
     /// The network interface of an Ethernet port.
-    interface: Option<String>,
+    pub(super) interface: Option<String>,
 }
 
 impl Port {
+    /// Where the kernel tells of it.
+    pub(super) fn folder(&self) -> String {
+        format!("{DEVICES}/{}/ports/{}", self.device, self.number)
+    }
+
     fn is_active(&self) -> bool {
         self.state == "ACTIVE"
     }
@@ -144,11 +152,18 @@ fn provider(case: &Case, node: &Status, port: &Port) -> Finding {
         port.device, port.rate
     );
     let name = port.interface.as_deref().unwrap_or("IP over InfiniBand");
+    let address = roce::addresses(case, port).first().map_or("ADDRESS".to_owned(), |(ip, _)| match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    });
     Finding::problem(TOPIC, found, why)
         .mend("see whether libfabric finds the device", "fi_info -p verbs")
         .mend("if it does not", case.shell.root("apt install libfabric-bin rdma-core ibverbs-providers"))
         .mend(
             format!("{}, listening at an address of {}'s interface ({name})", case.restart(), port.device),
-            format!("plasmon serve --memory {}MiB --listen ADDRESS:4740 --provider verbs", case.memory >> 20),
+            format!(
+                "plasmon serve --memory {}MiB --listen {address}:4740 --provider verbs",
+                case.memory >> 20
+            ),
         )
 }

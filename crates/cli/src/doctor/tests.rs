@@ -354,6 +354,46 @@ fn memory_nodes_and_cards_are_shown() {
 }
 
 #[test]
+fn roce_takes_an_address_and_large_packets() {
+    let port = "/sys/class/infiniband/rxe0/ports/1";
+    let card = |mtu: &str| {
+        Host::plain()
+            .with(&format!("{port}/state"), "4: ACTIVE\n")
+            .with(&format!("{port}/link_layer"), "Ethernet\n")
+            .with(&format!("{port}/gids/0"), "fe80:0000:0000:0000:5054:00ff:fe77:0001\n")
+            .with(&format!("{port}/gid_attrs/types/0"), "RoCE v2\n")
+            .with(&format!("{port}/gid_attrs/ndevs/0"), "eth4\n")
+            .with(&format!("{port}/gids/1"), "0000:0000:0000:0000:0000:0000:0000:0000\n")
+            .with("/sys/class/net/eth4/mtu", mtu)
+    };
+    let nowhere = card("9000\n").finding("rdma_address");
+    assert_eq!(nowhere.severity, Severity::Problem);
+    assert_eq!(commands(&nowhere), "ip address add ADDRESS/24 dev eth4\n");
+
+    let address = |kind: &str| {
+        card("9000\n")
+            .with(&format!("{port}/gids/2"), "0000:0000:0000:0000:0000:ffff:0a4d:0001\n")
+            .with(&format!("{port}/gid_attrs/types/2"), kind)
+    };
+    let there = address("RoCE v2\n").finding("rdma_address");
+    assert_eq!(there.severity, Severity::Ok);
+    assert!(there.found.contains("10.77.0.1 (RoCE v2)"), "{there:?}");
+    assert_eq!(address("IB/RoCE v1\n").severity("rdma_address"), Severity::Advice);
+    // The node listens elsewhere: it is told where.
+    let elsewhere = address("RoCE v2\n").node("base", "tcp;ofi_rxm", "10.0.0.1:4740").finding("provider");
+    assert!(commands(&elsewhere).contains("--listen 10.77.0.1:4740"), "{elsewhere:?}");
+
+    assert_eq!(card("9000\n").severity("rdma_mtu"), Severity::Ok);
+    assert_eq!(card("4192\n").severity("rdma_mtu"), Severity::Ok);
+    let small = card("1500\n").finding("rdma_mtu");
+    assert_eq!(
+        (small.severity, commands(&small).as_str()),
+        (Severity::Advice, "ip link set eth4 mtu 9000\n")
+    );
+    assert!(small.found.contains("carry 1024 bytes"), "{small:?}");
+}
+
+#[test]
 fn memory_belongs_near_the_card() {
     let numa = |node, card, elsewhere| {
         let mut host = two_nodes(Host::plain()).node("base", "verbs;ofi_rxm", "10.0.0.1:4740");
