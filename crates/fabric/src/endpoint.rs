@@ -14,6 +14,7 @@ use crate::ffi;
 use crate::memory::{RemoteRegion, Slice, check_range};
 use crate::operation::{Immediate, Op, OpKind, Operation, Request};
 use crate::peer::Peer;
+use crate::posting::EndpointState;
 
 /// ofi_rxm copies messages up to its buffer's size and lets the receiver read longer ones.
 const LAYERED_EAGER_SIZE: usize = 16 << 10;
@@ -220,6 +221,30 @@ impl Endpoint {
             Ok(address) => self.operate(peer, from, Request::Write { address, key: to.key, immediate }),
             Err(error) => Op::failed(error),
         }
+    }
+
+    /// Tries the connection to a peer, if nothing else would tell that it is broken: over verbs, a connection
+    /// that the peer has closed while there was no link is in use here until an operation fails, and as long
+    /// as it is, the peer's attempts to make a new one are refused. Costs the peer's processor nothing.
+    /// `nothing` is an empty slice of any region.
+    pub fn probe(&self, peer: Peer, nothing: Slice) {
+        let mut state = self.domain.inner().state.borrow_mut();
+        let idle = |endpoint: &mut EndpointState| {
+            endpoint.peers.get_mut(peer).is_some_and(|state| state.queue.is_empty())
+        };
+        if !self.domain.provider().breaks_connections()
+            || !nothing.is_empty()
+            || !state.endpoints.get_mut(self.id).is_some_and(idle)
+        {
+            return;
+        }
+        // Without bytes, no key is looked at.
+        let request = Request::Write { address: 0, key: 0, immediate: Immediate::None };
+        let operation = Operation { peer: Some(peer), ..Operation::internal(request, self.id, nothing) };
+        let refused = state.submit(operation);
+        drop(state);
+        // Nobody waits for it: a failure shows in that the connection is made anew.
+        drop(refused);
     }
 
     fn operate(&self, peer: Peer, slice: Slice, request: Request) -> Op {

@@ -34,8 +34,8 @@ const WITHOUT_RDMA: [Default; 1] =
     [("FI_UNIVERSE_SIZE", "4096", "sizes shared queues; must exceed the number of nodes")];
 
 /// On verbs, ofi_rxm makes one completion queue of universe x send queue + receives entries, and a device
-/// that has fewer refuses (EINVAL). The smallest limit known is Soft-RoCE's 32,767; a queue that is full
-/// makes operations wait, it loses none.
+/// that has fewer refuses (EINVAL). The smallest limit known is Soft-RoCE's 32,767. As no connection has more
+/// under way than its send queue holds, the queue cannot overflow while there are no more peers than that.
 const WITH_RDMA: [Default; 2] = [
     ("FI_UNIVERSE_SIZE", "768", "768 x 40 + 1024 completions are what every RDMA device has"),
     ("FI_OFI_RXM_MSG_TX_SIZE", "40", "operations under way to a peer; see FI_UNIVERSE_SIZE"),

@@ -100,7 +100,7 @@ impl Provider {
     }
 
     /// Whether a connection is of no use after a failed operation, and stays: an RDMA device stops the queue
-    /// pair for good, and nobody tells ofi_rxm (libfabric 1.17).
+    /// pair for good, and nobody tells ofi_rxm (libfabric before 1.18.1, and its pull request 8858).
     pub(crate) fn breaks_connections(&self) -> bool {
         self.name == "verbs;ofi_rxm"
     }

@@ -95,6 +95,8 @@ struct Peer {
     /// Who waits for the queue to be short.
     drained: Vec<oneshot::Sender<()>>,
     used: bool,
+    /// Something was read over the bulk lane, by either side.
+    used_bulk: bool,
     missed_frames: bool,
 }
 
@@ -199,6 +201,7 @@ impl Network {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&node)?;
         peer.used = true;
+        peer.used_bulk = true;
         Some(self.bulk.read(peer.bulk, into, from.region, from.offset))
     }
 
@@ -234,6 +237,7 @@ impl Network {
             return false;
         }
         peer.used = true;
+        peer.used_bulk |= matches!(envelope.message, Message::Offer { .. } | Message::Registered { .. });
         if let Message::Offer { pieces, stamp, .. } = &envelope.message {
             if stamp.is_some() && !std::mem::replace(&mut peer.knows_stamps, true) {
                 let RemoteRegion { base, key, len } = self.stamps.remote();
@@ -441,6 +445,18 @@ impl Network {
         }
     }
 
+    /// Tries the connections that are in use: a peer that lost its end of one waits for that.
+    pub(crate) fn probe(&self) {
+        for peer in self.peers.borrow().values().filter(|peer| peer.used) {
+            // Without a block there is no memory, which others will say.
+            let Ok(nothing) = self.pool.lend().and_then(|block| block.slice(0, 0)) else { return };
+            if peer.used_bulk {
+                self.bulk.probe(peer.bulk, nothing.clone());
+            }
+            self.small.probe(peer.small, nothing);
+        }
+    }
+
     /// Peers that missed something since this was last asked, and can be told again.
     pub(crate) fn take_missed(&self) -> Vec<NodeId> {
         let mut peers = self.peers.borrow_mut();
@@ -515,6 +531,7 @@ impl Peer {
             stamps: None,
             drained: Vec::new(),
             used: false,
+            used_bulk: false,
             missed_frames: false,
         }
     }

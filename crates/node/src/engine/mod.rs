@@ -326,6 +326,7 @@ async fn housekeeping(core: Rc<Core>) {
         let now = core.clock.now();
         core.transfer.expire(now);
         core.tend_directory();
+        core.network.probe();
         core.republish_to(&core.network.take_missed());
         core.reap();
         let mut objects = core.objects.borrow_mut();
