@@ -136,7 +136,14 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         fabric.libfabric,
         fabric.reason,
         size(fabric.registered_bytes),
-        fabric.registrations
+        fabric.regions
+    ))?;
+    line(&format!(
+        "moved     {} messages sent, {} received; {} one-sided reads; {} of objects copied by this node's CPU",
+        fabric.messages_sent,
+        fabric.messages_received,
+        fabric.reads,
+        size(transfer.cpu_copied_bytes)
     ))?;
     line(&format!(
         "fetched   {} eager ({}), {} by one-sided reads ({}), {} failed attempts",

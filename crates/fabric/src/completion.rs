@@ -76,6 +76,7 @@ fn succeeded(inner: &Inner, entry: &ffi::fi_cq_data_entry, events: &mut Vec<Even
         if is_closing(inner, endpoint) {
             return;
         }
+        inner.state.borrow_mut().stats.received += 1;
         events.push(Event::Received { endpoint, slice, len, immediate });
     } else {
         operation.finish(Ok(()));

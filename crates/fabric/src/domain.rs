@@ -32,8 +32,10 @@ const KEY_TRIES: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Regions registered now.
+    /// Registrations made.
     pub registrations: u64,
+    /// Regions registered now.
+    pub regions: u64,
     /// Their bytes.
     pub registered_bytes: u64,
     /// Bytes of dropped regions whose memory is kept because a peer may still be using it.
@@ -42,6 +44,8 @@ pub struct Stats {
     pub sends: u64,
     /// Receive buffers handed to the provider.
     pub receives: u64,
+    /// Messages that came in.
+    pub received: u64,
     /// Reads handed to the provider.
     pub reads: u64,
     /// Writes handed to the provider.
@@ -239,6 +243,7 @@ impl Domain {
                 };
                 let mut state = self.0.state.borrow_mut();
                 state.stats.registrations += 1;
+                state.stats.regions += 1;
                 state.stats.registered_bytes += len as u64;
                 return Ok(Region::new(self.clone(), mr, memory, access, remote));
             }
@@ -339,7 +344,7 @@ impl Domain {
         code: std::ffi::c_int,
     ) {
         let mut state = self.0.state.borrow_mut();
-        state.stats.registrations -= 1;
+        state.stats.regions -= 1;
         state.stats.registered_bytes -= len as u64;
         if code != 0 {
             let error = FabricError::call("fi_close of a region", code);

@@ -170,8 +170,18 @@ pub struct FabricStatus {
     pub libfabric: String,
     /// Registrations of memory made so far.
     pub registrations: u64,
+    /// Regions of memory registered now.
+    pub regions: u64,
     /// Bytes registered now.
     pub registered_bytes: u64,
+    /// Messages sent to other nodes; what asks, answers and tells, and small objects.
+    pub messages_sent: u64,
+    /// Messages received from them.
+    pub messages_received: u64,
+    /// One-sided reads made. Those that others make here are nowhere counted: no processor sees them.
+    pub reads: u64,
+    /// Operations that came to their end, each of which took this node's CPU.
+    pub completions: u64,
     /// Operations under way now.
     pub in_flight: u64,
     /// Registered blocks for messages, smallest first.

@@ -240,7 +240,7 @@ fn region_is_dropped(provider: &Provider) {
     let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
     driver.succeed(&[here.bulk.read(peer, here.empty(1 << 16), remote, 0)]);
     drop(region);
-    assert_eq!(there.domain.stats().registrations, 0);
+    assert_eq!(there.domain.stats().regions, 0);
     let op = here.bulk.read(peer, here.empty(1 << 16), remote, 0);
     let error = driver.outcome(&op).expect_err("the key should be dead");
     assert!(

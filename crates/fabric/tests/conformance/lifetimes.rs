@@ -147,7 +147,7 @@ fn memory(provider: &Provider) {
     let mapping = Rc::downgrade(&pages);
     let region = node.domain.register(pages, Access::LOCAL).expect("register");
     let stats = node.domain.stats();
-    assert_eq!((stats.registrations, stats.registered_bytes), (1, 1 << 16));
+    assert_eq!((stats.regions, stats.registered_bytes), (1, 1 << 16));
     let slice = region.slice(100, 10).expect("within");
     drop(region);
     assert!(mapping.upgrade().is_some(), "a slice does not keep its memory");
@@ -159,7 +159,7 @@ fn memory(provider: &Provider) {
     drop(slice);
     assert!(mapping.upgrade().is_none(), "the memory is still held");
     let stats = node.domain.stats();
-    assert_eq!((stats.registrations, stats.registered_bytes, stats.retired_bytes), (0, 0, 0));
+    assert_eq!((stats.regions, stats.registered_bytes, stats.retired_bytes), (0, 0, 0));
 }
 
 /// Where peers are served in software, memory that they could reach outlives the region until the

@@ -123,7 +123,12 @@ impl Core {
             reason: domain.provider().reason().into(),
             libfabric: format!("{major}.{minor}"),
             registrations: stats.registrations,
+            regions: stats.regions,
             registered_bytes: stats.registered_bytes,
+            messages_sent: stats.sends,
+            messages_received: stats.received,
+            reads: stats.reads,
+            completions: stats.completed + stats.failed,
             in_flight: stats.in_flight,
             pools: self.network.pools(),
         }

@@ -6,6 +6,7 @@
 mod alone;
 mod limits;
 mod pair;
+mod protocols;
 
 use std::env;
 use std::fs;
@@ -17,7 +18,7 @@ use serde_json::Value;
 use crate::support::MIB;
 
 /// Sizes around every way that an object can take: inside a message, in one read, in several.
-const SIZES: [usize; 6] = [0, 1, 1 << 10, 64 << 10, MIB, 4 * MIB];
+const SIZES: [usize; 6] = [0, 1, 4095, 64 << 10, MIB + 1, 4 * MIB];
 
 /// What the nodes have to talk over.
 const VERBS: &str = "verbs;ofi_rxm";
@@ -27,8 +28,13 @@ const DEVICE: &str = "/sys/class/infiniband/rxe0";
 
 /// Some nodes on the RDMA device.
 fn cluster(nodes: usize) -> Cluster {
+    cluster_with(nodes, &[])
+}
+
+/// Such nodes, with arguments of their own.
+fn cluster_with(nodes: usize, args: &[&str]) -> Cluster {
     assert!(env::var_os("PLASMON_GUEST").is_some(), "this takes an RDMA device: make test-rdma");
-    let cluster = Cluster::builder().nodes(nodes).memory("96MiB").start();
+    let cluster = Cluster::builder().nodes(nodes).memory("96MiB").args(args).start();
     for node in 0..nodes {
         let status = command(&cluster, node, &["status", "--json"]);
         let status: Value = serde_json::from_slice(&status).expect("it prints JSON");

@@ -6,9 +6,10 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-use plasmon::{Client, CreateOptions, Object, ObjectId};
+use plasmon::{Client, CreateOptions, Object, ObjectId, Protocol};
 use plasmon_e2e::{Daemon, PATIENCE, Pattern, binary, eventually, until};
 
+use super::protocols::{offer, take};
 use super::{SIZES, VERBS, packets};
 
 /// Where the first guest's node listens.
@@ -23,7 +24,7 @@ struct Half {
 
 impl Half {
     /// Starts this guest's node and waits until the other's is a member.
-    fn start(folder: &Path) -> Self {
+    fn start(folder: &Path, args: &[&str]) -> Self {
         let guest = env::var("PLASMON_GUEST").expect("this takes two guests: make test-rdma");
         let guest: usize = guest.parse().expect("it is a number");
         let address = env::var("PLASMON_E2E_ADDRESS").expect("guests have one");
@@ -32,6 +33,7 @@ impl Half {
             let mut command = Command::new(binary());
             command.args(["serve", "--json", "--exit-with-parent", "--memory", "64MiB"]);
             command.arg("--socket").arg(&socket).args(["--listen", &format!("{address}:4740")]);
+            command.args(args);
             if guest != 0 {
                 command.args(["--join", FIRST]);
             }
@@ -86,7 +88,7 @@ impl Half {
 #[ignore = "needs two guests: make test-rdma"]
 fn objects_of_every_size_cross_the_cable() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let half = Half::start(folder.path());
+    let half = Half::start(folder.path(), &[]);
     let before = packets();
     for len in SIZES {
         half.tell(&len.to_string(), &Pattern(len as u64).bytes(len));
@@ -101,4 +103,24 @@ fn objects_of_every_size_cross_the_cable() {
     assert!(status.transfer.rendezvous_fetched >= 3, "{:?}", status.transfer);
     assert!(packets() > before, "nothing went through the device");
     half.part();
+}
+
+#[test]
+#[ignore = "needs two guests: make test-rdma"]
+fn every_protocol_brings_every_size_over_the_cable() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let id = |len: usize| ObjectId::from_name(&format!("for every protocol {len}"));
+    let (last, others) = Protocol::ALL.split_last().expect("there are some");
+    if std::env::var("PLASMON_GUEST").is_ok_and(|guest| guest == "0") {
+        let half = Half::start(folder.path(), &[]);
+        SIZES.into_iter().for_each(|len| offer(&half.client, id(len), len));
+        return half.part();
+    }
+    let take_all = |protocol: Protocol| {
+        let half = Half::start(folder.path(), &["--protocol", protocol.name()]);
+        SIZES.into_iter().for_each(|len| take(&half.client, id(len), len, protocol));
+        half
+    };
+    others.iter().for_each(|protocol| drop(take_all(*protocol)));
+    take_all(*last).part();
 }
