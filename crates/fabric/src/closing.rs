@@ -20,7 +20,7 @@ use crate::endpoint::EndpointId;
 use crate::error::FabricError;
 use crate::ffi;
 use crate::operation::{Immediate, OpKind, Operation, Request, Shared};
-use crate::peer::{Peer, Target};
+use crate::peer::{Peer, PeerState, Target};
 use crate::posting::{EndpointState, attempt};
 use crate::provider::Provider;
 
@@ -45,8 +45,14 @@ impl Ended {
 }
 
 impl State {
-    /// Forgets an address and closes the connection to it, once that is harmless.
-    pub(crate) fn forget(&mut self, provider: &Provider, endpoint: EndpointId, address: u64) {
+    /// Forgets a peer's address and closes the connection to it, once that is harmless. One to which no connection
+    /// could so much as be begun (there is no route, the device is gone) stays in the vector until that is closed:
+    /// ofi_rxm (1.17 to 2.6 at least) crashes when it is to close what it has not opened.
+    pub(crate) fn forget(&mut self, provider: &Provider, endpoint: EndpointId, gone: &PeerState) {
+        let address = gone.target.address;
+        if gone.refused && provider.is_layered() {
+            return;
+        }
         if provider.must_read_to_the_end() && self.is_reading(endpoint, Some(address)) {
             self.hurry(endpoint, address);
             if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
@@ -63,6 +69,10 @@ impl State {
     pub(crate) fn renew(&mut self, peer: Peer, posted: Target) {
         let Some(endpoint) = self.endpoints.get_mut(peer.endpoint).filter(|it| !it.closing) else { return };
         let Some(state) = endpoint.peers.get_mut(peer).filter(|state| state.target == posted) else { return };
+        if state.refused {
+            // It has gone already.
+            return;
+        }
         // In this order: as long as the vector has an entry, the number stays the peer's.
         match insert_address(&endpoint.addresses, &state.name) {
             Ok(address) => {

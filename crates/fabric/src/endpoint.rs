@@ -135,11 +135,11 @@ impl Endpoint {
         };
         let Some(gone) = endpoint.peers.remove(peer) else { return };
         endpoint.blocked.retain(|blocked| *blocked != peer);
-        let queued: Vec<_> = gone.queue.into_iter().filter_map(|it| operations.remove(it)).collect();
+        let queued: Vec<_> = gone.queue.iter().filter_map(|it| operations.remove(*it)).collect();
         stats.queued -= queued.len() as u64;
         stats.failed += queued.len() as u64;
         let waiters = operations.waiters(|operation| operation.peer == Some(peer));
-        state.forget(&inner.provider, self.id, gone.target.address);
+        state.forget(&inner.provider, self.id, &gone);
         drop(state);
         let ended = Ended { operations: queued, waiters };
         ended.finish(|operation| FabricError::PeerGone { operation, text: "it was disconnected".to_owned() });
@@ -226,8 +226,9 @@ impl Endpoint {
     /// Tries the connection to a peer, if nothing else would tell that it is broken: over verbs, a connection
     /// that the peer has closed while there was no link is in use here until an operation fails, and as long
     /// as it is, the peer's attempts to make a new one are refused. Costs the peer's processor nothing.
-    /// `nothing` is an empty slice of any region.
-    pub fn probe(&self, peer: Peer, nothing: Slice) {
+    /// `nothing` is an empty slice of a region of this domain. Nothing is tried where a connection that ends says
+    /// so by itself, or while operations wait for the provider to take them.
+    pub fn probe(&self, peer: Peer, nothing: Slice) -> Option<Op> {
         let mut state = self.domain.inner().state.borrow_mut();
         let idle = |endpoint: &mut EndpointState| {
             endpoint.peers.get_mut(peer).is_some_and(|state| state.queue.is_empty())
@@ -236,15 +237,11 @@ impl Endpoint {
             || !nothing.is_empty()
             || !state.endpoints.get_mut(self.id).is_some_and(idle)
         {
-            return;
+            return None;
         }
-        // Without bytes, no key is looked at.
-        let request = Request::Write { address: 0, key: 0, immediate: Immediate::None };
-        let operation = Operation { peer: Some(peer), ..Operation::internal(request, self.id, nothing) };
-        let refused = state.submit(operation);
         drop(state);
-        // Nobody waits for it: a failure shows in that the connection is made anew.
-        drop(refused);
+        // Without bytes, no key is looked at.
+        Some(self.operate(peer, nothing, Request::Write { address: 0, key: 0, immediate: Immediate::None }))
     }
 
     fn operate(&self, peer: Peer, slice: Slice, request: Request) -> Op {

@@ -73,3 +73,24 @@ pub fn devices() -> Vec<String> {
     names.sort();
     names
 }
+
+/// The link of an RDMA device, such as ACTIVE or DOWN: of its best port, if it has several; nothing if the kernel knows
+/// no such device. May wait for the device.
+pub fn link(device: &str) -> Option<String> {
+    let ports = fs::read_dir(format!("/sys/class/infiniband/{device}/ports")).ok()?.flatten();
+    let states = ports.filter_map(|port| {
+        let text = |path: &str| Some(fs::read_to_string(port.path().join(path)).ok()?.trim().to_owned());
+        // Asking the device itself has some drivers complain to the kernel's log every time.
+        if let Some(interface) = text("gid_attrs/ndevs/0") {
+            let carrier = fs::read_to_string(format!("/sys/class/net/{interface}/carrier"));
+            return Some(
+                if carrier.is_ok_and(|carrier| carrier.trim() == "1") { "ACTIVE" } else { "DOWN" }.to_owned(),
+            );
+        }
+        // Such as `4: ACTIVE`.
+        let state = text("state")?;
+        Some(state.split_once(": ").map_or(state.as_str(), |(_, name)| name).to_owned())
+    });
+    let states: Vec<_> = states.collect();
+    states.iter().find(|state| *state == "ACTIVE").or(states.first()).cloned()
+}

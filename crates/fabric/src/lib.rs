@@ -43,13 +43,13 @@ mod provider;
 
 pub use domain::{Domain, Stats};
 pub use endpoint::{Endpoint, EndpointId};
-pub use environment::devices;
+pub use environment::{devices, link};
 pub use error::FabricError;
 pub use event::Event;
 pub use memory::{Access, Memory, Region, RemoteRegion, Slice};
 pub use operation::{Op, OpKind};
 pub use peer::Peer;
-pub use provider::{Provider, candidates, choose};
+pub use provider::{Provider, candidates, choose, second};
 
 /// The version of the libfabric found at run time: (major, minor).
 pub fn version() -> (u32, u32) {

@@ -81,6 +81,8 @@ pub(crate) struct PeerState {
     /// Operations to be posted, oldest first, by index.
     pub(crate) queue: VecDeque<usize>,
     pub(crate) retry: Retry,
+    /// The provider refused what was last tried: there is no connection, not even one in the making.
+    pub(crate) refused: bool,
 }
 
 #[derive(Default)]
@@ -109,6 +111,7 @@ impl Peers {
             name: name.into(),
             queue: VecDeque::new(),
             retry: Retry::default(),
+            refused: false,
         });
         Peer { endpoint, slot, generation: entry.generation }
     }

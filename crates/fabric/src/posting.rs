@@ -128,6 +128,10 @@ impl Outcome {
     pub(crate) fn is_posted(&self) -> bool {
         matches!(self, Outcome::Posted)
     }
+
+    fn is_refused(&self) -> bool {
+        matches!(self, Outcome::Refused(_))
+    }
 }
 
 impl State {
@@ -138,10 +142,11 @@ impl State {
         let Some(endpoint) = endpoints.get_mut(operation.endpoint) else {
             return Some((operation, FabricError::Closed { operation: kind }));
         };
-        let (target, queue, retry) = match operation.peer {
-            None => (Target::ANYONE, &mut endpoint.receives, &mut endpoint.receive_retry),
+        let mut of_nobody = false;
+        let (target, queue, retry, refused) = match operation.peer {
+            None => (Target::ANYONE, &mut endpoint.receives, &mut endpoint.receive_retry, &mut of_nobody),
             Some(peer) => match endpoint.peers.get_mut(peer) {
-                Some(state) => (state.target, &mut state.queue, &mut state.retry),
+                Some(state) => (state.target, &mut state.queue, &mut state.retry, &mut state.refused),
                 None => {
                     let text = "it has been disconnected".to_owned();
                     return Some((operation, FabricError::PeerGone { operation: kind, text }));
@@ -155,7 +160,9 @@ impl State {
             stats.queued += 1;
             return None;
         }
-        match attempt(operations, stats, &endpoint.ep, target, index) {
+        let outcome = attempt(operations, stats, &endpoint.ep, target, index);
+        *refused = outcome.is_refused();
+        match outcome {
             Outcome::Posted => None,
             Outcome::Again => {
                 queue.push_back(index);
@@ -174,9 +181,11 @@ impl State {
         let State { operations, endpoints, stats, .. } = self;
         let (mut posted, mut refused) = (0, Vec::new());
         for EndpointState { ep, peers, blocked, receives, receive_retry, .. } in endpoints.open.values_mut() {
-            let mut flush = |target, queue: &mut VecDeque<usize>, retry: &mut Retry| {
+            let mut flush = |target, queue: &mut VecDeque<usize>, retry: &mut Retry, none: &mut bool| {
                 while let Some(index) = queue.front().copied().filter(|_| retry.is_due(now)) {
-                    match attempt(operations, stats, ep, target, index) {
+                    let outcome = attempt(operations, stats, ep, target, index);
+                    *none = outcome.is_refused();
+                    match outcome {
                         Outcome::Posted => posted += 1,
                         Outcome::Again => return retry.refused(now),
                         Outcome::Refused(code) => {
@@ -188,10 +197,10 @@ impl State {
                     retry.encourage();
                 }
             };
-            flush(Target::ANYONE, receives, receive_retry);
+            flush(Target::ANYONE, receives, receive_retry, &mut false);
             blocked.retain(|peer| match peers.get_mut(*peer) {
                 Some(state) => {
-                    flush(state.target, &mut state.queue, &mut state.retry);
+                    flush(state.target, &mut state.queue, &mut state.retry, &mut state.refused);
                     !state.queue.is_empty()
                 }
                 None => false,

@@ -214,6 +214,16 @@ pub fn choose(explicit: Option<&str>, source: Option<&str>) -> Result<Provider, 
     }
 }
 
+/// TCP beside a provider that not every node of a cluster may have; nothing if that is TCP already.
+pub fn second(best: &Provider, source: Option<&str>) -> Result<Option<Provider>, FabricError> {
+    const TCP: &str = "tcp;ofi_rxm";
+    if !best.is_rdma() {
+        return Ok(None);
+    }
+    let reason = |domain: &str| format!("for nodes that {} does not reach; TCP on {domain}", best.name);
+    Ok(query(Some(TCP), source, &reason)?.into_iter().next())
+}
+
 /// Whether the address is one of this host's: tcp finds out only when an endpoint is opened.
 fn is_ours(source: Option<&str>) -> bool {
     source.is_none_or(|host| UdpSocket::bind((host, 0)).is_ok())

@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("fails_when_the_peer_is_killed", peer_is_killed),
     ("fails_when_the_peer_hangs", peer_hangs),
     ("fails_when_nobody_listens", nobody_listens),
+    ("fails_without_a_route", no_route),
     ("fails_with_a_wrong_key", wrong_key),
     ("fails_past_the_end", past_the_end),
     ("fails_without_permission", without_permission),
@@ -163,6 +164,31 @@ fn nobody_listens(provider: &Provider) {
     }
     assert_eq!(node.domain.stats().queued, 0);
     assert_eq!(node.domain.sleep_limit(), None);
+}
+
+/// An address that no connection can so much as be begun to: operations fail or wait, and both lanes are left and
+/// tried again without harm.
+fn no_route(provider: &Provider) {
+    let node = Node::new(provider);
+    let mut driver = Driver::new(&[&node]);
+    let mut nowhere = node.small.address();
+    let host = if nowhere.len() >= 24 { 8..24 } else { 4..8 };
+    // Broadcast, or multicast: neither takes connections.
+    nowhere[host].fill(255);
+    for _ in 0..3 {
+        let Ok(peer) = node.small.connect(&nowhere) else { return };
+        let ops = [0, 1].map(|_| node.small.send(peer, node.holding(b"anywhere?")));
+        driver.linger(Duration::from_millis(20));
+        node.small.disconnect(peer);
+        for op in ops {
+            let error = driver.outcome(&op).expect_err("there is no way");
+            assert!(
+                matches!(error, FabricError::PeerGone { .. } | FabricError::Unreachable { .. }),
+                "{error:?}"
+            );
+        }
+    }
+    assert_eq!(node.domain.stats().queued, 0);
 }
 
 fn wrong_key(provider: &Provider) {
