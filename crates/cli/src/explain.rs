@@ -42,6 +42,9 @@ fn print(fetched: &Fetched) -> Result<(), Failure> {
     let Fetched { protocol, provider, why, .. } = fetched;
     line(&format!("fetched   {} from {}", size(fetched.bytes), fetched.holders.join(", ")))?;
     line(&format!("by        {protocol} over {provider}: {why}"))?;
+    if !fetched.provider_why.is_empty() {
+        line(&format!("slower    than it could be: {}", fetched.provider_why))?;
+    }
     line(&format!(
         "copied    {} by the CPU of this node; {} registrations of memory, {} one-sided reads",
         size(fetched.copied_bytes),

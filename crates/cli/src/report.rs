@@ -138,6 +138,9 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         size(fabric.registered_bytes),
         fabric.regions
     ))?;
+    if !["", "ACTIVE"].contains(&fabric.link.as_str()) {
+        line(&format!("          the RDMA device has no link: it is {}", fabric.link))?;
+    }
     line(&format!(
         "moved     {} messages sent, {} received; {} one-sided reads; {} of objects copied by this node's CPU",
         fabric.messages_sent,
@@ -167,11 +170,12 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         .iter()
         .map(|member| {
             let note = match (member.this, member.connected) {
-                (true, _) => "this node",
-                (false, true) => "connected",
-                (false, false) => "not yet used",
+                (true, _) => "this node".to_owned(),
+                (false, true) => format!("connected by {}", member.provider),
+                (false, false) => "not yet used".to_owned(),
             };
-            [format!("          {}", member.node), member.listen.clone(), note.to_owned()]
+            let why = if member.reason.is_empty() { String::new() } else { format!("; {}", member.reason) };
+            [format!("          {}", member.node), member.listen.clone(), note + &why]
         })
         .collect();
     table(["          NODE", "LISTEN", ""], &rows)?;

@@ -160,12 +160,15 @@ pub struct ObjectsStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FabricStatus {
-    /// libfabric's name of the provider.
+    /// libfabric's name of the best provider there is; see [`MemberStatus`] for what is used towards whom.
     pub provider: String,
     /// The network interface or RDMA device it uses.
     pub interface: String,
     /// Why it was chosen.
     pub reason: String,
+    /// The link of the RDMA device, such as "ACTIVE", "DOWN", or "GONE" for a device that was removed; empty without
+    /// one.
+    pub link: String,
     /// libfabric's version.
     pub libfabric: String,
     /// Registrations of memory made so far.
@@ -192,6 +195,8 @@ pub struct FabricStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolStatus {
+    /// libfabric's name of the provider that they are registered with.
+    pub provider: String,
     /// Bytes of a block.
     pub block_bytes: u64,
     /// Blocks there are.
@@ -302,4 +307,8 @@ pub struct MemberStatus {
     pub this: bool,
     /// Whether the fabric connection to it is in use.
     pub connected: bool,
+    /// libfabric's name of the provider by which it is reached.
+    pub provider: String,
+    /// Why that is not a better one; empty if it is the best that either node has.
+    pub reason: String,
 }

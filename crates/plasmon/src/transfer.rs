@@ -108,6 +108,8 @@ pub struct Fetched {
     pub holders: Vec<String>,
     /// libfabric's name of the provider, or "socket".
     pub provider: String,
+    /// Why it is not a better one; empty if it is the best that either node has.
+    pub provider_why: String,
     /// What moved the bytes: "eager", "read", "read-first", "striped-read", "send", "read-register" or "socket".
     pub protocol: String,
     /// Why so.

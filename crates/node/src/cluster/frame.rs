@@ -200,6 +200,11 @@ pub(crate) enum FrameError {
 }
 
 impl Message {
+    /// Whether an encoded frame tells how memory is reached by the fabric that it goes over.
+    pub(super) fn is_of_a_fabric(frame: &[u8]) -> bool {
+        matches!(frame.get(1), Some(15 | 27))
+    }
+
     fn opcode(&self) -> u8 {
         match self {
             Self::Fetch { .. } => 1,

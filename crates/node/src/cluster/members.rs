@@ -16,16 +16,38 @@ pub(crate) struct Member {
     pub(crate) incarnation: Incarnation,
     /// `host:port` of its control connection.
     pub(crate) listen: String,
-    /// libfabric provider, which must be the same everywhere.
-    pub(crate) provider: String,
-    /// The provider's protocol and its version, likewise.
-    pub(crate) protocol: (u32, u32),
-    /// Fabric address of its lane for messages.
-    pub(crate) small_address: Vec<u8>,
-    /// Fabric address of its lane for one-sided reads.
-    pub(crate) bulk_address: Vec<u8>,
+    /// How it can be reached, best first: of any two members, one way at least is the same.
+    pub(crate) fabrics: Vec<Reach>,
     /// What frames sent to it must carry.
     pub(crate) token: u64,
+}
+
+/// One way to reach a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reach {
+    /// libfabric's name of the provider.
+    pub(crate) provider: String,
+    /// The provider's protocol and its version.
+    pub(crate) protocol: (u32, u32),
+    /// Fabric address of the lane for messages.
+    pub(crate) small_address: Vec<u8>,
+    /// Fabric address of the lane for one-sided reads.
+    pub(crate) bulk_address: Vec<u8>,
+}
+
+impl Reach {
+    /// Whether two nodes that have these can talk by them.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        (&self.provider, self.protocol) == (&other.provider, other.protocol)
+    }
+}
+
+impl Member {
+    /// Its providers, for people.
+    pub(crate) fn providers(&self) -> String {
+        let names: Vec<_> = self.fabrics.iter().map(|reach| reach.provider.as_str()).collect();
+        names.join(" and ")
+    }
 }
 
 /// The members of one epoch.

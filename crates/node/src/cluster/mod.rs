@@ -8,10 +8,13 @@ mod calls;
 mod control;
 mod directory;
 mod dispatch;
+mod fabric;
 mod frame;
+mod link;
 mod members;
 mod network;
 mod news;
+mod peer;
 mod shards;
 mod views;
 
@@ -29,6 +32,7 @@ use self::directory::Directory;
 pub(crate) use self::frame::{
     Envelope, FRAME_MAX, HEADER_LEN, Holding, Location, Message, Stage, Stamp, Wish,
 };
+pub(crate) use self::link::LinkWatch;
 pub(crate) use self::members::{Incarnation, Member, View};
 pub(crate) use self::network::{Network, Remote};
 use self::news::News;

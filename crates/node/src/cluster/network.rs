@@ -1,4 +1,4 @@
-//! The fabric as the node uses it: two lanes, the arena registered, and a connection per peer.
+//! The fabrics as the node uses them: the peers, and the messages and one-sided reads that go to them.
 //!
 //! Engine thread only. Messages travel on the *small* lane in order; one-sided reads have the *bulk*
 //! lane to themselves, so that they do not hold messages up. Connections are made by the provider
@@ -10,8 +10,10 @@
 //! receiver posts enough blocks for every peer's window, so that no message ever finds no block.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -20,17 +22,16 @@ use plasmon::NodeId;
 use plasmon::status::PoolStatus;
 use plasmon::wire::MAX_DESCRIPTORS;
 use plasmon_fabric::{
-    Access, Domain, Endpoint, Event, FabricError, Memory, Op, Provider, Region, RemoteRegion, Slice,
+    Access, Domain, Event, FabricError, Memory, Op, Provider, Region, RemoteRegion, Slice, Stats,
 };
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
+use super::fabric::Fabric;
 use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Location, Message, Stamp};
-use super::members::{Incarnation, Member};
+use super::members::{Incarnation, Member, Reach};
+use super::peer::{Lane, Peer, WINDOW};
 use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
-use crate::transfer::Pools;
 
-/// Messages under way towards a peer.
-const WINDOW: u32 = 32;
 /// Blocks posted for each peer: its window, and credit frames, which come outside it.
 const POSTED_PER_PEER: usize = WINDOW as usize + 8;
 /// A queue of fewer frames is short.
@@ -39,111 +40,153 @@ const SHORT: usize = 2 * WINDOW as usize;
 const QUEUE: usize = 1 << 16;
 /// Frames kept of senders that the next view may make members.
 const STRANGERS: usize = 1024;
+/// Of so many polls one looks at a fabric that no peer is reached by.
+const RARELY: u32 = 16;
 
-/// Blocks of messages: most carry no object and are short, and what they touch should fit a core's cache.
-const BLOCKS: [usize; 3] = [256, 2 << 10, FRAME_MAX];
 /// Bytes of a stamp.
 const STAMP_LEN: usize = size_of::<u64>();
 
-/// A segment at one time of its life.
-type SegmentKey = (u32, u32);
-
-/// A piece of a peer's arena, resolved to what the fabric needs.
+/// A piece of a peer's memory, resolved to what a fabric needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Remote {
+    /// The fabric by which it is reached.
+    pub(crate) on: usize,
     pub(crate) region: RemoteRegion,
     pub(crate) offset: u64,
 }
 
-/// The lanes, the registrations and the peers.
+/// A frame of a node that is no member, with what it came by and the credits it brought.
+type Stranger = (Envelope, usize, Option<u16>);
+
+/// The fabrics and the peers.
 pub(crate) struct Network {
-    domain: Domain,
-    small: Endpoint,
-    bulk: Endpoint,
-    pools: Pools,
-    posted: Cell<usize>,
+    /// Best first; never empty.
+    fabrics: Vec<Fabric>,
     /// What frames sent to this node must carry.
     token: u64,
-    segments: RefCell<HashMap<SegmentKey, Rc<Region>>>,
-    stamps: Rc<Region>,
     peers: RefCell<HashMap<NodeId, Peer>>,
-    strangers: RefCell<VecDeque<(Envelope, Option<u16>)>>,
+    strangers: RefCell<VecDeque<Stranger>>,
     dropped: Cell<u64>,
-}
-
-/// Another member, and what stands between it and this node.
-struct Peer {
-    member: Member,
-    small: plasmon_fabric::Peer,
-    bulk: plasmon_fabric::Peer,
-    /// Messages that may still be sent.
-    credits: u32,
-    /// Credits to return.
-    owed: u32,
-    /// Frames, encoded.
-    queue: VecDeque<BytesMut>,
-    /// Messages given to the fabric that may still fail, oldest first.
-    sending: VecDeque<Sending>,
-    /// Segments of ours that it knows.
-    announced: HashSet<SegmentKey>,
-    /// Segments of its own that it told us.
-    segments: HashMap<SegmentKey, RemoteRegion>,
-    /// It knows where our stamps are.
-    knows_stamps: bool,
-    /// Where its own are.
-    stamps: Option<RemoteRegion>,
-    /// Who waits for the queue to be short.
-    drained: Vec<oneshot::Sender<()>>,
-    used: bool,
-    /// Something was read over the bulk lane, by either side.
-    used_bulk: bool,
-    missed_frames: bool,
-}
-
-/// A message under way.
-struct Sending {
-    operation: Op,
-    /// Credits it returns.
-    credits: u16,
-    /// It took none itself.
-    free: bool,
+    polls: Cell<u32>,
+    /// The link of the RDMA device; empty if there is none, or it has not been told.
+    link: RefCell<String>,
+    /// For each fabric, whether a peer is reached by it.
+    busy: RefCell<Vec<bool>>,
 }
 
 impl Network {
-    /// Opens the lanes and registers all segments of the arena, once, and the stamps of objects.
+    /// Opens providers, best first, and registers with each what peers may read.
     pub(crate) fn open(
-        provider: &Provider,
-        arena: &mut Arena,
+        providers: &[Provider],
+        arena: &Arena,
         stamps: &Rc<BlockMemory>,
         token: u64,
     ) -> Result<Self, FabricError> {
-        let domain = Domain::open(provider)?;
-        let network = Self {
-            small: domain.endpoint()?,
-            bulk: domain.endpoint()?,
-            pools: Pools::new(&domain, &BLOCKS),
-            posted: Cell::new(0),
+        let fabrics = providers.iter().map(|provider| Fabric::open(provider, arena, stamps));
+        Ok(Self {
+            fabrics: fabrics.collect::<Result<_, _>>()?,
             token,
-            segments: RefCell::default(),
-            stamps: domain.register(Rc::clone(stamps) as Rc<dyn Memory>, Access::REMOTE_READ)?,
             peers: RefCell::default(),
             strangers: RefCell::default(),
             dropped: Cell::new(0),
-            domain,
-        };
-        for segment in 0..arena.segment_count() {
-            network.register(arena, segment)?;
+            polls: Cell::new(0),
+            link: RefCell::default(),
+            busy: RefCell::default(),
+        })
+    }
+
+    /// How this node is reached, best first.
+    pub(crate) fn reach(&self) -> Vec<Reach> {
+        self.fabrics.iter().map(Fabric::reach).collect()
+    }
+
+    /// The best provider.
+    pub(crate) fn best(&self) -> &Provider {
+        self.fabrics[0].domain.provider()
+    }
+
+    /// The provider that a peer is reached by, and why it is not a better one; the best for others than peers.
+    pub(crate) fn provider(&self, node: NodeId) -> (&Provider, Option<String>) {
+        match self.peers.borrow().get(&node) {
+            Some(peer) => {
+                let fabric = &self.fabrics[peer.fabric()];
+                (fabric.domain.provider(), peer.why_not_better(&self.fabrics))
+            }
+            None => (self.best(), None),
         }
-        Ok(network)
     }
 
-    /// Fabric addresses of the small and the bulk lane.
-    pub(crate) fn addresses(&self) -> (Vec<u8>, Vec<u8>) {
-        (self.small.address(), self.bulk.address())
+    /// The link of the RDMA device, such as ACTIVE, DOWN or GONE; empty if there is no device.
+    pub(crate) fn link(&self) -> String {
+        self.link.borrow().clone()
     }
 
-    pub(crate) fn domain(&self) -> &Domain {
-        &self.domain
+    /// Takes note of that link.
+    pub(crate) fn set_link(&self, device: &str, state: String) {
+        match (self.link.borrow().as_str(), state.as_str()) {
+            ("" | "ACTIVE", "ACTIVE") => {}
+            (_, "ACTIVE") => info!("RDMA device {device} has its link again"),
+            _ => warn!(
+                "RDMA device {device} has no link (it is {state}): what is read by it fails or waits, until the \
+                 link is back or a way by TCP is taken; look at its cable and switch, and at `rdma link`"
+            ),
+        }
+        self.link.replace(state);
+    }
+
+    /// What all fabrics have done; what is registered is the same with each, and counted with the best.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.fabrics[0].domain.stats();
+        for more in self.fabrics[1..].iter().map(|fabric| fabric.domain.stats()) {
+            stats.registrations += more.registrations;
+            stats.sends += more.sends;
+            stats.received += more.received;
+            stats.reads += more.reads;
+            stats.completed += more.completed;
+            stats.failed += more.failed;
+            stats.in_flight += more.in_flight;
+        }
+        stats
+    }
+
+    /// Descriptors that are readable when [`Network::poll`] has something to do.
+    pub(crate) fn wait_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.fabrics.iter().filter_map(|fabric| fabric.domain.wait_descriptor())
+    }
+
+    /// Whether there is a fabric without one.
+    pub(crate) fn must_be_polled(&self) -> bool {
+        self.fabrics.iter().any(|fabric| fabric.domain.wait_descriptor().is_none())
+    }
+
+    /// Whether it is safe to sleep on the descriptors; ask right before.
+    pub(crate) fn try_wait(&self) -> bool {
+        let mut waited = self.fabrics.iter().filter(|fabric| fabric.domain.wait_descriptor().is_some());
+        waited.all(|fabric| fabric.domain.try_wait())
+    }
+
+    /// The longest one may sleep.
+    pub(crate) fn sleep_limit(&self) -> Option<Duration> {
+        self.fabrics.iter().filter_map(|fabric| fabric.domain.sleep_limit()).min()
+    }
+
+    /// Drives the fabrics; adds the frames of members to act on, and gives the number of things that happened.
+    pub(crate) fn poll(
+        &self,
+        events: &mut Vec<Event>,
+        frames: &mut Vec<Envelope>,
+    ) -> Result<usize, FabricError> {
+        let polls = self.polls.get().wrapping_add(1);
+        self.polls.set(polls);
+        let mut happened = 0;
+        for (on, fabric) in self.fabrics.iter().enumerate() {
+            let busy = self.busy.borrow().get(on).copied().unwrap_or_default();
+            if on == 0 || busy || polls.is_multiple_of(RARELY) {
+                happened += fabric.domain.poll(events)?;
+                events.drain(..).for_each(|event| self.receive(event, on, frames));
+            }
+        }
+        Ok(happened)
     }
 
     pub(crate) fn token(&self) -> u64 {
@@ -152,7 +195,7 @@ impl Network {
 
     /// How the blocks of messages are used.
     pub(crate) fn pools(&self) -> Vec<PoolStatus> {
-        self.pools.status()
+        self.fabrics.iter().flat_map(|fabric| fabric.pools.status()).collect()
     }
 
     /// Frames thrown away so far.
@@ -160,40 +203,30 @@ impl Network {
         self.dropped.get()
     }
 
-    fn register(&self, arena: &Arena, segment: u32) -> Result<(), FabricError> {
-        let region = self.domain.register(arena.memory(segment), Access::REMOTE_READ)?;
-        self.segments.borrow_mut().insert((segment, arena.version(segment)), region);
-        Ok(())
-    }
-
-    /// Follows what the arena did to its segments. One that cannot be registered can hold objects of
-    /// this node's clients, but nothing can be fetched into it or out of it.
+    /// Follows what the arena did to its segments.
     pub(crate) fn follow_arena(&self, arena: &mut Arena) -> Vec<u32> {
         let mut recycled = Vec::new();
         for change in arena.take_changes() {
             if let SegmentChange::Recycled { segment, .. } = change {
                 recycled.push(segment);
-                self.segments.borrow_mut().retain(|(number, _), _| *number != segment);
-                if let Err(error) = self.register(arena, segment) {
-                    warn!("segment {segment} cannot be registered: {error}");
-                }
+                self.fabrics.iter().for_each(|fabric| fabric.recycle(arena, segment));
             }
         }
         recycled
     }
 
-    /// A piece of our own arena, for an operation; nothing when its segment could not be registered.
-    pub(crate) fn local(&self, arena: &Arena, piece: Piece) -> Option<Slice> {
-        let key = (piece.segment, arena.version(piece.segment));
-        let segments = self.segments.borrow();
-        segments.get(&key)?.slice(piece.offset as usize, piece.len as usize).ok()
+    /// A piece of our own arena, for an operation on a fabric; nothing when its segment could not be registered.
+    pub(crate) fn local(&self, on: usize, arena: &Arena, piece: Piece) -> Option<Slice> {
+        self.fabrics[on].local(arena, piece)
     }
 
-    /// What the fabric needs to reach a piece of a peer's arena, if the peer has told us.
+    /// What a fabric needs to reach a piece of a peer's arena, if the peer has told us.
     pub(crate) fn remote(&self, node: NodeId, location: &Location) -> Option<Remote> {
         let peers = self.peers.borrow();
-        let region = *peers.get(&node)?.segments.get(&(location.segment, location.version))?;
-        Some(Remote { region, offset: location.offset })
+        let key = (location.segment, location.version);
+        let found = |lane: &Lane| Some((lane.fabric, *lane.segments.get(&key)?));
+        let (on, region) = peers.get(&node)?.lanes().find_map(found)?;
+        Some(Remote { on, region, offset: location.offset })
     }
 
     /// Reads on the bulk lane; nothing when the node is no member any more.
@@ -202,23 +235,41 @@ impl Network {
         let peer = peers.get_mut(&node)?;
         peer.used = true;
         peer.used_bulk = true;
-        Some(self.bulk.read(peer.bulk, into, from.region, from.offset))
+        let bulk = peer.lane_on(from.on)?.bulk;
+        Some(self.fabrics[from.on].bulk.read(bulk, into, from.region, from.offset))
     }
 
     /// A word of a peer's stamps, if the peer has told us where they are.
     pub(crate) fn remote_stamp(&self, node: NodeId, stamp: Stamp) -> Option<Remote> {
-        let region = self.peers.borrow().get(&node)?.stamps?;
-        Some(Remote { region, offset: u64::from(stamp.slot) * STAMP_LEN as u64 })
+        let peers = self.peers.borrow();
+        let found = |lane: &Lane| Some((lane.fabric, lane.stamps?));
+        let (on, region) = peers.get(&node)?.lanes().find_map(found)?;
+        Some(Remote { on, region, offset: u64::from(stamp.slot) * STAMP_LEN as u64 })
     }
 
     /// A registered place for a word.
-    pub(crate) fn word(&self) -> Result<Slice, FabricError> {
-        self.pools.lend(STAMP_LEN)
+    pub(crate) fn word(&self, on: usize) -> Result<Slice, FabricError> {
+        self.fabrics[on].pools.lend(STAMP_LEN)
+    }
+
+    /// A fabric, to register memory with.
+    pub(crate) fn domain(&self, on: usize) -> &Domain {
+        &self.fabrics[on].domain
+    }
+
+    /// The fabric by which a peer is reached.
+    pub(crate) fn fabric_to(&self, node: NodeId) -> usize {
+        self.peers.borrow().get(&node).map_or(0, Peer::fabric)
     }
 
     /// Registers memory for one transfer, for this node's own operations and for peers' reads.
-    pub(crate) fn register_part(&self, arena: &Arena, piece: Piece) -> Result<Rc<Region>, FabricError> {
-        self.domain.register(arena.part(piece), Access::REMOTE_READ)
+    pub(crate) fn register_part(
+        &self,
+        on: usize,
+        arena: &Arena,
+        piece: Piece,
+    ) -> Result<Rc<Region>, FabricError> {
+        self.fabrics[on].domain.register(arena.part(piece) as Rc<dyn Memory>, Access::REMOTE_READ)
     }
 
     /// Members that this node has exchanged something with.
@@ -239,26 +290,21 @@ impl Network {
         peer.used = true;
         peer.used_bulk |= matches!(envelope.message, Message::Offer { .. } | Message::Registered { .. });
         if let Message::Offer { pieces, stamp, .. } = &envelope.message {
-            if stamp.is_some() && !std::mem::replace(&mut peer.knows_stamps, true) {
-                let RemoteRegion { base, key, len } = self.stamps.remote();
-                let message = Message::Stamps { base, key, len };
-                peer.enqueue(&Envelope { message, request: 0, ..envelope.clone() });
+            let fabric = &self.fabrics[peer.fabric()];
+            let lane = peer.lane();
+            let mut news = Vec::new();
+            if stamp.is_some() && !std::mem::replace(&mut lane.knows_stamps, true) {
+                news.push(fabric.describe_stamps());
             }
-            let unknown = pieces.iter().map(|piece| (piece.segment, piece.version));
-            for key in unknown.filter(|key| peer.announced.insert(*key)).collect::<Vec<_>>() {
-                if let Some(segment) = self.describe(key) {
-                    peer.enqueue(&Envelope { message: segment, request: 0, ..envelope.clone() });
-                }
+            let pieces = pieces.iter().map(|piece| (piece.segment, piece.version));
+            let unknown: Vec<_> = pieces.filter(|key| lane.announced.insert(*key)).collect();
+            news.extend(unknown.into_iter().filter_map(|key| fabric.describe(key)));
+            for message in news {
+                peer.enqueue(&Envelope { message, request: 0, ..envelope.clone() });
             }
         }
         peer.enqueue(&envelope);
         true
-    }
-
-    /// Our own segment, for a peer that is about to read from it.
-    fn describe(&self, (segment, version): SegmentKey) -> Option<Message> {
-        let RemoteRegion { base, key, len } = self.segments.borrow().get(&(segment, version))?.remote();
-        Some(Message::Segment { segment, version, base, key, len })
     }
 
     /// Sends what the credits allow, as many frames in a message as fit.
@@ -294,14 +340,12 @@ impl Network {
     fn post(&self, peer: &mut Peer, mut message: BytesMut, free: bool) {
         let credits = std::mem::take(&mut peer.owed).min(u32::from(u16::MAX)) as u16;
         Envelope::set_credits(&mut message, credits);
-        let posted = self.pools.lend(message.len()).and_then(|block| {
+        let fabric = &self.fabrics[peer.fabric()];
+        let posted = fabric.pools.lend(message.len()).and_then(|block| {
             block.copy_from_slice(&message)?;
-            Ok(self.small.send(peer.small, block))
+            Ok(fabric.small.send(peer.lane().small, block))
         });
-        match posted {
-            Ok(operation) => peer.sending.push_back(Sending { operation, credits, free }),
-            Err(error) => peer.missed(&error, credits, free),
-        }
+        peer.posted(posted, credits, free);
     }
 
     /// Follows the members: connects the new, forgets the gone. Returns who went.
@@ -311,50 +355,44 @@ impl Network {
         let gone: Vec<_> = peers.iter().filter(|(_, peer)| !same(peer)).map(|(node, _)| *node).collect();
         for node in &gone {
             if let Some(peer) = peers.remove(node) {
-                self.small.disconnect(peer.small);
-                self.bulk.disconnect(peer.bulk);
+                peer.disconnect(&self.fabrics);
             }
         }
         for member in members.iter().filter(|member| member.node != own) {
             if peers.contains_key(&member.node) {
                 continue;
             }
-            let lanes = self
-                .small
-                .connect(&member.small_address)
-                .and_then(|small| Ok((small, self.bulk.connect(&member.bulk_address)?)));
-            match lanes {
-                Ok((small, bulk)) => {
-                    peers.insert(member.node, Peer::new(member.clone(), small, bulk));
+            match Peer::connect(&self.fabrics, member) {
+                Ok(peer) => {
+                    if let Some(why) = peer.why_not_better(&self.fabrics) {
+                        let name = self.fabrics[peer.fabric()].name();
+                        warn!("this node and the one at {} talk over {name}: {why}", member.listen);
+                    }
+                    peers.insert(member.node, peer);
                 }
                 Err(error) => warn!("cannot reach node {} at {}: {error}", member.node, member.listen),
             }
         }
         let wanted = POSTED_PER_PEER * peers.len();
         drop(peers);
-        while self.posted.get() < wanted {
-            if let Err(error) = self.pools.keep(FRAME_MAX).and_then(|block| self.small.receive(block)) {
-                warn!("cannot post a receive block: {error}");
-                break;
-            }
-            self.posted.set(self.posted.get() + 1);
-        }
+        self.fabrics.iter().for_each(|fabric| fabric.expect(wanted));
+        self.note_busy();
         gone
     }
 
-    /// Takes an event of the fabric in; adds the frames of members to act on.
-    pub(crate) fn receive(&self, event: Event, frames: &mut Vec<Envelope>) {
+    /// Takes an event of a fabric in; adds the frames of members to act on.
+    fn receive(&self, event: Event, on: usize, frames: &mut Vec<Envelope>) {
         let (slice, len) = match event {
             Event::Received { slice, len, .. } => (slice, len),
             Event::ReceiveFailed { slice, error } => {
                 debug!("a message was not received: {error}");
-                return self.repost(slice);
+                return self.fabrics[on].repost(slice);
             }
             // Nobody is asked to write here.
             Event::RemoteWrite { .. } => return self.drop_frame("an unexpected remote write"),
         };
         let message = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
-        self.repost(slice);
+        self.fabrics[on].repost(slice);
         let Ok(mut message) = message else { return self.drop_frame("more than a block") };
         let mut is_first = true;
         while is_first || !message.is_empty() {
@@ -362,7 +400,7 @@ impl Network {
                 Ok((envelope, token, credits)) if token == self.token => {
                     // A message costs one credit, and its first frame returns some.
                     let credits = std::mem::take(&mut is_first).then_some(credits);
-                    frames.extend(self.admit(envelope, credits));
+                    frames.extend(self.admit(envelope, on, credits));
                 }
                 Ok((envelope, ..)) => {
                     return self.drop_frame(&format!("a wrong token from {}", envelope.from));
@@ -374,7 +412,7 @@ impl Network {
 
     /// A frame of a member counts; one of a node that may soon be a member waits. The first of a message
     /// comes with credits.
-    fn admit(&self, envelope: Envelope, credits: Option<u16>) -> Option<Envelope> {
+    fn admit(&self, envelope: Envelope, on: usize, credits: Option<u16>) -> Option<Envelope> {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&envelope.from);
         let Some(peer) = peer.filter(|peer| peer.member.incarnation >= envelope.incarnation) else {
@@ -383,7 +421,7 @@ impl Network {
                 strangers.pop_front();
                 self.dropped.set(self.dropped.get() + 1);
             }
-            strangers.push_back((envelope, credits));
+            strangers.push_back((envelope, on, credits));
             return None;
         };
         if peer.member.incarnation > envelope.incarnation {
@@ -399,7 +437,9 @@ impl Network {
         }
         peer.owed += u32::from(credits.is_some());
         if let Message::Stamps { base, key, len } = envelope.message {
-            peer.stamps = Some(RemoteRegion { base, key, len });
+            if let Some(lane) = peer.lane_on(on) {
+                lane.stamps = Some(RemoteRegion { base, key, len });
+            }
             return None;
         }
         if let Message::Segment { segment, version, base, key, len } = envelope.message {
@@ -408,8 +448,10 @@ impl Network {
                 self.drop_frame("a segment beyond any arena");
                 return None;
             }
-            peer.segments.retain(|(number, _), _| *number != segment);
-            peer.segments.insert((segment, version), RemoteRegion { base, key, len });
+            if let Some(lane) = peer.lane_on(on) {
+                lane.segments.retain(|(number, _), _| *number != segment);
+                lane.segments.insert((segment, version), RemoteRegion { base, key, len });
+            }
             return None;
         }
         Some(envelope)
@@ -418,7 +460,8 @@ impl Network {
     /// Frames of nodes that have become members since they arrived.
     pub(crate) fn admit_strangers(&self) -> Vec<Envelope> {
         let waiting = std::mem::take(&mut *self.strangers.borrow_mut());
-        waiting.into_iter().filter_map(|(envelope, credits)| self.admit(envelope, credits)).collect()
+        let admitted = waiting.into_iter();
+        admitted.filter_map(|(envelope, on, credits)| self.admit(envelope, on, credits)).collect()
     }
 
     /// Looks after the peers at the end of a turn: what is to be sent, what failed to be, and credits that no
@@ -445,16 +488,18 @@ impl Network {
         }
     }
 
-    /// Tries the connections that are in use: a peer that lost its end of one waits for that.
-    pub(crate) fn probe(&self) {
-        for peer in self.peers.borrow().values().filter(|peer| peer.used) {
-            // Without a block there is no memory, which others will say.
-            let Ok(nothing) = self.pool.lend().and_then(|block| block.slice(0, 0)) else { return };
-            if peer.used_bulk {
-                self.bulk.probe(peer.bulk, nothing.clone());
-            }
-            self.small.probe(peer.small, nothing);
-        }
+    /// Looks after the connections that are in use; to be called now and then.
+    pub(crate) fn look_after_peers(&self) {
+        self.peers.borrow_mut().values_mut().filter(|peer| peer.used).for_each(|peer| {
+            peer.look_after(&self.fabrics);
+        });
+        self.note_busy();
+    }
+
+    fn note_busy(&self) {
+        let peers = self.peers.borrow();
+        let reached = |on: usize| peers.values().any(|peer| peer.fabric() == on);
+        self.busy.replace((0..self.fabrics.len()).map(reached).collect());
     }
 
     /// Peers that missed something since this was last asked, and can be told again.
@@ -467,73 +512,13 @@ impl Network {
     /// Ends the operations on a peer's bulk lane and begins it anew: they do not come to an end.
     pub(crate) fn reset_bulk(&self, node: NodeId) {
         if let Some(peer) = self.peers.borrow_mut().get_mut(&node) {
-            self.bulk.disconnect(peer.bulk);
-            match self.bulk.connect(&peer.member.bulk_address) {
-                Ok(bulk) => peer.bulk = bulk,
-                Err(error) => warn!("cannot reach node {node} on the bulk lane any more: {error}"),
-            }
-        }
-    }
-
-    fn repost(&self, slice: Slice) {
-        if let Err(error) = self.small.receive(slice) {
-            warn!("cannot post a receive block again: {error}");
-            self.posted.set(self.posted.get().saturating_sub(1));
+            peer.reset_bulk(&self.fabrics);
         }
     }
 
     fn drop_frame(&self, why: &str) {
         self.dropped.set(self.dropped.get() + 1);
         debug!("dropped a frame: {why}");
-    }
-}
-
-impl Peer {
-    fn enqueue(&mut self, envelope: &Envelope) {
-        self.queue.push_back(envelope.encode(self.member.token));
-    }
-
-    /// Forgets frames that were sent, and notes those that were not.
-    fn reap(&mut self) {
-        while let Some(result) = self.sending.front().and_then(|sending| sending.operation.result()) {
-            let sent = self.sending.pop_front();
-            if let (Err(error), Some(Sending { credits, free, .. })) = (result, sent) {
-                self.missed(&error, credits, free);
-            }
-        }
-    }
-
-    /// A message did not reach the peer: credits are as before it, and what the peer was told of
-    /// segments and objects is told again. Whoever waits for an answer asks again.
-    fn missed(&mut self, error: &FabricError, credits: u16, free: bool) {
-        if !self.missed_frames {
-            warn!("a message to node {} was not sent: {error}", self.member.node);
-        }
-        self.owed += u32::from(credits);
-        self.credits = (self.credits + u32::from(!free)).min(WINDOW);
-        self.announced.clear();
-        self.knows_stamps = false;
-        self.missed_frames = true;
-    }
-
-    fn new(member: Member, small: plasmon_fabric::Peer, bulk: plasmon_fabric::Peer) -> Self {
-        Self {
-            member,
-            small,
-            bulk,
-            credits: WINDOW,
-            owed: 0,
-            queue: VecDeque::new(),
-            sending: VecDeque::new(),
-            announced: HashSet::new(),
-            segments: HashMap::new(),
-            knows_stamps: false,
-            stamps: None,
-            drained: Vec::new(),
-            used: false,
-            used_bulk: false,
-            missed_frames: false,
-        }
     }
 }
 

@@ -36,6 +36,7 @@ impl Core {
                 let core = Rc::clone(self);
                 self.spawn(async move { core.outlive_coordinator(loss).await });
             }
+            Event::Link { device, state } => self.network.set_link(&device, state),
             Event::Stop(_) | Event::Failed(_) => {}
         }
     }

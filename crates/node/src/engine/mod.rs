@@ -45,7 +45,8 @@ use self::room::Room;
 use self::sockets::{FIRST_CLIENT, Sockets};
 pub(crate) use self::waker::Waker;
 use crate::cluster::{
-    Cluster, Control, ControlError, Event, EventSender, Listener as ControlListener, Member, Network,
+    Cluster, Control, ControlError, Event, EventSender, LinkWatch, Listener as ControlListener, Member,
+    Network,
 };
 use crate::config::Config;
 use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
@@ -93,6 +94,7 @@ pub enum NodeError {
 pub struct Node {
     // In the order of their end: the cluster is told, clients are let go, then state goes.
     control: Control,
+    _link: Option<LinkWatch>,
     sockets: Sockets,
     rings: Rings,
     pool: LocalPool,
@@ -124,14 +126,17 @@ impl Node {
         }
         // Before there is memory to be placed, and before other threads, which inherit it.
         let numa = numa::bind(config.numa, provider.domain())?;
-        let mut arena = Arena::new(&arena_config(&config, numa.node))?;
+        let arena = Arena::new(&arena_config(&config, numa.node))?;
         let objects = Table::new(keeping(&config), arena.home());
-        let network = Network::open(&provider, &mut arena, objects.stamps.borrow().memory(), random_u64())?;
-        if let Some(descriptor) = network.domain().wait_descriptor() {
+        let mut providers = vec![provider];
+        if config.provider.is_none() {
+            providers.extend(plasmon_fabric::second(&providers[0], source.as_deref())?);
+        }
+        let network = Network::open(&providers, &arena, objects.stamps.borrow().memory(), random_u64())?;
+        for descriptor in network.wait_descriptors() {
             sockets.watch_fabric(descriptor)?;
         }
         let (spill, recovered) = open_spill(&config, sockets.waker())?;
-        let (small_address, bulk_address) = network.addresses();
         let node = NodeId::random();
         let clock = Clock::system();
         let member = Member {
@@ -139,10 +144,7 @@ impl Node {
             // A later start of a node has a larger one.
             incarnation: clock.unix_ms(),
             listen: address.to_string(),
-            provider: provider.name().to_owned(),
-            protocol: (provider.protocol(), provider.protocol_version()),
-            small_address,
-            bulk_address,
+            fabrics: network.reach(),
             token: network.token(),
         };
         let pool = LocalPool::new();
@@ -164,7 +166,7 @@ impl Node {
             network,
             cluster: Cluster::new(node),
             transfer: Transfer::new(
-                Tunings::load(config.calibration.as_deref(), provider.name()),
+                Tunings::load(config.calibration.as_deref(), providers[0].name()),
                 sockets.waker(),
             ),
             clients: RefCell::default(),
@@ -183,9 +185,12 @@ impl Node {
         }
         let (sender, events) = mpsc::channel();
         let events_out = EventSender::new(sender, sockets.waker());
+        let rdma = Some(core.network.best()).filter(|best| best.is_rdma());
+        let link = rdma.and_then(|best| LinkWatch::start(best.domain(), events_out.clone()));
         let control = listener.start(&core.config, member, events_out)?;
         let spin = core.config.spin.unwrap_or_else(default_spin);
-        let mut node = Self { control, sockets, rings: Rings::new(cores()), pool, core, events, spin };
+        let mut node =
+            Self { control, _link: link, sockets, rings: Rings::new(cores()), pool, core, events, spin };
         node.core.share_segments();
         node.await_membership()?;
         node.core.recover(recovered);
@@ -220,14 +225,18 @@ impl Node {
 
     /// Waits for the first view: without one the node knows not even itself.
     fn await_membership(&mut self) -> Result<(), NodeError> {
-        match self.events.recv() {
-            Ok(Event::Failed(error)) => Err(error.into()),
-            Ok(Event::Stop(_)) | Err(mpsc::RecvError) => {
-                Err(io::Error::new(io::ErrorKind::Interrupted, "stopped before the node was a member").into())
-            }
-            Ok(event) => {
-                self.core.on_membership(event);
-                Ok(())
+        loop {
+            match self.events.recv() {
+                Ok(Event::Failed(error)) => return Err(error.into()),
+                Ok(Event::Stop(_)) | Err(mpsc::RecvError) => {
+                    let stopped = "stopped before the node was a member";
+                    return Err(io::Error::new(io::ErrorKind::Interrupted, stopped).into());
+                }
+                Ok(event @ Event::Link { .. }) => self.core.on_membership(event),
+                Ok(event) => {
+                    self.core.on_membership(event);
+                    return Ok(());
+                }
             }
         }
     }
@@ -236,8 +245,7 @@ impl Node {
         let (mut received, mut frames) = (Vec::new(), Vec::new());
         let mut idle_since = None;
         loop {
-            let mut work = self.core.network.domain().poll(&mut received)?;
-            received.drain(..).for_each(|event| self.core.network.receive(event, &mut frames));
+            let mut work = self.core.network.poll(&mut received, &mut frames)?;
             frames.drain(..).for_each(|envelope| self.core.dispatch(envelope));
             work += self.take_loopback();
             for event in self.events.try_iter() {
@@ -307,13 +315,12 @@ impl Node {
 
     /// Sleeps until a socket, the fabric, the control thread or a timer has something.
     fn sleep(&mut self) -> io::Result<()> {
-        let domain = self.core.network.domain();
-        let polled = domain.wait_descriptor().is_none();
-        if !polled && !domain.try_wait() {
+        let network = &self.core.network;
+        if !network.try_wait() {
             return Ok(());
         }
-        let interval = polled.then_some(POLL_INTERVAL);
-        let limits = [self.core.clock.next(), domain.sleep_limit(), interval];
+        let interval = network.must_be_polled().then_some(POLL_INTERVAL);
+        let limits = [self.core.clock.next(), network.sleep_limit(), interval];
         let limit = limits.into_iter().flatten().min();
         self.sockets.wait(limit)
     }
@@ -326,7 +333,7 @@ async fn housekeeping(core: Rc<Core>) {
         let now = core.clock.now();
         core.transfer.expire(now);
         core.tend_directory();
-        core.network.probe();
+        core.network.look_after_peers();
         core.republish_to(&core.network.take_missed());
         core.reap();
         let mut objects = core.objects.borrow_mut();

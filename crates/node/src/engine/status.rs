@@ -114,13 +114,13 @@ impl Core {
     }
 
     fn fabric_status(&self) -> FabricStatus {
-        let domain = self.network.domain();
-        let stats = domain.stats();
+        let (best, stats) = (self.network.best(), self.network.stats());
         let (major, minor) = plasmon_fabric::version();
         FabricStatus {
-            provider: domain.provider().name().into(),
-            interface: domain.provider().domain().into(),
-            reason: domain.provider().reason().into(),
+            provider: best.name().into(),
+            interface: best.domain().into(),
+            reason: best.reason().into(),
+            link: self.network.link(),
             libfabric: format!("{major}.{minor}"),
             registrations: stats.registrations,
             regions: stats.regions,
@@ -142,12 +142,17 @@ impl Core {
 
     fn cluster_status(&self) -> ClusterStatus {
         let view = self.cluster.view();
-        let members = view.members.iter().map(|member| MemberStatus {
-            node: member.node.to_string(),
-            incarnation: member.incarnation,
-            listen: member.listen.clone(),
-            this: member.node == self.node,
-            connected: member.node == self.node || self.network.connected(member.node),
+        let members = view.members.iter().map(|member| {
+            let (provider, why) = self.network.provider(member.node);
+            MemberStatus {
+                node: member.node.to_string(),
+                incarnation: member.incarnation,
+                listen: member.listen.clone(),
+                this: member.node == self.node,
+                connected: member.node == self.node || self.network.connected(member.node),
+                provider: provider.name().to_owned(),
+                reason: why.unwrap_or_default(),
+            }
         });
         ClusterStatus {
             epoch: view.epoch,

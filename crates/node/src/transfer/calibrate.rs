@@ -116,7 +116,7 @@ impl Core {
         };
         let best = large.iter().min_by(|a, b| a.us.total_cmp(&b.us)).copied().unwrap_or_default();
         Ok(Calibration {
-            provider: self.network.domain().provider().name().to_owned(),
+            provider: self.network.provider(peer).0.name().to_owned(),
             host: self.host_of(peer),
             at_ms: self.clock.unix_ms(),
             eager_max: eager_max(&small),

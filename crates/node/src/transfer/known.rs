@@ -52,8 +52,8 @@ impl Core {
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         let unknown = || Failure::Holder("its stamps are not known here".into());
-        let word = self.network.word()?;
         let remote = self.network.remote_stamp(holder, *stamp).ok_or_else(unknown)?;
+        let word = self.network.word(remote.on)?;
         trace.answered(holder, "read-first", head.len(), "it was fetched from there before");
         let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
         let landing = self.landing(head, target).await?;

@@ -10,11 +10,11 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use plasmon::{Error, ErrorKind};
-use plasmon_fabric::{FabricError, Region, Slice};
+use plasmon_fabric::{Region, Slice};
 
-use super::{Failure, STALLED};
+use super::{Adopted, Failure, STALLED};
 use crate::engine::Core;
-use crate::memory::{Extent, ForeignMemory, OutOfBounds, Piece, Run};
+use crate::memory::{Extent, OutOfBounds, Piece, Run};
 use crate::object::Head;
 
 /// How long to wait before looking again whether operations are over.
@@ -50,7 +50,7 @@ pub(crate) enum GivenMemory {
     /// A piece of what the arena has lent.
     Lent { extent: Rc<Extent>, at: u64 },
     /// A piece of memory of the client's own.
-    Adopted { memory: Rc<ForeignMemory>, region: Rc<Region>, at: u64 },
+    Adopted { adopted: Rc<Adopted>, at: u64 },
 }
 
 /// The memory of one attempt.
@@ -61,8 +61,16 @@ pub(super) struct Landing {
 
 enum Place {
     Replica(Extent),
-    Lent { _kept: Rc<Extent>, run: Run },
-    Adopted { memory: Rc<ForeignMemory>, region: Rc<Region>, at: u64 },
+    Lent {
+        _kept: Rc<Extent>,
+        run: Run,
+    },
+    Adopted {
+        adopted: Rc<Adopted>,
+        at: u64,
+        /// Its registration that was last used, and with which fabric.
+        region: RefCell<Option<(usize, Rc<Region>)>>,
+    },
 }
 
 impl Given {
@@ -92,8 +100,8 @@ impl Given {
                 run: extent.part(*at, head.data_len).ok_or_else(too_small)?,
                 _kept: Rc::clone(extent),
             },
-            GivenMemory::Adopted { memory, region, at } => {
-                Place::Adopted { memory: Rc::clone(memory), region: Rc::clone(region), at: *at }
+            GivenMemory::Adopted { adopted, at } => {
+                Place::Adopted { adopted: Rc::clone(adopted), at: *at, region: RefCell::default() }
             }
         };
         let landing = Rc::new(Landing { place, len: head.data_len });
@@ -131,22 +139,33 @@ impl Landing {
         match &self.place {
             Place::Replica(extent) => extent.write(0, bytes),
             Place::Lent { run, .. } => run.write(0, bytes),
-            Place::Adopted { memory, at, .. } => memory.write(*at, bytes),
+            Place::Adopted { adopted, at, .. } => adopted.memory().write(*at, bytes),
         }
     }
 
-    /// One of its pieces, or of a piece, for an operation, which owns it from now on.
-    pub(super) fn slice(self: &Rc<Self>, core: &Core, piece: Piece) -> Result<Slice, Failure> {
+    /// A piece of one of its pieces, for an operation of a fabric, which owns it from now on.
+    pub(super) fn slice(self: &Rc<Self>, core: &Core, on: usize, piece: Piece) -> Result<Slice, Failure> {
         let slice = match &self.place {
-            Place::Replica(_) | Place::Lent { .. } => core.slice_of(piece)?,
-            Place::Adopted { region, .. } => {
-                let wrong = |error: FabricError| Error::new(ErrorKind::Internal, error.to_string());
-                let slice = region.slice(piece.offset as usize, piece.len as usize);
-                slice.map_err(|error| Failure::Here(wrong(error)))?
+            Place::Replica(_) | Place::Lent { .. } => core.slice_of(on, piece)?,
+            Place::Adopted { adopted, region, .. } => {
+                let mut last = region.borrow_mut();
+                if last.as_ref().is_none_or(|(fabric, _)| *fabric != on) {
+                    *last = Some((on, register(core, on, adopted).map_err(Failure::Here)?));
+                }
+                let (_, region) = last.as_ref().expect("just set");
+                region.slice(piece.offset as usize, piece.len as usize)?
             }
         };
         Ok(slice.with_owner(Rc::clone(self) as Rc<dyn std::any::Any>))
     }
+}
+
+/// The registration of a client's memory with a fabric.
+fn register(core: &Core, on: usize, adopted: &Adopted) -> Result<Rc<Region>, Error> {
+    core.transfer.registration((on, core.network.domain(on)), adopted).map_err(|error| {
+        let text = format!("memory of {} bytes cannot be registered with the fabric: {error}", adopted.len());
+        Error::new(ErrorKind::Full, text)
+    })
 }
 
 impl Core {

@@ -148,8 +148,8 @@ impl Transfer {
     }
 
     /// What the fabric may write of it.
-    pub(crate) fn registration(&self, domain: &Domain, adopted: &Adopted) -> Result<Rc<Region>, FabricError> {
-        self.registrations.borrow_mut().region(domain, adopted)
+    fn registration(&self, on: (usize, &Domain), adopted: &Adopted) -> Result<Rc<Region>, FabricError> {
+        self.registrations.borrow_mut().region(on, adopted)
     }
 
     /// Ends the leases whose readers have not renewed.

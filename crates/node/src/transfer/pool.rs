@@ -24,6 +24,7 @@ const BLOCKS: usize = 256;
 
 /// The pools of a node, smallest blocks first.
 pub(crate) struct Pools {
+    provider: String,
     pools: Vec<Rc<Pool>>,
 }
 
@@ -45,10 +46,13 @@ struct Lent {
 }
 
 impl Pools {
-    /// Pools of these block sizes, which grow.
-    pub(crate) fn new(domain: &Domain, sizes: &[usize]) -> Self {
+    /// Pools of these block sizes, which grow, over this provider.
+    pub(crate) fn new(domain: &Domain, provider: &str, sizes: &[usize]) -> Self {
         debug_assert!(sizes.is_sorted());
-        Self { pools: sizes.iter().map(|block| Rc::new(Pool::new(domain, *block))).collect() }
+        Self {
+            provider: provider.to_owned(),
+            pools: sizes.iter().map(|block| Rc::new(Pool::new(domain, *block))).collect(),
+        }
     }
 
     /// A block of at least `len` bytes that returns by itself, cut to that length.
@@ -72,6 +76,7 @@ impl Pools {
     /// How they are used.
     pub(crate) fn status(&self) -> Vec<PoolStatus> {
         let status = |pool: &Rc<Pool>| PoolStatus {
+            provider: self.provider.clone(),
             block_bytes: pool.block as u64,
             blocks: pool.blocks.get(),
             kept: pool.kept.get(),

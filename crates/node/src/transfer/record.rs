@@ -101,15 +101,19 @@ impl Trace {
     /// A holder has answered, and the object comes by this protocol.
     pub(super) fn answered(&mut self, holder: NodeId, protocol: &str, bytes: u64, why: impl Into<String>) {
         self.answered = self.core.clock.now();
-        let provider = match protocol {
-            "socket" => "socket",
-            _ => self.core.network.domain().provider().name(),
+        let (provider, why_not_better) = match protocol {
+            "socket" => ("socket", None),
+            _ => {
+                let (provider, why) = self.core.network.provider(holder);
+                (provider.name(), why)
+            }
         };
         self.fetched = Fetched {
             holders: vec![holder.to_string()],
             protocol: protocol.to_owned(),
             why: why.into(),
             provider: provider.to_owned(),
+            provider_why: why_not_better.unwrap_or_default(),
             bytes,
             failures: self.fetched.failures,
             into: self.into.to_owned(),

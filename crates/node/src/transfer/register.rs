@@ -17,10 +17,10 @@ use crate::object::Head;
 
 impl Core {
     /// Registers bytes of the arena by themselves, piece by piece; none need nothing.
-    pub(super) fn register_run(&self, run: &Run) -> Result<Vec<Rc<Region>>, FabricError> {
+    pub(super) fn register_run(&self, on: usize, run: &Run) -> Result<Vec<Rc<Region>>, FabricError> {
         let arena = self.arena.borrow();
         let pieces = run.pieces().filter(|piece| piece.len > 0);
-        pieces.map(|piece| self.network.register_part(&arena, piece)).collect()
+        pieces.map(|piece| self.network.register_part(on, &arena, piece)).collect()
     }
 
     /// Reads an object through registrations made for this transfer.
@@ -59,7 +59,8 @@ impl Core {
         let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
         let extent = self.room_for(head).await?;
         trace.allocated();
-        let here = self.register_run(&extent)?;
+        let on = self.network.fabric_to(lease.holder);
+        let here = self.register_run(on, &extent)?;
         trace.registered(here.len() as u64);
         let plan = self.choose_plan(lease.holder, 0).plan;
         let mut posts = Vec::new();
@@ -67,7 +68,8 @@ impl Core {
         while let (Some(source), Some(target)) = (there.get(from.0), here.get(into.0)) {
             let len = (source.len - from.1).min(target.len() as u64 - into.1).min(plan.chunk);
             if len > 0 {
-                posts.push((Remote { region: *source, offset: from.1 }, (Rc::clone(target), into.1, len)));
+                posts
+                    .push((Remote { on, region: *source, offset: from.1 }, (Rc::clone(target), into.1, len)));
             }
             (from.1, into.1) = (from.1 + len, into.1 + len);
             if from.1 == source.len {

@@ -26,8 +26,13 @@ pub(crate) struct Adopted {
 }
 
 impl Adopted {
-    pub(crate) fn memory(&self) -> &Rc<ForeignMemory> {
+    pub(crate) fn memory(&self) -> &ForeignMemory {
         &self.memory
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> u64 {
+        plasmon_fabric::Memory::len(&*self.memory) as u64
     }
 }
 
@@ -40,7 +45,8 @@ impl Drop for Adopted {
 /// The cache.
 pub(super) struct Registrations {
     next: u64,
-    regions: LruCache<u64, Rc<Region>>,
+    /// By the memory, and the fabric it is registered with.
+    regions: LruCache<(u64, usize), Rc<Region>>,
     /// Numbers whose memory nobody has any more.
     gone: Rc<RefCell<Vec<u64>>>,
     status: RegistrationStatus,
@@ -58,10 +64,14 @@ impl Registrations {
         Adopted { number: self.next, memory: Rc::new(memory), gone: Rc::clone(&self.gone) }
     }
 
-    /// The registration of a client's memory.
-    pub(super) fn region(&mut self, domain: &Domain, adopted: &Adopted) -> Result<Rc<Region>, FabricError> {
+    /// The registration of a client's memory with a fabric, by its number and its domain.
+    pub(super) fn region(
+        &mut self,
+        (on, domain): (usize, &Domain),
+        adopted: &Adopted,
+    ) -> Result<Rc<Region>, FabricError> {
         self.tidy();
-        if let Some(region) = self.regions.get(&adopted.number) {
+        if let Some(region) = self.regions.get(&(adopted.number, on)) {
             self.status.hits += 1;
             return Ok(Rc::clone(region));
         }
@@ -74,15 +84,16 @@ impl Registrations {
             self.status.bytes -= oldest.len() as u64;
         }
         let region = domain.register(memory, Access::LOCAL)?;
-        self.regions.put(adopted.number, Rc::clone(&region));
+        self.regions.put((adopted.number, on), Rc::clone(&region));
         self.status.bytes += len;
         Ok(region)
     }
 
     /// Ends the registrations whose memory is gone.
     pub(super) fn tidy(&mut self) {
-        for number in self.gone.take() {
-            if let Some(region) = self.regions.pop(&number) {
+        for gone in self.gone.take() {
+            let keys: Vec<_> = self.regions.iter().map(|(key, _)| *key).filter(|key| key.0 == gone).collect();
+            for region in keys.iter().filter_map(|key| self.regions.pop(key)) {
                 self.status.bytes -= region.len() as u64;
             }
         }

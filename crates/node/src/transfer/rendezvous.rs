@@ -263,15 +263,15 @@ impl Core {
     async fn read(&self, holder: NodeId, from: Location, into: Piece, here: Here<'_>) -> Result<(), Failure> {
         let unknown = || Failure::Holder(format!("segment {} is not known here", from.segment));
         let remote = self.network.remote(holder, &from).ok_or_else(unknown)?;
-        let slice = here.landing.slice(self, into)?;
+        let slice = here.landing.slice(self, remote.on, into)?;
         self.finish_read(holder, self.post_read(holder, slice, remote)?).await?;
         here.arrived.add(into.len);
         Ok(())
     }
 
     /// A piece of this node's arena, for an operation.
-    pub(super) fn slice_of(&self, piece: Piece) -> Result<Slice, Failure> {
-        self.network.local(&self.arena.borrow(), piece).ok_or_else(|| {
+    pub(super) fn slice_of(&self, on: usize, piece: Piece) -> Result<Slice, Failure> {
+        self.network.local(on, &self.arena.borrow(), piece).ok_or_else(|| {
             let text = format!("segment {} of this node is not registered with the fabric", piece.segment);
             Failure::Here(Error::new(ErrorKind::Internal, text))
         })

@@ -119,7 +119,7 @@ impl Core {
 
     /// Where it lies, registered for this reader alone.
     fn registered(&self, asked: &Envelope, pin: Pin, head: Head) -> Message {
-        let regions = match self.register_run(&pin.run()) {
+        let regions = match self.register_run(self.network.fabric_to(asked.from), &pin.run()) {
             Ok(regions) => regions,
             Err(error) => {
                 let text = format!("object {} cannot be registered: {error}", head.id);

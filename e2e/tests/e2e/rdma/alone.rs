@@ -5,11 +5,14 @@ use std::fs;
 use plasmon::{CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually, until};
 
-use super::{SIZES, cluster, command, packets};
+use super::{SIZES, cluster, cluster_with, command, packets};
 use crate::support::{MIB, get, put, try_get};
 
 /// Large enough that a test can look while it is read.
 const LONG: usize = 16 * MIB;
+
+/// Messages instead of one-sided reads.
+const SEND: [&str; 2] = ["--protocol", "send"];
 
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
@@ -99,7 +102,17 @@ fn a_read_needs_no_processor_of_the_holder() {
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn a_holder_that_is_killed_during_a_read_costs_its_object_and_no_more() {
-    let mut cluster = cluster(3);
+    the_holder_is_killed(cluster(3));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn so_does_one_that_is_killed_while_it_sends() {
+    the_holder_is_killed(cluster_with(3, &SEND));
+}
+
+/// Kills node 1 while node 0 gets an object of it.
+fn the_holder_is_killed(mut cluster: Cluster) {
     let bystander = put(&cluster.client(2), Pattern(2), MIB);
     let (id, (), fetched) = in_the_middle(&mut cluster, |cluster| cluster.kill(1));
     // The last byte may have come before the end did.
@@ -118,7 +131,17 @@ fn a_holder_that_is_killed_during_a_read_costs_its_object_and_no_more() {
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn a_reader_that_is_killed_during_a_read_leaves_nothing_behind() {
-    let mut cluster = cluster(3);
+    the_reader_is_killed(cluster(3));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn nor_does_one_that_is_killed_while_it_is_sent_to() {
+    the_reader_is_killed(cluster_with(3, &SEND));
+}
+
+/// Kills node 0 while it gets an object of node 1's.
+fn the_reader_is_killed(mut cluster: Cluster) {
     let (id, (), fetched) = in_the_middle(&mut cluster, |cluster| cluster.kill(0));
     assert_eq!(fetched.expect_err("its node is dead").kind(), ErrorKind::Disconnected);
     // The coordinator died with it, so that it is its lease that ends.

@@ -1,10 +1,14 @@
 //! Plasmon on an RDMA device: verbs, one-sided reads that no processor serves, and what goes wrong there.
 //!
 //! These tests run in a guest, which `make test-rdma` boots (see `plasmon_e2e::guest`): [`alone`] and the
-//! modules beside it in one, with all nodes on one device; [`pair`] in two that are joined by a cable.
+//! modules beside it in one, with all nodes on one device; [`pair`] and [`link`] in two that are joined by a cable; [`mixed`] in two of which one
+//! has no device.
 
 mod alone;
+mod half;
 mod limits;
+mod link;
+mod mixed;
 mod pair;
 mod protocols;
 
@@ -22,6 +26,8 @@ const SIZES: [usize; 6] = [0, 1, 4095, 64 << 10, MIB + 1, 4 * MIB];
 
 /// What the nodes have to talk over.
 const VERBS: &str = "verbs;ofi_rxm";
+/// What they talk over where it cannot be.
+const TCP: &str = "tcp;ofi_rxm";
 
 /// Where the kernel tells of the device that `e2e/guest/init` makes.
 const DEVICE: &str = "/sys/class/infiniband/rxe0";

@@ -76,13 +76,16 @@ impl Coordinator {
             ));
         }
         let mut view = self.lock();
-        let own = view.members.iter().find(|other| other.node == self.node);
-        let own = own.ok_or("the coordinator is stopping")?;
-        if (&member.provider, member.protocol) != (&own.provider, own.protocol) {
+        let met = |other: &Member| {
+            member.fabrics.iter().any(|mine| other.fabrics.iter().any(|theirs| mine.meets(theirs)))
+        };
+        if let Some(other) = view.members.iter().find(|other| other.node != member.node && !met(other)) {
             return Err(format!(
-                "it uses libfabric provider '{}' (protocol {:?}), this cluster '{}' ({:?}): start it with \
-                 --provider '{}'",
-                member.provider, member.protocol, own.provider, own.protocol, own.provider
+                "it can be reached by {} and the member at {} by {}, which do not talk to each other; without \
+                 --provider a node has TCP as well as RDMA",
+                member.providers(),
+                other.listen,
+                other.providers()
             ));
         }
         if let Some(at) = view.members.iter().position(|other| other.node == member.node) {

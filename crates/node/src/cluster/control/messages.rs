@@ -13,7 +13,7 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use crate::cluster::members::{Member, View};
 
 /// Version of these messages.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// Longest message: some thousands of members.
 const MAX_MESSAGE: usize = 4 << 20;
 

@@ -34,6 +34,8 @@ pub(crate) enum Event {
     View(View),
     /// The coordinator does not answer; its node is to be taken for dead.
     CoordinatorLost,
+    /// The link of the RDMA device, now or changed.
+    Link { device: String, state: String },
     /// The node is to stop, and why.
     Stop(&'static str),
     /// Control ended with an error: the node cannot go on.
@@ -88,7 +90,7 @@ impl EventSender {
         Self { channel, waker }
     }
 
-    fn send(&self, event: Event) {
+    pub(super) fn send(&self, event: Event) {
         // An engine that has gone needs no news.
         if self.channel.send(event).is_ok() {
             self.waker.wake();

@@ -35,7 +35,7 @@ pub(crate) enum Lent {
         given: Option<Rc<Given>>,
     },
     /// Its own.
-    Own { adopted: Adopted, given: Option<Rc<Given>> },
+    Own { adopted: Rc<Adopted>, given: Option<Rc<Given>> },
 }
 
 impl Lent {
@@ -85,7 +85,7 @@ impl Core {
         let memory = ForeignMemory::map(file, len).map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("cannot register memory of {len} bytes: {error}"))
         })?;
-        let adopted = self.transfer.adopt(memory);
+        let adopted = Rc::new(self.transfer.adopt(memory));
         let buffer = self.note(client, Lent::Own { adopted, given: None });
         Ok(Reply::Lent { buffer, offset: 0, capacity: 0, granted: Vec::new() })
     }
@@ -150,21 +150,8 @@ impl Core {
             let memory = match lent {
                 Lent::Arena { extent, .. } if !fits(extent.len()) => return Err(outside(extent.len())),
                 Lent::Arena { extent, .. } => GivenMemory::Lent { extent: Rc::clone(extent), at },
-                Lent::Own { adopted, .. } => {
-                    let memory = Rc::clone(adopted.memory());
-                    let len = plasmon_fabric::Memory::len(&*memory) as u64;
-                    if !fits(len) {
-                        return Err(outside(len));
-                    }
-                    let region =
-                        self.transfer.registration(self.network.domain(), adopted).map_err(|error| {
-                            let text = format!(
-                                "memory of {len} bytes cannot be registered with the fabric: {error}"
-                            );
-                            Error::new(ErrorKind::Full, text)
-                        })?;
-                    GivenMemory::Adopted { memory, region, at }
-                }
+                Lent::Own { adopted, .. } if !fits(adopted.len()) => return Err(outside(adopted.len())),
+                Lent::Own { adopted, .. } => GivenMemory::Adopted { adopted: Rc::clone(adopted), at },
             };
             let given = Given::new(memory, room);
             *lent.last() = Some(Rc::clone(&given));
