@@ -148,6 +148,11 @@ impl Cluster {
         self.network.command(node, program)
     }
 
+    /// How many hosts there are.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The folder of the whole cluster, with the logs.
     pub fn folder(&self) -> &Path {
         self.folder.path()

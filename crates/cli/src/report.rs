@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use plasmon::status::{ConnectionStatus, Status};
+use plasmon::status::{ConnectionStatus, MemberStatus, Status};
 use plasmon::{Client, ObjectInfo, ObjectState};
 use serde_json::json;
 
@@ -169,10 +169,11 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         .members
         .iter()
         .map(|member| {
-            let note = match (member.this, member.connected) {
-                (true, _) => "this node".to_owned(),
-                (false, true) => format!("connected by {}", member.provider),
-                (false, false) => "not yet used".to_owned(),
+            let note = match member {
+                MemberStatus { this: true, .. } => "this node".to_owned(),
+                MemberStatus { cut_off: true, .. } => "cut off: see the log".to_owned(),
+                MemberStatus { connected: true, provider, .. } => format!("connected by {provider}"),
+                _ => "not yet used".to_owned(),
             };
             let why = if member.reason.is_empty() { String::new() } else { format!("; {}", member.reason) };
             [format!("          {}", member.node), member.listen.clone(), note + &why]

@@ -231,7 +231,8 @@ pub struct TransferStatus {
     pub fetch_failures: u64,
     /// Objects pinned for peers now.
     pub leases: u64,
-    /// Messages thrown away, wrong in token, epoch or form, and data connections closed for such things.
+    /// Frames thrown away: of a wrong token, incarnation or form, or parts of objects that nobody waits for; and
+    /// data connections closed for such things.
     pub frames_dropped: u64,
     /// Bytes of objects copied by this daemon's CPU, local puts of small objects included.
     pub cpu_copied_bytes: u64,
@@ -311,4 +312,6 @@ pub struct MemberStatus {
     pub provider: String,
     /// Why that is not a better one; empty if it is the best that either node has.
     pub reason: String,
+    /// Whether nothing is sent to it or taken from it, because it sent many frames that no node sends.
+    pub cut_off: bool,
 }

@@ -22,6 +22,7 @@ mod quota;
 mod raw;
 mod rdma;
 mod rings;
+mod rogue;
 mod room;
 mod scratch;
 mod spill;

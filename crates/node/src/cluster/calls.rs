@@ -59,16 +59,21 @@ impl Drop for Call {
 }
 
 impl Cluster {
-    /// Hands an answer to its call; gives it back when nobody waits for it.
+    /// Hands an answer to its call; gives it back when nobody waits for it, or not from there.
     pub(super) fn complete(&self, envelope: Envelope) -> Option<Envelope> {
-        match self.calls.borrow_mut().remove(&envelope.request) {
+        let mut calls = self.calls.borrow_mut();
+        let meant = |call: &Open| call.to.is_none_or(|to| to == envelope.from);
+        if !calls.get(&envelope.request).is_some_and(meant) {
+            return Some(envelope);
+        }
+        match calls.remove(&envelope.request) {
             Some(call) => call.answer.send(envelope).err(),
             None => Some(envelope),
         }
     }
 
     /// Ends the calls to nodes that have gone.
-    pub(super) fn abandon(&self, gone: &[NodeId]) {
+    pub(crate) fn abandon(&self, gone: &[NodeId]) {
         self.calls.borrow_mut().retain(|_, call| !call.to.is_some_and(|to| gone.contains(&to)));
     }
 }
@@ -122,7 +127,12 @@ impl Core {
         patience: Duration,
     ) -> Result<Message, Error> {
         let mut call = Call::open(self, Some(to));
-        let gone = || Error::new(ErrorKind::Disconnected, format!("node {to} has left the cluster"));
+        let gone = || {
+            Error::new(
+                ErrorKind::Disconnected,
+                format!("node {to} has left the cluster, or was cut off (its log and this node's say why)"),
+            )
+        };
         if !call.send(to, tenant, message) {
             return Err(gone());
         }

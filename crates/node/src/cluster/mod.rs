@@ -9,6 +9,7 @@ mod control;
 mod directory;
 mod dispatch;
 mod fabric;
+mod faults;
 mod frame;
 mod link;
 mod members;

@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -27,6 +27,7 @@ use plasmon_fabric::{
 use tracing::{debug, info, warn};
 
 use super::fabric::Fabric;
+use super::faults::{self, FORGIVEN};
 use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Location, Message, Stamp};
 use super::members::{Incarnation, Member, Reach};
 use super::peer::{Lane, Peer, WINDOW};
@@ -72,6 +73,8 @@ pub(crate) struct Network {
     link: RefCell<String>,
     /// For each fabric, whether a peer is reached by it.
     busy: RefCell<Vec<bool>>,
+    /// Peers that were cut off and of whom the cluster has not heard so yet.
+    cut_off: RefCell<Vec<NodeId>>,
 }
 
 impl Network {
@@ -92,6 +95,7 @@ impl Network {
             polls: Cell::new(0),
             link: RefCell::default(),
             busy: RefCell::default(),
+            cut_off: RefCell::default(),
         })
     }
 
@@ -173,6 +177,7 @@ impl Network {
     /// Drives the fabrics; adds the frames of members to act on, and gives the number of things that happened.
     pub(crate) fn poll(
         &self,
+        now: Instant,
         events: &mut Vec<Event>,
         frames: &mut Vec<Envelope>,
     ) -> Result<usize, FabricError> {
@@ -183,7 +188,7 @@ impl Network {
             let busy = self.busy.borrow().get(on).copied().unwrap_or_default();
             if on == 0 || busy || polls.is_multiple_of(RARELY) {
                 happened += fabric.domain.poll(events)?;
-                events.drain(..).for_each(|event| self.receive(event, on, frames));
+                events.drain(..).for_each(|event| self.receive(event, on, now, frames));
             }
         }
         Ok(happened)
@@ -229,10 +234,10 @@ impl Network {
         Some(Remote { on, region, offset: location.offset })
     }
 
-    /// Reads on the bulk lane; nothing when the node is no member any more.
+    /// Reads on the bulk lane; nothing when the node is no member any more, or is cut off.
     pub(crate) fn read(&self, node: NodeId, into: Slice, from: Remote) -> Option<Op> {
         let mut peers = self.peers.borrow_mut();
-        let peer = peers.get_mut(&node)?;
+        let peer = peers.get_mut(&node).filter(|peer| !peer.cut_off)?;
         peer.used = true;
         peer.used_bulk = true;
         let bulk = peer.lane_on(from.on)?.bulk;
@@ -274,13 +279,18 @@ impl Network {
 
     /// Members that this node has exchanged something with.
     pub(crate) fn connected(&self, node: NodeId) -> bool {
-        self.peers.borrow().get(&node).is_some_and(|peer| peer.used)
+        self.peers.borrow().get(&node).is_some_and(|peer| peer.used && !peer.cut_off)
+    }
+
+    /// Whether a member was cut off.
+    pub(crate) fn is_cut_off(&self, node: NodeId) -> bool {
+        self.peers.borrow().get(&node).is_some_and(|peer| peer.cut_off)
     }
 
     /// Queues a frame for a peer; `false` when there is no such member, or it takes nothing.
     pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
         let mut peers = self.peers.borrow_mut();
-        let Some(peer) = peers.get_mut(&to) else {
+        let Some(peer) = peers.get_mut(&to).filter(|peer| !peer.cut_off) else {
             return false;
         };
         if peer.queue.len() >= QUEUE {
@@ -381,7 +391,7 @@ impl Network {
     }
 
     /// Takes an event of a fabric in; adds the frames of members to act on.
-    fn receive(&self, event: Event, on: usize, frames: &mut Vec<Envelope>) {
+    fn receive(&self, event: Event, on: usize, now: Instant, frames: &mut Vec<Envelope>) {
         let (slice, len) = match event {
             Event::Received { slice, len, .. } => (slice, len),
             Event::ReceiveFailed { slice, error } => {
@@ -396,23 +406,53 @@ impl Network {
         let Ok(mut message) = message else { return self.drop_frame("more than a block") };
         let mut is_first = true;
         while is_first || !message.is_empty() {
+            let whole = message.clone();
             match Envelope::decode_first(&mut message) {
                 Ok((envelope, token, credits)) if token == self.token => {
                     // A message costs one credit, and its first frame returns some.
                     let credits = std::mem::take(&mut is_first).then_some(credits);
-                    frames.extend(self.admit(envelope, on, credits));
+                    frames.extend(self.admit(envelope, on, credits, now));
                 }
                 Ok((envelope, ..)) => {
                     return self.drop_frame(&format!("a wrong token from {}", envelope.from));
                 }
-                Err(error) => return self.drop_frame(&error.to_string()),
+                Err(error) => {
+                    self.drop_frame(&error.to_string());
+                    if let Some((from, incarnation)) = faults::sender(&whole, self.token) {
+                        self.blame(from, incarnation, now);
+                    }
+                    // Where the next one would begin is not known.
+                    return;
+                }
             }
         }
     }
 
+    /// A peer has sent what no member sends. It is cut off if it does so again and again.
+    fn blame(&self, from: NodeId, incarnation: Incarnation, now: Instant) {
+        let mut peers = self.peers.borrow_mut();
+        let peer = peers.get_mut(&from).filter(|peer| peer.member.incarnation == incarnation);
+        let Some(peer) = peer.filter(|peer| !peer.cut_off) else { return };
+        if !peer.faults.another(now) {
+            return;
+        }
+        warn!(
+            "node {from} at {} is cut off until it starts anew: it sent more than {FORGIVEN} frames within a minute \
+             that no node of this release sends; see what it runs and what it logs",
+            peer.member.listen
+        );
+        peer.cut_off(&self.fabrics);
+        self.cut_off.borrow_mut().push(from);
+    }
+
+    /// Peers that were cut off since this was last asked.
+    pub(crate) fn take_cut_off(&self) -> Vec<NodeId> {
+        std::mem::take(&mut *self.cut_off.borrow_mut())
+    }
+
     /// A frame of a member counts; one of a node that may soon be a member waits. The first of a message
     /// comes with credits.
-    fn admit(&self, envelope: Envelope, on: usize, credits: Option<u16>) -> Option<Envelope> {
+    fn admit(&self, envelope: Envelope, on: usize, credits: Option<u16>, now: Instant) -> Option<Envelope> {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&envelope.from);
         let Some(peer) = peer.filter(|peer| peer.member.incarnation >= envelope.incarnation) else {
@@ -427,6 +467,11 @@ impl Network {
         if peer.member.incarnation > envelope.incarnation {
             drop(peers);
             self.drop_frame("a frame from a former life of a node");
+            return None;
+        }
+        if peer.cut_off {
+            drop(peers);
+            self.drop_frame("a frame from a node that is cut off");
             return None;
         }
         peer.used = true;
@@ -446,6 +491,7 @@ impl Network {
             if segment as usize >= MAX_DESCRIPTORS {
                 drop(peers);
                 self.drop_frame("a segment beyond any arena");
+                self.blame(envelope.from, envelope.incarnation, now);
                 return None;
             }
             if let Some(lane) = peer.lane_on(on) {
@@ -458,16 +504,16 @@ impl Network {
     }
 
     /// Frames of nodes that have become members since they arrived.
-    pub(crate) fn admit_strangers(&self) -> Vec<Envelope> {
+    pub(crate) fn admit_strangers(&self, now: Instant) -> Vec<Envelope> {
         let waiting = std::mem::take(&mut *self.strangers.borrow_mut());
         let admitted = waiting.into_iter();
-        admitted.filter_map(|(envelope, on, credits)| self.admit(envelope, on, credits)).collect()
+        admitted.filter_map(|(envelope, on, credits)| self.admit(envelope, on, credits, now)).collect()
     }
 
     /// Looks after the peers at the end of a turn: what is to be sent, what failed to be, and credits that no
     /// message has taken along, where half a window has gathered.
     pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
-        for (node, peer) in self.peers.borrow_mut().iter_mut() {
+        for (node, peer) in self.peers.borrow_mut().iter_mut().filter(|(_, peer)| !peer.cut_off) {
             peer.reap();
             self.pump(peer);
             if peer.owed >= WINDOW / 2 {
@@ -490,7 +536,7 @@ impl Network {
 
     /// Looks after the connections that are in use; to be called now and then.
     pub(crate) fn look_after_peers(&self) {
-        self.peers.borrow_mut().values_mut().filter(|peer| peer.used).for_each(|peer| {
+        self.peers.borrow_mut().values_mut().filter(|peer| peer.used && !peer.cut_off).for_each(|peer| {
             peer.look_after(&self.fabrics);
         });
         self.note_busy();
@@ -511,14 +557,20 @@ impl Network {
 
     /// Ends the operations on a peer's bulk lane and begins it anew: they do not come to an end.
     pub(crate) fn reset_bulk(&self, node: NodeId) {
-        if let Some(peer) = self.peers.borrow_mut().get_mut(&node) {
+        if let Some(peer) = self.peers.borrow_mut().get_mut(&node).filter(|peer| !peer.cut_off) {
             peer.reset_bulk(&self.fabrics);
         }
     }
 
-    fn drop_frame(&self, why: &str) {
-        self.dropped.set(self.dropped.get() + 1);
-        debug!("dropped a frame: {why}");
+    /// Counts a frame that is thrown away. The log has the first and then fewer and fewer: whoever sends one may
+    /// send many.
+    pub(crate) fn drop_frame(&self, why: &str) {
+        let dropped = self.dropped.get() + 1;
+        self.dropped.set(dropped);
+        match dropped.is_power_of_two() {
+            true => warn!(dropped, "dropped a frame: {why}"),
+            false => debug!(dropped, "dropped a frame: {why}"),
+        }
     }
 }
 

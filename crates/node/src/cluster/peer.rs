@@ -14,6 +14,7 @@ use plasmon_fabric::{FabricError, Op, RemoteRegion};
 use tracing::{info, warn};
 
 use super::fabric::{Fabric, SegmentKey};
+use super::faults::Faults;
 use super::frame::{Envelope, Message};
 use super::members::{Member, Reach};
 
@@ -42,6 +43,9 @@ pub(super) struct Peer {
     /// Something was read over the bulk lane, by either side.
     pub(super) used_bulk: bool,
     pub(super) missed_frames: bool,
+    pub(super) faults: Faults,
+    /// It sent too many frames that no member sends: nothing is sent to it, nor taken from it.
+    pub(super) cut_off: bool,
 }
 
 /// A way to a peer.
@@ -143,6 +147,8 @@ impl Peer {
             used: false,
             used_bulk: false,
             missed_frames: false,
+            faults: Faults::default(),
+            cut_off: false,
         })
     }
 
@@ -151,6 +157,16 @@ impl Peer {
             fabrics[lane.fabric].small.disconnect(lane.small);
             fabrics[lane.fabric].bulk.disconnect(lane.bulk);
         }
+    }
+
+    /// Ends what goes on with it, for as long as it lives.
+    pub(super) fn cut_off(&mut self, fabrics: &[Fabric]) {
+        self.cut_off = true;
+        self.queue.clear();
+        self.sending.clear();
+        // Whoever waits for it to take something sees that it takes nothing.
+        self.drained.clear();
+        self.disconnect(fabrics);
     }
 
     /// The lane that is in use.

@@ -107,7 +107,7 @@ impl Core {
             // Whoever stopped watching needs no news.
             let _ = watcher.send(());
         }
-        for envelope in self.network.admit_strangers() {
+        for envelope in self.network.admit_strangers(self.clock.now()) {
             self.dispatch(envelope);
         }
     }

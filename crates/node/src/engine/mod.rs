@@ -245,7 +245,12 @@ impl Node {
         let (mut received, mut frames) = (Vec::new(), Vec::new());
         let mut idle_since = None;
         loop {
-            let mut work = self.core.network.poll(&mut received, &mut frames)?;
+            let now = self.core.clock.now();
+            let mut work = self.core.network.poll(now, &mut received, &mut frames)?;
+            let cut_off = self.core.network.take_cut_off();
+            if !cut_off.is_empty() {
+                self.core.cluster.abandon(&cut_off);
+            }
             frames.drain(..).for_each(|envelope| self.core.dispatch(envelope));
             work += self.take_loopback();
             for event in self.events.try_iter() {

@@ -150,6 +150,7 @@ impl Core {
                 listen: member.listen.clone(),
                 this: member.node == self.node,
                 connected: member.node == self.node || self.network.connected(member.node),
+                cut_off: self.network.is_cut_off(member.node),
                 provider: provider.name().to_owned(),
                 reason: why.unwrap_or_default(),
             }

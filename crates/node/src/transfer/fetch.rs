@@ -140,7 +140,11 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Res
         let mut ask = Ask { core: Rc::clone(&core), call, id, keeper, settled: false };
         let asked_at = core.clock.now();
         let fetch = Message::Fetch { id, stage: Stage::Asked, avoid: except.clone(), wish: core.wish() };
-        ask.call.send(keeper, tenant, fetch);
+        if !ask.call.send(keeper, tenant, fetch) && attempt % 2 == 1 {
+            // It cannot be reached: the other keeper is asked at once.
+            ask.settled = true;
+            continue;
+        }
         let answer = match select(std::pin::pin!(ask.call.answer()), select(next_view, again)).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => {

@@ -133,13 +133,19 @@ impl Core {
 
     fn keep_for(&self, asked: &Envelope, kept: Kept, owed: Owed) {
         let lease = Granted { kept, owed, until: self.clock.now() + LEASE };
-        self.transfer.leases.borrow_mut().insert((asked.reply_to, asked.request), lease);
+        // Whoever asks for another may not have a reader's own lease replaced.
+        self.transfer.leases.borrow_mut().entry((asked.reply_to, asked.request)).or_insert(lease);
+    }
+
+    /// Whether a lease was given out for this request already. No node asks for two things in one.
+    pub(super) fn has_lease(&self, asked: &Envelope) -> bool {
+        self.transfer.leases.borrow().contains_key(&(asked.reply_to, asked.request))
     }
 
     /// Extends a lease, unless it has ended: then the reader must fetch again.
     pub(crate) fn renew(&self, asked: &Envelope, lease: u64) {
         let until = self.clock.now() + LEASE;
-        let key = (asked.reply_to, lease);
+        let key = (asked.from, lease);
         let renewed = self.transfer.leases.borrow_mut().get_mut(&key).map(|lease| lease.until = until);
         let message = match renewed {
             Some(()) => Message::Renewed { lease_ms: LEASE_MS },

@@ -103,7 +103,11 @@ impl Core {
     /// Takes a part.
     pub(crate) fn take_part(&self, holder: NodeId, request: u64, at: u64, bytes: &Bytes) {
         let mut incoming = self.transfer.incoming.borrow_mut();
-        let Some(object) = incoming.get_mut(&(holder, request)) else { return };
+        let Some(object) = incoming.get_mut(&(holder, request)) else {
+            // Also the rest of what was given up.
+            self.network.drop_frame(&format!("a part from node {holder} that nobody waits for"));
+            return;
+        };
         if at != object.received || object.extent.write(at, bytes).is_err() {
             // Whoever waits sees that the sender is gone.
             incoming.remove(&(holder, request));
@@ -124,6 +128,7 @@ impl Core {
         let key = (reader, request);
         let mut leases = self.transfer.leases.borrow_mut();
         let Some(lease) = leases.get_mut(&key).filter(|lease| matches!(lease.owed, Owed::Parts)) else {
+            self.network.drop_frame(&format!("node {reader} is ready for what it is not owed"));
             return;
         };
         lease.owed = Owed::Nothing;

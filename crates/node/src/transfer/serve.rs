@@ -13,6 +13,10 @@ use crate::object::{Head, Pin, Replica};
 impl Core {
     /// Answers a fetch that came to this node as a holder. `others` hold the object too.
     pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId, wish: Wish, others: &[NodeId]) {
+        if self.has_lease(asked) {
+            let why = format!("a fetch of {} for a request that node {} has a lease for", id, asked.reply_to);
+            return self.network.drop_frame(&why);
+        }
         let replica = self.objects.borrow().get(&id).cloned();
         let message = match replica {
             None => {

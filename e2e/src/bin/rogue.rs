@@ -1,0 +1,274 @@
+//! A member of a cluster that says what it is told to: for tests of what others make of it.
+//!
+//! `plasmon-e2e-rogue CONTROL SOURCE PROVIDER NODE INCARNATION` joins the cluster whose coordinator listens at CONTROL,
+//! with a fabric on the interface of SOURCE, and prints, a line each:
+//!
+//!     self BASE KEY LENGTH                          a region that all may read, of pattern 7
+//!     view JSON                                     the members, again and again
+//!     frame HEX                                     a message came
+//!     read HEX | read refused                       the first bytes of what was read
+//!     write done | write refused
+//!     sent | unsent                                 what became of a message that was waited for
+//!
+//! It does what the lines of its stdin say, and ends with them:
+//!
+//!     send NODE HEX...                              some messages, which nobody waits for
+//!     message NODE LENGTH                           a message of as many bytes, and waits for it
+//!     read NODE BASE KEY OFFSET LENGTH              on the bulk lane
+//!     write NODE BASE KEY OFFSET LENGTH
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::env;
+use std::error::Error;
+use std::io::{self, BufRead, Read, Write};
+use std::net::TcpStream;
+use std::rc::Rc;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use plasmon_e2e::Pattern;
+use plasmon_fabric::{Access, Domain, Endpoint, Event, Op, Peer, Region, RemoteRegion};
+use plasmon_node::memory::{Arena, ArenaConfig, HugePages};
+use serde_json::{Value, json};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Bytes of each of its segments.
+const SEGMENT: u64 = 8 << 20;
+/// Longest message that others send.
+const BLOCK: usize = 16 << 10;
+/// What is worth to be shown of what was read.
+const SHOWN: usize = 16;
+
+fn main() -> Result<()> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let [control, source, provider, node, incarnation] = &words[..] else {
+        return Err("usage: CONTROL SOURCE PROVIDER NODE INCARNATION".into());
+    };
+    let fabric = Fabric::open(provider, source)?;
+    let member = json!({
+        "node": node, "incarnation": incarnation.parse::<u64>()?, "listen": format!("{source}:1"),
+        "provider": fabric.provider.0, "protocol": fabric.provider.1, "token": 0x1234_5678,
+        "small_address": fabric.small.address(), "bulk_address": fabric.bulk.address(),
+    });
+    let mut control = Control(TcpStream::connect(control)?);
+    control.send(&json!({ "Join": { "protocol": 1, "member": member } }))?;
+    let welcome = control.receive()?;
+    let view = welcome.pointer("/Welcome/view").ok_or(format!("not let in: {welcome}"))?.clone();
+    let RemoteRegion { base, key, len } = fabric.open.remote();
+    say(&format!("self {base} {key} {len}"));
+    say(&format!("view {view}"));
+    let view = Arc::new(Mutex::new(view));
+    control.attend(Arc::clone(&view));
+    fabric.serve(&view)
+}
+
+/// A line for the test. Whoever does not read it any more has no use for us.
+fn say(line: &str) {
+    if writeln!(io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// The connection to the coordinator: JSON behind a 32-bit length.
+struct Control(TcpStream);
+
+impl Control {
+    fn send(&mut self, message: &Value) -> Result<()> {
+        let text = serde_json::to_vec(message)?;
+        self.0.write_all(&[&(text.len() as u32).to_be_bytes()[..], &text].concat())?;
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Value> {
+        let mut len = [0; 4];
+        self.0.read_exact(&mut len)?;
+        let mut text = vec![0; u32::from_be_bytes(len) as usize];
+        self.0.read_exact(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    /// Stays a member, and follows the others.
+    fn attend(self, view: Arc<Mutex<Value>>) {
+        let mut beating = Control(self.0.try_clone().expect("a descriptor to spare"));
+        thread::spawn(move || {
+            while beating.send(&json!("Heartbeat")).is_ok() {
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let mut listening = self;
+        thread::spawn(move || {
+            while let Ok(message) = listening.receive() {
+                if let Some(new) = message.get("View") {
+                    *view.lock().expect("no holder panics") = new.clone();
+                    say(&format!("view {new}"));
+                }
+            }
+        });
+    }
+}
+
+struct Fabric {
+    domain: Domain,
+    small: Endpoint,
+    bulk: Endpoint,
+    provider: (String, (u32, u32)),
+    /// What all may read.
+    open: Rc<Region>,
+    /// What messages come into, and what they are sent from.
+    blocks: Rc<Region>,
+    /// What is read and written.
+    scratch: Rc<Region>,
+    sent: Cell<usize>,
+}
+
+impl Fabric {
+    fn open(provider: &str, source: &str) -> Result<Self> {
+        let provider = plasmon_fabric::choose(Some(provider), Some(source))?;
+        let domain = Domain::open(&provider)?;
+        let (small, bulk) = (domain.endpoint()?, domain.endpoint()?);
+        let arena = Arena::new(&ArenaConfig {
+            capacity: 3 * SEGMENT,
+            segment_size: Some(SEGMENT),
+            huge_pages: HugePages::Never,
+            prefault: false,
+        })?;
+        let open = domain.register(arena.memory(0), Access::REMOTE_READ)?;
+        open.slice(0, open.len())?.copy_from_slice(&Pattern(7).bytes(open.len()))?;
+        let blocks = domain.register(arena.memory(1), Access::LOCAL)?;
+        for at in (0..blocks.len() / 2).step_by(BLOCK) {
+            small.receive(blocks.slice(at, BLOCK)?)?;
+        }
+        let scratch = domain.register(arena.memory(2), Access::LOCAL)?;
+        let provider = (provider.name().to_owned(), (provider.protocol(), provider.protocol_version()));
+        Ok(Self { domain, small, bulk, provider, open, blocks, scratch, sent: Cell::new(0) })
+    }
+
+    /// Prints what comes and does as told, until there is nobody to tell it anything.
+    fn serve(&self, view: &Mutex<Value>) -> Result<()> {
+        let lines = lines();
+        let mut peers = HashMap::new();
+        let mut sending = VecDeque::new();
+        loop {
+            let mut idle = self.poll()? == 0;
+            match lines.try_recv() {
+                Err(TryRecvError::Disconnected) => return Ok(()),
+                Err(TryRecvError::Empty) => {}
+                Ok(line) => {
+                    idle = false;
+                    self.obey(&line, &mut peers, view, &mut sending)?;
+                }
+            }
+            if idle {
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    fn obey(
+        &self,
+        line: &str,
+        peers: &mut HashMap<String, (Peer, Peer)>,
+        view: &Mutex<Value>,
+        sending: &mut VecDeque<Op>,
+    ) -> Result<()> {
+        let mut words = line.split_whitespace();
+        let mut word = || words.next().ok_or(format!("too short: {line}"));
+        let (verb, node) = (word()?, word()?);
+        let (small, bulk) = match peers.get(node) {
+            Some(known) => *known,
+            None => {
+                let view = view.lock().expect("no holder panics").clone();
+                let lanes = self.connect(&view, node)?;
+                peers.insert(node.to_owned(), lanes);
+                lanes
+            }
+        };
+        if verb == "send" {
+            for text in words {
+                // Blocks go round.
+                let half = self.blocks.len() / 2;
+                if sending.len() == half / BLOCK {
+                    self.outcome(&sending.pop_front().expect("it is full"))?;
+                }
+                let block = self.blocks.slice(half + self.sent.get() * BLOCK % half, text.len() / 2)?;
+                self.sent.set(self.sent.get() + 1);
+                block.copy_from_slice(&bytes(text))?;
+                sending.push_back(self.small.send(small, block));
+            }
+            return Ok(());
+        }
+        let mut number = || word()?.parse::<u64>().map_err(|error| format!("{line}: {error}"));
+        if verb == "message" {
+            let operation = self.small.send(small, self.open.slice(0, number()? as usize)?);
+            say(if self.outcome(&operation)? { "sent" } else { "unsent" });
+            return Ok(());
+        }
+        let region = RemoteRegion { base: number()?, key: number()?, len: u64::MAX };
+        let (offset, len) = (number()?, number()? as usize);
+        let slice = self.scratch.slice(0, len)?;
+        if verb == "read" {
+            let done = self.outcome(&self.bulk.read(bulk, slice.clone(), region, offset))?;
+            let shown = &slice.to_vec()[..len.min(SHOWN)];
+            say(&if done { format!("read {}", hex(shown)) } else { "read refused".to_owned() });
+        } else {
+            let done = self.outcome(&self.bulk.write(bulk, slice, region, offset, None))?;
+            say(if done { "write done" } else { "write refused" });
+        }
+        Ok(())
+    }
+
+    /// Whether an operation succeeds.
+    fn outcome(&self, operation: &Op) -> Result<bool> {
+        loop {
+            if let Some(result) = operation.result() {
+                return Ok(result.is_ok());
+            }
+            self.poll()?;
+        }
+    }
+
+    fn poll(&self) -> Result<usize> {
+        let mut events = Vec::new();
+        let happened = self.domain.poll(&mut events)?;
+        for event in events {
+            let Event::Received { slice, len, .. } = event else { continue };
+            say(&format!("frame {}", hex(&slice.to_vec()[..len])));
+            self.small.receive(slice)?;
+        }
+        Ok(happened)
+    }
+
+    fn connect(&self, view: &Value, node: &str) -> Result<(Peer, Peer)> {
+        let members = view["members"].as_array().ok_or("a view without members")?;
+        let member = members.iter().find(|member| member["node"] == node).ok_or(format!("no node {node}"))?;
+        let address = |lane: &str| -> Result<Vec<u8>> { Ok(serde_json::from_value(member[lane].clone())?) };
+        Ok((self.small.connect(&address("small_address")?)?, self.bulk.connect(&address("bulk_address")?)?))
+    }
+}
+
+/// The lines of stdin, read by a thread of their own.
+fn lines() -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(std::result::Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("the test writes hexadecimal digits");
+    (0..hex.len() / 2 * 2).step_by(2).map(digits).collect()
+}

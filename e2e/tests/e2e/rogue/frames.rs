@@ -1,0 +1,261 @@
+//! The frames that a member says what it likes in.
+//!
+//! They are written here by hand, as `docs/design.md` draws them: what the daemon's own code would not say can be
+//! said, and what it says is read by other code than its own.
+
+use bytes::{Buf, BufMut};
+use plasmon::ObjectId;
+
+/// Version of the frames.
+pub(crate) const VERSION: u8 = 2;
+/// Bytes of a frame's header.
+pub(crate) const HEADER_LEN: usize = 88;
+/// The longest frame.
+pub(crate) const FRAME_MAX: usize = 16 << 10;
+
+/// What a frame says: the opcodes of `docs/design.md`.
+pub(crate) mod opcode {
+    pub(crate) const FETCH: u8 = 1;
+    pub(crate) const EAGER: u8 = 3;
+    pub(crate) const OFFER: u8 = 4;
+    pub(crate) const RENEW: u8 = 5;
+    pub(crate) const RENEWED: u8 = 6;
+    pub(crate) const RELEASE: u8 = 7;
+    pub(crate) const PUBLISH: u8 = 8;
+    pub(crate) const UNPUBLISH: u8 = 9;
+    pub(crate) const DROP: u8 = 12;
+    pub(crate) const QUERY: u8 = 13;
+    pub(crate) const FOUND: u8 = 14;
+    pub(crate) const SEGMENT: u8 = 15;
+    pub(crate) const REFUSED: u8 = 17;
+    pub(crate) const DONE: u8 = 18;
+    pub(crate) const PROMOTE: u8 = 19;
+    pub(crate) const BURY: u8 = 20;
+    pub(crate) const HELD: u8 = 22;
+    pub(crate) const REGISTERED: u8 = 23;
+    pub(crate) const STREAM: u8 = 24;
+    pub(crate) const READY: u8 = 25;
+    pub(crate) const PART: u8 = 26;
+    pub(crate) const STAMPS: u8 = 27;
+    pub(crate) const PROBE: u8 = 28;
+    pub(crate) const DIAL: u8 = 29;
+    pub(crate) const LOCATE: u8 = 30;
+    pub(crate) const LOCATED: u8 = 31;
+    /// The highest in use.
+    pub(crate) const LAST: u8 = LOCATED;
+}
+
+/// A frame, field by field. [`Rogue::frame`] makes one in which all is right.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) version: u8,
+    pub(crate) opcode: u8,
+    pub(crate) flags: u16,
+    /// What the header says of the body; its length, if nothing else.
+    pub(crate) body_len: Option<u32>,
+    pub(crate) token: u64,
+    pub(crate) request: u64,
+    pub(crate) from: [u8; 16],
+    pub(crate) reply_to: [u8; 16],
+    pub(crate) incarnation: u64,
+    pub(crate) epoch: u64,
+    pub(crate) credits: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Frame {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_slice(&[self.version, self.opcode]);
+        out.put_u16_le(self.flags);
+        out.put_u32_le(self.body_len.unwrap_or(self.body.len() as u32));
+        out.put_u64_le(self.token);
+        out.put_u64_le(self.request);
+        out.put_slice(&self.from);
+        out.put_slice(&self.reply_to);
+        out.put_u64_le(self.incarnation);
+        out.put_u64_le(self.epoch);
+        out.put_u64_le(u64::MAX);
+        out.put_u32_le(0);
+        out.put_slice(&[0, 0]);
+        out.put_u16_le(self.credits);
+        assert_eq!(out.len(), HEADER_LEN);
+        out.put_slice(&self.body);
+        out
+    }
+
+    /// The frames of a message.
+    pub(crate) fn decode(mut message: &[u8]) -> Vec<Self> {
+        let mut frames = Vec::new();
+        while !message.is_empty() {
+            let body_len = u32::from_le_bytes(message[4..8].try_into().expect("4 bytes")) as usize;
+            let (frame, rest) = message.split_at(HEADER_LEN + body_len);
+            frames.push(Self::decode_one(frame));
+            message = rest;
+        }
+        frames
+    }
+
+    fn decode_one(bytes: &[u8]) -> Self {
+        let (mut header, body) = bytes.split_at(HEADER_LEN);
+        let header = &mut header;
+        let node = |from: &mut &[u8]| {
+            let mut node = [0; 16];
+            from.copy_to_slice(&mut node);
+            node
+        };
+        let (version, opcode, flags) = (header.get_u8(), header.get_u8(), header.get_u16_le());
+        let (body_len, token, request) =
+            (Some(header.get_u32_le()), header.get_u64_le(), header.get_u64_le());
+        let (from, reply_to) = (node(header), node(header));
+        let (incarnation, epoch) = (header.get_u64_le(), header.get_u64_le());
+        header.advance(8 + 4 + 2);
+        let (credits, body) = (header.get_u16_le(), body.to_vec());
+        #[rustfmt::skip]
+        let frame = Self {
+            version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, credits, body,
+        };
+        frame
+    }
+}
+
+/// What an object is, as its holder says. Data of no metadata, shared, of user 0.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub(crate) id: ObjectId,
+    pub(crate) life: u64,
+    pub(crate) len: u64,
+}
+
+impl Head {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_slice(self.id.as_bytes());
+        out.put_u64_le(self.life);
+        out.put_u32_le(0);
+        out.put_u8(0);
+        out.put_u64_le(self.len);
+        out.put_u32_le(0);
+        out.put_u64_le(0);
+        out.put_u32_le(0);
+    }
+}
+
+/// Bodies, as they should be but for what is in them.
+pub(crate) mod body {
+    use super::*;
+
+    pub(crate) fn ids(ids: &[ObjectId]) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32_le(ids.len() as u32);
+        ids.iter().for_each(|id| out.put_slice(id.as_bytes()));
+        out
+    }
+
+    /// A fetch of the last stage: from the asker to a holder it knows.
+    pub(crate) fn fetch(id: ObjectId, protocol: u8) -> Vec<u8> {
+        let mut out = id.as_bytes().to_vec();
+        out.put_slice(&[2, protocol]);
+        out.put_u32_le(u32::MAX);
+        out.put_u32_le(0);
+        out
+    }
+
+    pub(crate) fn publish(heads: &[Head]) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32_le(heads.len() as u32);
+        for head in heads {
+            out.put_slice(head.id.as_bytes());
+            out.put_u8(0);
+            out.put_u64_le(head.life);
+            out.put_u8(0);
+            out.put_u32_le(0);
+        }
+        out
+    }
+
+    pub(crate) fn lives(lives: &[(ObjectId, u64)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32_le(lives.len() as u32);
+        for (id, life) in lives {
+            out.put_slice(id.as_bytes());
+            out.put_u64_le(*life);
+        }
+        out
+    }
+
+    pub(crate) fn eager(head: &Head, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        head.put(&mut out);
+        out.put_u32_le(bytes.len() as u32);
+        out.put_slice(bytes);
+        out
+    }
+
+    /// Pieces are segment, version, offset, length; the stamp is slot and value.
+    pub(crate) fn offer(
+        head: &Head,
+        lease_ms: u32,
+        pieces: &[(u32, u32, u64, u64)],
+        stamp: (u32, u64),
+        others: &[[u8; 16]],
+    ) -> Vec<u8> {
+        let mut out = Vec::new();
+        head.put(&mut out);
+        out.put_u32_le(lease_ms);
+        out.put_u32_le(pieces.len() as u32);
+        for (segment, version, offset, len) in pieces {
+            out.put_u32_le(*segment);
+            out.put_u32_le(*version);
+            out.put_u64_le(*offset);
+            out.put_u64_le(*len);
+        }
+        out.put_u32_le(stamp.0);
+        out.put_u64_le(stamp.1);
+        out.put_u32_le(others.len() as u32);
+        others.iter().for_each(|node| out.put_slice(node));
+        out
+    }
+
+    pub(crate) fn registered(head: &Head, lease_ms: u32, regions: &[(u64, u64, u64)]) -> Vec<u8> {
+        let mut out = stream(head, lease_ms);
+        out.put_u32_le(regions.len() as u32);
+        for (base, key, len) in regions {
+            out.put_slice(&words(&[*base, *key, *len]));
+        }
+        out
+    }
+
+    pub(crate) fn stream(head: &Head, lease_ms: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        head.put(&mut out);
+        out.put_u32_le(lease_ms);
+        out
+    }
+
+    /// An object to be had at this port.
+    pub(crate) fn dial(head: &Head, lease_ms: u32, port: u16) -> Vec<u8> {
+        let mut out = stream(head, lease_ms);
+        out.put_u16_le(port);
+        out.put_slice(&[5; 16]);
+        out
+    }
+
+    pub(crate) fn part(request: u64, at: u64, bytes: &[u8]) -> Vec<u8> {
+        let mut out = words(&[request, at]);
+        out.put_u32_le(bytes.len() as u32);
+        out.put_slice(bytes);
+        out
+    }
+
+    pub(crate) fn segment(segment: u32, version: u32, (base, key, len): (u64, u64, u64)) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32_le(segment);
+        out.put_u32_le(version);
+        out.put_slice(&words(&[base, key, len]));
+        out
+    }
+
+    pub(crate) fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}

@@ -1,0 +1,324 @@
+//! Whatever a member says and does, the others go on: what makes no sense is dropped and counted, what is not its own
+//! it does not get, and what it offers is taken for what it is.
+//!
+//! Here is a member that says what it likes: a program of its own, with a fabric of its own, that was let in as any
+//! other. [`nonsense`] is what it should not say, [`offers`] what it should not offer, [`leases`] what is not its own.
+
+mod frames;
+mod leases;
+mod nonsense;
+mod offers;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plasmon::{NodeId, ObjectId};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
+use serde_json::Value;
+
+use self::frames::{Frame, HEADER_LEN, VERSION, body, opcode};
+use crate::support::{MIB, get, try_put};
+
+/// Three nodes and a rogue on the host of the last.
+fn cluster() -> (Cluster, Rogue) {
+    let cluster = Cluster::builder().nodes(3).start();
+    let rogue = Rogue::join(&cluster, 2);
+    (cluster, rogue)
+}
+
+fn dropped(cluster: &Cluster, node: usize) -> u64 {
+    cluster.status(node).transfer.frames_dropped
+}
+
+/// All are members, and bring each other objects of which the rogue keeps nothing.
+fn the_others_go_on(cluster: &Cluster, rogue: &Rogue) {
+    for node in 0..3 {
+        let status = cluster.status(node);
+        assert_eq!(status.cluster.members.len(), 4, "node {node}");
+        for len in [100, MIB] {
+            let (id, pattern) = (rogue.foreign_id(), Pattern(node as u64));
+            try_put(&cluster.client(node), id, pattern, len).expect("put");
+            for reader in 0..3 {
+                pattern.check(get(&cluster.client(reader), id).data());
+            }
+            cluster.client(node).delete(&[id]).expect("delete");
+        }
+    }
+    for node in 0..3 {
+        eventually("nothing is left", || {
+            let status = cluster.status(node);
+            (status.memory.used, status.transfer.leases, status.transfer.fetching) == (0, 0, 0)
+        });
+    }
+}
+
+/// Has all that it was sent before looked at: behind it, what makes sense is answered.
+fn heard(rogue: &mut Rogue, to: &str) {
+    rogue.send(to, &rogue.frame(to, opcode::QUERY, body::ids(&[ObjectId::random()])));
+    rogue.next("an answer", |frame| frame.opcode == opcode::FOUND);
+}
+
+/// The program, and what it has said.
+struct Rogue {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+    host: usize,
+    node: [u8; 16],
+    incarnation: u64,
+    /// Base, key and length of what all may read: pattern 7.
+    region: (u64, u64, u64),
+    view: Value,
+    frames: VecDeque<Frame>,
+}
+
+impl Rogue {
+    /// Starts it on the host of a node and has it join the cluster.
+    fn join(cluster: &Cluster, host: usize) -> Self {
+        Self::join_as(cluster, host, *NodeId::random().as_bytes(), 1)
+    }
+
+    /// Kills it and starts it anew, as the same node.
+    fn join_again(self, cluster: &Cluster) -> Self {
+        let (host, node, incarnation) = (self.host, self.node, self.incarnation + 1);
+        let members = cluster.nodes();
+        self.kill();
+        let gone = |other| cluster.status(other).cluster.members.len() == members;
+        until("its end is known", || (0..cluster.nodes()).all(gone).then_some(()));
+        Self::join_as(cluster, host, node, incarnation)
+    }
+
+    fn join_as(cluster: &Cluster, host: usize, node: [u8; 16], incarnation: u64) -> Self {
+        let mut command = cluster.command(host, Path::new(env!("CARGO_BIN_EXE_plasmon-e2e-rogue")));
+        let provider = cluster.status(host).fabric.provider;
+        command.args([cluster.listen(0).to_string(), cluster.address(host).to_string(), provider]);
+        command.args([hex(&node), incarnation.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // What `plasmon serve` sees to: libraries that take signals for themselves are told not to.
+        command.env("IPATH_NO_BACKTRACE", "1");
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (stdin, out) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let greeting: String = lines.recv_timeout(PATIENCE).expect("it says who it is");
+        let mut words = greeting.strip_prefix("self ").expect("it says who it is").split(' ');
+        let mut number = || words.next().expect("a number").parse::<u64>().expect("a number");
+        let region = (number(), number(), number());
+        let (view, frames) = (Value::Null, VecDeque::new());
+        let mut rogue = Self { child, stdin, lines, host, node, incarnation, region, view, frames };
+        until("it is told who the members are", || {
+            rogue.listen(Duration::from_millis(10));
+            (!rogue.view.is_null()).then_some(())
+        });
+        // Frames of a node that is no member yet are kept for later, not dropped.
+        let id = rogue.id();
+        let knows = |node| cluster.status(node).cluster.members.iter().any(|member| member.node == id);
+        until("all know it", || (0..cluster.nodes()).all(knows).then_some(()));
+        rogue
+    }
+
+    /// Its node id as text.
+    fn id(&self) -> String {
+        hex(&self.node)
+    }
+
+    fn member(&self, node: &str) -> &Value {
+        let members = self.view["members"].as_array().expect("a view has members");
+        members.iter().find(|member| member["node"] == node).unwrap_or_else(|| panic!("no member {node}"))
+    }
+
+    fn epoch(&self) -> u64 {
+        self.view["epoch"].as_u64().expect("a view has an epoch")
+    }
+
+    /// A frame for a node, in which all is right.
+    fn frame(&self, to: &str, opcode: u8, body: Vec<u8>) -> Frame {
+        Frame {
+            version: VERSION,
+            opcode,
+            flags: 0,
+            body_len: None,
+            token: self.member(to)["token"].as_u64().expect("a member has a token"),
+            request: 0,
+            from: self.node,
+            reply_to: self.node,
+            incarnation: self.incarnation,
+            epoch: self.epoch(),
+            // It takes what it is sent.
+            credits: 8,
+            body,
+        }
+    }
+
+    /// The answer to a frame of a node, in which all is right.
+    fn answer(&self, asked: &Frame, opcode: u8, body: Vec<u8>) -> Frame {
+        let frame = self.frame(&hex(&asked.reply_to), opcode, body);
+        Frame { request: asked.request, reply_to: asked.reply_to, ..frame }
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").expect("it lives");
+    }
+
+    /// Sends bytes as a message each.
+    fn send_bytes(&mut self, to: &str, messages: &[Vec<u8>]) {
+        for some in messages.chunks(64) {
+            let words: Vec<_> = some.iter().map(|message| hex(message)).collect();
+            self.tell(&format!("send {to} {}", words.join(" ")));
+        }
+    }
+
+    /// Whether a message says that it is this member's, as what counts against it does.
+    fn stands_for(&self, to: &str, message: &[u8]) -> bool {
+        let honest = self.frame(to, 0, Vec::new()).encode();
+        let same = |field: std::ops::Range<usize>| message[field.clone()] == honest[field];
+        message.len() >= HEADER_LEN && same(8..16) && same(24..40) && same(56..64)
+    }
+
+    fn send(&mut self, to: &str, frame: &Frame) {
+        self.send_bytes(to, &[frame.encode()]);
+    }
+
+    /// Answers a frame.
+    fn reply(&mut self, asked: &Frame, opcode: u8, body: Vec<u8>) {
+        let frame = self.answer(asked, opcode, body);
+        self.send(&hex(&asked.reply_to), &frame);
+    }
+
+    /// Sends a message of so many bytes and waits until that has succeeded or failed.
+    fn send_long(&mut self, to: &str, len: usize) {
+        self.tell(&format!("message {to} {len}"));
+        self.said("sent or unsent", |line| line.ends_with("sent").then_some(()));
+    }
+
+    /// Reads what a node has registered; nothing when that is refused.
+    fn read(&mut self, from: &str, (base, key): (u64, u64), offset: u64, len: u64) -> Option<Vec<u8>> {
+        self.tell(&format!("read {from} {base} {key} {offset} {len}"));
+        let line = self.said("what was read", |line| line.strip_prefix("read ").map(str::to_owned));
+        (line != "refused").then(|| bytes(&line))
+    }
+
+    /// Writes into what a node has registered; says whether that was done.
+    fn write(&mut self, to: &str, (base, key): (u64, u64), offset: u64, len: u64) -> bool {
+        self.tell(&format!("write {to} {base} {key} {offset} {len}"));
+        self.said("what was written", |line| line.strip_prefix("write ").map(|end| end == "done"))
+    }
+
+    fn said<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let line = self.lines.recv_timeout(deadline - Instant::now());
+            let line = line.unwrap_or_else(|error| panic!("the rogue did not say {what}: {error}"));
+            match find(&line) {
+                Some(found) => return found,
+                None => self.hear(&line),
+            }
+        }
+    }
+
+    fn hear(&mut self, line: &str) {
+        if let Some(frame) = line.strip_prefix("frame ") {
+            self.frames.extend(Frame::decode(&bytes(frame)));
+        } else if let Some(view) = line.strip_prefix("view ") {
+            self.view = serde_json::from_str(view).expect("a view is JSON");
+        }
+    }
+
+    /// Hears what it says for a while.
+    fn listen(&mut self, span: Duration) {
+        match self.lines.recv_timeout(span) {
+            Ok(line) => self.hear(&line),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => panic!("the rogue has ended: {:?}", self.child.try_wait()),
+        }
+    }
+
+    /// The first frame that it was sent and that is the one that is meant; all others stay to be asked for.
+    fn next(&mut self, what: &str, meant: impl Fn(&Frame) -> bool) -> Frame {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = self.frames.iter().position(&meant).and_then(|at| self.frames.remove(at));
+            if let Some(frame) = found {
+                return frame;
+            }
+            assert!(Instant::now() < deadline, "the rogue waited in vain: {what}");
+            self.listen(Duration::from_millis(100));
+        }
+    }
+
+    /// The fetch of an object that a node makes, through its keeper.
+    fn asked_for(&mut self, id: ObjectId) -> Frame {
+        self.next("a fetch", |frame| frame.opcode == opcode::FETCH && frame.body.starts_with(id.as_bytes()))
+    }
+
+    /// How many frames that are meant it was sent, until none has come for a while.
+    fn count(&mut self, meant: impl Fn(&Frame) -> bool) -> usize {
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(500)) {
+            self.hear(&line);
+        }
+        let before = self.frames.len();
+        self.frames.retain(|frame| !meant(frame));
+        before - self.frames.len()
+    }
+
+    /// The members that keep the directory entry of an object, by rendezvous hashing.
+    fn keepers(&self, id: &ObjectId) -> Vec<String> {
+        let mix = |word: u64| {
+            let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word ^ word >> 31
+        };
+        let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let shard = u64::from(u16::from_le_bytes([id.as_bytes()[0], id.as_bytes()[1]]) % (1 << 14));
+        let members = self.view["members"].as_array().expect("a view has members");
+        let mut nodes: Vec<_> =
+            members.iter().map(|it| it["node"].as_str().expect("a node has an id")).collect();
+        nodes.sort_by_key(|node| {
+            let node = bytes(node);
+            std::cmp::Reverse(mix(mix(half(&node[..8]) ^ mix(shard)) ^ half(&node[8..])))
+        });
+        nodes[..2].iter().map(|&node| node.to_owned()).collect()
+    }
+
+    /// An id of which it is no keeper itself: what it does not do as one does not matter.
+    fn foreign_id(&self) -> ObjectId {
+        let own = self.id();
+        std::iter::repeat_with(ObjectId::random)
+            .find(|id| !self.keepers(id).contains(&own))
+            .expect("there are others")
+    }
+
+    /// Kills it with SIGKILL.
+    fn kill(mut self) {
+        self.child.kill().expect("it is our child");
+    }
+}
+
+impl Drop for Rogue {
+    fn drop(&mut self) {
+        // It may have been killed; that is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal digits");
+    (0..hex.len()).step_by(2).map(digits).collect()
+}

@@ -1,0 +1,215 @@
+//! What a holder may offer, and should not: an object is had whole and right, or not at all.
+
+use std::thread;
+use std::time::Duration;
+
+use plasmon::{Client, Error, ErrorKind, ObjectId};
+use plasmon_e2e::Pattern;
+
+use super::frames::{Frame, Head, body, opcode};
+use super::{Rogue, cluster, the_others_go_on};
+use crate::support::{MIB, try_get};
+
+type Answer = Box<dyn Fn(&mut Rogue, &Frame, &Head)>;
+/// Pieces of an object of a length, and regions of one, with the rogue's own at hand.
+type Pieces = fn(u64) -> Vec<(u32, u32, u64, u64)>;
+type Regions = fn(u64, (u64, u64, u64)) -> Vec<(u64, u64, u64)>;
+
+/// What a holder may answer to a fetch, and should not.
+fn lies() -> Vec<(&'static str, u64, Answer)> {
+    let offer = |lease: u32, pieces: Pieces, stamp: (u32, u64)| -> Answer {
+        Box::new(move |rogue, asked, head| {
+            let body = body::offer(head, lease, &pieces(head.len), stamp, &[]);
+            rogue.reply(asked, opcode::OFFER, body);
+        })
+    };
+    let registered = |regions: Regions| -> Answer {
+        Box::new(move |rogue, asked, head| {
+            let body = body::registered(head, 10_000, &regions(head.len, rogue.region));
+            rogue.reply(asked, opcode::REGISTERED, body);
+        })
+    };
+    let parts = |parts: fn(u64) -> Vec<(u64, usize)>| -> Answer {
+        Box::new(move |rogue, asked, head| {
+            rogue.reply(asked, opcode::STREAM, body::stream(head, 10_000));
+            let request = asked.request;
+            let lease = body::words(&[request]);
+            rogue.next("it is ready", |frame| frame.opcode == opcode::READY && frame.body == lease);
+            for (at, len) in parts(head.len) {
+                rogue.reply(asked, opcode::PART, body::part(request, at, &vec![1; len]));
+            }
+        })
+    };
+    let answer = |opcode: u8, body: &[u8]| -> Answer {
+        let body = body.to_vec();
+        Box::new(move |rogue, asked, _| rogue.reply(asked, opcode, body.clone()))
+    };
+    let eager = |other: fn(&Head) -> Head, len: usize| -> Answer {
+        Box::new(move |rogue, asked, head| {
+            rogue.reply(asked, opcode::EAGER, body::eager(&other(head), &vec![1; len]));
+        })
+    };
+    vec![
+        ("fewer bytes than it says", 100, eager(Head::clone, 99)),
+        ("more bytes than it says", 100, eager(Head::clone, 101)),
+        ("more than there can be", 100, eager(|head| Head { len: 1 << 62, ..head.clone() }, 100)),
+        ("another object", 100, eager(|head| Head { id: ObjectId::random(), ..head.clone() }, 100)),
+        ("no pieces", 1000, offer(10_000, |_| Vec::new(), (0, 0))),
+        ("too short a piece", 1000, offer(10_000, |len| vec![(0, 1, 0, len - 1)], (0, 0))),
+        ("an offset that overflows", 1000, offer(10_000, |len| vec![(0, 1, u64::MAX, len)], (0, 0))),
+        (
+            "lengths that overflow",
+            1000,
+            offer(10_000, |len| vec![(0, 1, 0, u64::MAX), (0, 1, 0, len + 1)], (0, 0)),
+        ),
+        ("a segment of which nothing was said", 1000, offer(10_000, |len| vec![(9, 1, 0, len)], (0, 0))),
+        ("a version that was replaced", 1000, offer(10_000, |len| vec![(0, 9, 0, len)], (0, 0))),
+        ("a segment beyond any", 1000, offer(10_000, |len| vec![(u32::MAX, 1, 0, len)], (0, 0))),
+        ("a place behind the segment's end", 1000, offer(10_000, |len| vec![(0, 1, 8 << 20, len)], (0, 0))),
+        ("a forged key", 1000, offer(10_000, |len| vec![(1, 1, 0, len)], (0, 0))),
+        ("a forged address", 1000, offer(10_000, |len| vec![(2, 1, 0, len)], (0, 0))),
+        ("a segment as long as all memory", 1000, offer(10_000, |len| vec![(3, 1, 1 << 40, len)], (0, 0))),
+        ("a lease of no time", 4 << 20, offer(0, |len| vec![(0, 1, 0, len)], (u32::MAX, 7))),
+        (
+            "more than any node has",
+            1 << 60,
+            offer(10_000, |len| vec![(0, 1, 0, len / 2), (0, 1, 0, len / 2)], (0, 0)),
+        ),
+        ("no regions", 1000, registered(|_, _| Vec::new())),
+        (
+            "regions that overflow",
+            1000,
+            registered(|len, (base, key, _)| vec![(base, key, u64::MAX), (base, key, len + 1)]),
+        ),
+        ("a region of a forged key", 1000, registered(|len, (base, key, _)| vec![(base, !key, len)])),
+        ("a region at the end of all", 1000, registered(|len, (_, key, _)| vec![(u64::MAX, key, len)])),
+        ("regions of nothing", 1000, registered(|_, (base, key, _)| vec![(base, key, 0); 256])),
+        ("parts out of order", 20_000, parts(|_| vec![(10_000, 10_000), (0, 10_000)])),
+        ("a part twice", 20_000, parts(|_| vec![(0, 10_000), (0, 10_000), (10_000, 10_000)])),
+        ("a part beyond the end", 20_000, parts(|_| vec![(0, 10_000), (10_000, 10_001)])),
+        ("a part beyond all", 20_000, parts(|_| vec![(u64::MAX, 1)])),
+        ("parts of nothing", 20_000, parts(|_| vec![(0, 0); 100])),
+        ("no parts", 20_000, parts(|_| Vec::new())),
+        (
+            "a port where nobody listens",
+            1000,
+            Box::new(|rogue, asked, head| {
+                rogue.reply(asked, opcode::DIAL, body::dial(head, 10_000, 1));
+            }),
+        ),
+        ("a lease that never ends", 1000, offer(u32::MAX, |len| vec![(9, 1, 0, len)], (0, 0))),
+        ("that it is done", 1000, answer(opcode::DONE, &[])),
+        ("that it knows", 1000, answer(opcode::FOUND, &[1, 0, 0, 0, 1])),
+        ("lives", 1000, answer(opcode::HELD, &[0; 4])),
+        ("a renewal", 1000, answer(opcode::RENEWED, &[0xff; 4])),
+        ("that it has not got it", 1000, answer(opcode::REFUSED, &[2, 0, 0, 0, 0, 0])),
+    ]
+}
+
+fn patient_get(client: &Client, id: ObjectId) -> Result<plasmon::Object, Error> {
+    client.get(&[id], Some(Duration::from_secs(5))).expect("get").remove(0)
+}
+
+#[test]
+fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
+    let (cluster, mut rogue) = cluster();
+    let to = cluster.status(0).node;
+    // Segments: an honest one, and some that are not.
+    let (base, key, len) = rogue.region;
+    let segments = [(base, key, len), (base, !key, len), (!base, key, len), (0, key, u64::MAX)];
+    for (number, region) in segments.into_iter().enumerate() {
+        let body = body::segment(number as u32, 1, region);
+        rogue.send(&to, &rogue.frame(&to, opcode::SEGMENT, body));
+    }
+    let publish = |rogue: &mut Rogue, head: &Head| {
+        for keeper in rogue.keepers(&head.id) {
+            let body = body::publish(std::slice::from_ref(head));
+            rogue.send(&keeper, &rogue.frame(&keeper, opcode::PUBLISH, body));
+        }
+    };
+
+    let bytes = Pattern(7).bytes(4 * MIB);
+    let honest: [(&str, usize, Answer); 4] = [
+        (
+            "inside a message",
+            100,
+            Box::new(|rogue, asked, head| {
+                rogue.reply(asked, opcode::EAGER, body::eager(head, &Pattern(7).bytes(100)));
+            }),
+        ),
+        (
+            "to be read",
+            4 * MIB,
+            Box::new(|rogue, asked, head| {
+                let body = body::offer(head, 10_000, &[(0, 1, 0, head.len)], (0, 0), &[]);
+                rogue.reply(asked, opcode::OFFER, body);
+            }),
+        ),
+        (
+            "registered",
+            3 * MIB,
+            Box::new(|rogue, asked, head| {
+                let (base, key, _) = rogue.region;
+                let body = body::registered(head, 10_000, &[(base, key, head.len)]);
+                rogue.reply(asked, opcode::REGISTERED, body);
+            }),
+        ),
+        (
+            "in parts",
+            20_000,
+            Box::new(|rogue, asked, head| {
+                rogue.reply(asked, opcode::STREAM, body::stream(head, 10_000));
+                rogue.next("it is ready", |frame| frame.opcode == opcode::READY);
+                for (at, bytes) in (0..).step_by(10_000).zip(Pattern(7).bytes(20_000).chunks(10_000)) {
+                    rogue.reply(asked, opcode::PART, body::part(asked.request, at, bytes));
+                }
+            }),
+        ),
+    ];
+    // That what is refused below is refused for what is wrong with it.
+    for (how, len, answer) in &honest {
+        let head = Head { id: rogue.foreign_id(), life: 5, len: *len as u64 };
+        publish(&mut rogue, &head);
+        let client = cluster.client(0);
+        let getting = thread::spawn(move || try_get(&client, head.id));
+        let asked = rogue.asked_for(head.id);
+        answer(&mut rogue, &asked, &head);
+        let object = getting.join().expect("no panic").unwrap_or_else(|error| panic!("{how}: {error}"));
+        assert!(object.data() == &bytes[..*len], "{how}");
+        drop(object);
+        cluster.client(0).delete(&[head.id]).expect("delete");
+    }
+
+    let lies = lies();
+    let failures = cluster.status(0).transfer.fetch_failures;
+    let gets: Vec<_> = lies
+        .iter()
+        .map(|(what, len, _)| {
+            let head = Head { id: rogue.foreign_id(), life: 5, len: *len };
+            publish(&mut rogue, &head);
+            let (client, id) = (cluster.client(0), head.id);
+            (*what, head, thread::spawn(move || patient_get(&client, id)))
+        })
+        .collect();
+    for ((what, head, _), (.., answer)) in gets.iter().zip(&lies) {
+        let asked = rogue.asked_for(head.id);
+        eprintln!("the rogue offers {what}");
+        answer(&mut rogue, &asked, head);
+    }
+    for (what, head, getting) in gets {
+        let error = getting.join().expect("no panic").expect_err(what);
+        let expected = if head.len > 1 << 40 || what == "more than there can be" {
+            [ErrorKind::TimedOut, ErrorKind::TooLarge]
+        } else {
+            [ErrorKind::TimedOut, ErrorKind::Lost]
+        };
+        assert!(expected.contains(&error.kind()), "{what}: {:?}: {error}", error.kind());
+        for keeper in rogue.keepers(&head.id) {
+            let body = [&[1], &body::ids(&[head.id])[..]].concat();
+            rogue.send(&keeper, &rogue.frame(&keeper, opcode::UNPUBLISH, body));
+        }
+    }
+    // But for those that end with the get.
+    assert!(cluster.status(0).transfer.fetch_failures >= failures + lies.len() as u64 - 8);
+    the_others_go_on(&cluster, &rogue);
+}
