@@ -13,7 +13,8 @@
 //! It does what the lines of its stdin say, and ends with them:
 //!
 //!     send NODE HEX...                              some messages, which nobody waits for
-//!     message NODE LENGTH                           a message of as many bytes, and waits for it
+//!     long NODE COUNT LENGTH                        messages of as many bytes, which nobody waits for
+//!     message NODE LENGTH                           one, and waits for it
 //!     read NODE BASE KEY OFFSET LENGTH              on the bulk lane
 //!     write NODE BASE KEY OFFSET LENGTH
 #![forbid(unsafe_code)]
@@ -203,6 +204,13 @@ impl Fabric {
             return Ok(());
         }
         let mut number = || word()?.parse::<u64>().map_err(|error| format!("{line}: {error}"));
+        if verb == "long" {
+            let (count, len) = (number()?, number()? as usize);
+            for _ in 0..count {
+                sending.push_back(self.small.send(small, self.open.slice(0, len)?));
+            }
+            return Ok(());
+        }
         if verb == "message" {
             let operation = self.small.send(small, self.open.slice(0, number()? as usize)?);
             say(if self.outcome(&operation)? { "sent" } else { "unsent" });

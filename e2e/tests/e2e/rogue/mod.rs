@@ -196,6 +196,11 @@ impl Rogue {
         self.send(&hex(&asked.reply_to), &frame);
     }
 
+    /// Sends long messages that nobody waits for.
+    fn send_many_long(&mut self, to: &str, count: usize, len: usize) {
+        self.tell(&format!("long {to} {count} {len}"));
+    }
+
     /// Sends a message of so many bytes and waits until that has succeeded or failed.
     fn send_long(&mut self, to: &str, len: usize) {
         self.tell(&format!("message {to} {len}"));

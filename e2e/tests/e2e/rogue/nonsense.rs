@@ -9,7 +9,7 @@ use plasmon_e2e::{Cluster, Pattern, eventually};
 
 use super::frames::{FRAME_MAX, Frame, HEADER_LEN, Head, VERSION, body, opcode};
 use super::{Rogue, cluster, dropped, heard, the_others_go_on};
-use crate::support::{MIB, get, put};
+use crate::support::MIB;
 
 /// One frame of each kind whose body is as it should be.
 fn sound(rogue: &Rogue, to: &str) -> Vec<Frame> {
@@ -213,7 +213,7 @@ fn frames_of_strangers_take_little_memory() {
         .map(|number| {
             let mut from = [7; 16];
             from[..8].copy_from_slice(&number.to_le_bytes());
-            let frame = rogue.frame(&to, opcode::PART, body::part(number, 0, &[0; 10_000]));
+            let frame = rogue.frame(&to, opcode::PART, body::part(number, 0, &[0; 1000]));
             Frame { from, ..frame }.encode()
         })
         .collect();
@@ -225,22 +225,29 @@ fn frames_of_strangers_take_little_memory() {
 
 #[test]
 fn messages_longer_than_any_frame_are_not_taken() {
-    for killed in [false, true] {
-        let (cluster, mut rogue) = cluster();
-        let to = cluster.status(0).node;
-        for len in [FRAME_MAX + 1, 64 << 10, MIB, 7 * MIB] {
-            rogue.send_long(&to, len);
-        }
-        if !killed {
-            the_others_go_on(&cluster, &rogue);
-            continue;
-        }
-        // Killed with messages under way.
-        let frames: Vec<_> = (0..500).map(|seed| Pattern(seed).bytes(FRAME_MAX)).collect();
-        rogue.send_bytes(&to, &frames);
-        rogue.kill();
-        eventually("its death is known", || cluster.status(0).cluster.members.len() == 3);
-        let id = put(&cluster.client(0), Pattern(1), MIB);
-        Pattern(1).check(get(&cluster.client(1), id).data());
+    let (cluster, mut rogue) = cluster();
+    let to = cluster.status(0).node;
+    for len in [FRAME_MAX + 1, 64 << 10, MIB, 7 * MIB] {
+        rogue.send_long(&to, len);
     }
+    the_others_go_on(&cluster, &rogue);
+}
+
+#[test]
+fn long_messages_under_way_when_a_connection_closes_harm_nobody() {
+    let (cluster, mut rogue) = cluster();
+    let to = cluster.status(0).node;
+    for (round, wait) in [0, 5, 20, 60].into_iter().enumerate() {
+        rogue.send_many_long(&to, 20, 7 * MIB);
+        thread::sleep(Duration::from_millis(wait));
+        if round % 2 == 0 {
+            // Closed by the victim; else it dies.
+            let line = Frame { flags: 1, ..rogue.frame(&to, opcode::DONE, Vec::new()) }.encode();
+            rogue.send_bytes(&to, &vec![line; 70]);
+            eventually("it is cut off", || has_cut_off(&cluster, 0, &rogue.id()));
+        }
+        rogue = rogue.join_again(&cluster);
+        heard(&mut rogue, &to);
+    }
+    the_others_go_on(&cluster, &rogue);
 }
