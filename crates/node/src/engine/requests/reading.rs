@@ -23,7 +23,7 @@ impl Core {
         let due = self.due(timeout_us);
         let core = Rc::clone(self);
         self.wait(client, request, ids.len(), async move {
-            let gets = ids.into_iter().map(|id| core.get_one(id, tenant, due));
+            let gets = ids.into_iter().map(|id| core.get_one(id, tenant, timeout_us == 0, due));
             let results = join_all(gets).await;
             core.got(client, request, results);
         });
@@ -45,9 +45,15 @@ impl Core {
         Pin::new(replica).map(Ok)
     }
 
-    /// Waits until an object is in memory here, wherever it comes from, and pins it.
-    async fn get_one(self: &Rc<Self>, id: ObjectId, tenant: u32, due: Option<Instant>) -> Result<Pin, Error> {
-        let no_time = due.is_some_and(|due| due <= self.clock.now());
+    /// Waits until an object is in memory here, wherever it comes from, and pins it. Whoever would not wait at
+    /// all has `no_time`; for anybody else that it is not here is a time-out, however late this begins.
+    async fn get_one(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        no_time: bool,
+        due: Option<Instant>,
+    ) -> Result<Pin, Error> {
         loop {
             if let Some(result) = self.pin_here(id, tenant) {
                 return result;
@@ -152,7 +158,7 @@ impl Core {
         let due = self.due(timeout_us);
         let core = Rc::clone(self);
         self.wait(client, request, ids.len(), async move {
-            let here = core.wait_for_enough(&ids, tenant, due, count).await;
+            let here = core.wait_for_enough(&ids, tenant, timeout_us == 0, due, count).await;
             core.reply(client, request, &Reply::Waited(here));
         });
     }
@@ -161,6 +167,7 @@ impl Core {
         self: &Rc<Self>,
         ids: &[ObjectId],
         tenant: u32,
+        no_time: bool,
         due: Option<Instant>,
         count: usize,
     ) -> Vec<bool> {
@@ -178,7 +185,7 @@ impl Core {
             }
             let get = |(at, id): (usize, &ObjectId)| {
                 let id = *id;
-                async move { (first + at, self.get_one(id, tenant, due).await.is_ok()) }
+                async move { (first + at, self.get_one(id, tenant, no_time, due).await.is_ok()) }
             };
             gets.extend(some.iter().enumerate().map(get));
             let mut note = |(at, ready): (usize, bool)| {
