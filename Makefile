@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rdma build setup fmt lint clean
+.PHONY: help demo test test-all test-rdma build setup fmt lint clean fuzz
 .PHONY: bench-local bench-objects bench-remote bench-growth bench-mpi bench-report
 
 help: ## Show this list
@@ -36,6 +36,9 @@ lint: ## Formatting, clippy, ruff and mypy, changing nothing
 
 clean: ## Remove everything that was built or downloaded
 	@scripts/clean.sh
+
+fuzz: ## Fuzzing of every decoder of untrusted bytes, for SECONDS=60
+	@scripts/fuzz.sh $(or $(SECONDS),60)
 
 bench-local: ## Plasmon beside Plasma, Redis, Ray and the bare machine; QUICK=1 only sees that it works
 	@scripts/bench.sh local $(if $(QUICK),--quick)

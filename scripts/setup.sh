@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing needs: system packages, and a Python environment in .venv.
 # Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only installs
-# what guests need, the virtual machines in which RDMA is tested.
+# what guests need, the virtual machines in which RDMA is tested, with --fuzz also what libFuzzer is built with.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt
@@ -98,6 +98,15 @@ make_venv() {
     echo "$wanted" >"$stamp"
 }
 
+if [ "${1:-}" = --fuzz ]; then
+    mapfile -t missing < <(
+        missing_packages
+        command -v c++ >/dev/null || echo g++
+    )
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+    check_rust
+    exit
+fi
 if [ "${1:-}" = --rdma ]; then
     mapfile -t missing < <(missing_packages_for_guests)
     [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"

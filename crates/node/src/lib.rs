@@ -17,6 +17,8 @@
 mod cluster;
 mod config;
 mod engine;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod index;
 #[allow(unsafe_code)]
 pub mod memory;

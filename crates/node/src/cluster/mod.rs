@@ -11,6 +11,8 @@ mod dispatch;
 mod fabric;
 mod faults;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod link;
 mod members;
 mod network;

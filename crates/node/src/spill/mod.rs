@@ -50,6 +50,8 @@ mod compact;
 mod directory;
 mod disk;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod record;
 mod restore;
 mod scan;

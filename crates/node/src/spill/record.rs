@@ -191,6 +191,20 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
     Ok(Record { head, sequence: word(40), payload_hash: word(32), len, live })
 }
 
+/// Gives what may be a record's header the checksum that belongs to it.
+#[cfg(feature = "fuzzing")]
+pub(super) fn make_checksum_right(bytes: &mut [u8], salt: u64, offset: u64) {
+    let Some(fixed) = bytes.first_chunk::<FIXED>() else { return };
+    let state = u64::from_le_bytes(*fixed.first_chunk().expect("96 bytes"));
+    let name_len = usize::from(u16::from_le_bytes([fixed[18], fixed[19]]));
+    if let (LIVE | DEAD, Some(covered)) =
+        (state, bytes.get(16..FIXED + name_len.next_multiple_of(UNIT as usize)))
+    {
+        let checksum = xxh3_64_with_seed(covered, seed(salt, offset));
+        bytes[8..16].copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
 /// A file's header.
 pub(super) fn encode_file(salt: u64) -> [u8; FILE_HEADER] {
     let mut bytes = [0; FILE_HEADER];

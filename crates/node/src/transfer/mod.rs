@@ -16,6 +16,8 @@ mod calibrate;
 mod chunks;
 mod eager;
 mod fetch;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod known;
 mod landing;
 mod lease;

@@ -142,8 +142,12 @@ pub(crate) struct Tunings {
 impl Tunings {
     /// Takes what was calibrated before with this provider. What cannot be read is done without.
     pub(crate) fn load(path: Option<&Path>, provider: &str) -> Self {
+        Self::of_provider(path.map(read).unwrap_or_default(), provider)
+    }
+
+    fn of_provider(calibrations: Vec<Calibration>, provider: &str) -> Self {
         let mut tunings = Self::default();
-        for calibration in path.map(read).unwrap_or_default() {
+        for calibration in calibrations {
             if calibration.provider == provider {
                 tunings.calibrated(calibration);
             }
@@ -219,12 +223,16 @@ fn read(path: &Path) -> Vec<Calibration> {
     let parsed = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
         Err(error) => Err(error.to_string()),
-        Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
+        Ok(text) => parse(&text).map_err(|error| error.to_string()),
     };
     parsed.unwrap_or_else(|error| {
         warn!("what was calibrated is not used: {} cannot be read: {error}", path.display());
         Vec::new()
     })
+}
+
+fn parse(text: &[u8]) -> serde_json::Result<Vec<Calibration>> {
+    serde_json::from_slice(text)
 }
 
 /// Writes the file whole or not at all.
@@ -236,6 +244,9 @@ fn write(path: &Path, calibrations: &[Calibration]) -> io::Result<()> {
     fs::write(&beside, serde_json::to_vec_pretty(calibrations)?)?;
     fs::rename(&beside, path)
 }
+
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,8 @@
 //! the [`coordinator`] there, the others send whoever connects on to it.
 
 mod coordinator;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod member;
 mod messages;
 

@@ -22,6 +22,8 @@ mod answering;
 mod asking;
 mod ends;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod service;
 mod stream;
 #[cfg(test)]

@@ -1,0 +1,53 @@
+//! What the fuzzer does with control messages, and what it begins with.
+
+use plasmon::NodeId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::messages::{FromCoordinator, FromNode, PROTOCOL, parse_node};
+use crate::cluster::members::{Member, View};
+
+/// Reads what a node may send, and what a coordinator may.
+pub(crate) fn control_message(bytes: &[u8]) {
+    again::<FromNode>(bytes);
+    if let Some(FromCoordinator::Welcome { coordinator, .. }) = again(bytes) {
+        // It fails for what is no node.
+        let _ = parse_node(&coordinator);
+    }
+}
+
+/// What can be read can be written and read again.
+fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let message: T = serde_json::from_slice(bytes).ok()?;
+    let text = serde_json::to_vec(&message).expect("a message is JSON");
+    let same: T = serde_json::from_slice(&text).expect("our own message");
+    assert_eq!(serde_json::to_vec(&same).expect("a message is JSON"), text);
+    Some(message)
+}
+
+/// A message of each kind.
+pub(crate) fn control_messages() -> Vec<Vec<u8>> {
+    let node = NodeId::from_bytes([1; 16]);
+    let member = Member {
+        node,
+        incarnation: 5,
+        listen: "10.0.0.1:4740".into(),
+        provider: "tcp;ofi_rxm".into(),
+        protocol: (1, 2),
+        small_address: vec![2, 0, 1, 2, 10, 0, 0, 1],
+        bulk_address: vec![2, 0, 3, 4, 10, 0, 0, 1],
+        token: u64::MAX,
+    };
+    let view = View { epoch: 3, members: vec![member.clone()] };
+    let of_node = [FromNode::Join { protocol: PROTOCOL, member }, FromNode::Heartbeat, FromNode::Leave];
+    let of_coordinator = [
+        FromCoordinator::Welcome { view: view.clone(), coordinator: node.to_string(), lease_ms: 5000 },
+        FromCoordinator::View(view),
+        FromCoordinator::Heartbeat,
+        FromCoordinator::Redirect("10.0.0.1:4740".into()),
+        FromCoordinator::Refused("no".into()),
+    ];
+    let text = |message: serde_json::Result<Vec<u8>>| message.expect("a message is JSON");
+    let of_node = of_node.iter().map(|message| text(serde_json::to_vec(message)));
+    of_node.chain(of_coordinator.iter().map(|message| text(serde_json::to_vec(message)))).collect()
+}

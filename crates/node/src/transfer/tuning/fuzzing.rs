@@ -1,0 +1,43 @@
+//! What the fuzzer does with a file of calibrations, and what it begins with.
+
+use plasmon::transfer::{LargePoint, SmallPoint};
+
+use super::*;
+
+const PROVIDER: &str = "tcp;ofi_rxm";
+
+/// Takes a file in; whatever it says, reads stay within bounds, and the file can be written again.
+pub(crate) fn file(text: &[u8]) {
+    let Ok(calibrations) = parse(text) else { return };
+    let hosts: Vec<_> = calibrations.iter().map(|one| one.host.clone()).collect();
+    let again = serde_json::to_vec_pretty(&calibrations).expect("they are JSON");
+    assert_eq!(parse(&again).expect("our own file").len(), calibrations.len());
+
+    let mut tunings = Tunings::of_provider(calibrations, PROVIDER);
+    tunings.eager_max();
+    for host in hosts.iter().map(String::as_str).chain(["another"]) {
+        let tuning = tunings.of(host);
+        for round in 0..2 * TRY {
+            let Plan { chunk, window } = tuning.choose(64 << 20).plan;
+            assert!(CHUNKS.contains(&chunk) && WINDOWS.contains(&window), "{window} reads of {chunk} bytes");
+            tuning.saw(Plan { chunk, window }, 64 << 20, Duration::from_micros(round));
+        }
+    }
+}
+
+/// Files of some calibrations, and of none.
+pub(crate) fn files() -> Vec<Vec<u8>> {
+    let calibration = |provider: &str, host: &str| Calibration {
+        provider: provider.to_owned(),
+        host: host.to_owned(),
+        at_ms: 1 << 40,
+        eager_max: 9000,
+        chunk: 1 << 20,
+        window: 4,
+        small: vec![SmallPoint { bytes: 64, eager_us: 1.5, read_us: 2.5 }],
+        large: vec![LargePoint { bytes: 32 << 20, chunk: 1 << 20, window: 4, us: 1e4 }],
+    };
+    let some = [calibration(PROVIDER, "10.0.0.1"), calibration(PROVIDER, "b"), calibration("verbs", "b")];
+    let text = |calibrations: &[Calibration]| serde_json::to_vec(calibrations).expect("they are JSON");
+    vec![text(&[]), text(&some[..1]), text(&some), b"[{}]".to_vec(), b"[{\"chunk\": 1e300}]".to_vec()]
+}

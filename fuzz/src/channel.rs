@@ -1,0 +1,134 @@
+//! The page set of a client: whatever it writes anywhere in it, the engine takes entries, bytes, pins and access bits
+//! out of it, and loses nothing but this client's.
+//!
+//! The bytes are a list of what the client writes and the engine does, in turn: a verb, and what it takes.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use plasmon::shared::{Completion, DATA_LEN, EngineChannel, Operation, Outcome, TableId};
+
+/// Bytes of a page set.
+const LEN: u64 = 512 << 10;
+/// Where the client says how many submissions there are, where they begin, and what else it writes.
+const TAIL: u64 = 64;
+const HEAD_OF_COMPLETIONS: u64 = 256;
+const PINS_USED: u64 = 448;
+const SUBMISSIONS: u64 = 4 << 10;
+const PINS: u64 = 36 << 10;
+/// Entries in a ring.
+const ENTRIES: u64 = 256;
+/// Pins that a client can have.
+const SLOTS: usize = 4096;
+
+/// The words of the input, as long as there are any.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn word(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*first))
+    }
+}
+
+/// Does what the bytes say.
+pub(crate) fn page_set(bytes: &[u8]) {
+    let (engine, descriptor) = EngineChannel::new().expect("a page set");
+    let client = File::from(descriptor);
+    let mut input = Words(bytes);
+    while step(&mut input, &engine, &client).is_some() {}
+    serve(&engine);
+    look(&engine);
+}
+
+/// One thing; nothing when the input has ended.
+fn step(input: &mut Words, engine: &EngineChannel, client: &File) -> Option<()> {
+    let write =
+        |at: u64, word: u64| client.write_all_at(&word.to_le_bytes(), at % (LEN - 8)).expect("512 KiB");
+    match input.byte()? % 8 {
+        0 => write(input.word()?, input.word()?),
+        1 => write(TAIL, input.word()?),
+        2 => write(HEAD_OF_COMPLETIONS, input.word()?),
+        3 => write(PINS_USED, input.word()?),
+        4 => {
+            let (at, words) = entry(input)?;
+            let first = SUBMISSIONS + at % ENTRIES * 64;
+            (first..).step_by(8).zip(words).for_each(|(at, word)| write(at, word));
+        }
+        5 => write(PINS + input.word()? % SLOTS as u64 * 8, input.word()?),
+        6 => serve(engine),
+        _ => look(engine),
+    }
+    Some(())
+}
+
+fn entry(input: &mut Words) -> Option<(u64, [u64; 8])> {
+    let at = input.word()?;
+    let mut words = [0; 8];
+    for word in &mut words {
+        *word = input.word()?;
+    }
+    Some((at, words))
+}
+
+/// What the engine does with the rings.
+fn serve(engine: &EngineChannel) {
+    // As many as it takes in a turn, and more than there can be.
+    for _ in 0..2 * ENTRIES {
+        let Some(Ok(entry)) = engine.take() else { break };
+        let len = match entry.operation {
+            Operation::Put => entry.data_len.min(1 << 16),
+            _ => 0,
+        };
+        let len = usize::from(entry.name_len) + entry.metadata_len.min(1 << 16) as usize + len as usize;
+        let mut payload = vec![0; len];
+        let inside = entry.payload as usize + len <= DATA_LEN;
+        assert_eq!(engine.payload(entry.payload, &mut payload).is_ok(), inside);
+        let completion = Completion { token: entry.token, outcome: Outcome::Done, offset: entry.data_len };
+        if !engine.complete(&completion) {
+            break;
+        }
+    }
+    engine.has_submissions();
+}
+
+/// What it does before it lets objects go.
+fn look(engine: &EngineChannel) {
+    let mut pins = 0;
+    let mut entries = Vec::new();
+    engine.for_each_pin(|table, entry| {
+        pins += 1;
+        entries.push((table, entry));
+    });
+    assert!(pins <= SLOTS);
+    for (table, entry) in entries.into_iter().chain([(TableId::Shared, u32::MAX), (TableId::Private, 0)]) {
+        engine.take_accessed(table, entry);
+    }
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let words = |verb: u8, words: &[u64]| -> Vec<u8> {
+        let words = words.iter().flat_map(|word| word.to_le_bytes());
+        std::iter::once(verb).chain(words).collect()
+    };
+    // A put of 100 bytes with a name of 3, a creation, a seal.
+    let put = words(4, &[0, 1 | 3 << 16, 9, 1, 2, 3, 100, 0, 0]);
+    let create = words(4, &[1, 2 | 8 << 32, 10, 1, 2, 4 | 64 << 32, 1 << 20, 0, 0]);
+    let seal = words(4, &[2, 3, 11, 1, 2, 4, 0, 7, 0]);
+    let tail = words(1, &[3]);
+    let pins = [words(3, &[2]), words(5, &[0, 1 << 63 | 7]), words(5, &[1, 1 << 63 | 1 << 32 | 8])].concat();
+    vec![
+        [put.clone(), create.clone(), seal.clone(), tail.clone(), vec![6]].concat(),
+        [pins.clone(), vec![7]].concat(),
+        [put, tail, vec![6], words(2, &[1]), create, seal, words(1, &[300]), vec![6], pins, vec![7]].concat(),
+        [words(1, &[u64::MAX]), vec![6], words(3, &[u64::MAX]), vec![7]].concat(),
+        [words(0, &[100 << 10, 7]), vec![6]].concat(),
+    ]
+}

@@ -1,0 +1,139 @@
+//! Every decoder of bytes that others wrote, as a target of the fuzzer: it must neither panic nor give anything that
+//! does not survive being encoded and decoded again.
+//!
+//! The tests here run each target on its seeds, on what once broke it (`regressions`), and on damaged seeds.
+//! `make fuzz` runs libFuzzer on them, which follows what the bytes make the code do.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod wire;
+
+/// Something that decodes bytes.
+pub struct Target {
+    /// Its name, in folders and on the command line.
+    pub name: &'static str,
+    /// Decodes.
+    pub run: fn(&[u8]),
+    /// Bytes that it takes, to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: [Target; 8] = [
+    Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
+    Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
+    Target { name: "messages", run: plasmon_node::fuzzing::message, seeds: plasmon_node::fuzzing::messages },
+    Target {
+        name: "control",
+        run: plasmon_node::fuzzing::control_message,
+        seeds: plasmon_node::fuzzing::control_messages,
+    },
+    Target {
+        name: "spill",
+        run: plasmon_node::fuzzing::spill_file,
+        seeds: plasmon_node::fuzzing::spill_files,
+    },
+    Target {
+        name: "data",
+        run: plasmon_node::fuzzing::data_frame,
+        seeds: plasmon_node::fuzzing::data_frames,
+    },
+    Target {
+        name: "calibration",
+        run: plasmon_node::fuzzing::calibration_file,
+        seeds: plasmon_node::fuzzing::calibration_files,
+    },
+    Target { name: "channel", run: channel::page_set, seeds: channel::seeds },
+];
+
+/// The target of a name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::Path;
+
+    use super::*;
+
+    /// Damaged seeds that a target is given.
+    const CASES: usize = 20_000;
+
+    /// SplitMix64.
+    struct Chance(u64);
+
+    impl Chance {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((word ^ word >> 31) % end.max(1) as u64) as usize
+        }
+
+        /// Does to bytes what is done to bytes.
+        fn damage(&mut self, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
+            const WORDS: [u64; 8] = [0, 1, 0x7f, 0xff, 0xffff, 1 << 31, u32::MAX as u64, u64::MAX];
+            let at = self.below(bytes.len());
+            let end = at + self.below(bytes.len() - at.min(bytes.len())) % 64;
+            match self.below(8) {
+                0 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
+                1 if !bytes.is_empty() => bytes[at] = self.below(256) as u8,
+                2 => bytes.truncate(at),
+                3 => bytes.extend((0..self.below(40)).map(|byte| byte as u8)),
+                4 => drop(bytes.drain(at.min(bytes.len())..end.min(bytes.len()))),
+                5 => {
+                    let word = WORDS[self.below(WORDS.len())].to_le_bytes();
+                    let len = [1, 2, 4, 8][self.below(4)].min(bytes.len() - at.min(bytes.len()));
+                    bytes[at..at + len].copy_from_slice(&word[..len]);
+                }
+                6 => {
+                    let other = &seeds[self.below(seeds.len())];
+                    bytes.extend_from_slice(&other[self.below(other.len())..]);
+                }
+                _ => {
+                    let piece = bytes[at.min(bytes.len())..end.min(bytes.len())].to_vec();
+                    bytes.splice(at..at, piece);
+                }
+            }
+        }
+    }
+
+    fn run(target: &Target, bytes: &[u8], what: &str) {
+        if catch_unwind(AssertUnwindSafe(|| (target.run)(bytes))).is_err() {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            panic!("{} does not stand {what}: {hex}", target.name);
+        }
+    }
+
+    #[test]
+    fn targets_take_their_seeds_and_what_once_broke_them() {
+        for target in &TARGETS {
+            run(target, &[], "nothing");
+            (target.seeds)().iter().for_each(|seed| run(target, seed, "a seed"));
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions").join(target.name);
+            for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let bytes = fs::read(file.path()).expect("it is a file");
+                run(target, &bytes, &file.file_name().to_string_lossy());
+            }
+        }
+    }
+
+    #[test]
+    fn targets_stand_damaged_seeds() {
+        // The same on every machine: what is found by chance is found by `make fuzz`.
+        let mut chance = Chance(7);
+        for target in &TARGETS {
+            let seeds = (target.seeds)();
+            for _ in 0..CASES {
+                let mut bytes = seeds[chance.below(seeds.len())].clone();
+                for _ in 0..=chance.below(4) {
+                    chance.damage(&mut bytes, &seeds);
+                }
+                run(target, &bytes, "a damaged seed");
+            }
+        }
+    }
+}
