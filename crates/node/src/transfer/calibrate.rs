@@ -14,7 +14,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use super::landing::Landing;
 use super::lease::{LEASE_MS, Lease};
 use super::record::Arrived;
-use super::rendezvous::Here;
+use super::rendezvous::{Here, whole};
 use super::tuning::Plan;
 use super::{Failure, not_served};
 use crate::cluster::{Call, Envelope, Location, Message};
@@ -101,8 +101,8 @@ impl Core {
             }
             _ => return Err(Failure::Holder(format!("it lent no memory within {PATIENCE:?}"))),
         };
-        if pieces.iter().map(|piece| piece.len).sum::<u64>() != LARGE {
-            return Err(Failure::Holder("it lent less memory than was asked for".into()));
+        if whole(&pieces) != Some(LARGE) {
+            return Err(Failure::Holder("it lent another amount of memory than was asked for".into()));
         }
         let lease = Lease::new(self, peer, request, lease_ms, asked_at);
         let measuring = std::pin::pin!(async {

@@ -43,11 +43,7 @@ pub(super) struct Offer {
 impl Offer {
     /// Whether it is of this object, and its pieces make up the whole of it.
     pub(super) fn check(&self, id: ObjectId) -> Result<(), Failure> {
-        let offered = self.pieces.iter().try_fold(0u64, |sum, piece| {
-            piece.offset.checked_add(piece.len)?;
-            sum.checked_add(piece.len)
-        });
-        if self.head.id != id || offered != Some(self.head.len()) {
+        if self.head.id != id || whole(&self.pieces) != Some(self.head.len()) {
             return Err(Failure::Holder("it offered another object or another length".into()));
         }
         Ok(())
@@ -296,6 +292,14 @@ impl Core {
     }
 }
 
+/// The length of what lies in these; nothing if no memory can be so long.
+pub(super) fn whole(pieces: &[Location]) -> Option<u64> {
+    pieces.iter().try_fold(0u64, |sum, piece| {
+        piece.offset.checked_add(piece.len)?;
+        sum.checked_add(piece.len)
+    })
+}
+
 /// The pieces of `len` bytes from `at` on, in an object that lies in these.
 fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
     let (mut skip, mut left) = (at, len);
@@ -319,6 +323,15 @@ fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_of_lengths_that_no_memory_has_are_of_none() {
+        let location = |offset, len| Location { segment: 1, version: 1, offset, len };
+        assert_eq!(whole(&[]), Some(0));
+        assert_eq!(whole(&[location(100, 10), location(0, u64::MAX - 10)]), Some(u64::MAX));
+        assert_eq!(whole(&[location(0, u64::MAX), location(0, 33)]), None);
+        assert_eq!(whole(&[location(u64::MAX, 1)]), None);
+    }
 
     #[test]
     fn a_part_of_an_object_may_lie_in_several_pieces() {
