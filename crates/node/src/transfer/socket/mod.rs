@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! - Memory that the thread reads or writes stays an object's until the thread has let go of it: a task of the
-//!   engine's owns it until [`Done`] is told or dropped, whatever becomes of the fetch or the lease.
+//!   engine's owns it until [`service::Done`] is told or dropped, whatever becomes of the fetch or the lease.
 //! - An object is given only to who shows the secret of a lease on it, which came through the fabric; whoever says
 //!   anything else is counted and closed.
 //! - No connection waits for its peer for longer than a stall, unless a member has nothing to ask.
