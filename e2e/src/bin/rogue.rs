@@ -137,6 +137,7 @@ impl Fabric {
             segment_size: Some(SEGMENT),
             huge_pages: HugePages::Never,
             prefault: false,
+            near: None,
         })?;
         let open = domain.register(arena.memory(0), Access::REMOTE_READ)?;
         open.slice(0, open.len())?.copy_from_slice(&Pattern(7).bytes(open.len()))?;

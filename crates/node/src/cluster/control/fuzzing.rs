@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::messages::{FromCoordinator, FromNode, PROTOCOL, parse_node};
-use crate::cluster::members::{Member, View};
+use crate::cluster::members::{Member, Reach, View};
 
 /// Reads what a node may send, and what a coordinator may.
 pub(crate) fn control_message(bytes: &[u8]) {
@@ -32,10 +32,12 @@ pub(crate) fn control_messages() -> Vec<Vec<u8>> {
         node,
         incarnation: 5,
         listen: "10.0.0.1:4740".into(),
-        provider: "tcp;ofi_rxm".into(),
-        protocol: (1, 2),
-        small_address: vec![2, 0, 1, 2, 10, 0, 0, 1],
-        bulk_address: vec![2, 0, 3, 4, 10, 0, 0, 1],
+        fabrics: vec![Reach {
+            provider: "tcp;ofi_rxm".into(),
+            protocol: (1, 2),
+            small_address: vec![2, 0, 1, 2, 10, 0, 0, 1],
+            bulk_address: vec![2, 0, 3, 4, 10, 0, 0, 1],
+        }],
         token: u64::MAX,
     };
     let view = View { epoch: 3, members: vec![member.clone()] };
