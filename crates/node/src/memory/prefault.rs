@@ -210,29 +210,8 @@ impl Shared {
         Some((segment, state.segments[segment]))
     }
 
-    /// Populates a segment, on its node while that has room.
-    fn populate(
-        &self,
-        segment: usize,
-        progress: Progress,
-        refused: &mut Option<io::Error>,
-    ) -> io::Result<()> {
-        let (at, len) = (segment * self.segment_size, self.segment_size);
-        // The pool has pages for all of the arena, though perhaps on other nodes: it must not be insisted.
-        let near = self.range.near().filter(|_| progress.making != Making::Pool);
-        let insists = near.filter(|node| {
-            system::has_room(*node, len as u64)
-                && self.range.keep_near(at, len, *node, Insistence::Bound).is_ok()
-        });
-        let populated = self.populate_steps(segment, progress, refused);
-        if let Some(node) = insists {
-            self.range.keep_near(at, len, node, Insistence::Preferred)?;
-        }
-        populated
-    }
-
     /// Populates a segment until done, stopped or overtaken by its replacement.
-    fn populate_steps(
+    fn populate(
         &self,
         segment: usize,
         Progress { generation, making, .. }: Progress,
@@ -241,7 +220,7 @@ impl Shared {
         for at in (0..self.segment_size).step_by(STEP) {
             let len = STEP.min(self.segment_size - at);
             let place = segment * self.segment_size + at;
-            let outcome = self.step(place, len, making, refused);
+            let outcome = self.step_near(place, len, making, refused);
             // Where it is not to be known, it is where it was asked for.
             let far =
                 self.range.near().map_or(Ok(0), |node| self.range.elsewhere(place, len, node)).unwrap_or(0);
@@ -258,6 +237,28 @@ impl Shared {
             self.elsewhere.fetch_add(far, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Populates one step, on the range's node alone while that has room to spare: a kernel that may take memory
+    /// from nowhere else ends processes when there is none.
+    fn step_near(
+        &self,
+        at: usize,
+        len: usize,
+        making: Making,
+        refused: &mut Option<io::Error>,
+    ) -> io::Result<u64> {
+        // The pool has pages for all of the arena, though perhaps on other nodes: it must not be insisted.
+        let near = self.range.near().filter(|_| making != Making::Pool);
+        let insists = near.filter(|node| {
+            system::has_room(*node, len as u64)
+                && self.range.keep_near(at, len, *node, Insistence::Bound).is_ok()
+        });
+        let outcome = self.step(at, len, making, refused);
+        if let Some(node) = insists {
+            self.range.keep_near(at, len, node, Insistence::Preferred)?;
+        }
+        outcome
     }
 
     /// Populates one step; returns how many bytes of it were made huge pages, and notes why others were not.

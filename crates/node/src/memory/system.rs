@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 pub(super) const HUGE_PAGE: u64 = 2 << 20;
 
 const HUGE_PAGE_COUNTERS: &str = "hugepages/hugepages-2048kB";
-/// Of a memory node, a part that is left to others: the kernel keeps some free itself.
-const MARGIN: u64 = 64;
+/// What is left to others of a memory node: this part of it, and this many KiB at least. The kernel keeps some free
+/// itself, and not all that it calls cached can be let go of.
+const MARGIN_PART: u64 = 32;
+const MARGIN_LEAST: u64 = 128 << 10;
 
 /// The pages behind the arena, or behind one segment of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +67,8 @@ fn node_folder(node: u32) -> PathBuf {
     PathBuf::from(format!("/sys/devices/system/node/node{node}"))
 }
 
-/// Whether a memory node has room for so many bytes, free or behind cached files. Of a node that tells nothing, it
-/// is not supposed.
+/// Whether a memory node has room to spare for so many bytes, free or behind cached files that nobody uses. Of a node
+/// that tells nothing, it is not supposed.
 pub(super) fn has_room(node: u32, bytes: u64) -> bool {
     let text = fs::read_to_string(node_folder(node).join("meminfo")).unwrap_or_default();
     room_of_node(&text).is_some_and(|room| bytes <= room)
@@ -77,9 +79,8 @@ fn room_of_node(meminfo: &str) -> Option<u64> {
         let mut values = meminfo.lines().filter_map(|line| line.split_once(key));
         values.next()?.1.trim().strip_suffix("kB")?.trim().parse().ok()
     };
-    let parts = [" MemFree:", " Active(file):", " Inactive(file):"].map(kib);
-    let room = parts.into_iter().try_fold(0u64, |sum, part| sum.checked_add(part?))?;
-    room.saturating_sub(kib(" MemTotal:")? / MARGIN).checked_mul(1024)
+    let room = kib(" MemFree:")?.checked_add(kib(" Inactive(file):")?)?;
+    room.saturating_sub((kib(" MemTotal:")? / MARGIN_PART).max(MARGIN_LEAST)).checked_mul(1024)
 }
 
 /// The host's pool of huge pages, in pages.
@@ -158,13 +159,15 @@ mod tests {
     #[test]
     fn the_room_of_a_node_counts_cached_files() {
         let text = "\
-Node 1 MemTotal:        6400 kB
-Node 1 MemFree:         1000 kB
-Node 1 Active(anon):    9999 kB
-Node 1 Active(file):     200 kB
-Node 1 Inactive(file):   300 kB
+Node 1 MemTotal:        6400000 kB
+Node 1 MemFree:         1000000 kB
+Node 1 Active(anon):    9999999 kB
+Node 1 Active(file):     300000 kB
+Node 1 Inactive(file):   200000 kB
 ";
-        assert_eq!(room_of_node(text), Some(1400 << 10));
+        assert_eq!(room_of_node(text), Some(1_000_000 << 10));
+        let small = "Node 1 MemTotal: 200000 kB\nNode 1 MemFree: 131073 kB\nNode 1 Inactive(file): 0 kB\n";
+        assert_eq!(room_of_node(small), Some(1 << 10));
         assert_eq!(room_of_node("Node 1 MemTotal: 6400 kB\nNode 1 MemFree: 1 kB\n"), None);
         assert!(!has_room(9999, 1));
         assert!(!Path::new("/sys/devices/system/node/node0/meminfo").exists() || has_room(0, 1 << 20));
