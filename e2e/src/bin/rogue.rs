@@ -53,11 +53,14 @@ fn main() -> Result<()> {
     let fabric = Fabric::open(provider, source)?;
     let member = json!({
         "node": node, "incarnation": incarnation.parse::<u64>()?, "listen": format!("{source}:1"),
-        "provider": fabric.provider.0, "protocol": fabric.provider.1, "token": 0x1234_5678,
-        "small_address": fabric.small.address(), "bulk_address": fabric.bulk.address(),
+        "token": 0x1234_5678,
+        "fabrics": [{
+            "provider": fabric.provider.0, "protocol": fabric.provider.1,
+            "small_address": fabric.small.address(), "bulk_address": fabric.bulk.address(),
+        }],
     });
     let mut control = Control(TcpStream::connect(control)?);
-    control.send(&json!({ "Join": { "protocol": 1, "member": member } }))?;
+    control.send(&json!({ "Join": { "protocol": 2, "member": member } }))?;
     let welcome = control.receive()?;
     let view = welcome.pointer("/Welcome/view").ok_or(format!("not let in: {welcome}"))?.clone();
     let RemoteRegion { base, key, len } = fabric.open.remote();
@@ -255,7 +258,10 @@ impl Fabric {
     fn connect(&self, view: &Value, node: &str) -> Result<(Peer, Peer)> {
         let members = view["members"].as_array().ok_or("a view without members")?;
         let member = members.iter().find(|member| member["node"] == node).ok_or(format!("no node {node}"))?;
-        let address = |lane: &str| -> Result<Vec<u8>> { Ok(serde_json::from_value(member[lane].clone())?) };
+        let reaches = member["fabrics"].as_array().ok_or("a member that cannot be reached")?;
+        let reach = reaches.iter().find(|reach| reach["provider"] == self.provider.0.as_str());
+        let reach = reach.ok_or(format!("node {node} has another provider"))?;
+        let address = |lane: &str| -> Result<Vec<u8>> { Ok(serde_json::from_value(reach[lane].clone())?) };
         Ok((self.small.connect(&address("small_address")?)?, self.bulk.connect(&address("bulk_address")?)?))
     }
 }
