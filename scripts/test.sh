@@ -31,6 +31,7 @@ benchmark_tests() {
 }
 end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
 rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh; }
+rdma_at_length() { PLASMON_E2E_LONG=1 rdma; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
 # Loom replaces the atomics of the whole crate: it has a target folder of its own.
 models() {
@@ -49,7 +50,7 @@ step "Python tests" python_tests
 step "the same on PyArrow's Plasma" scripts/plasma-tests.sh
 step "tests of the benchmarks" benchmark_tests
 step "end-to-end tests" end_to_end
-step "RDMA, in guests" rdma
+if [ "${1:-}" = --all ]; then step "RDMA, in guests" rdma_at_length; else step "RDMA, in guests" rdma; fi
 if [ "${1:-}" = --all ]; then
     step "end-to-end tests on loopback" end_to_end_on_loopback
     step "loom models of shared memory" models

@@ -51,6 +51,11 @@ fn a_host_without_a_node_is_examined() {
         assert!(!finding(&report, topic)["found"].as_str().expect("it is text").is_empty());
     }
     assert_eq!(finding(&report, "node")["severity"], "ok", "nobody has to run one");
+    if !Path::new("/sys/class/infiniband").exists() {
+        let rdma = finding(&report, "rdma");
+        assert_eq!((&rdma["severity"], &rdma["found"]), (&"ok".into(), &"no device".into()));
+        assert!(rdma["why"].as_str().is_some_and(|why| why.contains("TCP")), "{rdma:#}");
+    }
 
     let text = doctor(&socket, &["--memory", "64MiB"]).stdout;
     let text = String::from_utf8(text).expect("it is text");

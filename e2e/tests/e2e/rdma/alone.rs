@@ -5,7 +5,7 @@ use std::fs;
 use plasmon::{CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually, until};
 
-use super::{SIZES, cluster, cluster_with, command, packets};
+use super::{SIZES, cluster, cluster_with, command, long, packets};
 use crate::support::{MIB, get, put, try_get};
 
 /// Large enough that a test can look while it is read.
@@ -137,6 +137,9 @@ fn a_reader_that_is_killed_during_a_read_leaves_nothing_behind() {
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn nor_does_one_that_is_killed_while_it_is_sent_to() {
+    if !long() {
+        return eprintln!("As with reads, and longer: not tested without PLASMON_E2E_LONG.");
+    }
     the_reader_is_killed(cluster_with(3, &SEND));
 }
 

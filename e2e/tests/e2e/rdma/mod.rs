@@ -5,6 +5,7 @@
 //! has no device.
 
 mod alone;
+mod doctor;
 mod half;
 mod limits;
 mod link;
@@ -56,6 +57,11 @@ fn command(cluster: &Cluster, node: usize, words: &[&str]) -> Vec<u8> {
     let output = command.output().expect("plasmon runs");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
+}
+
+/// Whether tests may take their time (`make test-all`).
+fn long() -> bool {
+    env::var_os("PLASMON_E2E_LONG").is_some()
 }
 
 /// Packets that the device has sent so far.

@@ -7,7 +7,7 @@ use plasmon_e2e::Pattern;
 
 use super::half::Half;
 use super::protocols::{offer, take};
-use super::{SIZES, VERBS, packets};
+use super::{SIZES, VERBS, long, packets};
 
 #[test]
 #[ignore = "needs two guests: make test-rdma"]
@@ -33,6 +33,9 @@ fn objects_of_every_size_cross_the_cable() {
 #[test]
 #[ignore = "needs two guests: make test-rdma"]
 fn every_protocol_brings_every_size_over_the_cable() {
+    if !long() {
+        return eprintln!("As on one device, and longer: not tested without PLASMON_E2E_LONG.");
+    }
     let folder = tempfile::tempdir().expect("a folder can be made");
     let id = |len: usize| ObjectId::from_name(&format!("for every protocol {len}"));
     let (last, others) = Protocol::ALL.split_last().expect("there are some");
