@@ -127,6 +127,17 @@ impl Endpoint {
     /// a later [`Domain::poll`] finds out. With the tcp of libfabric 1.17, reads that are under way hold
     /// up both until the peer answers them or its connection breaks.
     pub fn disconnect(&self, peer: Peer) {
+        self.part(peer, false);
+    }
+
+    /// As [`Endpoint::disconnect`], from a peer that may be sending messages longer than [`Endpoint::eager_size`].
+    /// With the tcp of libfabric 1.17 the connection then stays open until the peer closes it: see
+    /// [`Endpoint::receive`].
+    pub fn shun(&self, peer: Peer) {
+        self.part(peer, true);
+    }
+
+    fn part(&self, peer: Peer, shunned: bool) {
         let inner = self.domain.inner();
         let mut state = inner.state.borrow_mut();
         let State { operations, endpoints, stats, .. } = &mut *state;
@@ -139,7 +150,9 @@ impl Endpoint {
         stats.queued -= queued.len() as u64;
         stats.failed += queued.len() as u64;
         let waiters = operations.waiters(|operation| operation.peer == Some(peer));
-        state.forget(&inner.provider, self.id, &gone);
+        if !(shunned && inner.provider.must_read_to_the_end()) {
+            state.forget(&inner.provider, self.id, &gone);
+        }
         drop(state);
         let ended = Ended { operations: queued, waiters };
         ended.finish(|operation| FabricError::PeerGone { operation, text: "it was disconnected".to_owned() });

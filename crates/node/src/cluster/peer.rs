@@ -166,7 +166,10 @@ impl Peer {
         self.sending.clear();
         // Whoever waits for it to take something sees that it takes nothing.
         self.drained.clear();
-        self.disconnect(fabrics);
+        for lane in &self.lanes {
+            fabrics[lane.fabric].small.shun(lane.small);
+            fabrics[lane.fabric].bulk.shun(lane.bulk);
+        }
     }
 
     /// The lane that is in use.
