@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# The benchmarks: bench.sh local | objects | remote | growth | mpi | report, with the harness's own options
+# The benchmarks: bench.sh local | objects | remote | growth | mpi | rdma | report, with the harness's own options
 # behind.
 #
 # Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
 . "$(dirname "$0")/lib.sh"
 
-command=${1:?local, objects, remote, growth, mpi or report}
-if [ "$command" != report ]; then
+command=${1:?local, objects, remote, growth, mpi, rdma or report}
+if [ "$command" = rdma ]; then
+    scripts/setup.sh --rdma >&2
+    cargo build --quiet --release --locked -p plasmon-bench
+    cargo build --quiet --locked -p plasmon-e2e
+    PLASMON_BENCH=$(target_dir)/release/plasmon-bench PLASMON_GUEST_BIN=$(target_dir)/debug/plasmon-e2e-guest
+    export PLASMON_BENCH PLASMON_GUEST_BIN
+    scripts/bench-setup.sh harness >&2
+elif [ "$command" != report ]; then
     [ -n "${PLASMON_PYTHON:-}" ] || scripts/build.sh >&2
     if [ -z "${PLASMON_BENCH:-}" ]; then
         cargo build --quiet --release --locked -p plasmon-bench

@@ -50,6 +50,10 @@ def main() -> int:
             type=Path,
             help="where the CSV goes (default: bench/results, or a temporary folder with --quick)",
         )
+    rdma = commands.add_parser(
+        "rdma", help="what registering memory costs, in a virtual machine with Soft-RoCE"
+    )
+    rdma.add_argument("--results", type=Path, default=paths.RESULTS, help="where the CSV goes")
     commands.add_parser("report", help="tables and plots, from what was measured last")
     arguments = parser.parse_args()
     if arguments.command == "report":
@@ -57,6 +61,10 @@ def main() -> int:
 
         report.make()
         return 0
+    if arguments.command == "rdma":
+        from harness import rdma as registration  # As above.
+
+        return registration.run(arguments.results)
     if arguments.results is None:
         quick = arguments.quick
         arguments.results = Path(tempfile.mkdtemp(prefix="bench-")) if quick else paths.RESULTS

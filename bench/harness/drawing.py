@@ -49,7 +49,10 @@ def save(plot: Any, name: str) -> None:
     """Puts a plot among the pages' images."""
     paths.IMAGES.mkdir(parents=True, exist_ok=True)
     # Without the date and the version of what drew it, the same figures give the same file.
-    plot.savefig(paths.IMAGES / name, metadata={"Software": None})
+    metadata = {"Date": None, "Creator": None} if name.endswith(".svg") else {"Software": None}
+    plot.savefig(
+        paths.IMAGES / name, metadata=metadata, bbox_inches="tight" if name.endswith(".svg") else None
+    )
     plt.close(plot)
 
 

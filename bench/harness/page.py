@@ -13,7 +13,7 @@ from typing import Any
 from harness import paths
 
 
-def replace(section: str, body: str) -> None:
+def replace(section: str, body: str, path: Path = paths.PAGE) -> None:
     """Writes a section of the page.
 
     Raises:
@@ -21,12 +21,12 @@ def replace(section: str, body: str) -> None:
     """
     begin = f"<!-- {section}: begin (written by `make bench-report`) -->"
     end = f"<!-- {section}: end -->"
-    page = paths.PAGE.read_text()
+    page = path.read_text()
     before, _, rest = page.partition(begin)
     _, found, after = rest.partition(end)
     if not found:
-        raise SystemExit(f"{paths.PAGE} lacks the marks of {section!r} between which figures belong")
-    paths.PAGE.write_text(f"{before}{begin}\n\n{body}\n\n{end}{after}")
+        raise SystemExit(f"{path} lacks the marks of {section!r} between which figures belong")
+    path.write_text(f"{before}{begin}\n\n{body}\n\n{end}{after}")
 
 
 def run(name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
+RDMA_PAGE = ROOT / "docs" / "rdma.md"
 IMAGES = ROOT / "docs" / "img"
 WORKER = ROOT / "bench" / "workers" / "worker.py"
 
@@ -31,6 +32,11 @@ def rust_worker() -> Path:
 def fabric_worker() -> Path:
     """The worker that reads through libfabric; cargo leaves it beside the other."""
     return rust_worker().with_name("plasmon-bench-fabric")
+
+
+def guest() -> Path:
+    """What boots virtual machines with an RDMA device: `$PLASMON_GUEST_BIN`, else where cargo leaves it."""
+    return Path(os.environ.get("PLASMON_GUEST_BIN") or ROOT / "target" / "debug" / "plasmon-e2e-guest")
 
 
 def not_installed(peer: str) -> str | None:

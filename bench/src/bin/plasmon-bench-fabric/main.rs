@@ -4,12 +4,14 @@
 //! `plasmon-bench-fabric serve PROVIDER ADDRESS` registers memory, prints in a line how to reach it, and helps
 //! the provider to serve reads until it is ended. `plasmon-bench-fabric read PROVIDER ADDRESS GREETING` is a worker,
 //! which speaks the lines of JSON that `bench/workers/worker.py` describes. The address is that of the interface.
+//! `plasmon-bench-fabric registration PROVIDER ADDRESS` measures what registering memory costs.
 //! Each has one thread, and either polls or sleeps in the kernel: what polls is as fast as the provider can
 //! be, what sleeps does as a daemon does on a host with few cores.
 #![deny(unsafe_code)]
 
 mod node;
 mod reader;
+mod registration;
 mod server;
 
 use std::process::ExitCode;
@@ -23,9 +25,10 @@ fn main() -> ExitCode {
         ["read", provider, address, greeting] => {
             reader::Reader::connect(provider, address, greeting).and_then(serve)
         }
-        _ => {
-            Err("usage: plasmon-bench-fabric serve PROVIDER ADDRESS | read PROVIDER ADDRESS GREETING".into())
-        }
+        ["registration", provider, address] => registration::run(provider, address),
+        _ => Err("usage: plasmon-bench-fabric serve PROVIDER ADDRESS | read PROVIDER ADDRESS GREETING \
+                 | registration PROVIDER ADDRESS"
+            .into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

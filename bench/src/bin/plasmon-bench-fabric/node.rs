@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use plasmon_bench::Result;
 use plasmon_bench::memory::Mapping;
-use plasmon_fabric::{Access, Domain, Endpoint, Event, Memory, Op, Region};
+use plasmon_fabric::{Access, Domain, Endpoint, Event, Memory, Op, Region, Slice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Messages for which there is room, each of as many bytes: a word, and the sender's address.
@@ -47,10 +47,16 @@ impl Node {
 
     /// Sends a word and this end's address, and waits until it is gone.
     pub(crate) fn send(&self, to: plasmon_fabric::Peer, word: u8) -> Result<()> {
+        let message = self.message(word)?;
+        self.finish(&self.endpoint.send(to, message), true)
+    }
+
+    /// A word and this end's address, to be sent before there is another.
+    pub(crate) fn message(&self, word: u8) -> Result<Slice> {
         let address = self.endpoint.address();
         let message = self.messages.slice(MESSAGES * MESSAGE, 1 + address.len())?;
         message.copy_from_slice(&[&[word], &address[..]].concat())?;
-        self.finish(&self.endpoint.send(to, message), true)
+        Ok(message)
     }
 
     /// The next message: its word, and its sender's address.
@@ -97,7 +103,13 @@ impl Node {
 }
 
 /// A mapping that is only used through its region from now on.
-struct Registered(Mapping);
+pub(crate) struct Registered(Mapping);
+
+impl Registered {
+    pub(crate) fn new(mapping: Mapping) -> Self {
+        Self(mapping)
+    }
+}
 
 // SAFETY: the mapping has one place and one length, lives as long as the value, and gives out references to its
 // bytes only to who has it mutably, which nobody has any more.
