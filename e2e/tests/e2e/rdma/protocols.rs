@@ -111,6 +111,12 @@ fn registering_for_a_transfer_takes_one_region_on_either_side() {
     let cluster = super::cluster_with(2, &["--protocol", "read-register"]);
     let count = |node: usize| cluster.status(node).fabric;
     let (holder, reader) = (cluster.client(0), cluster.client(1));
+    // What a first transfer takes of blocks for messages stays.
+    let first = ObjectId::random();
+    offer(&holder, first, 1);
+    take(&reader, first, 1, Protocol::ReadRegister);
+    let undone = |node: usize| cluster.status(node).transfer.leases == 0;
+    eventually("its registration is undone", || undone(0) && undone(1));
     // Within one segment.
     for len in [1, 4095, 64 << 10] {
         let id = ObjectId::random();
