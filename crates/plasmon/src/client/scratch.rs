@@ -18,6 +18,10 @@ use super::{Client, CreateOptions, GRACE, done};
 use crate::wire::{Reply, Request, Span};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
+/// Errors after which the memory that was to become an object is still this client's. After others nobody knows, and it
+/// is never written again.
+const REFUSED: [ErrorKind; 3] = [ErrorKind::Exists, ErrorKind::Invalid, ErrorKind::Busy];
+
 /// Memory to work in: the data of objects comes there straight from other hosts ([`Client::get_into`]), and what was
 /// lent by the node becomes an object without a copy ([`Client::put_from`]).
 ///
@@ -167,10 +171,10 @@ impl Client {
 
     /// Stores the first `len` bytes of a scratch as an object, and gives the scratch up. If it was lent by the node,
     /// with `private` as `options` say, and the object is not a small one, the memory itself becomes the object, and
-    /// nothing is copied: says whether that was so. After an error the scratch is what it was.
+    /// nothing is copied: says whether that was so. After `Exists`, `Invalid` and `Busy` the scratch is what it was.
     ///
     /// # Errors
-    /// As [`Client::put`]; `Invalid` when `len` is more than it has.
+    /// As [`Client::put`]; `Invalid` when `len` is more than it has, or it was given up before.
     pub fn put_from(
         &self,
         id: ObjectId,
@@ -200,8 +204,14 @@ impl Client {
             let put = Request::PutFrom { object, digest, buffer: from.number, data_len: len as u64 };
             let sent = self.connection.send(&put, Undo::Nothing);
             let put = sent.and_then(|ticket| self.finish(ticket, deadline(options))).and_then(done);
-            put.or_else(|error| from.memory.thaw().and(Err(error)))?;
-            self.connection.scratches().remove(&from.start());
+            match put {
+                // It was refused before anything was done.
+                Err(error) if REFUSED.contains(&error.kind()) => return from.memory.thaw().and(Err(error)),
+                done => {
+                    self.connection.scratches().remove(&from.start());
+                    done?;
+                }
+            }
         } else {
             self.put(id, data, metadata, options)?;
             from.memory.freeze()?;
