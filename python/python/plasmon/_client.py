@@ -582,9 +582,9 @@ class Client:
 
         `here` says whether it is here. `fetched` is `None`, or says of its last fetch from which `holders` it
         came, by which `protocol`, over which `provider` and `why`, its `bytes` and how many of them were
-        copied, `into` what, and how many microseconds the phases took. `arriving` is `None`, or says of an object
-        of 1 MiB or more that is on its way how many of its `bytes` have arrived (`arrived_bytes`), and for how
-        many microseconds it has been (`us`).
+        copied, `into` what, and how many microseconds the phases took. `arriving` is `None`, or says of an
+        object of 1 MiB or more that is on its way how many of its `bytes` have arrived (`arrived_bytes`), and
+        for how many microseconds it has been (`us`).
 
         Raises:
             NotAllowed: It is private to another user.
