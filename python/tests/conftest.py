@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,6 +12,10 @@ import pytest
 
 ANTI_HANG = 60.0
 """Seconds that nothing takes: a test that waits so long has failed."""
+
+
+# A shell ignores it for what it runs in the background, and children would inherit that: they are to be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def until(what: str, condition: Callable[[], bool]) -> None:
