@@ -14,7 +14,7 @@ ANTI_HANG = 60.0
 """Seconds that nothing takes: a test that waits so long has failed."""
 
 
-# A shell ignores it for what it runs in the background, and children would inherit that: they are to be interrupted.
+# What a shell runs in the background ignores it, and so would children that are to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
