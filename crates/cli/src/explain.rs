@@ -45,6 +45,10 @@ fn print(fetched: &Fetched) -> Result<(), Failure> {
     if !fetched.provider_why.is_empty() {
         line(&format!("slower    than it could be: {}", fetched.provider_why))?;
     }
+    line(match fetched.into.as_str() {
+        "given" => "into      memory that a client gave for it, and nowhere else",
+        _ => "into      a replica; a client that wants it in memory of its own copies it from there",
+    })?;
     line(&format!(
         "copied    {} by the CPU of this node; {} registrations of memory, {} one-sided reads",
         size(fetched.copied_bytes),
