@@ -13,7 +13,7 @@ from typing import Any
 from harness import paths
 
 
-def replace(section: str, body: str, path: Path = paths.PAGE) -> None:
+def replace(section: str, body: str, path: Path | None = None) -> None:
     """Writes a section of the page.
 
     Raises:
@@ -21,6 +21,7 @@ def replace(section: str, body: str, path: Path = paths.PAGE) -> None:
     """
     begin = f"<!-- {section}: begin (written by `make bench-report`) -->"
     end = f"<!-- {section}: end -->"
+    path = path or paths.PAGE
     page = path.read_text()
     before, _, rest = page.partition(begin)
     _, found, after = rest.partition(end)

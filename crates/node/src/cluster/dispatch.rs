@@ -84,6 +84,8 @@ impl Core {
                 let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
                 lives.iter().for_each(|(id, life)| directory.bury(*id, *life, now));
                 drop(directory);
+                // It may have come here so lately that the first keeper was not told yet.
+                lives.iter().for_each(|(id, life)| self.drop_replica(*id, *life));
                 self.answer(&envelope, Message::Done);
             }
             Message::Drop { lives } => {
@@ -158,7 +160,11 @@ impl Core {
                     DeleteOutcome::Absent
                 }
                 Deletion::Forgotten { holders, lives } => {
-                    holders.into_iter().for_each(|(holder, life)| begun.drops.add(holder, *id, life));
+                    // A replica of this node's own may not have been published yet.
+                    let here = Some(self.life_here(id, tenant)).filter(|life| lives.contains(life));
+                    let here = here.map(|life| (self.node, life)).filter(|own| !holders.contains(own));
+                    let holders = holders.into_iter().chain(here);
+                    holders.for_each(|(holder, life)| begun.drops.add(holder, *id, life));
                     self.other_keepers(id).for_each(|keeper| {
                         lives.iter().for_each(|life| begun.burials.add(keeper, *id, *life));
                     });
