@@ -4,6 +4,7 @@
 //! is not truncated by anyone who has it.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::slice;
@@ -112,6 +113,50 @@ pub fn ready(memory: &mut Option<Mapping>, len: usize) -> Result<&mut Mapping> {
         *memory = Some(Mapping::huge(len.max(PAGE))?);
     }
     memory.as_mut().ok_or_else(|| "there is no memory".into())
+}
+
+/// Where objects of one size lie in memory: next to each other, or all in the same place.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    size: usize,
+    count: usize,
+}
+
+impl Places {
+    /// Places begin at cache lines.
+    const ALIGNED: usize = 64;
+
+    /// One place, which stays in the processor's caches.
+    pub fn one(size: usize) -> Self {
+        Self { size, count: 1 }
+    }
+
+    /// A place for each of `count` objects, as a store has them; fewer if `room` has no more.
+    pub fn many(size: usize, count: usize, room: usize) -> Self {
+        let most = room / size.max(1).next_multiple_of(Self::ALIGNED);
+        Self { size, count: count.clamp(1, most.max(1)) }
+    }
+
+    /// How many there are.
+    pub fn count(self) -> usize {
+        self.count
+    }
+
+    /// The bytes of one.
+    pub fn range(self, index: usize) -> Range<usize> {
+        let start = index % self.count * self.size.next_multiple_of(Self::ALIGNED);
+        start..start + self.size
+    }
+
+    /// All of them, from the beginning of the memory.
+    pub fn len(self) -> usize {
+        self.range(self.count - 1).end
+    }
+
+    /// Whether they have no bytes.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// A memfd of `len` bytes.

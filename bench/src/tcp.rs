@@ -1,5 +1,7 @@
 //! What a TCP connection can do without any store: a request of 64 bytes, and an answer of as many bytes as it asks
-//! for, from memory that is there to memory that is there.
+//! for, from memory that is there to memory that is there: one place again and again (`fetch`), in huge pages and
+//! soon in the processor's caches, or as many places as a store has objects, in memory as a store has it
+//! (`fetch_places`).
 //!
 //! [`Tcp`] is the asking side, a worker; [`answer`] the other one, `plasmon-bench tcp-serve`: a thread a connection,
 //! which waits in the kernel.
@@ -9,11 +11,11 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use plasmon_bench::Result;
-use plasmon_bench::content::value;
-use plasmon_bench::memory::{Mapping, ready};
-use plasmon_bench::protocol::{Call, Greeting, Limit, Numbers, Peer};
+use plasmon_bench::content::{is_at, value};
+use plasmon_bench::memory::{Mapping, Places};
+use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
 
-/// Bytes of a request; the first eight say how many are wanted.
+/// Bytes of a request: how many are wanted, from where, and whether of the memory for many; eight each.
 const REQUEST: usize = 64;
 /// The most that may be wanted.
 const LARGEST: usize = 256 << 20;
@@ -21,20 +23,21 @@ const LARGEST: usize = 256 << 20;
 /// The asking side.
 pub(crate) struct Tcp {
     stream: TcpStream,
-    target: Option<Mapping>,
+    one: Option<Mapping>,
+    many: Option<Mapping>,
 }
 
 impl Tcp {
     pub(crate) fn connect(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, target: None })
+        Ok(Self { stream, one: None, many: None })
     }
 }
 
 impl Peer for Tcp {
     fn greeting(&self) -> Greeting {
-        Greeting { version: "", in_place: false, shared: true, operations: &["fetch"] }
+        Greeting { version: "", in_place: false, shared: true, operations: &["fetch", "fetch_places"] }
     }
 
     fn operation(
@@ -42,14 +45,26 @@ impl Peer for Tcp {
         operation: &str,
         size: usize,
         _owner: u64,
-        _numbers: Numbers,
+        numbers: Numbers,
         _batch: usize,
     ) -> Result<Box<dyn Call + '_>> {
-        if operation != "fetch" || size > LARGEST {
-            return Err(format!("there is no {operation:?} of {size} bytes").into());
+        let Self { stream, one, many } = self;
+        let (as_a_store, places, target) = match operation {
+            "fetch" => (false, Places::one(size), one),
+            "fetch_places" => (true, Places::many(size, numbers.count(), LARGEST), many),
+            _ => return Err(format!("there is no operation {operation:?}").into()),
+        };
+        let len = places.len();
+        if len > LARGEST {
+            return Err(format!("{len} bytes are more than there are").into());
         }
-        let target = ready(&mut self.target, size)?;
-        Ok(Box::new(Fetch { stream: &mut self.stream, target: &mut target.bytes()[..size] }))
+        if target.as_ref().is_none_or(|target| target.len() < len) {
+            // The old one goes first.
+            *target = None;
+            *target = Some(if as_a_store { Mapping::new(len, true)? } else { Mapping::huge(len.max(1))? });
+        }
+        let target = target.as_mut().ok_or("there is no memory")?;
+        Ok(Box::new(Fetch { stream, target: &mut target.bytes()[..len], places, as_a_store }))
     }
 
     fn discard(&mut self, _owner: u64, _numbers: Numbers) -> Result<()> {
@@ -60,19 +75,32 @@ impl Peer for Tcp {
 struct Fetch<'a> {
     stream: &'a mut TcpStream,
     target: &'a mut [u8],
+    places: Places,
+    as_a_store: bool,
 }
 
-impl Limit for Fetch<'_> {
-    fn call(&mut self) -> Result<()> {
+impl Call for Fetch<'_> {
+    fn units(&self) -> usize {
+        self.places.count()
+    }
+
+    fn once(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, index: usize) -> Result<()> {
+        let place = self.places.range(index);
         let mut request = [0; REQUEST];
-        request[..8].copy_from_slice(&(self.target.len() as u64).to_le_bytes());
+        let numbers = [place.len() as u64, place.start as u64, self.as_a_store.into()];
+        request[..24].copy_from_slice(numbers.map(u64::to_le_bytes).as_flattened());
         self.stream.write_all(&request)?;
-        self.stream.read_exact(self.target)?;
+        self.stream.read_exact(&mut self.target[place])?;
         Ok(())
     }
 
-    fn check(&mut self) -> Result<()> {
-        if *self.target != value(self.target.len()) {
+    fn check(&mut self, index: usize) -> Result<()> {
+        let place = self.places.range(index);
+        if !is_at(place.start, &self.target[place]) {
             return Err("other bytes came than were sent".into());
         }
         Ok(())
@@ -82,28 +110,34 @@ impl Limit for Fetch<'_> {
 /// The answering side: says where it listens, and serves until it is ended.
 pub(crate) fn answer(address: &str) -> Result<()> {
     let listener = TcpListener::bind(address)?;
-    // Never let go of: connections read it for as long as the process lives.
-    let source = Box::leak(Box::new(Mapping::huge(LARGEST)?)).bytes();
-    source.copy_from_slice(&value(LARGEST));
-    let source: &'static [u8] = source;
+    let sources = [filled(Mapping::huge(LARGEST)?), filled(Mapping::new(LARGEST, true)?)];
     writeln!(stdout(), "{}", listener.local_addr()?)?;
     loop {
         let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
         thread::spawn(move || {
-            if let Err(error) = give(stream, source) {
+            if let Err(error) = give(stream, sources) {
                 eprintln!("plasmon-bench: a connection ended: {error}");
             }
         });
     }
 }
 
-fn give(mut stream: TcpStream, source: &[u8]) -> Result<()> {
+/// Never let go of: connections read it for as long as the process lives.
+fn filled(memory: Mapping) -> &'static [u8] {
+    let source = Box::leak(Box::new(memory)).bytes();
+    source.copy_from_slice(&value(LARGEST));
+    source
+}
+
+fn give(mut stream: TcpStream, [one, many]: [&[u8]; 2]) -> Result<()> {
     let mut request = [0; REQUEST];
     while stream.read_exact(&mut request).is_ok() {
-        let wanted = u64::from_le_bytes(request[..8].try_into()?);
-        let bytes = usize::try_from(wanted).ok().and_then(|wanted| source.get(..wanted));
-        stream.write_all(bytes.ok_or_else(|| format!("{wanted} bytes are more than there are"))?)?;
+        let mut numbers = request.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes) as usize);
+        let [wanted, start, as_a_store] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
+        let source = if as_a_store == 0 { one } else { many };
+        let bytes = start.checked_add(wanted).and_then(|end| source.get(start..end));
+        stream.write_all(bytes.ok_or_else(|| format!("{wanted} bytes at {start} are not there"))?)?;
     }
     Ok(())
 }

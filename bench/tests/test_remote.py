@@ -17,7 +17,7 @@ from harness.network import PREFIX, Network
 from harness.processes import PeerError, Worker
 from harness.remote import conditions, figures, growth
 from harness.remote import run as running
-from harness.remote.contenders import GETTER, HOLDER, Contender, Plasmon, Way, plasmon
+from harness.remote.contenders import GETTER, HOLDER, ONE_PLACE, PLACES, Contender, Plasmon, Way, plasmon
 from harness.remote.figures import Fetches
 from harness.remote.others import Fabric, Ray, Tcp
 from harness.remote.run import moved
@@ -61,10 +61,12 @@ def test_everyone_gets_every_object_once_from_the_other_host(network: Network, t
         ("plasmon-auto", "fetch", "warm"),
         ("plasmon-python", "fetch", "cold"),
     ]
-    ways += [("tcp", "fetch", ""), ("fabric", "read_asleep", "")]
+    bare = [("", ONE_PLACE), ("_places", PLACES)]
+    for suffix, memory in bare:
+        ways += [("tcp", f"fetch{suffix}", memory), ("fabric", f"read_asleep{suffix}", memory)]
     expected = {(*way, size, getters) for way in ways for size in TINY.sizes for getters in TINY.getters}
     # What polls takes all cores of a small machine: one getter only.
-    expected |= {("fabric", "read", "", size, 1) for size in TINY.sizes}
+    expected |= {("fabric", f"read{suffix}", memory, size, 1) for suffix, memory in bare for size in TINY.sizes}
     assert set(rows) == expected
     for row in rows.values():
         assert row.turns == TINY.rounds
@@ -103,8 +105,9 @@ def test_one_that_fails_is_named_and_the_others_are_measured(network: Network, t
 def test_no_round_is_begun_that_there_is_no_time_for(network: Network, tmp_path: Path) -> None:
     plan = running.Plan(64 * MIB, (KIB,), (1,), turn=0.05, rounds=1000, seconds=1.0, restless_seconds=1.0)
     rows, _ = measure([Tcp()], network, tmp_path, plan)
-    (row,) = rows.values()
-    assert 1 <= row.turns < 1000
+    assert len(rows) == len(Tcp.ways)
+    for row in rows.values():
+        assert 1 <= row.turns < 1000
 
 
 def test_gets_of_what_is_here_are_told_from_gets_of_what_is_not(cluster: Plasmon) -> None:

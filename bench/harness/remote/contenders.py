@@ -21,6 +21,8 @@ PROTOCOLS = ("auto", "socket", "send", "read", "read-register")
 """Those of Plasmon, the product first."""
 PATIENCE = 20.0
 """Seconds for an answer of a worker: beyond that something hangs, and the run has a limit."""
+ONE_PLACE, PLACES = "one place", "places"
+"""For what has no store: the same bytes again and again, or as many places as a store has objects."""
 _MEMBERS = 30.0
 """Seconds for nodes to know each other."""
 
@@ -32,7 +34,8 @@ class Way:
     peer: str
     operation: str = "fetch"
     memory: str = ""
-    """For Plasmon: "cold" when an object's place is not known, "warm" when it was here before."""
+    """For Plasmon: "cold" when an object's place is not known, "warm" when it was here before. For what has
+    no store: `ONE_PLACE` or `PLACES`."""
     least: int = 0
     """Bytes of the smallest object for which it is something of its own."""
     together: bool = True

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from harness import page
 from harness.goals import Goal
+from harness.remote.contenders import PLACES
 from harness.remote.figures import Fetches
 
 AUTO, PYTHON = "plasmon-auto", "plasmon-python"
@@ -77,7 +78,7 @@ def _never_behind(found: Found) -> Goal | None:
 
 
 def _over_the_fabric(found: Found, size: int) -> Goal | None:
-    ours, bare = found.find(AUTO, size, 1, "warm"), found.find("fabric", size)
+    ours, bare = found.find(AUTO, size, 1, "warm"), found.find("fabric", size, 1, PLACES)
     if ours is None or bare is None:
         return None
     limit = bare.median_us * 1.1 + 10
@@ -100,7 +101,7 @@ def _below_redis(found: Found, peer: str, language: str) -> Goal | None:
 
 
 def _against_tcp(found: Found, size: int) -> Goal | None:
-    ours, raw = found.cold(size), found.find("tcp", size)
+    ours, raw = found.cold(size), found.find("tcp", size, 1, PLACES)
     if ours is None or raw is None:
         return None
     ratio = ours.median_us / raw.median_us

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness import cpu, paths, peers
 from harness.network import Host
 from harness.processes import PeerError, Worker, shown, spawn, stop
-from harness.remote.contenders import GETTER, HOLDER, PATIENCE, Contender, Way
+from harness.remote.contenders import GETTER, HOLDER, ONE_PLACE, PATIENCE, PLACES, Contender, Way
 
 _START = 60.0
 """Seconds for a server to serve."""
@@ -79,7 +79,7 @@ class Tcp(_Served):
     """A connection, and a loop at each of its ends."""
 
     name, label = "tcp", "TCP, no store"
-    ways = (Way("tcp"),)
+    ways = (Way("tcp", memory=ONE_PLACE), Way("tcp", "fetch_places", memory=PLACES))
 
     def missing(self) -> str | None:
         return peers.Raw().missing()
@@ -97,11 +97,15 @@ class Fabric(_Served):
     """Reads of registered memory by libfabric, through the provider that Plasmon has chosen."""
 
     name, label = "fabric", "libfabric, no store"
-    ways = (
-        Way("fabric", "read", together=False),
-        Way("fabric", "read_chunks", least=4 << 20, together=False),
-        Way("fabric", "read_asleep"),
-        Way("fabric", "read_chunks_asleep", least=4 << 20),
+    ways = tuple(
+        Way("fabric", f"{operation}{suffix}", memory, least, together=operation.endswith("asleep"))
+        for suffix, memory in (("", ONE_PLACE), ("_places", PLACES))
+        for operation, least in (
+            ("read", 0),
+            ("read_chunks", 1 << 20),
+            ("read_asleep", 0),
+            ("read_chunks_asleep", 1 << 20),
+        )
     )
     provider = "tcp;ofi_rxm"
     """Set to that of Plasmon before the start."""

@@ -10,6 +10,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from harness.drawing import STYLE, count_axis, plt, save, size_axis, time_axis
 from harness.page import size_of
+from harness.remote.contenders import PLACES
 from harness.remote.figures import Fetches
 from harness.remote.goals import AUTO, Found
 from harness.remote.growth import AXES, BATCH, Grown
@@ -25,8 +26,8 @@ _LINES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("plasmon-read-register", "cold", "read-register", {"color": "#95d5b2", "marker": "D"}),
     ("plasmon-send", "cold", "send", {"color": "#b5a300", "marker": "P"}),
     ("plasmon-socket", "cold", "socket", {"color": "#c1121f", "marker": "^"}),
-    ("tcp", "", "TCP, no store", {**_BARE, "linestyle": "--"}),
-    ("fabric", "", "libfabric, no store", {**_BARE, "linestyle": ":"}),
+    ("tcp", PLACES, "TCP, no store", {**_BARE, "linestyle": "--"}),
+    ("fabric", PLACES, "libfabric, no store", {**_BARE, "linestyle": ":"}),
     ("redis", "", "Redis (hiredis)", {"color": "#f77f00", "marker": "v"}),
     ("mooncake", "", "Mooncake", {"color": "#7b2cbf", "marker": "X"}),
     ("ray", "", "Ray", {"color": "#4361ee", "marker": "<"}),

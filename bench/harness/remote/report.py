@@ -10,6 +10,7 @@ from harness.figures import Row, read
 from harness.page import size_of, table
 from harness.remote import conditions_report, figures, goals, growth, plots
 from harness.remote.conditions_report import latency, throughput
+from harness.remote.contenders import ONE_PLACE, PLACES
 from harness.remote.figures import Fetches
 from harness.remote.goals import AUTO, PYTHON, Found
 
@@ -23,17 +24,17 @@ _COLUMNS = [
     ("send", "plasmon-send", "cold"),
     ("read", "plasmon-read", "cold"),
     ("read-register", "plasmon-read-register", "cold"),
-    ("TCP", "tcp", ""),
-    ("libfabric", "fabric", ""),
+    ("TCP", "tcp", PLACES),
+    ("libfabric", "fabric", PLACES),
     ("Redis", "redis", ""),
     ("Mooncake", "mooncake", ""),
     ("Ray", "ray", ""),
 ]
 _FABRIC_WAYS = {
     "read": "one read, polling",
-    "read_chunks": "four reads of 1 MiB, polling",
+    "read_chunks": "four reads of 512 KiB, polling",
     "read_asleep": "one read, asleep",
-    "read_chunks_asleep": "four reads of 1 MiB, asleep",
+    "read_chunks_asleep": "four reads of 512 KiB, asleep",
 }
 _Cell = Callable[[Fetches], str]
 
@@ -139,7 +140,7 @@ def _ratios(found: Found) -> str:
         for memory in ("cold", "warm"):
             ours = found.find(AUTO, size, 1, memory)
             for peer in ("tcp", "fabric"):
-                bare = found.find(peer, size)
+                bare = found.find(peer, size, 1, PLACES)
                 cells.append(f"{ours.median_us / bare.median_us:.2f}" if ours and bare else "")
         lines.append([size_of(size), *cells])
     heads = ["", "cold / TCP", "cold / libfabric", "warm / TCP", "warm / libfabric"]
@@ -148,12 +149,24 @@ def _ratios(found: Found) -> str:
 
 
 def _bare(found: Found) -> str:
+    ways = [("TCP", "tcp", "fetch_places"), ("TCP, one place", "tcp", "fetch")]
+    for operation, label in _FABRIC_WAYS.items():
+        ways.append((label, "fabric", f"{operation}_places"))
+    ways.append(("libfabric's fastest, one place", "fabric", ""))
     lines = []
     for size in found.sizes:
-        rows = [found.find("fabric", size, 1, "", operation) for operation in _FABRIC_WAYS]
+        rows = [
+            found.find(peer, size, 1, "" if operation else ONE_PLACE, operation)
+            for _, peer, operation in ways
+        ]
         lines.append([size_of(size), *(latency(row) if row else "" for row in rows)])
-    text = "Microseconds: median (p99). Asleep is how a daemon waits where cores are few."
-    return f"### Ways to read by libfabric\n\n{text}\n\n" + table(["", *_FABRIC_WAYS.values()], lines)
+    text = (
+        "Microseconds: median (p99). Asleep is how a daemon waits where cores are few. Memory is as a store has it, and "
+        "every read is of another place, to another place; in one place it is in huge pages and in the caches."
+    )
+    return f"### The network without a store\n\n{text}\n\n" + table(
+        ["", *(label for label, *_ in ways)], lines
+    )
 
 
 def _growth(rows: Sequence[growth.Grown], run: dict[str, Any]) -> str:

@@ -39,6 +39,10 @@ pub(crate) fn drain(inner: &Inner, events: &mut Vec<Event>) -> Result<usize, Fab
                 }
                 happened += count;
                 batches += 1;
+                // Asking once more would look at every connection again, before anybody sees what has come.
+                if count < BATCH {
+                    return Ok(happened);
+                }
             }
             Err(_) if count == -i64::from(libc::EAGAIN) => {
                 inner.state.borrow_mut().operations.queue_is_empty();

@@ -74,6 +74,13 @@ impl Provider {
         !["tcp", "udp", "sockets", "net", "shm"].iter().any(|soft| self.name.starts_with(soft))
     }
 
+    /// Whether of two reads by one endpoint of one peer, the one posted later sees memory as it is when the other is
+    /// done, or later. Where a processor serves them, it takes them from a connection one by one. A network card may
+    /// fetch several at a time.
+    pub fn reads_in_order(&self) -> bool {
+        self.name.starts_with("tcp")
+    }
+
     /// Whether a write may carry an immediate value; see [`Endpoint::write`](crate::Endpoint::write).
     ///
     /// Not over verbs: through a shared receive queue it takes the value's arrival for that of a message

@@ -1,27 +1,37 @@
 //! The side that reads, a worker.
 //!
 //! - `read`: one read of the whole, both sides polling;
-//! - `read_chunks`: reads of 1 MiB each, four at a time, both sides polling;
+//! - `read_chunks`: reads of 512 KiB each, four at a time, both sides polling;
 //! - `read_asleep`, `read_chunks_asleep`: the same, with both sides asleep in the kernel while they wait.
+//!
+//! Each reads one place again and again, which the processor's caches then have. With `_places` behind its name it
+//! reads as many places as a store has objects, in memory as a store has it.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use plasmon_bench::Result;
-use plasmon_bench::content::value;
-use plasmon_bench::memory::Mapping;
-use plasmon_bench::protocol::{Call, Greeting, Limit, Numbers, Peer};
+use plasmon_bench::content::is_at;
+use plasmon_bench::memory::{Mapping, Places};
+use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
 use plasmon_fabric::{Access, Region, RemoteRegion, Slice};
 
 use crate::node::{Node, POLL, SLEEP};
+use crate::server::LARGEST;
 
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 512 << 10;
 const READS: usize = 4;
 
 /// A reader of one server's memory.
 pub(crate) struct Reader {
     node: Node,
     server: plasmon_fabric::Peer,
+    one: Kind,
+    many: Kind,
+}
+
+/// Memory of one kind: the server's, and as much of this process as was needed so far.
+struct Kind {
     remote: RemoteRegion,
     target: Option<Rc<Region>>,
 }
@@ -29,23 +39,33 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn connect(provider: &str, address: &str, greeting: &str) -> Result<Self> {
         let node = Node::open(provider, address)?;
-        let mut words = greeting.trim().split(',');
-        let mut number = || -> Result<u64> { Ok(words.next().ok_or("a short greeting")?.parse()?) };
-        let remote = RemoteRegion { base: number()?, key: number()?, len: number()? };
-        let server = node.endpoint.connect(&unhex(words.next().ok_or("a short greeting")?)?)?;
-        Ok(Self { node, server, remote, target: None })
+        let words: Vec<&str> = greeting.trim().split(',').collect();
+        let [one, many, address] = match words[..] {
+            [a, b, c, d, e, f, address] => [[a, b, c].join(","), [d, e, f].join(","), address.to_owned()],
+            _ => return Err(format!("not a greeting: {greeting}").into()),
+        };
+        let server = node.endpoint.connect(&unhex(&address)?)?;
+        Ok(Self { node, server, one: Kind::new(&one)?, many: Kind::new(&many)? })
+    }
+}
+
+impl Kind {
+    fn new(words: &str) -> Result<Self> {
+        let numbers = words.split(',').map(str::parse).collect::<std::result::Result<Vec<u64>, _>>()?;
+        let remote = RemoteRegion { base: numbers[0], key: numbers[1], len: numbers[2] };
+        Ok(Self { remote, target: None })
     }
 
-    /// A registered place for `size` bytes.
-    fn target(&mut self, size: usize) -> Result<Slice> {
-        if size as u64 > self.remote.len {
-            return Err(format!("{size} bytes are more than there are").into());
+    /// Registered memory of at least so many bytes.
+    fn target(&mut self, len: usize, node: &Node, map: fn(usize) -> Result<Mapping>) -> Result<Slice> {
+        if len as u64 > self.remote.len {
+            return Err(format!("{len} bytes are more than there are").into());
         }
-        let target = match self.target.take().filter(|target| target.len() >= size) {
+        let target = match self.target.take().filter(|target| target.len() >= len) {
             Some(target) => target,
-            None => self.node.register(Mapping::huge(size.max(CHUNK))?, Access::LOCAL)?,
+            None => node.register(map(len.max(CHUNK))?, Access::LOCAL)?,
         };
-        Ok(self.target.insert(target).slice(0, size)?)
+        Ok(self.target.insert(target).slice(0, len)?)
     }
 }
 
@@ -55,7 +75,16 @@ impl Peer for Reader {
             version: "",
             in_place: false,
             shared: true,
-            operations: &["read", "read_chunks", "read_asleep", "read_chunks_asleep"],
+            operations: &[
+                "read",
+                "read_chunks",
+                "read_asleep",
+                "read_chunks_asleep",
+                "read_places",
+                "read_chunks_places",
+                "read_asleep_places",
+                "read_chunks_asleep_places",
+            ],
         }
     }
 
@@ -64,21 +93,31 @@ impl Peer for Reader {
         operation: &str,
         size: usize,
         _owner: u64,
-        _numbers: Numbers,
+        numbers: Numbers,
         _batch: usize,
     ) -> Result<Box<dyn Call + '_>> {
-        let (chunk, polling) = match operation {
+        let (way, as_a_store) = match operation.strip_suffix("_places") {
+            Some(way) => (way, true),
+            None => (operation, false),
+        };
+        let (chunk, polling) = match way {
             "read" => (size, true),
             "read_chunks" => (CHUNK, true),
             "read_asleep" => (size, false),
             "read_chunks_asleep" => (CHUNK, false),
             other => return Err(format!("there is no operation {other:?}").into()),
         };
-        let target = self.target(size)?;
+        let (places, kind, map): (_, _, fn(usize) -> Result<Mapping>) = if as_a_store {
+            let places = Places::many(size, numbers.count(), LARGEST);
+            (places, &mut self.many, |len| Mapping::new(len, true))
+        } else {
+            (Places::one(size), &mut self.one, Mapping::huge)
+        };
+        let (remote, target) = (kind.remote, kind.target(places.len(), &self.node, map)?);
         if polling {
             tell(&self.node, self.server, POLL)?;
         }
-        Ok(Box::new(Read { reader: self, target, chunk: chunk.max(1), polling }))
+        Ok(Box::new(Read { reader: self, remote, target, places, chunk: chunk.max(1), polling }))
     }
 
     fn discard(&mut self, _owner: u64, _numbers: Numbers) -> Result<()> {
@@ -97,30 +136,41 @@ fn tell(node: &Node, server: plasmon_fabric::Peer, word: u8) -> Result<()> {
 
 struct Read<'a> {
     reader: &'a Reader,
+    remote: RemoteRegion,
     target: Slice,
+    places: Places,
     chunk: usize,
     polling: bool,
 }
 
-impl Limit for Read<'_> {
-    fn call(&mut self) -> Result<()> {
-        let Reader { node, server, remote, .. } = self.reader;
+impl Call for Read<'_> {
+    fn units(&self) -> usize {
+        self.places.count()
+    }
+
+    fn once(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, index: usize) -> Result<()> {
+        let Reader { node, server, .. } = self.reader;
+        let place = self.places.range(index);
         let mut under_way = VecDeque::with_capacity(READS);
-        for start in (0..self.target.len()).step_by(self.chunk) {
+        for start in place.clone().step_by(self.chunk) {
             if under_way.len() == READS
                 && let Some(oldest) = under_way.pop_front()
             {
                 node.finish(&oldest, self.polling)?;
             }
-            let len = self.chunk.min(self.target.len() - start);
-            let into = self.target.slice(start, len)?;
-            under_way.push_back(node.endpoint.read(*server, into, *remote, start as u64));
+            let into = self.target.slice(start, self.chunk.min(place.end - start))?;
+            under_way.push_back(node.endpoint.read(*server, into, self.remote, start as u64));
         }
         under_way.iter().try_for_each(|read| node.finish(read, self.polling))
     }
 
-    fn check(&mut self) -> Result<()> {
-        if self.target.to_vec() != value(self.target.len()) {
+    fn check(&mut self, index: usize) -> Result<()> {
+        let place = self.places.range(index);
+        if !is_at(place.start, &self.target.slice(place.start, place.len())?.to_vec()) {
             return Err("other bytes were read than are there".into());
         }
         Ok(())

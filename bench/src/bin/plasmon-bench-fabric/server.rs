@@ -1,27 +1,28 @@
-//! The side that is read: it only lends the provider its thread.
+//! The side that is read: it only lends the provider its thread, and memory of two kinds: in huge pages, for who reads
+//! one place again and again, and as a store has it, for who reads many.
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
+use std::rc::Rc;
 
 use plasmon_bench::Result;
 use plasmon_bench::content::value;
 use plasmon_bench::memory::Mapping;
-use plasmon_fabric::Access;
+use plasmon_fabric::{Access, Region};
 
 use crate::node::{Node, POLL};
 
-/// The most that can be read.
+/// The most that can be read, of either kind.
 pub(crate) const LARGEST: usize = 256 << 20;
 
 /// Serves until the process is ended.
 pub(crate) fn run(provider: &str, address: &str) -> Result<()> {
     let node = Node::open(provider, address)?;
-    let mut memory = Mapping::huge(LARGEST)?;
-    memory.bytes().copy_from_slice(&value(LARGEST));
-    let region = node.register(memory, Access::REMOTE_READ)?;
-    let remote = region.remote();
+    let one = filled(&node, Mapping::huge(LARGEST)?)?;
+    let many = filled(&node, Mapping::new(LARGEST, true)?)?;
     let address: Vec<String> = node.endpoint.address().iter().map(|byte| format!("{byte:02x}")).collect();
-    writeln!(stdout(), "{},{},{},{}", remote.base, remote.key, remote.len, address.concat())?;
+    let regions = [one.remote(), many.remote()].map(|it| format!("{},{},{}", it.base, it.key, it.len));
+    writeln!(stdout(), "{},{}", regions.join(","), address.concat())?;
     let mut peers = HashMap::new();
     let mut polling = false;
     loop {
@@ -37,4 +38,9 @@ pub(crate) fn run(provider: &str, address: &str) -> Result<()> {
         };
         node.send(peer, word)?;
     }
+}
+
+fn filled(node: &Node, mut memory: Mapping) -> Result<Rc<Region>> {
+    memory.bytes().copy_from_slice(&value(LARGEST));
+    node.register(memory, Access::REMOTE_READ)
 }

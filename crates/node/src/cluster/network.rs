@@ -252,6 +252,12 @@ impl Network {
         Some(Remote { on, region, offset: u64::from(stamp.slot) * STAMP_LEN as u64 })
     }
 
+    /// Whether a read of the holder's that is posted behind those of these pieces is made behind them, too.
+    pub(crate) fn reads_in_order(&self, node: NodeId, pieces: &[Location], then: &Remote) -> bool {
+        let same = |piece| self.remote(node, piece).is_some_and(|remote| remote.on == then.on);
+        self.fabrics[then.on].domain.provider().reads_in_order() && pieces.iter().all(same)
+    }
+
     /// A registered place for a word.
     pub(crate) fn word(&self, on: usize) -> Result<Slice, FabricError> {
         self.fabrics[on].pools.lend(STAMP_LEN)

@@ -32,7 +32,7 @@ const TURN: usize = 256 << 10;
 
 /// A connected client.
 pub(crate) struct Client {
-    stream: UnixStream,
+    pub(super) stream: UnixStream,
     /// The user on the other side, as the kernel says.
     pub(crate) uid: u32,
     /// The process on the other side when it connected.
@@ -65,6 +65,8 @@ pub(crate) struct Client {
     gathering: Gathering,
     out: VecDeque<Outgoing>,
     out_len: usize,
+    /// Whether the engine is woken when the socket takes more.
+    pub(super) watched_for_room: bool,
 }
 
 /// Bytes to send, with descriptors on the first of them.
@@ -128,6 +130,7 @@ impl Client {
             gathering: Gathering::default(),
             out: VecDeque::new(),
             out_len: 0,
+            watched_for_room: false,
         }
     }
 
@@ -144,6 +147,11 @@ impl Client {
     /// Whether it is too far behind with reading replies to be given more work.
     pub(super) fn is_behind(&self) -> bool {
         self.out_len > BACKLOG
+    }
+
+    /// Whether the socket did not take all replies.
+    pub(super) fn waits_for_room(&self) -> bool {
+        !self.out.is_empty()
     }
 
     /// Receives what is there, within the limits of a turn.

@@ -244,9 +244,16 @@ impl Node {
     fn turns(&mut self) -> Result<(), NodeError> {
         let (mut received, mut frames) = (Vec::new(), Vec::new());
         let mut idle_since = None;
+        let (mut asleep, mut looked) = (false, true);
         loop {
             let now = self.core.clock.now();
-            let mut work = self.core.network.poll(now, &mut received, &mut frames)?;
+            // To poll the fabric is several system calls: a client that has woken the engine does not wait for them.
+            let mut work = match std::mem::take(&mut asleep) && self.sockets.fabric_is_quiet() {
+                true => 0,
+                false => self.core.network.poll(now, &mut received, &mut frames)?,
+            };
+            // Nor does one whose answer has come wait for a look at the other sockets; in the next turn it does.
+            looked = work == 0 || !looked;
             let cut_off = self.core.network.take_cut_off();
             if !cut_off.is_empty() {
                 self.core.cluster.abandon(&cut_off);
@@ -265,7 +272,7 @@ impl Node {
                 }
             }
             work += self.core.clock.fire();
-            work += self.sockets.turn(&self.core)?;
+            work += self.sockets.turn(&self.core, looked)?;
             work += self.rings.turn(&self.core, &mut self.sockets.rung);
             self.pool.run_until_stalled();
             if self.core.objects.borrow().limbo_grew() {
@@ -293,7 +300,7 @@ impl Node {
                 // Whoever needs this core has it.
                 std::thread::yield_now();
             } else if !self.rings.rest(&self.core) {
-                self.sleep()?;
+                asleep = self.sleep()?;
                 idle_since = None;
             }
         }
@@ -318,16 +325,18 @@ impl Node {
         count
     }
 
-    /// Sleeps until a socket, the fabric, the control thread or a timer has something.
-    fn sleep(&mut self) -> io::Result<()> {
+    /// Sleeps until a socket, the fabric, the control thread or a timer has something; `false` when there is no
+    /// time to.
+    fn sleep(&mut self) -> io::Result<bool> {
         let network = &self.core.network;
         if !network.try_wait() {
-            return Ok(());
+            return Ok(false);
         }
         let interval = network.must_be_polled().then_some(POLL_INTERVAL);
         let limits = [self.core.clock.next(), network.sleep_limit(), interval];
         let limit = limits.into_iter().flatten().min();
-        self.sockets.wait(limit)
+        self.sockets.wait(limit)?;
+        Ok(!network.must_be_polled())
     }
 }
 

@@ -1,8 +1,8 @@
 //! The sockets of the node's clients: accepting, reading, writing, and sleeping on them all.
 //!
 //! Engine thread only. Readiness comes from one epoll set, edge-triggered for clients: one that was
-//! not drained in its turn stays on the list of those to look at, one that is too far behind with
-//! reading replies comes back when it can be written to. The fabric's descriptor is in the set too,
+//! not drained in its turn stays on the list of those to look at, one that is behind with reading replies is
+//! watched for room until it is not: otherwise every reply that is read would wake the engine. The fabric's descriptor is in the set too,
 //! level-triggered, so that one system call sleeps on everything.
 
 use std::collections::VecDeque;
@@ -35,6 +35,8 @@ pub(super) const FIRST_CLIENT: ClientKey = ClientKey::new(3).unwrap();
 const BELL: u64 = 1 << 63;
 /// In the tokens of clients' processes, beside the key.
 const PROCESS: u64 = 1 << 62;
+/// What wakes the engine for a client that is not behind.
+const READS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 /// Requests of one client served before the others have their turn.
 const REQUESTS: usize = 128;
 /// Events taken at a time.
@@ -99,6 +101,12 @@ impl Sockets {
         Ok(epoll::add(&*self.epoll, descriptor, EventData::new_u64(token), flags)?)
     }
 
+    /// Whether what ended the last sleep was not the fabric, which then has nothing.
+    pub(super) fn fabric_is_quiet(&self) -> bool {
+        let more = self.events.len() == self.events.capacity();
+        !self.events.is_empty() && !more && self.events.iter().all(|event| event.data.u64() != FABRIC)
+    }
+
     /// Waits for something to be ready, for at most `limit`; `None` waits for ever.
     pub(super) fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
         let rest = self.accept_at.map(|at| at.saturating_duration_since(Instant::now()));
@@ -113,10 +121,11 @@ impl Sockets {
         }
     }
 
-    /// Serves whoever is ready, once; returns how much that was.
-    pub(super) fn turn(&mut self, core: &Rc<Core>) -> io::Result<usize> {
+    /// Serves whoever is ready, once; returns how much that was. Unless it is to look, only those of whom it has
+    /// been told.
+    pub(super) fn turn(&mut self, core: &Rc<Core>, look: bool) -> io::Result<usize> {
         // What ended a sleep is not asked for again: most of it is told only once.
-        if self.events.is_empty() {
+        if self.events.is_empty() && look {
             self.wait(Some(Duration::ZERO))?;
         }
         let mut work = 0;
@@ -192,8 +201,7 @@ impl Sockets {
         }
         let key = core.next_client.get();
         core.next_client.set(key.saturating_add(1));
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        self.watch(&stream, key.get(), flags)?;
+        self.watch(&stream, key.get(), READS)?;
         let pid = peer.pid.as_raw_nonzero().get() as u32;
         let mut client = Client::new(stream, uid, pid, core.clock.now());
         // A process that crashes may leave children that hold its connection open, and have no use for it. Where
@@ -210,7 +218,7 @@ impl Sockets {
     /// A client's turn: sends what waits, reads, and answers, within limits.
     fn serve(&mut self, core: &Rc<Core>, key: ClientKey) -> usize {
         let Some(read) = core.client_mut(key, |client| {
-            client.flush()?;
+            self.send(key, client)?;
             if client.is_behind() { Ok(None) } else { client.receive().map(Some) }
         }) else {
             return 0;
@@ -262,11 +270,23 @@ impl Sockets {
         }
     }
 
+    /// Sends what the client's socket takes, and has it watched for room for the rest.
+    fn send(&self, key: ClientKey, client: &mut Client) -> io::Result<()> {
+        client.flush()?;
+        let waits = client.waits_for_room();
+        if waits != client.watched_for_room {
+            let flags = if waits { READS | EventFlags::OUT } else { READS };
+            epoll::modify(&*self.epoll, &client.stream, EventData::new_u64(key.get()), flags)?;
+            client.watched_for_room = waits;
+        }
+        Ok(())
+    }
+
     /// Sends what the turn's replies left queued, and lets go of those who cannot be reached.
     pub(super) fn flush(&mut self, core: &Rc<Core>) {
         for key in core.take_unsent() {
-            let flushed = core.client_mut(key, Client::flush);
-            if let Some(Err(error)) = flushed {
+            let sent = core.client_mut(key, |client| self.send(key, client));
+            if let Some(Err(error)) = sent {
                 self.dismiss(core, key, &Farewell::Socket(error));
             }
         }

@@ -26,7 +26,7 @@ const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
 /// Sizes up to what a message takes beside its header.
 const SMALL: [u64; 9] = [64, 256, 1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 15 << 10];
 const SMALL_ROUNDS: usize = 41;
-const CHUNKS: [u64; 3] = [256 << 10, 1 << 20, 4 << 20];
+const CHUNKS: [u64; 4] = [256 << 10, 512 << 10, 1 << 20, 4 << 20];
 const WINDOWS: [u32; 4] = [1, 2, 4, 8];
 const LARGE_ROUNDS: usize = 5;
 /// The large object, and how small it may become on a slow network.
@@ -170,7 +170,7 @@ impl Core {
         let plans = CHUNKS.into_iter().flat_map(|chunk| WINDOWS.map(|window| Plan { chunk, window }));
         let plans: Vec<_> = plans.collect();
         let began = self.clock.now();
-        self.read_part(lease.holder, pieces, here, LARGE_LEAST, Plan { chunk: 1 << 20, window: 4 }).await?;
+        self.read_part(lease.holder, pieces, here, LARGE_LEAST, Plan { chunk: 512 << 10, window: 4 }).await?;
         let rate = LARGE_LEAST as f64 / (self.clock.now() - began).as_secs_f64().max(1e-6);
         let len = ((rate * LARGE_TIME.as_secs_f64()) as u64).clamp(LARGE_LEAST, LARGE);
         let mut times = vec![Vec::new(); plans.len()];

@@ -58,10 +58,14 @@ impl Core {
         let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
         let landing = self.landing(head, target).await?;
         trace.allocated();
-        self.read_all(holder, pieces, &landing, trace).await?;
         // Behind the last byte: a read that is made later sees what was there later.
-        self.finish_read(holder, self.post_read(holder, word.clone(), remote)?).await?;
-        trace.read(1);
+        if self.network.reads_in_order(holder, pieces, &remote) {
+            self.read_all(holder, pieces, &landing, Some((word.clone(), remote)), trace).await?;
+        } else {
+            self.read_all(holder, pieces, &landing, None, trace).await?;
+            self.finish_read(holder, self.post_read(holder, word.clone(), remote)?).await?;
+            trace.read(1);
+        }
         let mut value = [0; size_of::<u64>()];
         word.copy_to_slice(&mut value)?;
         if u64::from_ne_bytes(value) != stamp.value {

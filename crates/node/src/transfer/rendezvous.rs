@@ -114,7 +114,7 @@ impl Core {
         let landing = self.landing(&offer.head, target).await?;
         trace.allocated();
         if offer.head.len() < STRIPED || others.is_empty() {
-            self.read_all(offer.lease.holder, &offer.pieces, &landing, trace).await?;
+            self.read_all(offer.lease.holder, &offer.pieces, &landing, None, trace).await?;
             return Ok(landing);
         }
         let mut at = 0;
@@ -203,12 +203,13 @@ impl Core {
         Ok(reads?.into_iter().sum())
     }
 
-    /// Reads all of an object from one holder, some chunks at a time.
+    /// Reads all of an object from one holder, some chunks at a time, and behind the last of them a word.
     pub(super) async fn read_all(
         &self,
         holder: NodeId,
         pieces: &[Location],
         landing: &Rc<Landing>,
+        behind: Option<(Slice, Remote)>,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         let choice = self.choose_plan(holder, landing.len());
@@ -217,7 +218,13 @@ impl Core {
         }
         let began = self.clock.now();
         let here = Here { landing, arrived: &trace.arrived() };
-        trace.read(self.read_part(holder, pieces, here, landing.len(), choice.plan).await?);
+        let from = part(pieces, 0, landing.len());
+        let chunks = chunks(&from, landing.pieces().into_iter(), choice.plan.chunk);
+        let reads = chunks.map(|(from, into)| Either::Left(self.read(holder, from, into, here)));
+        let word = |(into, from)| {
+            Either::Right(async move { self.finish_read(holder, self.post_read(holder, into, from)?).await })
+        };
+        trace.read(self.pipeline(reads.chain(behind.map(word)), choice.plan.window).await?);
         self.saw_plan(holder, choice.plan, landing.len(), self.clock.now() - began);
         Ok(())
     }

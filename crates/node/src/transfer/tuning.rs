@@ -16,9 +16,11 @@ use tracing::{info, warn};
 
 use crate::engine::Core;
 
-/// Bytes of a read: small enough that reads of several objects share the lane fairly.
-const CHUNK: u64 = 1 << 20;
-const CHUNKS: std::ops::RangeInclusive<u64> = 256 << 10..=4 << 20;
+/// Bytes of a read: small enough that reads of several objects share the lane fairly, and that over TCP the one end
+/// takes a read out of its socket while the other puts in the next. It does not look for acknowledgements in the
+/// midst of one.
+const CHUNK: u64 = 512 << 10;
+const CHUNKS: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
 /// Reads of one object under way at one holder.
 const WINDOW: u32 = 4;
 const WINDOWS: std::ops::RangeInclusive<u32> = 1..=16;
