@@ -38,6 +38,8 @@ class Way:
     no store: `ONE_PLACE` or `PLACES`."""
     least: int = 0
     """Bytes of the smallest object for which it is something of its own."""
+    most: int = 1 << 62
+    """Bytes of the largest."""
     together: bool = True
     """Whether several getters at a time make sense."""
 

@@ -93,6 +93,22 @@ class Tcp(_Served):
         return self._client(GETTER, number, [paths.rust_worker(), "tcp", self._address])
 
 
+class Hop(_Served):
+    """A round trip between two processes of one host that sleep: what a client and its node need at least."""
+
+    name, label = "hop", "a round trip on one host"
+    ways = (Way("hop", "socket_round_trip", most=1 << 10, together=False),)
+
+    def missing(self) -> str | None:
+        return peers.Raw().missing()
+
+    def _serve(self, memory: int) -> None:
+        """The worker starts the other process itself."""
+
+    def getter(self, way: Way, number: int) -> Worker:
+        return self._client(GETTER, number, [paths.rust_worker(), "raw", "-"])
+
+
 class Fabric(_Served):
     """Reads of registered memory by libfabric, through the provider that Plasmon has chosen."""
 
@@ -240,7 +256,7 @@ class Ray(_Served):
 
 
 _SETUP = "scripts/bench-setup.sh"
-ALL: list[type[_Served]] = [Tcp, Fabric, Redis, Mooncake, Ray]
+ALL: list[type[_Served]] = [Tcp, Hop, Fabric, Redis, Mooncake, Ray]
 
 
 def _free_port(host: Host) -> int:

@@ -22,7 +22,7 @@ def impossible(rows: Iterable[Fetches], beside_tcp: Collection[str] = ()) -> lis
     found = Found(rows)
     wrong = []
     for row in found.rows:
-        if row.peer == "tcp" or row.peer in beside_tcp:
+        if row.peer in ("tcp", "hop") or row.peer in beside_tcp:
             continue
         floor = _of_tcp(found, row)
         if floor is not None and _us(row) * TIMES < floor:

@@ -36,6 +36,7 @@ _FABRIC_WAYS = {
     "read_asleep": "one read, asleep",
     "read_chunks_asleep": "four reads of 512 KiB, asleep",
 }
+SMALL = 1 << 10
 _Cell = Callable[[Fetches], str]
 
 
@@ -73,6 +74,7 @@ def _remote(rows: Sequence[Fetches], run: dict[str, Any]) -> str:
         _table(found, 1, "One getter", "Microseconds a get: median (p99).", latency),
         _table(found, 1, "One getter, throughput", "10^9 bytes a second.", throughput, 64 << 10),
         _ratios(found),
+        _hops(found),
         _bare(found),
     ]
     if several > 1:
@@ -82,7 +84,7 @@ def _remote(rows: Sequence[Fetches], run: dict[str, Any]) -> str:
     text = "Seconds for each GiB: host of the holder / host of the getter, servers and clients together."
     sections.append(_table(found, 1, "Processor time", text, _cpu, 64 << 10))
     sections += conditions_report.sections(rows)
-    return "\n\n".join(sections)
+    return "\n\n".join(filter(None, sections))
 
 
 def _points(run: dict[str, Any]) -> str:
@@ -146,6 +148,31 @@ def _ratios(found: Found) -> str:
     heads = ["", "cold / TCP", "cold / libfabric", "warm / TCP", "warm / libfabric"]
     text = "Medians of `auto` divided by those of the bare network; of libfabric's ways the fastest."
     return f"### Against the network without a store\n\n{text}\n\n" + table(heads, lines)
+
+
+def _hops(found: Found) -> str:
+    """Where the time of a small get goes."""
+    hop = found.find("hop", SMALL, 1)
+    read = found.find("fabric", SMALL, 1, PLACES, "read_asleep_places")
+    warm, cold = (found.find(AUTO, SMALL, 1, memory) for memory in ("warm", "cold"))
+    if not (hop and read and warm and cold):
+        return ""
+    parts = {
+        "client to node and back: a round trip over a unix socket, both asleep": hop.median_us,
+        "node to node and back: a read of as many bytes by libfabric, both asleep": read.median_us,
+        "what Plasmon does itself, and wakes that cost more beside other processes": warm.median_us
+        - hop.median_us
+        - read.median_us,
+        "**with a warm location**": warm.median_us,
+        "the directory: one more node to ask, or to be asked": cold.median_us - warm.median_us,
+        "**with a cold location**": cold.median_us,
+    }
+    text = (
+        f"Medians of a get of {size_of(SMALL)}. The first two were measured by themselves, in turn with the gets; the rest "
+        "is the difference."
+    )
+    lines = [[what, f"{us:.1f}"] for what, us in parts.items()]
+    return f"### Where the time of a small get goes\n\n{text}\n\n" + table(["", "µs"], lines)
 
 
 def _bare(found: Found) -> str:

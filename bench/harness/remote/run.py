@@ -139,7 +139,7 @@ class Run:
 
     def _fits(self, way: Way, size: int, getters: int) -> bool:
         """Whether it makes sense, and half of a store has room for what a turn needs."""
-        sensible = size >= way.least and (getters == 1 or way.together)
+        sensible = way.least <= size <= way.most and (getters == 1 or way.together)
         return sensible and objects(size, getters, self._plan.memory) > 0
 
     def _take_turn(self, contender: Contender, way: Way, size: int, getters: int, counted: bool) -> None:
