@@ -22,7 +22,7 @@ use crate::engine::Core;
 const CHUNK: u64 = 512 << 10;
 const CHUNKS: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
 /// Reads of one object under way at one holder.
-const WINDOW: u32 = 4;
+const WINDOW: u32 = 2;
 const WINDOWS: std::ops::RangeInclusive<u32> = 1..=16;
 
 /// Shorter reads say little about chunks and windows.
