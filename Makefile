@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-rdma build setup fmt lint clean fuzz
-.PHONY: bench-local bench-objects bench-remote bench-growth bench-mpi bench-rdma bench-report
+.PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-rdma bench-report
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,10 @@ bench-mpi: ## Under mpirun: rank 0 gets what N-1 others have put; N=4, SIZES="10
 
 bench-rdma: ## What registering memory costs an RDMA device, as ratios, in a virtual machine with Soft-RoCE
 	@scripts/bench.sh rdma
+
+bench-metrics: ## What metrics cost: gets of 1 KiB on a node that is scraped, and on one that is not
+	@scripts/build.sh >&2
+	@.venv/bin/python bench/metrics.py
 
 bench-report: ## docs/benchmarks.md and its plots again, from bench/results
 	@scripts/bench.sh report

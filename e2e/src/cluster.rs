@@ -125,7 +125,7 @@ impl Cluster {
     pub fn serve(&self, node: usize) -> Command {
         let mut command = self.network.command(node, &binary());
         command.args(["serve", "--json", "--exit-with-parent", "--memory", &self.memory]);
-        command.env("XDG_STATE_HOME", self.folder.path());
+        command.env("XDG_STATE_HOME", self.folder.path()).env("PLASMON_CONFIG", "/dev/null");
         command.arg("--socket").arg(self.socket(node)).args(&self.args);
         command
             .current_dir(self.node_folder(node))

@@ -110,7 +110,16 @@ impl Daemon {
         until("the daemon ends", || self.child.try_wait().expect("it is our child"))
     }
 
-    fn announced(&self, key: &str) -> &str {
+    /// Whether it said such a thing of itself.
+    pub fn announces(&self, key: &str) -> bool {
+        self.announcement.get(key).is_some_and(Value::is_string)
+    }
+
+    /// What it said of itself when it began to serve.
+    ///
+    /// # Panics
+    /// When it said no such thing.
+    pub fn announced(&self, key: &str) -> &str {
         let value = self.announcement.get(key).and_then(Value::as_str);
         value.unwrap_or_else(|| panic!("the daemon announced no {key}: {}", self.announcement))
     }

@@ -81,6 +81,7 @@ pub(crate) fn request_seeds() -> Vec<Vec<u8>> {
         Request::Explain { id: id() },
         Request::Locations { id: id() },
         Request::Prefetch { timeout_us: 1000, ids: ids.clone() },
+        Request::Overview,
         Request::Calibrate { peer: NodeId::from_bytes([1; 16]) },
         Request::Lend { len: 1 << 20, private: true, room_us: 1 },
         Request::Adopt { len: 1 << 20 },

@@ -335,7 +335,7 @@ impl Client {
 }
 
 impl Client {
-    fn client(&self, py: Python<'_>) -> PyResult<plasmon::Client> {
+    pub(crate) fn client(&self, py: Python<'_>) -> PyResult<plasmon::Client> {
         let closed = || {
             let message = "this client is closed: connect again";
             raised(py, &plasmon::Error::new(ErrorKind::Disconnected, message))

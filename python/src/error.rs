@@ -1,6 +1,8 @@
 //! Errors of the client as exceptions of `plasmon.errors`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plasmon::{Error, ErrorKind};
 use pyo3::prelude::*;
@@ -9,10 +11,21 @@ use pyo3::types::PyType;
 thread_local! {
     /// What the handler of a signal raised while this thread waited.
     static SIGNAL: Cell<Option<PyErr>> = const { Cell::new(None) };
+    /// What ends the call that this thread makes for somebody else.
+    static CANCELLED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Runs the handlers of signals that came; says whether one raised, so that the wait is to end.
+/// Has calls of this thread end once that is set; returns what did before.
+pub(crate) fn cancel_by(flag: Option<Arc<AtomicBool>>) -> Option<Arc<AtomicBool>> {
+    CANCELLED.replace(flag)
+}
+
+/// Runs the handlers of signals that came; says whether the wait is to end, because one raised or whoever wanted it
+/// does so no more.
 pub(crate) fn signalled() -> bool {
+    if CANCELLED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))) {
+        return true;
+    }
     match Python::attach(|py| py.check_signals()) {
         Ok(()) => false,
         Err(error) => {

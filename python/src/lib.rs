@@ -8,6 +8,7 @@
 mod client;
 mod error;
 mod id;
+mod looping;
 mod memory;
 mod subscription;
 
@@ -21,6 +22,8 @@ mod _internal {
     #[pymodule_export]
     use super::id::ObjectId;
     #[pymodule_export]
+    use super::looping::{Cancellation, Loop, Pending};
+    #[pymodule_export]
     use super::memory::{Buffer, Creation, Scratch};
     #[pymodule_export]
     use super::subscription::Subscription;
@@ -30,6 +33,12 @@ mod _internal {
     #[pyfunction]
     fn default_socket() -> std::ffi::OsString {
         plasmon::Client::default_socket().into()
+    }
+
+    /// Path of the socket at which a client finds the node of this host.
+    #[pyfunction]
+    fn find_socket() -> std::ffi::OsString {
+        plasmon::Client::find_socket().into()
     }
 
     #[pymodule_init]

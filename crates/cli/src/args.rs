@@ -28,6 +28,7 @@ Examples:
   plasmon put data.parquet --name data
   plasmon get data --socket /tmp/b.sock -o copy.parquet
   plasmon wait part-0 part-1 part-2 --count 2 --timeout 60
+  plasmon status --cluster
   plasmon doctor --memory 64GiB";
 
 /// Plasmon: a distributed in-memory object store. Objects put on one node are read in place by any
@@ -36,7 +37,7 @@ Examples:
 #[command(name = "plasmon", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Unix socket of the node of this host [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR;
-    /// /run/plasmon/plasmon.sock for root]
+    /// /run/plasmon/plasmon.sock for root, and for others who have no node of their own]
     #[arg(long, global = true, env = "PLASMON_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON for programs to read
@@ -69,8 +70,10 @@ pub(crate) enum Command {
 Objects that are there already come first. When events come faster than they are read, some are left \
 out, and a line says how many. With --json each event is a line of its own.")]
     Subscribe,
-    /// Show the state of the node
-    Status,
+    /// Show the state of the node, or of the whole cluster
+    Status(StatusOf),
+    /// Show the nodes of the cluster and what they do, again and again
+    Top(Top),
     /// List the clients of the node, with what they hold
     Clients,
     /// Say which nodes hold an object
@@ -83,6 +86,25 @@ out, and a line says how many. With --json each event is a line of its own.")]
     Calibrate(Calibrate),
     /// Say what makes Plasmon slower here than the hardware allows, and how to mend it
     Doctor(Doctor),
+}
+
+/// What `plasmon status` takes.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatusOf {
+    /// A line for every node of the cluster; one that does not answer within two seconds has a line that says so
+    #[arg(long)]
+    pub(crate) cluster: bool,
+}
+
+/// What `plasmon top` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+q, Esc or Ctrl-C ends it; up and down scroll. Rates are of the last interval, by each node's own clock. Where standard \
+output is no terminal, and with --json, it prints what is there once, without rates.")]
+pub(crate) struct Top {
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub(crate) interval: Duration,
 }
 
 /// What `plasmon put` takes.
@@ -237,6 +259,15 @@ pub(crate) struct Doctor {
     /// Directory for objects when memory is short [default: the one of the node of this host]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        short if short < Duration::from_millis(100) => {
+            Err("look at most ten times a second: 0.1 or more".into())
+        }
+        interval => Ok(interval),
+    }
 }
 
 /// An object as the user named it.

@@ -8,19 +8,24 @@ mod explain;
 mod failure;
 mod objects;
 mod output;
+mod overview;
 mod report;
 mod serve;
 mod serve_args;
+mod settings;
+mod top;
 mod watch;
 
 use std::process::ExitCode;
 
-use args::{Args, Command};
-use clap::Parser;
+use args::{Args, Command, StatusOf};
+use clap::{CommandFactory, FromArgMatches};
 
 fn main() -> ExitCode {
-    let Args { socket, json, command } = Args::parse();
-    let socket = socket.unwrap_or_else(plasmon::Client::default_socket);
+    let matches = settings::with_environment(Args::command()).get_matches();
+    let Args { socket, json, command } =
+        Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let socket = socket.unwrap_or_else(plasmon::Client::find_socket);
     let done = match command {
         Command::Serve(_) => serve::serve(),
         Command::Put(put) => objects::put(&socket, json, &put),
@@ -31,7 +36,9 @@ fn main() -> ExitCode {
         Command::Hash(hash) => objects::hash(&socket, json, &hash),
         Command::Evict(evict) => objects::evict(&socket, json, &evict),
         Command::Subscribe => watch::subscribe(&socket, json),
-        Command::Status => report::status(&socket, json),
+        Command::Status(StatusOf { cluster: false }) => report::status(&socket, json),
+        Command::Status(StatusOf { cluster: true }) => overview::status(&socket, json),
+        Command::Top(args) => top::top(&socket, json, &args),
         Command::Clients => report::clients(&socket, json),
         Command::Locations(located) => explain::locations(&socket, json, &located),
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),

@@ -1,20 +1,24 @@
 //! `plasmon-node`: the daemon behind `plasmon serve`, with the same command line.
 #![forbid(unsafe_code)]
 
+mod config;
 mod serve_args;
+mod settings;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use config::Settings;
 use plasmon_node::{Config, Node, NodeError, Numa};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
+use sd_notify::NotifyState;
 use serde_json::json;
-use serve_args::Serve;
+use serve_args::{LogFormat, Serve};
 use tracing_subscriber::EnvFilter;
 
 /// The daemon of Plasmon. `plasmon serve` starts it.
@@ -35,8 +39,28 @@ enum Command {
     Serve(Serve),
 }
 
+/// What the exit code says of them, as clap does.
+const WRONG_ARGUMENTS: u8 = 2;
+
 fn main() -> ExitCode {
-    let Args { socket, json, command: Command::Serve(serve) } = Args::parse();
+    let words: Vec<_> = std::env::args_os().collect();
+    let settings = match Settings::read(Args::command(), &words) {
+        Ok(settings) => settings,
+        Err(error) => {
+            eprintln!("plasmon: {error}");
+            return ExitCode::from(WRONG_ARGUMENTS);
+        }
+    };
+    let args = Args::from_arg_matches(&settings.matches).unwrap_or_else(|error| error.exit());
+    let Args { socket, json, command: Command::Serve(serve) } = args;
+    if serve.print_config {
+        // Whoever reads it may have read enough.
+        let _ = io::stdout().write_all(settings.print(json).as_bytes());
+        return ExitCode::SUCCESS;
+    }
+    if serve.cache && serve.spill_dir.is_some() {
+        settings.refuse("cache and spill-dir exclude each other: a cache drops what a store would spill");
+    }
     let socket = socket.unwrap_or_else(plasmon::Client::default_socket);
     match run(&socket, json, serve) {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,9 +72,7 @@ fn main() -> ExitCode {
 }
 
 fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
-    let filter = EnvFilter::try_from_env("PLASMON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let colours = io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
+    start_log(&args);
     if args.exit_with_parent {
         follow_parent()?;
     }
@@ -58,6 +80,7 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
         socket_mode: args.socket_mode,
         listen: args.listen,
         join: args.join,
+        metrics: args.metrics,
         provider: args.provider,
         huge_pages: !args.no_huge_pages,
         prefault: !args.no_prefault,
@@ -79,9 +102,10 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
     };
     let socket = config.socket.clone();
     let node = Node::start(config)?;
-    let (id, listen) = (node.id(), node.listen());
+    let (id, listen, metrics) = (node.id(), node.listen(), node.metrics());
     let line = if as_json {
-        json!({ "node": id.to_string(), "socket": socket, "listen": listen, "pid": std::process::id() })
+        let (node, pid) = (id.to_string(), std::process::id());
+        json!({ "node": node, "socket": socket, "listen": listen, "metrics": metrics, "pid": pid })
             .to_string()
     } else {
         format!(
@@ -89,9 +113,21 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
             socket.display()
         )
     };
-    // Nobody may be reading: the node serves all the same.
+    // Nobody may be reading, and no systemd be waiting: the node serves all the same.
     let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
     node.run()
+}
+
+/// To standard error, as the settings say.
+fn start_log(args: &Serve) {
+    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&args.log)).with_writer(io::stderr);
+    match args.log_format {
+        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Json => {
+            log.json().flatten_event(true).with_current_span(false).with_span_list(false).init()
+        }
+    }
 }
 
 /// Among what programs keep for this user.

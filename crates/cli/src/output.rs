@@ -15,6 +15,16 @@ pub(crate) fn size(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
 }
 
+/// Seconds, minutes, hours or days: the largest unit that is not zero.
+pub(crate) fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ ..60 => format!("{seconds}s"),
+        seconds @ ..3600 => format!("{}m", seconds / 60),
+        seconds @ ..86_400 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// Text of someone else's choice, without what would steer a terminal.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char }).collect()

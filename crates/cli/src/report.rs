@@ -8,7 +8,7 @@ use plasmon::{Client, ObjectInfo, ObjectState};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::output::{line, plain, size, table};
+use crate::output::{age, line, plain, size, table};
 
 fn state(state: ObjectState) -> &'static str {
     match state {
@@ -17,16 +17,6 @@ fn state(state: ObjectState) -> &'static str {
         ObjectState::Cached => "cached",
         ObjectState::Doomed => "deleted",
         ObjectState::Spilled => "spilled",
-    }
-}
-
-/// Seconds, minutes, hours or days: the largest unit that is not zero.
-fn age(age: Duration) -> String {
-    match age.as_secs() {
-        seconds @ ..60 => format!("{seconds}s"),
-        seconds @ ..3600 => format!("{}m", seconds / 60),
-        seconds @ ..86_400 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86_400),
     }
 }
 
@@ -160,6 +150,9 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         "served    {} eager, {} to one-sided reads, {} leases now",
         transfer.eager_served, transfer.rendezvous_served, transfer.leases
     ))?;
+    if !status.unfit.is_empty() {
+        line(&format!("unfit     {}", status.unfit))?;
+    }
     let lost = if cluster.coordinator_connected { "" } else { ", which does not answer" };
     line(&format!(
         "cluster   epoch {}, coordinator {}{lost}, {} directory entries here",

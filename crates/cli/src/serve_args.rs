@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 use plasmon::Protocol;
+use tracing_subscriber::EnvFilter;
 
 /// Memory for objects when nothing else is said.
 pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
@@ -13,9 +14,17 @@ pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
 /// What `plasmon serve` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The log goes to standard error; PLASMON_LOG sets what is in it (error, warn, info, debug, trace). \
+Every setting has a flag, a variable of the environment and a key of the configuration file (its flag's name), \
+and counts in this order; --print-config says what is in force. The log goes to standard error. \
 SIGTERM and Ctrl-C stop the node and leave nothing behind but what it spilled.")]
 pub(crate) struct Serve {
+    /// TOML file of settings [default: plasmon/plasmon.toml in $XDG_CONFIG_HOME or ~/.config, else
+    /// /etc/plasmon/plasmon.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print the settings in force and where each comes from, and start nothing
+    #[arg(long)]
+    pub(crate) print_config: bool,
     /// Memory for objects
     #[arg(long, value_name = "SIZE", default_value = DEFAULT_MEMORY, value_parser = positive_size)]
     pub(crate) memory: u64,
@@ -26,7 +35,7 @@ pub(crate) struct Serve {
     pub(crate) spill_dir: Option<PathBuf>,
     /// Be a cache: when the store is full, drop the least recently used objects instead of refusing
     /// new ones
-    #[arg(long, conflicts_with = "spill_dir")]
+    #[arg(long)]
     pub(crate) cache: bool,
     /// Most memory that the objects of one client may take [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
@@ -47,6 +56,16 @@ pub(crate) struct Serve {
     /// Join the cluster of this node; without it, the node starts a cluster of its own
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) join: Option<String>,
+    /// Serve metrics and health over HTTP there: /metrics for Prometheus, /healthz, /livez; port 0 takes a free one
+    /// [default: not at all]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    pub(crate) metrics: Option<String>,
+    /// What is logged: error, warn, info, debug or trace, or such a word for each module
+    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = filter)]
+    pub(crate) log: String,
+    /// How it is logged: text for people, or a JSON object a line, for programs
+    #[arg(long, value_name = "text|json", default_value = "text", value_parser = log_format)]
+    pub(crate) log_format: LogFormat,
     /// libfabric provider, such as tcp or verbs [default: the fastest there is]
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Option<String>,
@@ -77,6 +96,28 @@ pub(crate) struct Serve {
     /// Stop when the process that started this one ends
     #[arg(long)]
     pub(crate) exit_with_parent: bool,
+}
+
+/// How the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("write text or json".into()),
+    }
+}
+
+fn filter(text: &str) -> Result<String, String> {
+    match text.parse::<EnvFilter>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("{error}; write error, warn, info, debug or trace")),
+    }
 }
 
 /// Which memory node.

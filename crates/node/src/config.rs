@@ -22,6 +22,8 @@ pub struct Config {
     /// The cluster to join, as `host:port` of any of its nodes. `None` starts a cluster whose
     /// coordinator is embedded in this node.
     pub join: Option<String>,
+    /// Where metrics are served over HTTP, `host:port`; port 0 takes any. `None` serves none.
+    pub metrics: Option<String>,
     /// libfabric provider; `None` chooses the best there is.
     pub provider: Option<String>,
     /// Use huge pages when the machine has enough of them free.
@@ -70,6 +72,7 @@ impl Config {
             socket_mode: 0o600,
             listen: None,
             join: None,
+            metrics: None,
             provider: None,
             huge_pages: true,
             prefault: true,

@@ -9,7 +9,8 @@
 //! - [`numa`]: where on the host all this runs and lies;
 //! - [`spill`]: sealed objects on disk while memory is short;
 //! - [`transfer`]: an object's way from one arena to another;
-//! - [`cluster`]: frames between nodes, the directory, membership.
+//! - [`cluster`]: frames between nodes, the directory, membership;
+//! - [`monitor`]: metrics and health, over HTTP.
 //!
 //! `docs/design.md` tells the same story along the life of one object.
 #![deny(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod fuzzing;
 mod index;
 #[allow(unsafe_code)]
 pub mod memory;
+mod monitor;
 mod numa;
 mod object;
 pub mod spill;

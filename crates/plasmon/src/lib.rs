@@ -11,13 +11,16 @@
 mod client;
 mod error;
 mod id;
+pub mod overview;
 pub mod shared;
 pub mod status;
 pub mod transfer;
 pub mod wire;
 
 #[cfg(not(loom))]
-pub use client::{Client, CreateOptions, Creation, CreationMemory, Object, Scratch, Subscription};
+pub use client::{
+    Client, CreateOptions, Creation, CreationMemory, Object, Pending, Scratch, Subscription, Turn,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{NodeId, ObjectId, ParseIdError};
 pub use transfer::Protocol;

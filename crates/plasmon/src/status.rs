@@ -24,6 +24,8 @@ pub struct Status {
     pub socket: String,
     /// Host and port of the control connection.
     pub listen: String,
+    /// Why it does not serve as it should, such as a coordinator that does not answer; empty if it does.
+    pub unfit: String,
     /// Clients connected now.
     pub clients: u64,
     /// The arena.

@@ -1,7 +1,7 @@
 //! How far an object has come that is on its way: asked of the node, and shown at a terminal.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -48,31 +48,39 @@ fn a_fetch_under_way_says_how_far_it_has_come() {
 }
 
 /// A terminal, and what was written to it.
-struct Terminal {
-    end: OwnedFd,
+pub(crate) struct Terminal {
+    pub(crate) end: OwnedFd,
+    control: File,
     shown: Arc<Mutex<String>>,
 }
 
 impl Terminal {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
         grantpt(&control).expect("it is ours");
         unlockpt(&control).expect("it is ours");
         let name = ptsname(&control, Vec::new()).expect("it has a name");
         let end = open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("it is ours");
         let shown = Arc::new(Mutex::new(String::new()));
-        let (mut control, written) = (File::from(control), Arc::clone(&shown));
+        let control = File::from(control);
+        let (mut reading, written) =
+            (control.try_clone().expect("there are descriptors"), Arc::clone(&shown));
         // It ends when the last who could write has gone.
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(some @ 1..) = control.read(&mut bytes) {
+            while let Ok(some @ 1..) = reading.read(&mut bytes) {
                 written.lock().expect("no panic").push_str(&String::from_utf8_lossy(&bytes[..some]));
             }
         });
-        Self { end, shown }
+        Self { end, control, shown }
     }
 
-    fn shown(&self) -> String {
+    /// Types at it.
+    pub(crate) fn types(&self, keys: &str) {
+        (&self.control).write_all(keys.as_bytes()).expect("it is a terminal");
+    }
+
+    pub(crate) fn shown(&self) -> String {
         self.shown.lock().expect("no panic").clone()
     }
 }

@@ -6,7 +6,8 @@
         client.put(array, name="temperatures")
         same = client.get("temperatures")  # On any node; read-only, in place.
 
-`LocalCluster` starts nodes of its own, for tests and to try things out.
+`plasmon.aio` has the same client for asyncio. `LocalCluster` starts nodes of its own, for tests and to try
+things out.
 """
 
 from plasmon import errors

@@ -135,7 +135,7 @@ class Client:
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
-        path = _internal.default_socket() if socket is None else socket
+        path = _internal.find_socket() if socket is None else socket
         self._native = _internal.Client(os.fspath(path), _program())
 
     def put(
@@ -694,7 +694,8 @@ def connect(socket: str | os.PathLike[str] | None = None) -> Client:
 
     Args:
         socket: Path of the node's socket; else `$PLASMON_SOCKET`, else `plasmon/plasmon.sock` in
-            `$XDG_RUNTIME_DIR`, else in `/run` for root, else `/tmp/plasmon-<uid>/plasmon.sock`.
+            `$XDG_RUNTIME_DIR`, else in `/run` for root, else `/tmp/plasmon-<uid>/plasmon.sock`; and where
+            there is none, `/run/plasmon/plasmon.sock`, the node of the whole host.
 
     Raises:
         Disconnected: No node listens there.

@@ -64,7 +64,7 @@ class LocalCluster:
         self._options = ["--memory", str(memory), *arguments]
         if provider is not None:
             self._options += ["--provider", provider]
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**_bare_environment(), **(environment or {})}
         self._folder = Path(tempfile.mkdtemp(prefix="plasmon-"))
         self._nodes: list[_Node] = []
         self._clients: dict[int, Client] = {}
@@ -248,6 +248,13 @@ class _Node:
 
     def shown_log(self) -> str:
         return f" Its log ends with:\n{self.log()[-_LOG_SHOWN:]}"
+
+
+def _bare_environment() -> dict[str, str]:
+    """That of this process, without settings of nodes that are none of this cluster's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PLASMON_")}
+    log = {name: os.environ[name] for name in ("PLASMON_LOG",) if name in os.environ}
+    return kept | log | {"PLASMON_CONFIG": os.devnull}
 
 
 def find_binary() -> Path:

@@ -114,6 +114,10 @@ impl Core {
                 drop(directory);
                 self.answer(&envelope, Message::Found { known });
             }
+            Message::Report => {
+                let json = self.summary_json().into();
+                self.answer(&envelope, Message::Reported { json });
+            }
             // Answers were handled above; the network keeps segments and credits to itself.
             _ => {}
         }

@@ -122,6 +122,10 @@ pub(crate) enum Message {
     Query { ids: Vec<ObjectId> },
     /// Answer to `Query`.
     Found { known: Vec<bool> },
+    /// How are you?
+    Report,
+    /// Answer to `Report`: a [`plasmon::overview::Summary`] as JSON.
+    Reported { json: Bytes },
     /// How to reach a segment of the sender's arena.
     Segment { segment: u32, version: u32, base: u64, key: u64, len: u64 },
     /// How to read the stamps of the sender's objects.
@@ -238,6 +242,8 @@ impl Message {
             Self::Locate { .. } => 30,
             Self::Located { .. } => 31,
             Self::Dial { .. } => 29,
+            Self::Report => 40,
+            Self::Reported { .. } => 41,
         }
     }
 
@@ -256,6 +262,7 @@ impl Message {
                 | Self::Found { .. }
                 | Self::Held { .. }
                 | Self::Located { .. }
+                | Self::Reported { .. }
                 | Self::Refused { .. }
         )
     }
@@ -360,7 +367,8 @@ impl Message {
                 out.put_u64_le(*life);
             }),
             Self::Deleted { outcomes } => put_many(out, outcomes, |out, one| out.put_u8(*one as u8)),
-            Self::Done => {}
+            Self::Done | Self::Report => {}
+            Self::Reported { json } => put_bytes(out, json),
             Self::Found { known } => {
                 put_many(out, known, |out, one| out.put_u8(u8::from(*one)));
             }
@@ -470,6 +478,8 @@ impl Message {
                 port: body.u16()?,
                 secret: body.u128()?,
             },
+            40 => Self::Report,
+            41 => Self::Reported { json: body.bytes(FRAME_MAX)? },
             other => return Err(WireError::Opcode(other)),
         })
     }

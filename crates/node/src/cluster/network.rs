@@ -386,7 +386,9 @@ impl Network {
                     }
                     peers.insert(member.node, peer);
                 }
-                Err(error) => warn!("cannot reach node {} at {}: {error}", member.node, member.listen),
+                Err(error) => {
+                    warn!(node = %member.node, listen = member.listen, %error, "cannot reach a node")
+                }
             }
         }
         let wanted = POSTED_PER_PEER * peers.len();

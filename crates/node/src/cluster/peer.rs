@@ -239,7 +239,7 @@ impl Peer {
     /// segments and objects is told again. Whoever waits for an answer asks again.
     fn missed(&mut self, error: &FabricError, credits: u16, free: bool) {
         if !self.missed_frames {
-            warn!("a message to node {} was not sent: {error}", self.member.node);
+            warn!(node = %self.member.node, %error, "a message was not sent");
         }
         self.owed += u32::from(credits);
         self.credits = (self.credits + u32::from(!free)).min(WINDOW);

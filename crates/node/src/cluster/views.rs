@@ -37,7 +37,7 @@ impl Core {
                 self.spawn(async move { core.outlive_coordinator(loss).await });
             }
             Event::Link { device, state } => self.network.set_link(&device, state),
-            Event::Stop(_) | Event::Failed(_) => {}
+            Event::Stop(_) | Event::Failed(_) | Event::Asked(_) => {}
         }
     }
 
@@ -50,7 +50,8 @@ impl Core {
             return;
         }
         warn!(
-            "the coordinator's node {coordinator} is gone: the other members go on without it, nobody can \
+            node = %coordinator,
+            "the coordinator's node is gone: the other members go on without it, nobody can \
              join until it is back"
         );
         let mut view = self.cluster.view();

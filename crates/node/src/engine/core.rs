@@ -19,6 +19,7 @@ use super::clock::Clock;
 use super::quotas::Quotas;
 use super::room::Room;
 use super::spilling::{Failing, Restoring};
+use super::status::Recent;
 use super::subscriptions::Subscription;
 use crate::cluster::{Cluster, Envelope, Holding, Network};
 use crate::config::Config;
@@ -46,6 +47,7 @@ pub(crate) struct Core {
     pub(super) spill: Option<SpillStore>,
     pub(super) spill_failure: RefCell<Option<Failing>>,
     pub(super) restoring: RefCell<Restoring>,
+    pub(super) recent: RefCell<Option<Recent>>,
     pub(super) subscriptions: RefCell<HashMap<ClientKey, Subscription>>,
     pub(crate) network: Network,
     pub(crate) cluster: Cluster,

@@ -94,6 +94,7 @@ pub enum NodeError {
 pub struct Node {
     // In the order of their end: the cluster is told, clients are let go, then state goes.
     control: Control,
+    metrics: Option<SocketAddr>,
     _link: Option<LinkWatch>,
     sockets: Sockets,
     rings: Rings,
@@ -111,7 +112,7 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, NodeError> {
         raise_limits();
         let listener = ControlListener::bind(&config)?;
-        let address = listener.address();
+        let (address, metrics) = (listener.address(), listener.metrics());
         let sockets = Sockets::bind(&config)?;
         let source = source_of(&address);
         let provider = plasmon_fabric::choose(config.provider.as_deref(), source.as_deref())?;
@@ -162,6 +163,7 @@ impl Node {
             spill,
             spill_failure: RefCell::default(),
             restoring: RefCell::default(),
+            recent: RefCell::default(),
             subscriptions: RefCell::default(),
             network,
             cluster: Cluster::new(node),
@@ -189,8 +191,17 @@ impl Node {
         let link = rdma.and_then(|best| LinkWatch::start(best.domain(), events_out.clone()));
         let control = listener.start(&core.config, member, events_out)?;
         let spin = core.config.spin.unwrap_or_else(default_spin);
-        let mut node =
-            Self { control, _link: link, sockets, rings: Rings::new(cores()), pool, core, events, spin };
+        let mut node = Self {
+            control,
+            metrics,
+            _link: link,
+            sockets,
+            rings: Rings::new(cores()),
+            pool,
+            core,
+            events,
+            spin,
+        };
         node.core.share_segments();
         node.await_membership()?;
         node.core.recover(recovered);
@@ -206,6 +217,11 @@ impl Node {
     /// `host:port` of the control connection, with the port that was taken.
     pub fn listen(&self) -> &str {
         &self.core.listen
+    }
+
+    /// `host:port` where metrics are served, with the port that was taken.
+    pub fn metrics(&self) -> Option<String> {
+        self.metrics.map(|address| address.to_string())
     }
 
     /// Serves until SIGTERM, an interrupt, or something that ends the node.
@@ -233,6 +249,7 @@ impl Node {
                     return Err(io::Error::new(io::ErrorKind::Interrupted, stopped).into());
                 }
                 Ok(event @ Event::Link { .. }) => self.core.on_membership(event),
+                Ok(Event::Asked(question)) => self.core.answer_monitor(question),
                 Ok(event) => {
                     self.core.on_membership(event);
                     return Ok(());
@@ -268,6 +285,7 @@ impl Node {
                         return Ok(());
                     }
                     Event::Failed(error) => return Err(error.into()),
+                    Event::Asked(question) => self.core.answer_monitor(question),
                     event => self.core.on_membership(event),
                 }
             }

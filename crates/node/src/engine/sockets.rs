@@ -359,10 +359,15 @@ impl Core {
         let (name, pid, pins) = (&client.name, client.pid, client.pins.len());
         if unsealed > 0 || pins > 0 {
             info!(
-                "client {name:?} (process {pid}) has gone: {why}; freed {pins} pins and {unsealed} creations"
+                client = name,
+                process = pid,
+                why,
+                pins,
+                unsealed,
+                "a client has gone, and what it held is freed"
             );
         } else {
-            debug!("client {name:?} (process {pid}) has gone: {why}");
+            debug!(client = name, process = pid, why, "a client has gone");
         }
     }
 

@@ -1,5 +1,10 @@
-//! The state report. Engine thread only; walks the table, so it is for people and scrapers.
+//! The state report. Engine thread only; walks the table, so it is for people and scrapers. Who asks often is given
+//! one that is a moment old.
 
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon::overview::Summary;
 use plasmon::status::{
     ClusterStatus, ConnectionStatus, FabricStatus, MemberStatus, MemoryStatus, ObjectsStatus, SpillStatus,
     Status, TransferStatus,
@@ -8,15 +13,72 @@ use plasmon::status::{
 use super::client::{Client, ClientKey};
 use super::core::Core;
 use crate::memory::PageKind;
+use crate::monitor::Question;
 use crate::object::FastPins;
 
 /// Clients that a report names.
 const CONNECTIONS: usize = 1000;
 
+/// How old a report may be that others and scrapers get.
+const FRESH: Duration = Duration::from_millis(250);
+/// Characters of what is wrong, so that a summary fits a frame.
+const MAX_UNFIT: usize = 300;
+
+/// The last report made for those who ask often.
+pub(super) struct Recent {
+    made: Instant,
+    status: Rc<Status>,
+}
+
 impl Core {
     /// The report as JSON.
     pub(super) fn status_json(&self) -> String {
         serde_json::to_string(&self.status()).expect("a report of plain values is JSON")
+    }
+
+    /// A report that is at most a moment old: however many ask, the table is walked a few times a second.
+    fn recent_status(&self) -> Rc<Status> {
+        let now = self.clock.now();
+        if let Some(recent) = &*self.recent.borrow()
+            && now.duration_since(recent.made) < FRESH
+        {
+            return Rc::clone(&recent.status);
+        }
+        let status = Rc::new(self.status());
+        self.recent.replace(Some(Recent { made: now, status: Rc::clone(&status) }));
+        status
+    }
+
+    /// This node in a few numbers.
+    pub(super) fn summary(&self) -> Summary {
+        Summary::from(&*self.recent_status())
+    }
+
+    /// The same, for another node.
+    pub(crate) fn summary_json(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.summary()).expect("a summary of plain values is JSON")
+    }
+
+    /// Answers whoever watches over this node.
+    pub(super) fn answer_monitor(&self, question: Question) {
+        // Who asked may have hung up.
+        match question {
+            Question::Status(answer) => drop(answer.send(Box::new(Status::clone(&self.recent_status())))),
+            Question::Health(answer) => drop(answer.send(self.unfit())),
+        }
+    }
+
+    /// Why this node does not serve as it should; nothing if it does.
+    fn unfit(&self) -> Option<String> {
+        if self.cluster.connected() {
+            return None;
+        }
+        let coordinator = self.config.join.as_deref().unwrap_or("this node");
+        let text = format!(
+            "the coordinator at {coordinator} does not answer: this node serves what it knows of, and learns of no \
+             node that comes or goes"
+        );
+        Some(text.chars().take(MAX_UNFIT).collect())
     }
 
     fn status(&self) -> Status {
@@ -28,6 +90,7 @@ impl Core {
             uptime_seconds: self.clock.now().duration_since(self.started).as_secs_f64(),
             socket: self.config.socket.display().to_string(),
             listen: self.listen.clone(),
+            unfit: self.unfit().unwrap_or_default(),
             clients: self.clients.borrow().len() as u64,
             memory: self.memory_status(),
             numa: self.numa.status(self.arena.borrow_mut().usage().elsewhere),
@@ -140,7 +203,7 @@ impl Core {
         status
     }
 
-    fn cluster_status(&self) -> ClusterStatus {
+    pub(super) fn cluster_status(&self) -> ClusterStatus {
         let view = self.cluster.view();
         let members = view.members.iter().map(|member| {
             let (provider, why) = self.network.provider(member.node);

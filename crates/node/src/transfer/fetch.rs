@@ -168,7 +168,7 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Res
                 if let Target::Given(given) = &target {
                     core.settle(given).await?;
                 }
-                warn!("cannot fetch object {id} from node {from}: {reason}; trying elsewhere");
+                warn!(object = %id, node = %from, %reason, "an object cannot be fetched; trying elsewhere");
                 if !except.contains(&from) {
                     except.push(from);
                 }

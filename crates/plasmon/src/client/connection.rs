@@ -10,6 +10,10 @@
 //! - Descriptors are applied by the leader in the order of arrival, whoever the reply is for.
 //! - A reply nobody waits for any more is undone: its pins are released, its creation aborted.
 //! - In a forked child nothing is sent and nothing locked.
+//!
+//! Event loops wait elsewhere: [`pending`].
+
+mod pending;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -24,6 +28,8 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BytesMut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::pending::Bell;
+pub use self::pending::{Pending, Turn};
 use super::fast::Fast;
 use super::fork::Process;
 use super::mapping::Arena;
@@ -66,6 +72,8 @@ struct State {
     files: VecDeque<(u64, OwnedFd)>,
     last_request: u64,
     open: HashMap<u64, Open>,
+    /// What an event loop listens to.
+    bell: Option<Bell>,
     leading: bool,
     broken: Option<Error>,
 }
@@ -326,6 +334,28 @@ impl Connection {
         state
     }
 
+    /// Nobody waits for this request any more.
+    fn give_up(&self, number: u64) {
+        if self.check_process().is_err() {
+            return;
+        }
+        let mut state = self.lock();
+        if let Some(open) = state.open.get_mut(&number) {
+            if open.complete {
+                state.undo(number);
+            } else {
+                open.abandoned = true;
+                if matches!(open.undo, Undo::Release | Undo::Cancel | Undo::Lend | Undo::Abort(_))
+                    && state.broken.is_none()
+                {
+                    state.enqueue(&Request::Cancel { request: number }, Undo::Nothing, true);
+                }
+            }
+            self.flush(&mut state);
+        }
+        state.hand_over();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -372,6 +402,7 @@ impl State {
             self.undo(number);
         } else {
             open.wake.notify_one();
+            self.ring(number);
         }
     }
 
@@ -402,6 +433,7 @@ impl State {
         self.outbox.clear();
         self.files.clear();
         self.open.values().for_each(|open| open.wake.notify_one());
+        self.ring_all();
     }
 
     fn set_asleep(&mut self, number: u64, asleep: bool) {
@@ -503,24 +535,7 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        if self.connection.check_process().is_err() {
-            return;
-        }
-        let mut state = self.connection.lock();
-        if let Some(open) = state.open.get_mut(&self.number) {
-            if open.complete {
-                state.undo(self.number);
-            } else {
-                open.abandoned = true;
-                if matches!(open.undo, Undo::Release | Undo::Cancel | Undo::Lend | Undo::Abort(_))
-                    && state.broken.is_none()
-                {
-                    state.enqueue(&Request::Cancel { request: self.number }, Undo::Nothing, true);
-                }
-            }
-            self.connection.flush(&mut state);
-        }
-        state.hand_over();
+        self.connection.give_up(self.number);
     }
 }
 

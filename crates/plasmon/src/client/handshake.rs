@@ -24,6 +24,8 @@ use crate::{Error, ErrorKind, NodeId, Result};
 
 /// What a frame carries beside data and metadata, with room to spare.
 const FRAME_OVERHEAD: usize = 1 << 10;
+/// Where a node listens that root runs for everybody.
+const HOST_SOCKET: &str = "/run/plasmon/plasmon.sock";
 /// Between attempts while the daemon's queue of new connections is full.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -43,9 +45,17 @@ pub(super) fn default_socket() -> PathBuf {
     match (variable("PLASMON_SOCKET"), variable("XDG_RUNTIME_DIR")) {
         (Some(path), _) => path.into(),
         (None, Some(directory)) => Path::new(&directory).join("plasmon/plasmon.sock"),
-        (None, None) if user.is_root() => "/run/plasmon/plasmon.sock".into(),
+        (None, None) if user.is_root() => HOST_SOCKET.into(),
         (None, None) => format!("/tmp/plasmon-{}/plasmon.sock", user.as_raw()).into(),
     }
+}
+
+/// Where a client of this user finds its node: at the default, or where the whole host's is.
+pub(super) fn find_socket() -> PathBuf {
+    let own = default_socket();
+    let named = std::env::var_os("PLASMON_SOCKET").is_some_and(|value| !value.is_empty());
+    let host = Path::new(HOST_SOCKET);
+    if !named && !own.exists() && host.exists() { host.to_owned() } else { own }
 }
 
 /// Connects to the daemon at `path`.

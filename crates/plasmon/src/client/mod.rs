@@ -12,6 +12,7 @@ mod creation;
 mod fast;
 mod fork;
 mod handshake;
+mod looping;
 mod mapping;
 mod object;
 mod reading;
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 use connection::{Connection, Ticket, Undo, unexpected};
 use handshake::Greeted;
 
+pub use connection::{Pending, Turn};
 pub use creation::Creation;
 pub use mapping::CreationMemory;
 pub use object::Object;
@@ -102,6 +104,12 @@ impl Client {
     /// `/tmp/plasmon-<uid>/plasmon.sock`.
     pub fn default_socket() -> PathBuf {
         handshake::default_socket()
+    }
+
+    /// Where a client finds the node of this host unless told otherwise: [`Client::default_socket`], or if nothing
+    /// is there and `$PLASMON_SOCKET` not set, `/run/plasmon/plasmon.sock`, where root's node serves everybody.
+    pub fn find_socket() -> PathBuf {
+        handshake::find_socket()
     }
 
     fn by_chunks<T>(

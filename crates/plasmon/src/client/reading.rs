@@ -9,6 +9,7 @@ use super::connection::{Interrupt, Ticket, Undo, unexpected};
 use super::fast::Looked;
 use super::object::Object;
 use super::{Client, GRACE, patience};
+use crate::overview::Overview;
 use crate::status::Status;
 use crate::transfer::{Calibration, Explanation, Location};
 use crate::wire::{MAX_IDS, MAX_WAIT, ObjectInfo, Presence, Reply, Request};
@@ -103,14 +104,19 @@ impl Client {
 
     /// Asks for new parts of the object tables, if that is what keeps this object from being found.
     fn bring_tables_up_to_date(&self, id: &ObjectId) -> Result<bool> {
-        let outdated = |fast: &super::fast::Fast| matches!(fast.contains(id), Err(Looked::Outdated));
-        if !self.connection.fast().is_some_and(outdated) {
+        if !self.lacks_tables(id) {
             return Ok(false);
         }
         match self.call(&Request::Tables, Undo::Nothing)? {
             Reply::Tables { .. } => Ok(true),
             _ => Err(self.connection.fail(unexpected("something else than its tables"))),
         }
+    }
+
+    /// Whether there are new parts of the object tables, which keep this object from being found.
+    pub(super) fn lacks_tables(&self, id: &ObjectId) -> bool {
+        let outdated = |fast: &super::fast::Fast| matches!(fast.contains(id), Err(Looked::Outdated));
+        self.connection.fast().is_some_and(outdated)
     }
 
     /// Waits until `count` of the objects are in memory on this host, or cannot come: says of each
@@ -204,6 +210,27 @@ impl Client {
     /// be read.
     pub fn status(&self) -> Result<Status> {
         report(&self.status_json()?)
+    }
+
+    /// The state of every node of the cluster, in short. A node that does not answer within two seconds has a
+    /// row that says so.
+    ///
+    /// # Errors
+    /// `Disconnected`, or `TimedOut` when the daemon is silent; `Internal` when its report cannot
+    /// be read.
+    pub fn overview(&self) -> Result<Overview> {
+        report(&self.overview_json()?)
+    }
+
+    /// The same as the daemon wrote it: JSON, perhaps with fields of a newer release.
+    ///
+    /// # Errors
+    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    pub fn overview_json(&self) -> Result<String> {
+        match self.call(&Request::Overview, Undo::Nothing)? {
+            Reply::Report { json, .. } => Ok(json),
+            _ => Err(self.connection.fail(unexpected("something else than an overview"))),
+        }
     }
 
     /// How an object came to this node, as far as the node remembers.

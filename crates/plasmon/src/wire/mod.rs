@@ -183,6 +183,7 @@ mod opcode {
     pub(super) const GIVE_BACK: u8 = 26;
     pub(super) const GET_INTO: u8 = 27;
     pub(super) const PUT_FROM: u8 = 28;
+    pub(super) const OVERVIEW: u8 = 40;
 }
 
 #[cfg(test)]

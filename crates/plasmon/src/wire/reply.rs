@@ -234,7 +234,8 @@ pub enum Reply {
     },
     /// To `Status`: [`crate::status::Status`] as JSON.
     Status(String),
-    /// To `Explain`, `Locations` and `Calibrate`: what [`crate::transfer`] has for it, as JSON.
+    /// To `Explain`, `Locations` and `Calibrate`: what [`crate::transfer`] has for it, as JSON; to `Overview`:
+    /// [`crate::overview::Overview`].
     Report {
         /// Of the request.
         opcode: u8,
@@ -313,6 +314,11 @@ impl Reply {
     /// To `Calibrate`.
     pub fn calibrated(json: String) -> Self {
         Self::Report { opcode: opcode::CALIBRATE, json }
+    }
+
+    /// To `Overview`.
+    pub fn overview(json: String) -> Self {
+        Self::Report { opcode: opcode::OVERVIEW, json }
     }
 
     /// How many descriptors travel with the frame.
@@ -489,7 +495,7 @@ impl Reply {
                 let json = body.text(MAX_BODY)?;
                 body.finish(Self::Status(json))
             }
-            opcode::EXPLAIN | opcode::LOCATIONS | opcode::CALIBRATE => {
+            opcode::EXPLAIN | opcode::LOCATIONS | opcode::CALIBRATE | opcode::OVERVIEW => {
                 let mut body = Reader::new(body, "report");
                 let json = body.text(MAX_BODY)?;
                 body.finish(Self::Report { opcode: header.opcode, json })

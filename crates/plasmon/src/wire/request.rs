@@ -153,6 +153,8 @@ pub enum Request {
         /// Which.
         peer: NodeId,
     },
+    /// The state of every node of the cluster, in short.
+    Overview,
     /// Asks for memory of the arena to write, for no object yet.
     Lend {
         /// Bytes.
@@ -224,6 +226,7 @@ impl Request {
             Self::Locations { .. } => opcode::LOCATIONS,
             Self::Prefetch { .. } => opcode::PREFETCH,
             Self::Calibrate { .. } => opcode::CALIBRATE,
+            Self::Overview => opcode::OVERVIEW,
             Self::Lend { .. } => opcode::LEND,
             Self::Adopt { .. } => opcode::ADOPT,
             Self::GiveBack { .. } => opcode::GIVE_BACK,
@@ -289,7 +292,7 @@ impl Request {
                 out.put_u64_le(*timeout_us);
                 put_objects(out, ids);
             }
-            Self::List | Self::Status | Self::Subscribe | Self::Channel | Self::Tables => {}
+            Self::List | Self::Status | Self::Overview | Self::Subscribe | Self::Channel | Self::Tables => {}
             Self::Cancel { request } => out.put_u64_le(*request),
             Self::Wait { timeout_us, count, ids } => {
                 out.put_u64_le(*timeout_us);
@@ -367,6 +370,7 @@ impl Request {
             opcode::DELETE => ids(body, "delete", |ids| Self::Delete { ids }),
             opcode::LIST => Reader::new(body, "list").finish(Self::List),
             opcode::STATUS => Reader::new(body, "status").finish(Self::Status),
+            opcode::OVERVIEW => Reader::new(body, "overview").finish(Self::Overview),
             opcode::CANCEL => {
                 let mut body = Reader::new(body, "cancel");
                 let request = body.u64()?;

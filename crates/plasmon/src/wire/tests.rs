@@ -61,6 +61,7 @@ fn request() -> impl Strategy<Value = Request> {
         object_id().prop_map(|id| Request::Explain { id }),
         object_id().prop_map(|id| Request::Locations { id }),
         (any::<u64>(), ids()).prop_map(|(timeout_us, ids)| Request::Prefetch { timeout_us, ids }),
+        Just(Request::Overview),
         any::<[u8; 16]>().prop_map(|peer| Request::Calibrate { peer: NodeId::from_bytes(peer) }),
         (any::<u64>(), any::<bool>(), any::<u64>()).prop_map(|(len, private, room_us)| Request::Lend {
             len,

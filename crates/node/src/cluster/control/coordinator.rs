@@ -45,11 +45,11 @@ impl Coordinator {
             Ok(Err(error)) => return warn!("{peer} did not join: {error}"),
             Err(_) => return warn!("{peer} connected and did not ask to join"),
         };
-        let name = format!("node {} at {}", member.node, member.listen);
-        info!("{name} joined");
+        let (node, listen) = (member.node, member.listen.clone());
+        info!(%node, listen, "a node joined");
         match self.attend(&mut wire).await {
-            Ok(()) => info!("{name} left"),
-            Err(error) => warn!("{name} is taken for dead: {error}"),
+            Ok(()) => info!(%node, listen, "a node left"),
+            Err(error) => warn!(%node, listen, %error, "a node is taken for dead"),
         }
         self.remove(&member);
     }

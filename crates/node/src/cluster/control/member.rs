@@ -57,7 +57,7 @@ pub(super) async fn run(
                     let _ = timeout(CONNECT, membership.wire.send(&FromNode::Leave)).await;
                     return Ok(());
                 };
-                warn!("lost the coordinator at {join}: {error}; trying to join again");
+                warn!(coordinator = join, %error, "lost the coordinator; trying to join again");
                 events.send(Event::CoordinatorLost);
                 member.incarnation += 1;
             }
@@ -67,7 +67,7 @@ pub(super) async fn run(
             Err(error) if first && Instant::now() > given_up => {
                 return Err(ControlError::Unreachable { join, reason: error.to_string() });
             }
-            Err(error) => info!("cannot join through {join} yet: {error}"),
+            Err(error) => info!(coordinator = join, %error, "cannot join yet"),
         }
         tokio::select! {
             () = sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),

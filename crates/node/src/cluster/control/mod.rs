@@ -1,4 +1,4 @@
-//! Slow control work on a thread of its own: membership and signals, by tokio.
+//! Slow control work on a thread of its own: membership, signals and what [`monitor`] serves, by tokio.
 //!
 //! The engine never waits for this thread. News reach it as [`Event`]s through a channel and a wake
 //! of its poll; it answers nothing. Every node listens on its control address: the first one runs
@@ -26,6 +26,7 @@ use self::messages::{FromCoordinator, Wire};
 use super::members::{Incarnation, Member, View};
 use crate::config::Config;
 use crate::engine::Waker;
+use crate::monitor::{self, Question};
 
 /// News for the engine.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub(crate) enum Event {
     CoordinatorLost,
     /// The link of the RDMA device, now or changed.
     Link { device: String, state: String },
+    /// Somebody watches over this node.
+    Asked(Question),
     /// The node is to stop, and why.
     Stop(&'static str),
     /// Control ended with an error: the node cannot go on.
@@ -52,6 +55,16 @@ pub enum ControlError {
         "cannot listen on {address}: {source}; choose another with --listen HOST:PORT (port 0 takes a free one)"
     )]
     Listen {
+        /// What was asked for.
+        address: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The address for metrics cannot be had.
+    #[error(
+        "cannot serve metrics at {address}: {source}; choose another with --metrics HOST:PORT (port 0 takes a free one)"
+    )]
+    Metrics {
         /// What was asked for.
         address: String,
         /// The system's reason.
@@ -92,7 +105,7 @@ impl EventSender {
         Self { channel, waker }
     }
 
-    pub(super) fn send(&self, event: Event) {
+    pub(crate) fn send(&self, event: Event) {
         // An engine that has gone needs no news.
         if self.channel.send(event).is_ok() {
             self.waker.wake();
@@ -105,6 +118,7 @@ pub(crate) struct Listener {
     runtime: tokio::runtime::Runtime,
     listener: TcpListener,
     address: SocketAddr,
+    monitor: Option<monitor::Listener>,
 }
 
 impl Listener {
@@ -121,12 +135,21 @@ impl Listener {
         let error = |source| ControlError::Listen { address: address.clone(), source };
         let listener = runtime.block_on(TcpListener::bind(&address)).map_err(error)?;
         let address = listener.local_addr().map_err(error)?;
-        Ok(Self { runtime, listener, address })
+        let monitor = match &config.metrics {
+            Some(address) => Some(runtime.block_on(monitor::Listener::bind(address))?),
+            None => None,
+        };
+        Ok(Self { runtime, listener, address, monitor })
     }
 
     /// The address, with the port that was taken.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where metrics are served, with the port that was taken.
+    pub(crate) fn metrics(&self) -> Option<SocketAddr> {
+        self.monitor.as_ref().map(monitor::Listener::address)
     }
 
     /// Starts the thread: joins, keeps the membership, and passes signals on.
@@ -141,9 +164,12 @@ impl Listener {
         let thread = std::thread::Builder::new()
             .name("plasmon-control".into())
             .spawn(move || {
-                let Self { runtime, listener, .. } = self;
+                let Self { runtime, listener, monitor, .. } = self;
                 runtime.block_on(async {
                     tokio::spawn(signals(events.clone()));
+                    if let Some(monitor) = monitor {
+                        tokio::spawn(monitor.serve(events.clone()));
+                    }
                     let ended = match join {
                         None => lead(listener, member, lease, events.clone(), stopped).await,
                         Some(join) => follow(listener, join, member, events.clone(), stopped).await,

@@ -112,6 +112,8 @@ fn message() -> impl Strategy<Value = Message> {
         ids().prop_map(|ids| Message::Delete { ids }),
         lives().prop_map(|lives| Message::Bury { lives }),
         Just(Message::Done),
+        Just(Message::Report),
+        bytes().prop_map(|json| Message::Reported { json }),
         ids().prop_map(|ids| Message::Promote { ids }),
         ids().prop_map(|ids| Message::Hold { ids }),
         prop::collection::vec(any::<u64>(), 0..5).prop_map(|lives| Message::Held { lives }),

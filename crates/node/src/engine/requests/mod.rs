@@ -4,11 +4,12 @@
 //! which ends with it. A request that fails leaves everything as it was.
 //!
 //! [`writing`] makes objects, [`reading`] finds them, [`listing`] lists them, [`removing`] takes them away,
-//! [`sharing`] hands out descriptors, [`lending`] memory to work in.
+//! [`sharing`] hands out descriptors, [`lending`] memory to work in, [`overseeing`] looks at the other nodes.
 
 mod lending;
 mod listing;
 mod moving;
+mod overseeing;
 mod reading;
 mod removing;
 mod sharing;
@@ -53,7 +54,7 @@ impl Core {
             | Request::Wait { ids, .. }
             | Request::Prefetch { ids, .. }
             | Request::Refresh { ids } => ids.len().max(1),
-            Request::List | Request::Status | Request::Subscribe => WALK,
+            Request::List | Request::Status | Request::Overview | Request::Subscribe => WALK,
             _ => 1,
         };
         match asked {
@@ -90,6 +91,10 @@ impl Core {
             }
             Request::List => self.list(client, request),
             Request::Status => self.answer_now(client, request, Ok(Reply::Status(self.status_json()))),
+            Request::Overview => {
+                let overview = plain(Rc::clone(self).overview());
+                self.answer_in_time(client, request, WALK, overview);
+            }
             Request::Options { name, quota } => {
                 let reply = self.set_options(client, name, quota);
                 self.answer_now(client, request, Ok(reply));

@@ -1,0 +1,192 @@
+//! The settings of a node, from where they come: flags, then the environment, then a file, then defaults.
+//!
+//! A file's keys are the long names of the flags, its values what these take. They become defaults of the command
+//! line, so that one parser checks everything and one rule says what wins. What is wrong in a file is said with its
+//! line.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+use serde_json::json;
+use toml::{Spanned, Value};
+
+use crate::settings::{NO_SETTINGS, SERVE, variable, with_environment, with_switches};
+
+/// Where the file of this host is.
+const SYSTEM: &str = "/etc/plasmon/plasmon.toml";
+
+/// A command line that was read together with everything that stands behind it.
+pub(crate) struct Settings {
+    pub(crate) matches: ArgMatches,
+    command: Command,
+    file: Option<File>,
+}
+
+/// A file of settings.
+struct File {
+    path: PathBuf,
+    /// By long name.
+    values: BTreeMap<String, String>,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path}: {source}")]
+    Syntax { path: PathBuf, source: Box<toml::de::Error> },
+    #[error(
+        "{path}:{line}: there is no setting {key:?}; the settings are those of `plasmon serve --help`: {known}"
+    )]
+    Unknown { path: PathBuf, line: usize, key: String, known: String },
+    #[error("{path}:{line}: {key} takes one value, such as a text or a number")]
+    Shape { path: PathBuf, line: usize, key: String },
+    #[error("{path}:{line}: {reason}")]
+    Value { path: PathBuf, line: usize, reason: String },
+}
+
+impl Settings {
+    /// Reads the command line; ends the program where that asks for help or makes no sense.
+    ///
+    /// # Errors
+    /// When the file of settings cannot be used.
+    pub(crate) fn read(plain: Command, words: &[OsString]) -> Result<Self, ConfigError> {
+        let command = with_environment(plain.clone());
+        let first = command.clone().get_matches_from(words);
+        let given =
+            first.subcommand_matches(SERVE).and_then(|serve| serve.get_one::<PathBuf>("config").cloned());
+        let Some(path) = given.or_else(found) else {
+            return Ok(Self { matches: first, command, file: None });
+        };
+        let file = File::read(path, &plain)?;
+        let command = file.stand_behind(command);
+        let matches = command.clone().get_matches_from(words);
+        Ok(Self { matches, command, file: Some(file) })
+    }
+
+    /// Ends the program with what is wrong about settings together.
+    pub(crate) fn refuse(mut self, text: &str) -> ! {
+        self.command.error(ErrorKind::ArgumentConflict, text).exit()
+    }
+
+    /// Everything in force, and where it comes from: a file of settings itself, or JSON.
+    pub(crate) fn print(&self, as_json: bool) -> String {
+        let (mut text, mut rows) = (String::new(), serde_json::Map::new());
+        for (long, value, source) in self.rows() {
+            match &value {
+                Some(value) => {
+                    let literal = Value::String(value.clone());
+                    text.push_str(&format!("{long} = {literal}  # {source}\n"));
+                }
+                None => text.push_str(&format!("# {long} is not set\n")),
+            }
+            rows.insert(long, json!({ "value": value, "source": source }));
+        }
+        if as_json { serde_json::Value::Object(rows).to_string() + "\n" } else { text }
+    }
+
+    fn rows(&self) -> Vec<(String, Option<String>, String)> {
+        let serve = self.command.find_subcommand(SERVE).expect("there is such a command");
+        let matches = self.matches.subcommand_matches(SERVE).unwrap_or(&self.matches);
+        let mut rows = Vec::new();
+        for (id, long) in settings(&self.command, serve) {
+            let matches = if matches.try_contains_id(&id).is_ok() { matches } else { &self.matches };
+            let value =
+                matches.get_raw(&id).and_then(|mut raw| raw.next()).map(|raw| raw.to_string_lossy().into());
+            let source = match matches.value_source(&id) {
+                Some(ValueSource::CommandLine) => format!("flag --{long}"),
+                Some(ValueSource::EnvVariable) => format!("environment {}", variable(&long)),
+                _ => match self.file.as_ref().filter(|file| file.values.contains_key(&long)) {
+                    Some(file) => format!("file {}", file.path.display()),
+                    None => "default".into(),
+                },
+            };
+            rows.push((long, value, source));
+        }
+        rows
+    }
+}
+
+impl File {
+    fn read(path: PathBuf, plain: &Command) -> Result<Self, ConfigError> {
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(ConfigError::Read { path, source }),
+        };
+        let table: BTreeMap<Spanned<String>, Spanned<Value>> = match toml::from_str(&text) {
+            Ok(table) => table,
+            Err(error) => return Err(ConfigError::Syntax { path, source: Box::new(error) }),
+        };
+        let serve = plain.find_subcommand(SERVE).expect("there is such a command");
+        let known: Vec<_> = settings(plain, serve).into_iter().map(|(_, long)| long).collect();
+        let mut values = BTreeMap::new();
+        for (key, value) in table {
+            let line = text[..key.span().start].matches('\n').count() + 1;
+            let (key, value) = (key.into_inner(), value.into_inner());
+            if !known.contains(&key) {
+                return Err(ConfigError::Unknown { path, line, key, known: known.join(", ") });
+            }
+            let value = match value {
+                Value::String(text) => text,
+                Value::Integer(number) => number.to_string(),
+                Value::Float(number) => number.to_string(),
+                Value::Boolean(set) => set.to_string(),
+                _ => return Err(ConfigError::Shape { path, line, key }),
+            };
+            check(plain, &path, line, &key, &value)?;
+            values.insert(key, value);
+        }
+        Ok(Self { path, values })
+    }
+
+    /// Makes the values defaults of the command line.
+    fn stand_behind(&self, command: Command) -> Command {
+        let set = |arg: Arg| {
+            let value = arg.get_long().and_then(|long| self.values.get(long)).cloned();
+            match value {
+                Some(value) => arg.default_value(value),
+                None => arg,
+            }
+        };
+        command.mut_args(set).mut_subcommand(SERVE, |serve| serve.mut_args(set))
+    }
+}
+
+/// Whether a flag would take this value.
+fn check(plain: &Command, path: &Path, line: usize, key: &str, value: &str) -> Result<(), ConfigError> {
+    let words = ["plasmon-node", SERVE, &format!("--{key}={value}")].map(OsString::from);
+    // The environment is not asked: its values are not this file's.
+    let command = with_switches(plain.clone());
+    match command.try_get_matches_from(words) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let text = error.to_string();
+            let reason = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Err(ConfigError::Value { path: path.to_owned(), line, reason })
+        }
+    }
+}
+
+/// Id and long name of every setting: what `serve` takes, and the socket.
+fn settings(command: &Command, serve: &Command) -> Vec<(String, String)> {
+    let socket = command.get_arguments().filter(|arg| arg.get_long() == Some("socket"));
+    let all = socket.chain(serve.get_arguments());
+    let named = all.filter_map(|arg| Some((arg.get_id().to_string(), arg.get_long()?.to_owned())));
+    let mut settings: Vec<_> = named.filter(|(_, long)| !NO_SETTINGS.contains(&long.as_str())).collect();
+    settings.dedup();
+    settings
+}
+
+/// The file that is there although nobody named one.
+fn found() -> Option<PathBuf> {
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || Some(variable("HOME")?.join(".config"));
+    let own = variable("XDG_CONFIG_HOME").or_else(home).map(|folder| folder.join("plasmon/plasmon.toml"));
+    own.into_iter().chain([PathBuf::from(SYSTEM)]).find(|path| path.exists())
+}

@@ -1,0 +1,89 @@
+//! `plasmon status --cluster`: a line for every node, as text or JSON; `plasmon top` draws the same lines.
+
+use std::path::Path;
+use std::time::Duration;
+
+use plasmon::Client;
+use plasmon::overview::{NodeOverview, Overview, Summary};
+
+use crate::failure::Failure;
+use crate::output::{age, line, plain, size, table};
+
+/// Headings of a node's cells.
+pub(crate) const HEADINGS: [&str; 8] =
+    ["NODE", "LISTEN", "MEMORY", "PRIMARY", "CACHED", "FETCHED", "SERVED", "CLIENTS"];
+
+pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
+    let client = Client::connect_as(socket, "plasmon status")?;
+    if as_json {
+        return line(&client.overview_json()?);
+    }
+    print(&client.overview()?)
+}
+
+/// For people to read.
+pub(crate) fn print(overview: &Overview) -> Result<(), Failure> {
+    line(&heading(overview))?;
+    let rows: Vec<_> = overview
+        .nodes
+        .iter()
+        .map(|node| {
+            let [name, listen, memory, primary, cached, fetched, served, clients] = cells(node);
+            [name, listen, memory, primary, cached, fetched, served, clients, note(node)]
+        })
+        .collect();
+    let [a, b, c, d, e, f, g, h] = HEADINGS;
+    table([a, b, c, d, e, f, g, h, ""], &rows)?;
+    if overview.left_out > 0 { line(&format!("and {} more", overview.left_out)) } else { Ok(()) }
+}
+
+/// The cluster in a line.
+pub(crate) fn heading(overview: &Overview) -> String {
+    let silent = overview.nodes.iter().filter(|node| node.summary.is_none()).count();
+    let silent = if silent > 0 { format!(", {silent} of them silent") } else { String::new() };
+    let lost = if overview.coordinator_connected { "" } else { ", which does not answer" };
+    format!(
+        "{} nodes{silent}, epoch {}, coordinator {}{lost}",
+        overview.nodes.len() as u64 + overview.left_out,
+        overview.epoch,
+        plain(&overview.coordinator)
+    )
+}
+
+/// What a node is and holds.
+pub(crate) fn cells(node: &NodeOverview) -> [String; 8] {
+    let name = node.node.chars().take(8).collect();
+    let listen = plain(&node.listen);
+    let Some(summary) = &node.summary else {
+        return [name, listen, "-".into(), "-".into(), "-".into(), "-".into(), "-".into(), "-".into()];
+    };
+    let Summary { memory_bytes, memory_used_bytes, .. } = summary;
+    let count = |objects: u64, bytes: u64| format!("{objects} ({})", size(bytes));
+    [
+        name,
+        listen,
+        format!("{} of {}", size(*memory_used_bytes), size(*memory_bytes)),
+        count(summary.primary_objects, summary.primary_bytes),
+        count(summary.cached_objects, summary.cached_bytes),
+        count(summary.fetched_objects, summary.fetched_bytes),
+        count(summary.served_objects, summary.served_bytes),
+        summary.clients.to_string(),
+    ]
+}
+
+/// What else there is to say of a node.
+pub(crate) fn note(node: &NodeOverview) -> String {
+    let here = if node.this { "this node; " } else { "" };
+    match &node.summary {
+        None => format!("no answer: {}", plain(&node.failure)),
+        Some(summary) if !summary.unfit.is_empty() => format!("{here}{}", plain(&summary.unfit)),
+        Some(summary) => {
+            let spilled = if summary.spilled_objects > 0 {
+                format!("; {} on disk", size(summary.spilled_bytes))
+            } else {
+                String::new()
+            };
+            format!("{here}up {}{spilled}", age(Duration::from_secs_f64(summary.uptime_seconds.max(0.0))))
+        }
+    }
+}

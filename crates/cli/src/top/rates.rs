@@ -1,0 +1,78 @@
+//! What nodes did between two looks, a second, by their own clocks.
+
+use std::collections::HashMap;
+
+use plasmon::overview::{Overview, Summary};
+
+/// Of one node.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Rate {
+    pub(super) fetched_bytes: f64,
+    pub(super) served_bytes: f64,
+    pub(super) messages: f64,
+}
+
+/// The last look, and the rates it gave.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    last: HashMap<String, Summary>,
+    rates: HashMap<String, Rate>,
+}
+
+impl Rates {
+    /// Takes another look. A node whose report is the same as before keeps its rate; one that started anew begins.
+    pub(super) fn take(&mut self, overview: &Overview) {
+        let mut last = HashMap::new();
+        let mut rates = HashMap::new();
+        for node in &overview.nodes {
+            let Some(now) = &node.summary else { continue };
+            let before = self.last.get(&node.node);
+            let seconds = before.map_or(0.0, |before| now.uptime_seconds - before.uptime_seconds);
+            let rate = match before {
+                Some(before) if seconds > 0.0 => Some(Rate {
+                    fetched_bytes: now.fetched_bytes.saturating_sub(before.fetched_bytes) as f64 / seconds,
+                    served_bytes: now.served_bytes.saturating_sub(before.served_bytes) as f64 / seconds,
+                    messages: now.messages_sent.saturating_sub(before.messages_sent) as f64 / seconds,
+                }),
+                Some(_) if seconds == 0.0 => self.rates.get(&node.node).copied(),
+                _ => None,
+            };
+            rates.extend(rate.map(|rate| (node.node.clone(), rate)));
+            last.insert(node.node.clone(), now.clone());
+        }
+        (self.last, self.rates) = (last, rates);
+    }
+
+    pub(super) fn of(&self, node: &str) -> Option<Rate> {
+        self.rates.get(node).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::overview::NodeOverview;
+
+    use super::*;
+
+    fn look(uptime_seconds: f64, fetched_bytes: u64) -> Overview {
+        let summary = Summary { uptime_seconds, fetched_bytes, ..Summary::default() };
+        let node = NodeOverview { node: "a".into(), summary: Some(summary), ..NodeOverview::default() };
+        Overview { nodes: vec![node], ..Overview::default() }
+    }
+
+    #[test]
+    fn rates_go_by_the_clock_of_the_node() {
+        let mut rates = Rates::default();
+        rates.take(&look(10.0, 100));
+        assert_eq!(rates.of("a"), None, "one look tells nothing");
+        rates.take(&look(12.0, 500));
+        assert_eq!(rates.of("a").map(|rate| rate.fetched_bytes), Some(200.0));
+        rates.take(&look(12.0, 500));
+        assert_eq!(rates.of("a").map(|rate| rate.fetched_bytes), Some(200.0), "the same report again");
+        rates.take(&look(1.0, 0));
+        assert_eq!(rates.of("a"), None, "it started anew");
+        rates.take(&Overview::default());
+        rates.take(&look(2.0, 0));
+        assert_eq!(rates.of("a"), None, "it was away");
+    }
+}

@@ -1,0 +1,153 @@
+//! What `plasmon top` shows: a heading, a line for every node, and what keys do. Whatever the size of the terminal.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Row, Table, TableState};
+
+use plasmon::overview::{NodeOverview, Overview};
+
+use super::News;
+use super::rates::Rates;
+use crate::output::size;
+use crate::overview::{cells, heading, note};
+
+/// Above the columns: name and least width.
+const COLUMNS: [(&str, u16); 9] = [
+    ("NODE", 8),
+    ("LISTEN", 21),
+    ("MEMORY", 21),
+    ("PRIMARY", 18),
+    ("CACHED", 18),
+    ("FETCHED/s", 11),
+    ("SERVED/s", 11),
+    ("MESSAGES/s", 10),
+    ("", 20),
+];
+
+/// The last that was heard.
+#[derive(Default)]
+pub(super) struct View {
+    overview: Option<Overview>,
+    rates: Rates,
+    /// Why there is nothing newer.
+    failure: Option<String>,
+    table: TableState,
+}
+
+impl View {
+    pub(super) fn take(&mut self, news: News) {
+        match news {
+            Ok(overview) => {
+                self.rates.take(&overview);
+                self.overview = Some(overview);
+                self.failure = None;
+            }
+            Err(error) => self.failure = Some(error.message().to_owned()),
+        }
+    }
+
+    /// Moves the lines that are shown.
+    pub(super) fn scroll(&mut self, by: isize) {
+        let lines = self.overview.as_ref().map_or(0, |overview| overview.nodes.len());
+        let offset = self.table.offset().saturating_add_signed(by).min(lines.saturating_sub(1));
+        *self.table.offset_mut() = offset;
+    }
+
+    pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
+        let [top, problem, middle, bottom] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(u16::from(self.failure.is_some())),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        let text = self.overview.as_ref().map_or_else(|| "waiting for the first answer".to_owned(), heading);
+        frame.render_widget(Line::from(text).bold(), top);
+        if let Some(failure) = &self.failure {
+            frame.render_widget(Line::from(format!("no news: {failure}")).fg(Color::Red), problem);
+        }
+        let nodes = self.overview.iter().flat_map(|overview| &overview.nodes);
+        let rows: Vec<_> = nodes.map(|node| self.row(node)).collect();
+        let widths = COLUMNS.map(|(_, width)| Constraint::Min(width));
+        let head = Row::new(COLUMNS.map(|(name, _)| Cell::from(name))).style(Style::new().reversed());
+        frame.render_stateful_widget(Table::new(rows, widths).header(head), middle, &mut self.table);
+        frame.render_widget(Line::from("q ends, up and down scroll").dim(), bottom);
+    }
+
+    fn row(&self, node: &NodeOverview) -> Row<'static> {
+        let [name, listen, memory, primary, cached, ..] = cells(node);
+        let rates = match self.rates.of(&node.node) {
+            Some(rate) => [
+                size(rate.fetched_bytes as u64),
+                size(rate.served_bytes as u64),
+                format!("{:.0}", rate.messages),
+            ],
+            None => ["-", "-", "-"].map(str::to_owned),
+        };
+        let [fetched, served, messages] = rates;
+        let style = match &node.summary {
+            None => Style::new().fg(Color::Red),
+            Some(summary) if !summary.unfit.is_empty() => Style::new().fg(Color::Yellow),
+            Some(_) => Style::new(),
+        };
+        Row::new([name, listen, memory, primary, cached, fetched, served, messages, note(node)]).style(style)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::overview::Summary;
+    use plasmon::{Error, ErrorKind};
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn cluster() -> Overview {
+        let node = |name: &str, summary| NodeOverview {
+            node: name.repeat(32),
+            listen: format!("host-{name}:4740"),
+            failure: "it was stopped".into(),
+            summary,
+            ..NodeOverview::default()
+        };
+        let summary = Summary { primary_objects: 42, uptime_seconds: 5.0, ..Summary::default() };
+        let nodes = vec![node("a", Some(summary)), node("b", None)];
+        Overview { nodes, coordinator: "embedded".into(), coordinator_connected: true, ..Overview::default() }
+    }
+
+    fn drawn(view: &mut View, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("it is memory");
+        terminal.draw(|frame| view.draw(frame)).expect("it is memory");
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn every_node_has_a_line() {
+        let mut view = View::default();
+        assert!(drawn(&mut view, 160, 10).contains("waiting for the first answer"));
+        view.take(Ok(cluster()));
+        let text = drawn(&mut view, 160, 10);
+        assert!(text.contains("2 nodes, 1 of them silent"), "{text}");
+        assert!(text.contains("aaaaaaaa") && text.contains("42 (0 B)"), "{text}");
+        assert!(text.contains("bbbbbbbb") && text.contains("no answer: it was"), "{text}");
+        view.take(Err(Error::new(ErrorKind::Disconnected, "the node is gone")));
+        let text = drawn(&mut view, 160, 10);
+        assert!(text.contains("no news: the node is gone") && text.contains("aaaaaaaa"), "{text}");
+        view.scroll(1);
+        assert!(!drawn(&mut view, 160, 10).contains("aaaaaaaa"), "it was scrolled away");
+        view.scroll(-5);
+        assert!(drawn(&mut view, 160, 10).contains("aaaaaaaa"));
+    }
+
+    #[test]
+    fn no_size_is_too_small() {
+        let mut view = View::default();
+        view.take(Ok(cluster()));
+        for (width, height) in [(1, 1), (3, 2), (20, 5), (80, 24), (300, 100)] {
+            drawn(&mut view, width, height);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A node's report as metrics, in the text format of OpenMetrics.
+//!
+//! Names and units are an interface: `docs/operations.md` lists them all, and a test compares the two.
+
+use std::fmt;
+
+use plasmon::status::{
+    ClusterStatus, FabricStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, SpillStatus, Status,
+    TransferStatus,
+};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+/// What the text is.
+pub(super) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All metrics of a report.
+pub(super) fn text(status: Status) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot(status)));
+    let mut out = String::new();
+    text::encode(&mut out, &registry).expect("writing to a string does not fail");
+    out
+}
+
+#[derive(Debug)]
+struct Snapshot(Status);
+
+impl Collector for Snapshot {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Status { memory, objects, spill, fabric, transfer, cluster, .. } = &self.0;
+        let mut out = Out(encoder);
+        self.node(&mut out)?;
+        memory_metrics(&mut out, memory)?;
+        object_metrics(&mut out, objects)?;
+        spill_metrics(&mut out, spill)?;
+        fabric_metrics(&mut out, fabric)?;
+        transfer_metrics(&mut out, transfer)?;
+        cluster_metrics(&mut out, cluster)
+    }
+}
+
+impl Snapshot {
+    fn node(&self, out: &mut Out<'_>) -> fmt::Result {
+        let status = &self.0;
+        let labels = [
+            ("node", status.node.as_str()),
+            ("version", status.version.as_str()),
+            ("provider", status.fabric.provider.as_str()),
+        ];
+        let mut info =
+            out.0.encode_descriptor("plasmon_node_info", "The node; always 1", None, MetricType::Gauge)?;
+        ConstGauge::new(1u64).encode(info.encode_family(&labels)?)?;
+        out.gauge("plasmon_uptime_seconds", "Since the start of the node", status.uptime_seconds)?;
+        out.gauge(
+            "plasmon_unfit",
+            "1 if the node does not serve as it should",
+            flag(!status.unfit.is_empty()),
+        )?;
+        out.gauge("plasmon_clients", "Clients connected", real(status.clients))
+    }
+}
+
+fn memory_metrics(out: &mut Out<'_>, memory: &MemoryStatus) -> fmt::Result {
+    out.gauge("plasmon_memory_capacity_bytes", "Memory for objects", real(memory.capacity))?;
+    out.gauge("plasmon_memory_used_bytes", "Memory held by objects", real(memory.used))?;
+    out.gauge("plasmon_memory_free_bytes", "Memory not held by anything", real(memory.free))?;
+    let largest = "Largest object that fits without making room";
+    out.gauge("plasmon_memory_largest_free_bytes", largest, real(memory.largest_free))?;
+    out.gauge("plasmon_memory_prefaulted_bytes", "Memory that was touched", real(memory.prefaulted))?;
+    out.gauge("plasmon_memory_huge_bytes", "Memory in huge pages", real(memory.huge))?;
+    out.gauge("plasmon_memory_tables_bytes", "Object tables that clients map", real(memory.tables))?;
+    out.gauge("plasmon_memory_waiting_objects", "Objects that wait for room", real(memory.waiting))?;
+    let moved = "Bytes of objects moved to put free memory together";
+    out.counter("plasmon_memory_compacted_bytes", moved, memory.compacted_bytes)
+}
+
+fn object_metrics(out: &mut Out<'_>, objects: &ObjectsStatus) -> fmt::Result {
+    let by_role = |primary, cached| [("primary", real(primary)), ("cached", real(cached))];
+    let counts = by_role(objects.primary, objects.cached);
+    out.gauges("plasmon_objects", "Sealed objects in memory", "role", &counts)?;
+    let bytes = by_role(objects.primary_bytes, objects.cached_bytes);
+    out.gauges("plasmon_objects_bytes", "Bytes of sealed objects in memory", "role", &bytes)?;
+    out.gauge("plasmon_objects_unsealed", "Objects being created", real(objects.unsealed))?;
+    out.gauge("plasmon_objects_pinned", "Objects with at least one pin", real(objects.pinned))?;
+    out.gauge("plasmon_objects_doomed", "Objects deleted, but still pinned", real(objects.doomed))?;
+    out.counter("plasmon_objects_evicted", "Objects taken out of memory to make room", objects.evicted)
+}
+
+fn spill_metrics(out: &mut Out<'_>, spill: &SpillStatus) -> fmt::Result {
+    out.gauge("plasmon_spill_objects", "Objects on disk, in memory as well or not", real(spill.objects))?;
+    out.gauge("plasmon_spill_objects_bytes", "Bytes of objects on disk", real(spill.bytes))?;
+    out.gauge("plasmon_spill_files", "Files of spilled objects", real(spill.files))?;
+    out.gauge("plasmon_spill_disk_bytes", "Bytes that the files take on disk", real(spill.disk_bytes))?;
+    out.gauge("plasmon_spill_failing", "1 if nothing can be spilled", flag(!spill.failing.is_empty()))?;
+    out.counter("plasmon_spill_written_bytes", "Bytes written to disk", spill.written_bytes)?;
+    out.counter("plasmon_spill_restored_bytes", "Bytes read back from disk", spill.restored_bytes)?;
+    out.counter("plasmon_spill_failures", "Writes and reads that failed", spill.failures)
+}
+
+fn fabric_metrics(out: &mut Out<'_>, fabric: &FabricStatus) -> fmt::Result {
+    out.counter("plasmon_fabric_messages_sent", "Messages sent to other nodes", fabric.messages_sent)?;
+    out.counter("plasmon_fabric_messages_received", "Messages from other nodes", fabric.messages_received)?;
+    out.counter("plasmon_fabric_reads", "One-sided reads made by this node", fabric.reads)?;
+    out.counter("plasmon_fabric_completions", "Operations that came to their end", fabric.completions)?;
+    out.gauge("plasmon_fabric_operations", "Operations under way", real(fabric.in_flight))?;
+    out.counter("plasmon_fabric_registrations", "Registrations of memory made", fabric.registrations)?;
+    out.gauge("plasmon_fabric_regions", "Regions of memory registered", real(fabric.regions))?;
+    out.gauge("plasmon_fabric_registered_bytes", "Memory registered", real(fabric.registered_bytes))
+}
+
+fn transfer_metrics(out: &mut Out<'_>, transfer: &TransferStatus) -> fmt::Result {
+    let each = |what: fn(&ProtocolStatus) -> u64| -> Vec<_> {
+        transfer.protocols.iter().map(|(name, protocol)| (name.as_str(), what(protocol))).collect()
+    };
+    let name = "protocol";
+    out.counters("plasmon_fetched_objects", "Objects fetched from others", name, &each(|one| one.fetched))?;
+    out.counters("plasmon_fetched_bytes", "Bytes of those", name, &each(|one| one.fetched_bytes))?;
+    let served = "Objects that others asked for and were given";
+    out.counters("plasmon_served_objects", served, name, &each(|one| one.served))?;
+    out.counters("plasmon_served_bytes", "Bytes of those", name, &each(|one| one.served_bytes))?;
+    out.gauge("plasmon_fetches", "Fetches under way", real(transfer.fetching))?;
+    out.counter("plasmon_fetch_failures", "Attempts at a holder that failed", transfer.fetch_failures)?;
+    out.gauge("plasmon_leases", "Objects pinned for other nodes", real(transfer.leases))?;
+    out.counter("plasmon_frames_dropped", "Frames thrown away", transfer.frames_dropped)?;
+    let copied = "Bytes of objects copied by this daemon's processor";
+    out.counter("plasmon_copied_bytes", copied, transfer.cpu_copied_bytes)
+}
+
+fn cluster_metrics(out: &mut Out<'_>, cluster: &ClusterStatus) -> fmt::Result {
+    out.gauge("plasmon_cluster_epoch", "Membership epoch", real(cluster.epoch))?;
+    out.gauge("plasmon_cluster_members", "Nodes of the cluster", real(cluster.members.len() as u64))?;
+    let connected = flag(cluster.coordinator_connected);
+    out.gauge("plasmon_cluster_coordinator_connected", "1 if the coordinator answers", connected)?;
+    let entries = "Objects that this node's part of the directory knows";
+    out.gauge("plasmon_directory_entries", entries, real(cluster.directory_entries))
+}
+
+/// Where metrics go. The format appends `_total` to the names of counters.
+struct Out<'a>(DescriptorEncoder<'a>);
+
+impl Out<'_> {
+    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(value).encode(metric)
+    }
+
+    fn gauges(&mut self, name: &str, help: &str, label: &str, values: &[(&str, f64)]) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        values.iter().try_for_each(|(which, value)| {
+            ConstGauge::new(*value).encode(metric.encode_family(&[(label, *which)])?)
+        })
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(metric)
+    }
+
+    fn counters(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        values.iter().try_for_each(|(which, value)| {
+            ConstCounter::new(*value).encode(metric.encode_family(&[(label, *which)])?)
+        })
+    }
+}
+
+/// Metrics are real numbers: exact up to 2^53.
+fn real(value: u64) -> f64 {
+    value as f64
+}
+
+fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Calls that an event loop waits for: begun on one thread, finished when the loop hears of it.
+//!
+//! The loop watches the socket and a bell. When either is readable it takes a turn: it leads for a moment, if nobody
+//! does, and learns which of its calls are complete. The bell (an eventfd) rings when another thread has read the reply,
+//! and when something could not be sent. Threads and a loop may share a connection.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{Connection, State, Undo, unexpected};
+use crate::client::Object;
+use crate::wire::{Reply, Request};
+use crate::{Error, ErrorKind, ObjectId, Result};
+
+/// Tells an event loop that calls of its own are complete.
+pub(super) struct Bell {
+    file: OwnedFd,
+    /// Requests that the loop waits for.
+    watched: HashSet<u64>,
+    /// Those that are complete, until the loop takes a turn.
+    finished: Vec<u64>,
+}
+
+/// What a turn of an event loop brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// [`Pending::number`] of the calls that are complete.
+    pub finished: Vec<u64>,
+    /// Something is still to be sent: take a turn when the socket can be written to, too.
+    pub unsent: bool,
+    /// The connection has ended: listen to it no more.
+    pub ended: bool,
+}
+
+/// A call under way. Dropped, it is given up.
+pub struct Pending {
+    connection: Arc<Connection>,
+    number: u64,
+    ids: Vec<ObjectId>,
+}
+
+impl Bell {
+    fn ring(&self) {
+        // It fails only when the count is full, and then it rings already.
+        let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
+    }
+}
+
+impl State {
+    /// A reply is complete: its loop hears of it, if it has one.
+    pub(super) fn ring(&mut self, number: u64) {
+        if let Some(bell) = &mut self.bell
+            && bell.watched.remove(&number)
+        {
+            bell.finished.push(number);
+            bell.ring();
+        }
+    }
+
+    /// Nothing more will come.
+    pub(super) fn ring_all(&mut self) {
+        if let Some(bell) = &mut self.bell {
+            let watched = std::mem::take(&mut bell.watched);
+            bell.finished.extend(watched);
+            bell.ring();
+        }
+    }
+}
+
+impl Connection {
+    /// The socket and the bell, for an event loop to watch.
+    pub(in crate::client) fn watch(&self) -> Result<(OwnedFd, OwnedFd)> {
+        self.check_process()?;
+        let failed = |error: io::Error| {
+            Error::new(ErrorKind::Internal, format!("this process cannot watch a connection: {error}"))
+        };
+        let mut state = self.lock();
+        if state.bell.is_none() {
+            let file = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+            let file = file.map_err(|errno| failed(errno.into()))?;
+            state.bell = Some(Bell { file, watched: HashSet::new(), finished: Vec::new() });
+        }
+        let bell = state.bell.as_ref().map(|bell| bell.file.try_clone());
+        let bell = bell.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).map_err(failed)?;
+        Ok((self.socket.as_fd().try_clone_to_owned().map_err(failed)?, bell))
+    }
+
+    /// Sends a request that the loop waits for; `renew` asks for new parts of the object tables as well.
+    pub(in crate::client) fn begin(
+        self: &Arc<Self>,
+        request: &Request,
+        undo: Undo,
+        ids: Vec<ObjectId>,
+        renew: bool,
+    ) -> Result<Pending> {
+        self.check_process()?;
+        let mut state = self.lock();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        if renew {
+            state.enqueue(&Request::Tables, Undo::Nothing, true);
+        }
+        let number = state.enqueue(request, undo, false);
+        self.flush(&mut state);
+        let unsent = !state.outbox.is_empty();
+        if let Some(bell) = &mut state.bell {
+            bell.watched.insert(number);
+            if unsent {
+                bell.ring();
+            }
+        }
+        Ok(Pending { connection: Arc::clone(self), number, ids })
+    }
+
+    /// A turn of the event loop.
+    pub(in crate::client) fn turn(&self) -> Result<Turn> {
+        self.check_process()?;
+        let mut state = self.lock();
+        if let Some(bell) = &state.bell {
+            // It fails only when it has not rung.
+            let _ = rustix::io::read(&bell.file, &mut [0u8; 8]);
+        }
+        if !state.leading && state.broken.is_none() {
+            state = self.lead(state, Some(Duration::ZERO));
+        }
+        // Somebody may have gone to sleep because this thread led.
+        state.hand_over();
+        let finished = state.bell.as_mut().map(|bell| std::mem::take(&mut bell.finished));
+        Ok(Turn {
+            finished: finished.unwrap_or_default(),
+            unsent: !state.outbox.is_empty(),
+            ended: state.broken.is_some(),
+        })
+    }
+}
+
+impl Pending {
+    /// What [`Turn::finished`] calls it.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The objects of a get: one result an id, in order.
+    ///
+    /// # Errors
+    /// As the call that it stands for.
+    pub fn objects(self) -> Result<Vec<Result<Object>>> {
+        let connection = &self.connection;
+        let objects = match self.reply()? {
+            Reply::Got { objects, .. } if objects.len() == self.ids.len() => objects,
+            _ => return Err(connection.fail(unexpected("something else than these objects"))),
+        };
+        let object = |(id, span): (&ObjectId, Result<_>)| match span {
+            Ok(span) => {
+                let view = connection.arena().view(span).map_err(|error| connection.fail(error))?;
+                Ok(Ok(Object::counted(Arc::clone(connection), *id, view)))
+            }
+            Err(error) => Ok(Err(error)),
+        };
+        self.ids.iter().zip(objects).map(object).collect()
+    }
+
+    /// Of a wait: whether each is here.
+    ///
+    /// # Errors
+    /// As the call that it stands for.
+    pub fn presence(self) -> Result<Vec<bool>> {
+        match self.reply()? {
+            Reply::Waited(here) if here.len() == self.ids.len() => Ok(here),
+            _ => Err(self.connection.fail(unexpected("something else than what is there"))),
+        }
+    }
+
+    /// The reply, which has come.
+    fn reply(&self) -> Result<Reply> {
+        self.connection.check_process()?;
+        let mut state = self.connection.lock();
+        if state.open.get(&self.number).is_some_and(|open| open.complete) {
+            let replies = state.open.remove(&self.number).map(|open| open.replies).unwrap_or_default();
+            return match replies.into_iter().next_back() {
+                Some(Reply::Failed { error, .. }) => Err(error),
+                Some(reply) => Ok(reply),
+                None => Err(unexpected("nothing")),
+            };
+        }
+        let early = || Error::new(ErrorKind::Invalid, "the answer to this call has not come yet");
+        Err(state.broken.clone().unwrap_or_else(early))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.connection.check_process().is_err() {
+            return;
+        }
+        if let Some(bell) = &mut self.connection.lock().bell {
+            bell.watched.remove(&self.number);
+        }
+        self.connection.give_up(self.number);
+    }
+}

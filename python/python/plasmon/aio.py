@@ -1,0 +1,400 @@
+"""The client for asyncio: the same calls as `plasmon.Client`, as coroutines.
+
+    import plasmon.aio
+
+    async with plasmon.aio.connect() as client:
+        await client.put(array, name="temperatures")
+        same = await client.get("temperatures")
+
+What is in the memory of this host is got at once. Waiting for objects (`get`, `get_buffers`, `wait`,
+`metadata`, `hash`, `verify`) takes no thread, however many tasks wait: the event loop listens to the
+connection. All other calls run in a few threads of the client's own.
+
+A task that is cancelled waits no longer, and the node is told so: what came too late is let go of. What else
+was asked for may still happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+import plasmon
+from plasmon import _internal, _values
+from plasmon._client import _ONE, Event, IdLike, _identify
+from plasmon._internal import Buffer, ObjectId
+from plasmon.errors import Disconnected, InvalidArgument, TimedOut
+
+__all__ = ["Client", "Subscription", "connect"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_AT_ONCE = 1024
+"""Objects that one request asks for."""
+_GRACE = 10.0
+"""Seconds that the node gets beyond the time-out of a call."""
+_THREADS = 8
+"""Threads for calls that are soon over, and as many for those that may wait for room."""
+
+
+def _soon(
+    method: Callable[Concatenate[plasmon.Client, _P], _T],
+) -> Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]:
+    """A call that is soon over, in a thread."""
+
+    @wraps(method)
+    async def call(self: Client, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await self._run(self._prompt, partial(method, self._client, *args, **kwargs))
+
+    return call
+
+
+def _patiently(
+    method: Callable[Concatenate[plasmon.Client, _P], _T],
+) -> Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]:
+    """A call that may wait, in another thread: those that would make room must not stand behind it."""
+
+    @wraps(method)
+    async def call(self: Client, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await self._run(self._patient, partial(method, self._client, *args, **kwargs))
+
+    return call
+
+
+class Client:
+    """A connection to the node of this host, for the tasks of one event loop.
+
+    Made by `plasmon.aio.connect`. As an asynchronous context manager it closes at the end of the block. What
+    was got through it stays readable after that.
+    """
+
+    def __init__(self, client: plasmon.Client) -> None:
+        """Makes a client for the running event loop of a plain one, which it closes with itself."""
+        self._client = client
+        self._asyncio = asyncio.get_running_loop()
+        self._loop = _internal.Loop(client._native)
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._prompt = ThreadPoolExecutor(_THREADS, "plasmon-aio")
+        self._patient = ThreadPoolExecutor(_THREADS, "plasmon-aio-patient")
+        self._listening = True
+        self._writing = False
+        for descriptor in self._loop.descriptors():
+            self._asyncio.add_reader(descriptor, self._turn)
+
+    put = _patiently(plasmon.Client.put)
+    put_many = _patiently(plasmon.Client.put_many)
+    put_from = _patiently(plasmon.Client.put_from)
+    create = _patiently(plasmon.Client.create)
+    create_and_seal = _patiently(plasmon.Client.create_and_seal)
+    buffer = _patiently(plasmon.Client.buffer)
+    get_into = _patiently(plasmon.Client.get_into)
+    register = _soon(plasmon.Client.register)
+    seal = _soon(plasmon.Client.seal)
+    abort = _soon(plasmon.Client.abort)
+    prefetch = _soon(plasmon.Client.prefetch)
+    locations = _soon(plasmon.Client.locations)
+    explain = _soon(plasmon.Client.explain)
+    refresh = _soon(plasmon.Client.refresh)
+    evict = _soon(plasmon.Client.evict)
+    set_options = _soon(plasmon.Client.set_options)
+    usage = _soon(plasmon.Client.usage)
+    list = _soon(plasmon.Client.list)
+    status = _soon(plasmon.Client.status)
+
+    @overload
+    async def get(self, id_or_ids: IdLike, timeout: float | None = None) -> Any: ...
+    @overload
+    async def get(self, id_or_ids: Iterable[IdLike], timeout: float | None = None) -> builtins.list[Any]: ...
+    async def get(self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None = None) -> Any:
+        """Waits for objects and gives their values, as `plasmon.Client.get` does.
+
+        A pickle is unpickled on the thread of the event loop.
+        """
+        if isinstance(id_or_ids, _ONE):
+            return _values.decode((await self.get_buffers([id_or_ids], timeout))[0])
+        return [_values.decode(buffer) for buffer in await self.get_buffers(id_or_ids, timeout)]
+
+    async def get_buffers(self, ids: Iterable[IdLike], timeout: float | None = None) -> builtins.list[Buffer]:
+        """Waits for objects and gives their bytes, as `plasmon.Client.get_buffers` does."""
+        self._check()
+        wanted = [ids] if isinstance(ids, _ONE) else [*ids]
+        here = self._loop.get_here(wanted)
+        if here is not None:
+            return here
+        calls: builtins.list[_internal.Pending] = []
+        try:
+            # All at once, so that they share the time.
+            for first in range(0, len(wanted), _AT_ONCE):
+                calls.append(self._loop.get(wanted[first : first + _AT_ONCE], timeout))
+            complete = [self._completion(call) for call in calls]
+            await self._within(timeout, complete)
+            return [buffer for call in calls for buffer in call.objects()]
+        finally:
+            self._give_up(calls)
+
+    async def wait(
+        self, ids: Iterable[IdLike], count: int | None = None, timeout: float | None = None
+    ) -> tuple[builtins.list[ObjectId], builtins.list[ObjectId]]:
+        """Waits until some of the objects are in the memory of this host, as `plasmon.Client.wait` does."""
+        self._check()
+        wanted = [_identify(id, None)[0] for id in ([ids] if isinstance(ids, _ONE) else ids)]
+        count = len(wanted) if count is None else count
+        if not 0 <= count <= len(wanted):
+            raise InvalidArgument(f"cannot wait for {count} of {len(wanted)} objects")
+        call = self._loop.wait(wanted, count, timeout)
+        try:
+            await self._within(timeout, [self._completion(call)])
+            here = call.presence()
+        finally:
+            self._give_up([call])
+        ready = [id for id, is_here in zip(wanted, here, strict=True) if is_here]
+        return ready, [id for id, is_here in zip(wanted, here, strict=True) if not is_here]
+
+    async def metadata(self, id: IdLike, timeout: float | None = None) -> bytes:
+        """The metadata of an object. Waits for it, and raises, as `get` does."""
+        return (await self.get_buffers([id], timeout))[0].metadata
+
+    async def hash(self, id: IdLike, timeout: float | None = None) -> bytes:
+        """The digest of an object, as `plasmon.Client.hash` gives it."""
+        [buffer] = await self.get_buffers([id], timeout)
+        return await self._run(self._prompt, buffer.digest)
+
+    async def verify(self, id: IdLike, timeout: float | None = None) -> None:
+        """Compares an object's bytes with its digest, as `plasmon.Client.verify` does."""
+        [buffer] = await self.get_buffers([id], timeout)
+        await self._run(self._prompt, buffer.verify)
+
+    @overload  # A str is an iterable of str, too: here it is one name.
+    async def contains(self, id_or_ids: IdLike) -> bool: ...  # type: ignore[overload-overlap]
+    @overload
+    async def contains(self, id_or_ids: Iterable[IdLike]) -> builtins.list[bool]: ...
+    async def contains(self, id_or_ids: IdLike | Iterable[IdLike]) -> bool | builtins.list[bool]:
+        """Whether objects are sealed anywhere, as `plasmon.Client.contains` says."""
+        return await self._run(self._prompt, lambda: self._client.contains(id_or_ids))
+
+    @overload
+    async def delete(self, id_or_ids: IdLike) -> bool: ...  # type: ignore[overload-overlap]
+    @overload
+    async def delete(self, id_or_ids: Iterable[IdLike]) -> builtins.list[bool]: ...
+    async def delete(self, id_or_ids: IdLike | Iterable[IdLike]) -> bool | builtins.list[bool]:
+        """Deletes objects from every node, as `plasmon.Client.delete` does."""
+        return await self._run(self._prompt, lambda: self._client.delete(id_or_ids))
+
+    async def subscribe(self) -> Subscription:
+        """Watches the objects of this node, as `plasmon.Client.subscribe` does."""
+        return Subscription(await self._run(self._prompt, self._client.subscribe))
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the store of this node."""
+        return self._client.capacity
+
+    @property
+    def node(self) -> str:
+        """The id of the node, 32 hexadecimal digits."""
+        return self._client.node
+
+    @property
+    def socket(self) -> str:
+        """The path of the node's socket."""
+        return self._client.socket
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._client.closed
+
+    async def close(self) -> None:
+        """Closes the client. Values that were got stay readable; calls that wait raise `Disconnected`."""
+        self._stop_listening()
+        self._loop.close()
+        self._client.close()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Disconnected("this client is closed: connect again"))
+        self._prompt.shutdown(wait=False, cancel_futures=True)
+        self._patient.shutdown(wait=False, cancel_futures=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return "<plasmon.aio.Client, closed>" if self.closed else f"<plasmon.aio.Client of {self.socket}>"
+
+    def _check(self) -> None:
+        """Refuses what would go wrong later, and less clearly."""
+        if self.closed:
+            raise Disconnected("this client is closed: connect again")
+        if asyncio.get_running_loop() is not self._asyncio:
+            raise InvalidArgument("this client belongs to another event loop: connect in each")
+
+    async def _run(self, threads: ThreadPoolExecutor, call: Callable[[], _T]) -> _T:
+        """Makes a call in a thread; it ends there, too, when its task is cancelled."""
+        self._check()
+        cancellation = _internal.Cancellation()
+        try:
+            return await self._asyncio.run_in_executor(threads, cancellation.run, call)
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            raise
+
+    def _completion(self, call: _internal.Pending) -> asyncio.Future[None]:
+        """Done when the call is complete."""
+        complete = self._asyncio.create_future()
+        self._waiting[call.number] = complete
+        return complete
+
+    async def _within(self, timeout: float | None, complete: Iterable[Awaitable[None]]) -> None:
+        """Waits for all. The node keeps to the time-out; this is for one that has stopped."""
+        patience = None if timeout is None else timeout + _GRACE
+        try:
+            async with asyncio.timeout(patience):
+                for one in complete:
+                    await one
+        except TimeoutError:
+            raise TimedOut(
+                f"the node at {self.socket} did not answer within {patience:.0f} s; it may be stopped or "
+                "overloaded: see its log"
+            ) from None
+
+    def _give_up(self, calls: Iterable[_internal.Pending]) -> None:
+        """Forgets calls, and lets go of what has not been taken of them."""
+        for call in calls:
+            self._waiting.pop(call.number, None)
+            call.cancel()
+
+    def _turn(self) -> None:
+        """The connection or the bell has something."""
+        finished, unsent, ended = self._loop.turn()
+        for number in finished:
+            complete = self._waiting.get(number)
+            if complete is not None and not complete.done():
+                complete.set_result(None)
+        if ended:
+            self._stop_listening()
+        elif unsent != self._writing:
+            socket, _ = self._loop.descriptors()
+            if unsent:
+                self._asyncio.add_writer(socket, self._turn)
+            else:
+                self._asyncio.remove_writer(socket)
+            self._writing = unsent
+
+    def _stop_listening(self) -> None:
+        if not self._listening:
+            return
+        self._listening = False
+        socket, bell = self._loop.descriptors()
+        self._asyncio.remove_reader(socket)
+        self._asyncio.remove_reader(bell)
+        self._asyncio.remove_writer(socket)
+
+
+class Subscription:
+    """Events of a node's objects, in order: an asynchronous iterator and context manager.
+
+    Made by `Client.subscribe`; it says what `plasmon.Subscription` says, and takes no thread.
+    """
+
+    def __init__(self, events: plasmon.Subscription) -> None:
+        self._events = events
+
+    async def next(self) -> Event:
+        """The next event. One task at a time may wait.
+
+        Raises:
+            Disconnected: The node is gone, or the subscription closed.
+        """
+        loop = asyncio.get_running_loop()
+        while (event := self._events.next(0)) is None:
+            readable = asyncio.Event()
+            descriptor = self._events.fileno()
+            loop.add_reader(descriptor, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                loop.remove_reader(descriptor)
+        return event
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._events.closed
+
+    def close(self) -> None:
+        """Ends it."""
+        self._events.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self.closed:
+            raise StopAsyncIteration
+        return await self.next()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Connecting:
+    """A client to be: awaited, or entered as a context."""
+
+    def __init__(self, socket: str | os.PathLike[str] | None) -> None:
+        self._socket = socket
+        self._client: Client | None = None
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self._connect().__await__()
+
+    async def _connect(self) -> Client:
+        return Client(await asyncio.to_thread(plasmon.connect, self._socket))
+
+    async def __aenter__(self) -> Client:
+        self._client = await self._connect()
+        return self._client
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+def connect(socket: str | os.PathLike[str] | None = None) -> _Connecting:
+    """Connects to the node of this host: to be awaited, or entered by `async with`.
+
+    Args:
+        socket: Path of the node's socket, found as by `plasmon.connect` if it is not given.
+
+    Raises:
+        Disconnected: No node listens there.
+        NotAllowed: This user may not connect to it.
+    """
+    return _Connecting(socket)

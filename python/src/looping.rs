@@ -1,0 +1,154 @@
+//! What `plasmon.aio` is made of: calls that an event loop waits for, and calls of threads that can be given up.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plasmon::{Error, ErrorKind, Result, Turn};
+use pyo3::prelude::*;
+
+use crate::client::{Client, duration};
+use crate::error::{cancel_by, raised};
+use crate::id::object_ids;
+use crate::memory::Buffer;
+
+/// A connection, as an event loop sees it. Used by the thread of the loop.
+#[pyclass(frozen, module = "plasmon._internal")]
+pub(crate) struct Loop {
+    /// `None` once closed.
+    client: Mutex<Option<plasmon::Client>>,
+    socket: OwnedFd,
+    bell: OwnedFd,
+}
+
+#[pymethods]
+impl Loop {
+    #[new]
+    fn new(py: Python<'_>, client: &Client) -> PyResult<Self> {
+        let client = client.client(py)?;
+        let (socket, bell) = client.watch().map_err(|error| raised(py, &error))?;
+        Ok(Self { client: Mutex::new(Some(client)), socket, bell })
+    }
+
+    /// Descriptors of the connection and of the bell.
+    fn descriptors(&self) -> (i32, i32) {
+        (self.socket.as_raw_fd(), self.bell.as_raw_fd())
+    }
+
+    /// The objects, if all of them are in this host's memory.
+    fn get_here(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Buffer>>> {
+        let (client, ids) = (self.client(py)?, object_ids(ids)?);
+        Ok(ids.iter().map(|id| client.get_here(id).map(Buffer)).collect())
+    }
+
+    /// Begins to get at most 1,024 objects.
+    fn get(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Pending> {
+        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
+        Pending::new(py, self.client(py)?.begin_get(&ids, timeout))
+    }
+
+    /// Begins to wait until `count` of the objects are in memory on this host.
+    fn wait(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        count: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Pending> {
+        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
+        Pending::new(py, self.client(py)?.begin_wait(&ids, count, timeout))
+    }
+
+    /// Reads what has come: numbers of calls that are complete, whether something is still to be sent, and whether
+    /// the connection has ended.
+    fn turn(&self, py: Python<'_>) -> PyResult<(Vec<u64>, bool, bool)> {
+        let turn = self.client(py)?.turn().map_err(|error| raised(py, &error))?;
+        let Turn { finished, unsent, ended } = turn;
+        Ok((finished, unsent, ended))
+    }
+
+    /// Ends the use of the connection.
+    fn close(&self) {
+        drop(lock(&self.client).take());
+    }
+}
+
+impl Loop {
+    fn client(&self, py: Python<'_>) -> PyResult<plasmon::Client> {
+        let closed =
+            || raised(py, &Error::new(ErrorKind::Disconnected, "this client is closed: connect again"));
+        lock(&self.client).clone().ok_or_else(closed)
+    }
+}
+
+/// A call under way.
+#[pyclass(frozen, module = "plasmon._internal")]
+pub(crate) struct Pending {
+    number: u64,
+    /// `None` once it has ended.
+    call: Mutex<Option<plasmon::Pending>>,
+}
+
+impl Pending {
+    fn new(py: Python<'_>, begun: Result<plasmon::Pending>) -> PyResult<Self> {
+        let call = begun.map_err(|error| raised(py, &error))?;
+        Ok(Self { number: call.number(), call: Mutex::new(Some(call)) })
+    }
+
+    fn take(&self, py: Python<'_>) -> PyResult<plasmon::Pending> {
+        let ended = || raised(py, &Error::new(ErrorKind::Invalid, "this call has ended already"));
+        lock(&self.call).take().ok_or_else(ended)
+    }
+}
+
+#[pymethods]
+impl Pending {
+    #[getter]
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The objects of a get that is complete; raises the first error among them.
+    fn objects(&self, py: Python<'_>) -> PyResult<Vec<Buffer>> {
+        let objects = self.take(py)?.objects().and_then(|all| all.into_iter().collect::<Result<Vec<_>>>());
+        Ok(objects.map_err(|error| raised(py, &error))?.into_iter().map(Buffer).collect())
+    }
+
+    /// Of a wait that is complete: whether each is here.
+    fn presence(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
+        self.take(py)?.presence().map_err(|error| raised(py, &error))
+    }
+
+    /// Gives it up, if it has not ended.
+    fn cancel(&self) {
+        drop(lock(&self.call).take());
+    }
+}
+
+/// Ends a call that another thread makes.
+#[pyclass(frozen, module = "plasmon._internal")]
+pub(crate) struct Cancellation(Arc<AtomicBool>);
+
+#[pymethods]
+impl Cancellation {
+    #[new]
+    fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Calls it on this thread; what it waits for ends soon after `cancel`.
+    fn run(&self, call: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let before = cancel_by(Some(Arc::clone(&self.0)));
+        let result = call.call0();
+        cancel_by(before);
+        Ok(result?.unbind())
+    }
+
+    fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,152 @@
+"""One client in many threads, in forked children, and in processes that multiprocessing starts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import plasmon
+import pytest
+from conftest import ANTI_HANG, held, until
+
+THREADS = 16
+ROUNDS = 150
+
+
+def test_sixteen_threads_hammer_one_client(near: plasmon.Client, far: plasmon.Client) -> None:
+    failures: list[BaseException] = []
+    start = threading.Barrier(THREADS)
+
+    def hammer(number: int) -> None:
+        chance = random.Random(number)
+        try:
+            start.wait(ANTI_HANG)
+            for turn in range(ROUNDS):
+                size = chance.choice([0, 10, 1000, 100_000])
+                data = bytes([number]) * size
+                id = near.put(data, name=f"{number}/{turn}")
+                assert near.get(id) == data
+                if turn % 10 == 0:
+                    assert far.get(id, timeout=ANTI_HANG) == data
+                with pytest.raises(plasmon.ObjectExists):
+                    near.put(b"other", id=id)
+                with pytest.raises(plasmon.TimedOut):
+                    near.get(f"never {number}/{turn}", timeout=0.0001)
+                created = near.create(f"created {number}/{turn}", 100_000)
+                memoryview(created)[:] = bytes([255 - number]) * 100_000
+                if turn % 2:
+                    created.seal()
+                    assert near.get(created.id) == bytes([255 - number]) * 100_000
+                else:
+                    created.abort()
+                assert near.delete([id, created.id]) == [True, bool(turn % 2)]
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=hammer, args=[number]) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    assert near.list() == []
+    until("pins to go", lambda: held(near) == 0)
+
+
+def test_forks_while_threads_call(near: plasmon.Client) -> None:
+    """A child made at any moment gets a clear error or its own connection, never a lock of its parent's."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+    kept = near.put(b"kept" * 50_000)
+    value = near.get(kept)
+
+    def hammer(number: int) -> None:
+        try:
+            turn = 0
+            while not stop.is_set():
+                turn += 1
+                assert near.get(near.put(turn, name=f"{number}/{turn}")) == turn
+                near.contains([f"never {turn}"])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=hammer, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for call in (lambda: near.get(kept), lambda: near.put(1), near.status):
+                    try:
+                        call()
+                        os._exit(3)
+                    except plasmon.Disconnected as error:
+                        if "after fork" not in str(error):
+                            os._exit(4)
+                with plasmon.connect(near.socket) as own:
+                    if own.get(kept) == b"kept" * 50_000 and value == b"kept" * 50_000:
+                        status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert near.status()["objects"]["pinned"] == 1, "children let go of nothing of their parent's"
+    assert value == b"kept" * 50_000
+
+
+def work(socket: str, name: str) -> int:
+    """What a process of a pool does."""
+    with plasmon.connect(socket) as client:
+        data: bytes = client.get(name)
+        client.put(len(data), name=f"{name}, by {os.getpid()}")
+        return len(data)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_a_pool_connect_on_their_own(near: plasmon.Client, method: str) -> None:
+    name = f"for {method}"
+    near.put(bytes(200_000), name=name)
+    value = near.get(name)
+    with multiprocessing.get_context(method).Pool(3) as pool:
+        assert pool.starmap(work, [(near.socket, name)] * 3, chunksize=1) == [200_000] * 3
+    until("their pins to go", lambda: held(near) == 1)
+    assert len(value) == 200_000
+
+
+LOOK = "import plasmon; print(plasmon.connect().socket)"
+
+
+def look(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    kept = {
+        key: value for key, value in os.environ.items() if key not in ("PLASMON_SOCKET", "XDG_RUNTIME_DIR")
+    }
+    return subprocess.run(
+        [sys.executable, "-c", LOOK],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        timeout=ANTI_HANG,
+    )
+
+
+def test_connect_finds_the_node(near: plasmon.Client, tmp_path: Path) -> None:
+    assert look({"PLASMON_SOCKET": near.socket}).stdout.strip() == near.socket
+    (tmp_path / "plasmon").mkdir()
+    link = tmp_path / "plasmon" / "plasmon.sock"
+    link.symlink_to(near.socket)
+    assert look({"XDG_RUNTIME_DIR": str(tmp_path)}).stdout.strip() == str(link)
+    nowhere = look({"PLASMON_SOCKET": str(tmp_path / "none.sock")})
+    assert nowhere.returncode != 0
+    assert "none.sock" in nowhere.stderr
+    assert "plasmon serve" in nowhere.stderr, "the error says what to do"
