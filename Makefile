@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-rdma build setup fmt lint clean fuzz
-.PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-rdma bench-report
+.PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-rdma bench-report
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,9 @@ bench-growth: ## How the cost of such gets grows; MILLION=1 goes up to a million
 
 bench-mpi: ## Under mpirun: rank 0 gets what N-1 others have put; N=4, SIZES="1024 65536", BATCH=100, QUICK=1
 	@scripts/bench.sh mpi --ranks $(or $(N),4) $(if $(SIZES),--sizes $(SIZES)) $(if $(BATCH),--batch $(BATCH)) $(if $(QUICK),--quick)
+
+bench-heal: ## A node dies: how soon the others follow and the directory is healed, and gets meanwhile; QUICK=1
+	@scripts/bench.sh heal $(if $(QUICK),--quick)
 
 bench-rdma: ## What registering memory costs an RDMA device, as ratios, in a virtual machine with Soft-RoCE
 	@scripts/bench.sh rdma

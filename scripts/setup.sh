@@ -32,9 +32,17 @@ missing_packages() {
     command -v pkg-config >/dev/null || echo pkg-config
     pkg-config --exists 'libfabric >= 1.17' 2>/dev/null || echo libfabric-dev
     has_libclang || echo libclang-dev
+    # The client of etcd is made from etcd's own description of its protocol.
+    command -v protoc >/dev/null || echo protobuf-compiler
     usable_python >/dev/null || echo python3-venv
     # Only root can make network namespaces; the end-to-end tests of others run on loopback.
     [ "$(id -u)" != 0 ] || command -v ip >/dev/null || echo iproute2
+}
+
+# Those that tests need beside: an etcd to be coordinated by, and its command.
+missing_packages_for_tests() {
+    command -v etcd >/dev/null || echo etcd-server
+    command -v etcdctl >/dev/null || echo etcd-client
 }
 
 # Those that guests need: a machine, the tool that makes an RDMA device, and the device's driver.
@@ -65,6 +73,10 @@ install_packages() {
     if ! "${install[@]}" >/dev/null 2>&1 </dev/null; then
         "${apt[@]}" update </dev/null
         "${install[@]}" >/dev/null </dev/null
+    fi
+    # Its package starts a server of its own, which nobody here asked for.
+    if [[ " ${packages[*]} " == *" etcd-server "* ]] && [ -d /run/systemd/system ]; then
+        "${as_root[@]}" systemctl --quiet disable --now etcd || true
     fi
 }
 
@@ -117,7 +129,10 @@ if [ "${1:-}" = --rdma ]; then
     fi
     exit
 fi
-mapfile -t missing < <(missing_packages)
+mapfile -t missing < <(
+    missing_packages
+    missing_packages_for_tests
+)
 [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 check_rust
 make_venv

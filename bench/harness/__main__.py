@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import figures, local, machine, mpi, objects, paths, peers
+from harness import figures, heal, local, machine, mpi, objects, paths, peers
 from harness.remote import command as remote
 from harness.remote import growth
 
@@ -32,6 +32,7 @@ def main() -> int:
         ("remote", "gets of what is on another host, side by side"),
         ("growth", "how the cost of such gets grows with objects, nodes and getters"),
         ("mpi", "gets of what other ranks have put, under mpirun"),
+        ("heal", "what the death of a node costs the others"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
@@ -43,7 +44,7 @@ def main() -> int:
             command.add_argument("--ranks", type=int, default=4, help="2 or more (default: 4)")
             command.add_argument("--sizes", nargs="+", type=int, default=[], metavar="BYTES")
             command.add_argument("--batch", type=int, default=mpi.BATCH, help="objects of a rank and round")
-        else:
+        elif name != "heal":
             command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
         command.add_argument(
             "--results",
@@ -75,6 +76,8 @@ def main() -> int:
     if arguments.command == "mpi":
         sizes, batch = arguments.sizes, arguments.batch
         return mpi.run(arguments.ranks, arguments.quick, sizes, batch, arguments.results)
+    if arguments.command == "heal":
+        return heal.run(arguments.quick, arguments.results)
     return run(arguments)
 
 

@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::daemon::{Daemon, Refused, binary};
+use crate::etcd::{Etcd, EtcdOptions};
 use crate::network::{Network, PREFIX};
 use crate::wait::{PATIENCE, eventually};
 
@@ -22,6 +23,7 @@ pub struct Builder {
     nodes: usize,
     memory: String,
     args: Vec<String>,
+    etcd: Option<EtcdOptions>,
 }
 
 impl Builder {
@@ -43,19 +45,29 @@ impl Builder {
         self
     }
 
+    /// Has etcd coordinate instead of the first node.
+    pub fn etcd(mut self, etcd: EtcdOptions) -> Self {
+        self.etcd = Some(etcd);
+        self
+    }
+
     /// Starts the nodes one after the other and waits until all know all. They end with this process.
     ///
     /// # Panics
     /// When a daemon does not start; its log is in the message.
     pub fn start(self) -> Cluster {
         let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", id())).tempdir();
+        let folder = folder.expect("the temporary folder is writable");
+        let mut network = Network::new();
+        let etcd = self.etcd.map(|options| Etcd::start(options, &mut network, folder.path()));
         let mut cluster = Cluster {
             nodes: Vec::new(),
-            network: Network::new(),
+            etcd,
+            network,
             memory: self.memory,
             args: self.args,
             launched: AtomicUsize::new(0),
-            folder: folder.expect("the temporary folder is writable"),
+            folder,
         };
         for _ in 0..self.nodes {
             cluster.add_node();
@@ -64,10 +76,11 @@ impl Builder {
     }
 }
 
-/// Daemons that form a cluster. The first is the coordinator.
+/// Daemons that form a cluster. The first is the coordinator, unless etcd is.
 pub struct Cluster {
     // In this order they are dropped: processes, then the namespaces they ran in, then the folder.
     nodes: Vec<Node>,
+    etcd: Option<Etcd>,
     network: Network,
     memory: String,
     args: Vec<String>,
@@ -84,7 +97,7 @@ struct Node {
 impl Cluster {
     /// One node with 64 MiB, for a start.
     pub fn builder() -> Builder {
-        Builder { nodes: 1, memory: "64MiB".to_owned(), args: Vec::new() }
+        Builder { nodes: 1, memory: "64MiB".to_owned(), args: Vec::new(), etcd: None }
     }
 
     /// Adds a host with a node that joins the others, waits until all know it, and gives its number.
@@ -105,9 +118,11 @@ impl Cluster {
         fs::create_dir(self.node_folder(index)).expect("the temporary folder is writable");
         let mut command = self.serve(index);
         command.args(["--listen", &format!("{address}:0")]).args(args);
-        if let Some(first) = self.nodes.first() {
-            command.args(["--join", first.daemon.listen()]);
-        }
+        command.args(match (&self.etcd, self.nodes.first()) {
+            (Some(etcd), _) => etcd.arguments(),
+            (None, Some(first)) => vec!["--join".to_owned(), first.daemon.listen().to_owned()],
+            (None, None) => Vec::new(),
+        });
         let daemon = self.launch(index, command).unwrap_or_else(|refused| {
             panic!("node {index} did not start ({}):\n{}", refused.status, refused.log)
         });
@@ -123,10 +138,15 @@ impl Cluster {
     /// The command `plasmon serve` with the memory and the socket of a node, on its host, still without
     /// `--listen` and `--join`.
     pub fn serve(&self, node: usize) -> Command {
+        self.serve_at(node, &self.socket(node))
+    }
+
+    /// The same with another socket: for one more daemon on that host.
+    pub fn serve_at(&self, node: usize, socket: &Path) -> Command {
         let mut command = self.network.command(node, &binary());
         command.args(["serve", "--json", "--exit-with-parent", "--memory", &self.memory]);
         command.env("XDG_STATE_HOME", self.folder.path()).env("PLASMON_CONFIG", "/dev/null");
-        command.arg("--socket").arg(self.socket(node)).args(&self.args);
+        command.arg("--socket").arg(socket).args(&self.args);
         command
             .current_dir(self.node_folder(node))
             .env("TMPDIR", self.node_folder(node))
@@ -241,6 +261,10 @@ impl Cluster {
         command.args(args);
         let first = self.nodes[0].daemon.listen();
         match (node, self.nodes.len()) {
+            _ if self.etcd.is_some() => {
+                let listen = format!("{}:0", self.nodes[node].address);
+                command.args(["--listen", &listen]).args(self.etcd_arguments())
+            }
             (0, 1) => command.args(["--listen", &format!("{}:0", self.nodes[0].address)]),
             (0, _) => command.args(["--listen", first]),
             _ => {
@@ -279,6 +303,39 @@ impl Cluster {
         self.network.plug(node, true);
     }
 
+    /// Kills one of the etcd servers.
+    ///
+    /// # Panics
+    /// When etcd does not coordinate, as all that follow.
+    pub fn kill_etcd(&mut self, server: usize) {
+        self.etcd.as_mut().expect("etcd coordinates").kill(server);
+    }
+
+    /// Starts one of the etcd servers again, with what it had on disk; some of the others may be down.
+    pub fn start_etcd(&mut self, server: usize) {
+        self.etcd.as_mut().expect("etcd coordinates").launch(&self.network, server);
+    }
+
+    /// Waits until one of the etcd servers answers, which takes most of them.
+    pub fn await_etcd(&self, server: usize) {
+        self.etcd.as_ref().expect("etcd coordinates").await_health(&self.network, server);
+    }
+
+    /// Sends a signal to one of the etcd servers.
+    pub fn signal_etcd(&self, server: usize, signal: Signal) {
+        self.etcd.as_ref().expect("etcd coordinates").signal(server, signal);
+    }
+
+    /// Runs etcdctl, and gives what it says.
+    pub fn etcdctl(&self, arguments: &[&str]) -> String {
+        self.etcd.as_ref().expect("etcd coordinates").ask(&self.network, arguments)
+    }
+
+    /// What `plasmon serve` is to be told of etcd.
+    pub fn etcd_arguments(&self) -> Vec<String> {
+        self.etcd.as_ref().expect("etcd coordinates").arguments()
+    }
+
     /// Asks a node to end and waits until it has.
     pub fn terminate(&mut self, node: usize, signal: Signal) -> ExitStatus {
         self.daemon(node).signal(signal);
@@ -296,6 +353,9 @@ impl Drop for Cluster {
         if panicking() {
             for (index, node) in self.nodes.iter().enumerate() {
                 eprintln!("--- log of node {index} ---\n{}", node.daemon.log());
+            }
+            if let Some(etcd) = &self.etcd {
+                eprintln!("--- log of etcd ---\n{}", etcd.log(0));
             }
         }
     }

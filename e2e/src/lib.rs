@@ -12,6 +12,7 @@
 mod chance;
 mod cluster;
 mod daemon;
+mod etcd;
 pub mod guest;
 mod network;
 mod pattern;
@@ -20,6 +21,7 @@ mod wait;
 pub use chance::Chance;
 pub use cluster::{Builder, Cluster};
 pub use daemon::{Daemon, Refused, binary};
+pub use etcd::{Etcd, EtcdOptions};
 pub use network::own_namespaces;
 pub use pattern::Pattern;
 pub use wait::{PATIENCE, eventually, until};

@@ -26,8 +26,8 @@ pub(crate) const PREFIX: &str = "plasmon-e2e-";
 pub(crate) enum Network {
     /// All on one address of this machine.
     Together(Ipv4Addr),
-    /// Holds what the names of this cluster's namespaces begin with, and the number of hosts.
-    Namespaces { prefix: String, hosts: usize },
+    /// Holds what the names of this cluster's namespaces begin with, and the numbers of hosts and of further ones.
+    Namespaces { prefix: String, hosts: usize, others: usize },
 }
 
 /// The address that all nodes are to have, if one was named: that of an RDMA device, which is in no namespace
@@ -70,39 +70,49 @@ impl Network {
         ip(["netns", "add", &switch(&prefix)]);
         ip(["-n", &switch(&prefix), "link", "add", "bridge", "type", "bridge"]);
         ip(["-n", &switch(&prefix), "link", "set", "bridge", "up"]);
-        Self::Namespaces { prefix, hosts: 0 }
+        Self::Namespaces { prefix, hosts: 0, others: 0 }
     }
 
     /// Adds the next host and gives its address.
     pub(crate) fn add_host(&mut self) -> Ipv4Addr {
         let (prefix, hosts) = match self {
             Self::Together(address) => return *address,
-            Self::Namespaces { prefix, hosts } => (prefix, hosts),
+            Self::Namespaces { prefix, hosts, .. } => (prefix, hosts),
         };
         let number = u8::try_from(*hosts + 1).expect("a cluster has few nodes");
         let address = Ipv4Addr::new(10, 231, 0, number);
-        let (switch, host, port) = (switch(prefix), host(prefix, *hosts), format!("port{hosts}"));
+        plug_in(prefix, &host(prefix, *hosts), &format!("port{hosts}"), address);
         *hosts += 1;
-
-        ip(["netns", "add", &host]);
-        ip(["link", "add", "eth0", "netns", &host, "type", "veth", "peer", &port, "netns", &switch]);
-        ip(["-n", &switch, "link", "set", &port, "master", "bridge", "up"]);
-        ip(["-n", &host, "address", "add", &format!("{address}/24"), "dev", "eth0"]);
-        ip(["-n", &host, "link", "set", "eth0", "up"]);
-        ip(["-n", &host, "link", "set", "lo", "up"]);
         address
+    }
+
+    /// Adds a host that is for no node, and gives its number and its address.
+    pub(crate) fn add_other(&mut self) -> (usize, Ipv4Addr) {
+        let (prefix, others) = match self {
+            Self::Together(address) => return (0, *address),
+            Self::Namespaces { prefix, others, .. } => (prefix, others),
+        };
+        let number = *others;
+        *others += 1;
+        let last = u8::try_from(200 + number).expect("a cluster has few of them");
+        let address = Ipv4Addr::new(10, 231, 0, last);
+        plug_in(prefix, &other(prefix, number), &format!("other{number}"), address);
+        (number, address)
     }
 
     /// A command that runs `program` on a host.
     pub(crate) fn command(&self, on: usize, program: &Path) -> Command {
         match self {
             Self::Together(_) => Command::new(program),
-            Self::Namespaces { prefix, .. } => {
-                // It replaces itself by the program: the child is the program.
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", &host(prefix, on)]).arg(program);
-                command
-            }
+            Self::Namespaces { prefix, .. } => run_in(&host(prefix, on), program),
+        }
+    }
+
+    /// The same, on one of the others.
+    pub(crate) fn command_on_other(&self, on: usize, program: &Path) -> Command {
+        match self {
+            Self::Together(_) => Command::new(program),
+            Self::Namespaces { prefix, .. } => run_in(&other(prefix, on), program),
         }
     }
 
@@ -138,10 +148,10 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        if let Self::Namespaces { prefix, hosts } = self {
-            for name in (0..*hosts).map(|number| host(prefix, number)).chain([switch(prefix)]) {
-                remove(&name);
-            }
+        if let Self::Namespaces { prefix, hosts, others } = self {
+            (0..*hosts).for_each(|number| remove(&host(prefix, number)));
+            (0..*others).for_each(|number| remove(&other(prefix, number)));
+            remove(&switch(prefix));
         }
     }
 }
@@ -152,6 +162,28 @@ fn switch(prefix: &str) -> String {
 
 fn host(prefix: &str, number: usize) -> String {
     format!("{prefix}-host{number}")
+}
+
+fn other(prefix: &str, number: usize) -> String {
+    format!("{prefix}-other{number}")
+}
+
+/// Makes a host with a cable to the switch.
+fn plug_in(prefix: &str, host: &str, port: &str, address: Ipv4Addr) {
+    let switch = switch(prefix);
+    ip(["netns", "add", host]);
+    ip(["link", "add", "eth0", "netns", host, "type", "veth", "peer", port, "netns", &switch]);
+    ip(["-n", &switch, "link", "set", port, "master", "bridge", "up"]);
+    ip(["-n", host, "address", "add", &format!("{address}/24"), "dev", "eth0"]);
+    ip(["-n", host, "link", "set", "eth0", "up"]);
+    ip(["-n", host, "link", "set", "lo", "up"]);
+}
+
+/// A command that replaces itself by the program: the child is the program.
+fn run_in(namespace: &str, program: &Path) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(program);
+    command
 }
 
 fn ip<const N: usize>(args: [&str; N]) {

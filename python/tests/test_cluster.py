@@ -115,3 +115,26 @@ def test_where_an_object_is_and_how_it_came() -> None:
         assert holder.locations("nothing of this name") == []
         with pytest.raises(plasmon.InvalidArgument):
             reader.prefetch([large], timeout=-1)
+
+
+def test_etcd_coordinates_and_any_node_may_die() -> None:
+    with plasmon.LocalCluster(
+        nodes=3, memory="64MiB", coordinator="etcd", arguments=["--lease", "2"]
+    ) as cluster:
+        folder = Path(cluster.sockets[0]).parent
+        oid = cluster.client(1).put(b"kept")
+        assert cluster.client(2).status()["cluster"]["coordinator_kind"] == "etcd"
+        cluster.kill(0)
+        until("the others know", lambda: len(cluster.client(2).status()["cluster"]["members"]) == 2)
+        assert cluster.client(2).get(oid, timeout=ANTI_HANG) == b"kept"
+        added = cluster.add()
+        assert cluster.client(added).get(oid, timeout=ANTI_HANG) == b"kept"
+    assert not folder.exists()
+
+
+def test_without_etcd_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(plasmon.Error, match="etcd-server"):
+        plasmon.LocalCluster(nodes=1, memory="64MiB", coordinator="etcd")
+    with pytest.raises(plasmon.InvalidArgument, match="zookeeper"):
+        plasmon.LocalCluster(nodes=1, memory="64MiB", coordinator="zookeeper")  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a node until it is told to stop
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Put a file into the store
     Put(Put),
     /// Get an object, from whichever node holds it

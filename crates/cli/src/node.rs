@@ -5,6 +5,7 @@ mod config;
 mod serve_args;
 mod settings;
 
+use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use config::Settings;
-use plasmon_node::{Config, Node, NodeError, Numa};
+use plasmon_node::{Config, EtcdConfig, Node, Numa};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
@@ -71,15 +72,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
+fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> {
     start_log(&args);
     if args.exit_with_parent {
         follow_parent()?;
     }
+    let etcd = etcd(&args)?;
     let config = Config {
         socket_mode: args.socket_mode,
         listen: args.listen,
         join: args.join,
+        etcd,
         metrics: args.metrics,
         provider: args.provider,
         huge_pages: !args.no_huge_pages,
@@ -103,20 +106,46 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), NodeError> {
     let socket = config.socket.clone();
     let node = Node::start(config)?;
     let (id, listen, metrics) = (node.id(), node.listen(), node.metrics());
+    let others = match &args.coordinator {
+        Some(etcd) => format!("--coordinator etcd://{}{}", etcd.endpoints.join(","), etcd.prefix),
+        None => format!("--join {listen}"),
+    };
     let line = if as_json {
         let (node, pid) = (id.to_string(), std::process::id());
         json!({ "node": node, "socket": socket, "listen": listen, "metrics": metrics, "pid": pid })
             .to_string()
     } else {
-        format!(
-            "node {id} serves at {}; other nodes join with: plasmon serve --join {listen}",
-            socket.display()
-        )
+        format!("node {id} serves at {}; other nodes join with: plasmon serve {others}", socket.display())
     };
     // Nobody may be reading, and no systemd be waiting: the node serves all the same.
     let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    node.run()
+    Ok(node.run()?)
+}
+
+/// What the servers of etcd are to be told.
+fn etcd(args: &Serve) -> Result<Option<EtcdConfig>, Box<dyn Error>> {
+    let Some(url) = &args.coordinator else { return Ok(None) };
+    let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
+    let user = args.etcd_user.as_ref().or(url.user.as_ref());
+    Ok(Some(EtcdConfig {
+        endpoints: url.endpoints.clone(),
+        prefix: url.prefix.clone(),
+        user: match (user, absolute(&args.etcd_password_file)?) {
+            (Some(user), Some(file)) => Some((user.clone(), file)),
+            (None, None) => None,
+            (Some(user), None) => {
+                return Err(
+                    format!("where is the password of etcd's user {user}? Add --etcd-password-file").into()
+                );
+            }
+            (None, Some(_)) => {
+                return Err("whose password is in --etcd-password-file? Add --etcd-user".into());
+            }
+        },
+        ca: absolute(&args.etcd_ca)?,
+        identity: absolute(&args.etcd_cert)?.zip(absolute(&args.etcd_key)?),
+    }))
 }
 
 /// To standard error, as the settings say.

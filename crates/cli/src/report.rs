@@ -153,11 +153,30 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
     if !status.unfit.is_empty() {
         line(&format!("unfit     {}", status.unfit))?;
     }
+    let coordinator = match cluster.coordinator_kind.as_str() {
+        "etcd" => cluster.coordinator.clone(),
+        _ if cluster.coordinator == "embedded" => "in this node".into(),
+        _ => format!("in the node at {}", cluster.coordinator),
+    };
     let lost = if cluster.coordinator_connected { "" } else { ", which does not answer" };
+    let losses = match cluster.coordinator_losses {
+        0 => String::new(),
+        times => format!(" (lost {times} times so far)"),
+    };
     line(&format!(
-        "cluster   epoch {}, coordinator {}{lost}, {} directory entries here",
-        cluster.epoch, cluster.coordinator, cluster.directory_entries
+        "cluster   epoch {}, coordinator {coordinator}{lost}{losses}, {} directory entries here{}",
+        cluster.epoch,
+        cluster.directory_entries,
+        if cluster.healing { ", others are being told what is here" } else { "" }
     ))?;
+    if cluster.fenced {
+        line(
+            "          this node is no member at the moment: it serves no other node, and its clients only what it \
+             holds; it joins again as soon as its coordinator answers",
+        )?;
+    } else if !cluster.coordinator_connected {
+        line("          until the coordinator is back nobody can join, and no further death is noticed")?;
+    }
     let rows: Vec<_> = cluster
         .members
         .iter()

@@ -1,5 +1,7 @@
 //! The command line of `plasmon serve`, which the daemon reads as well.
 
+mod etcd;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use bytesize::ByteSize;
 use clap::Args;
 use plasmon::Protocol;
 use tracing_subscriber::EnvFilter;
+
+use self::etcd::EtcdUrl;
 
 /// Memory for objects when nothing else is said.
 pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
@@ -50,12 +54,31 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
     pub(crate) socket_mode: u32,
     /// Where other nodes reach this one; port 0 takes a free one [default: 127.0.0.1:4740, or with
-    /// --join a free port on the address that leads there]
+    /// --join or --coordinator a free port on the address that leads there]
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) listen: Option<String>,
     /// Join the cluster of this node; without it, the node starts a cluster of its own
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) join: Option<String>,
+    /// Be coordinated by etcd (3.4 or later) instead of a first node, as etcd://HOST:PORT,HOST:PORT/PREFIX: all nodes
+    /// with the same prefix are a cluster, none is the first, and any may die
+    #[arg(long, value_name = "URL", value_parser = etcd::parse, conflicts_with = "join")]
+    pub(crate) coordinator: Option<EtcdUrl>,
+    /// Certificates (PEM) that vouch for the etcd servers; with it, connections to them are TLS
+    #[arg(long, value_name = "FILE", requires = "coordinator")]
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// Certificate (PEM) that this node shows to etcd
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_key", "etcd_ca"])]
+    pub(crate) etcd_cert: Option<PathBuf>,
+    /// Key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    pub(crate) etcd_key: Option<PathBuf>,
+    /// User of etcd, unless the URL names one as etcd://USER@HOST:PORT/PREFIX
+    #[arg(long, value_name = "NAME", requires_all = ["coordinator", "etcd_password_file"])]
+    pub(crate) etcd_user: Option<String>,
+    /// File with the password of that user
+    #[arg(long, value_name = "FILE", requires = "coordinator")]
+    pub(crate) etcd_password_file: Option<PathBuf>,
     /// Serve metrics and health over HTTP there: /metrics for Prometheus, /healthz, /livez; port 0 takes a free one
     /// [default: not at all]
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
@@ -90,7 +113,7 @@ pub(crate) struct Serve {
     /// Microseconds to spin before sleeping [default: 50 with four cores or more, else 0]
     #[arg(long, value_name = "US")]
     pub(crate) spin: Option<u64>,
-    /// Seconds of silence after which a node is taken for dead
+    /// Seconds of silence after which a node is taken for dead; etcd counts whole ones, and not less than 2
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = lease)]
     pub(crate) lease: Duration,
     /// Stop when the process that started this one ends

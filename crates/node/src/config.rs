@@ -22,6 +22,8 @@ pub struct Config {
     /// The cluster to join, as `host:port` of any of its nodes. `None` starts a cluster whose
     /// coordinator is embedded in this node.
     pub join: Option<String>,
+    /// The etcd that coordinates the cluster. Not together with `join`.
+    pub etcd: Option<EtcdConfig>,
     /// Where metrics are served over HTTP, `host:port`; port 0 takes any. `None` serves none.
     pub metrics: Option<String>,
     /// libfabric provider; `None` chooses the best there is.
@@ -54,6 +56,28 @@ pub struct Config {
     pub max_clients: u32,
 }
 
+/// An etcd that coordinates a cluster, and what its servers are to be told.
+#[derive(Debug, Clone)]
+pub struct EtcdConfig {
+    /// `host:port` of its servers: at least one.
+    pub endpoints: Vec<String>,
+    /// What the keys of this cluster begin with, without a slash at the end.
+    pub prefix: String,
+    /// The user, and the file that has the password.
+    pub user: Option<(String, PathBuf)>,
+    /// The file of the certificates that vouch for the servers; with it, connections are TLS.
+    pub ca: Option<PathBuf>,
+    /// The files of this node's own certificate and key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl EtcdConfig {
+    /// The URL, without the user.
+    pub(crate) fn place(&self) -> String {
+        format!("etcd://{}{}", self.endpoints.join(","), self.prefix)
+    }
+}
+
 /// Where a node listens when nothing else is said: reachable from its own host only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:4740";
 
@@ -72,6 +96,7 @@ impl Config {
             socket_mode: 0o600,
             listen: None,
             join: None,
+            etcd: None,
             metrics: None,
             provider: None,
             huge_pages: true,
@@ -86,6 +111,15 @@ impl Config {
             client_quota: None,
             user_quota: None,
             max_clients: DEFAULT_MAX_CLIENTS,
+        }
+    }
+
+    /// Where the coordinator is, for people.
+    pub(crate) fn coordinator(&self) -> String {
+        match (&self.etcd, &self.join) {
+            (Some(etcd), _) => etcd.place(),
+            (None, Some(join)) => join.clone(),
+            (None, None) => "embedded".into(),
         }
     }
 }

@@ -30,6 +30,6 @@ pub mod spill;
 mod transfer;
 
 pub use cluster::ControlError;
-pub use config::{Config, DEFAULT_LEASE, DEFAULT_LISTEN};
+pub use config::{Config, DEFAULT_LEASE, DEFAULT_LISTEN, EtcdConfig};
 pub use engine::{ListenError, Node, NodeError};
 pub use numa::{Numa, NumaError};

@@ -286,10 +286,22 @@ pub struct ProtocolStatus {
 pub struct ClusterStatus {
     /// Membership epoch.
     pub epoch: u64,
-    /// "embedded", or the address of the coordinator.
+    /// "embedded" where it is in this node, else the address of the coordinator or the URL of etcd.
     pub coordinator: String,
+    /// "embedded" in a node, or "etcd".
+    pub coordinator_kind: String,
+    /// Host and port of every server it may be asked at.
+    pub coordinator_endpoints: Vec<String>,
     /// Whether the coordinator answers.
     pub coordinator_connected: bool,
+    /// How often it did not any more.
+    pub coordinator_losses: u64,
+    /// Whether this node is no member at the moment, and so serves no other node.
+    pub fenced: bool,
+    /// How often that came about.
+    pub fencings: u64,
+    /// Whether keepers of the directory are being told what is here.
+    pub healing: bool,
     /// The nodes of this epoch, this one included.
     pub members: Vec<MemberStatus>,
     /// Objects this node's directory shards know.

@@ -5,9 +5,11 @@
 mod baseline;
 mod chaos;
 mod commands;
+mod coordinators;
 mod death;
 mod deploy;
 mod doctor;
+mod etcd;
 mod fetch;
 mod garbage;
 mod hostile;

@@ -6,14 +6,16 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from plasmon._client import Client
 from plasmon.errors import Error, InvalidArgument
@@ -39,9 +41,11 @@ class LocalCluster:
             print(bytes(cluster.client(1).get("greeting")))
 
     Args:
-        nodes: How many nodes, at least one. The first one embeds the coordinator.
+        nodes: How many nodes, at least one.
         memory: Memory of each node: bytes, or with a unit, as "256MiB".
         provider: The libfabric provider for all of them; else each chooses.
+        coordinator: "embedded" in the first node, or "etcd": a server of the cluster's own, from the
+            `PATH`, so that any node may be killed.
         arguments: More arguments of `plasmon serve`.
         environment: Environment variables for the nodes, added to those of this process.
 
@@ -55,11 +59,14 @@ class LocalCluster:
         memory: int | str = "1GiB",
         provider: str | None = None,
         *,
+        coordinator: Literal["embedded", "etcd"] = "embedded",
         arguments: Sequence[str] = (),
         environment: dict[str, str] | None = None,
     ) -> None:
         if nodes < 1:
             raise InvalidArgument(f"a cluster of {nodes} nodes is none")
+        if coordinator not in ("embedded", "etcd"):
+            raise InvalidArgument(f'a coordinator is "embedded" or "etcd", not {coordinator!r}')
         self._binary = find_binary()
         self._options = ["--memory", str(memory), *arguments]
         if provider is not None:
@@ -68,7 +75,11 @@ class LocalCluster:
         self._folder = Path(tempfile.mkdtemp(prefix="plasmon-"))
         self._nodes: list[_Node] = []
         self._clients: dict[int, Client] = {}
+        self._etcd: _Etcd | None = None
         try:
+            if coordinator == "etcd":
+                self._etcd = _Etcd(self._folder)
+                self._options += ["--coordinator", self._etcd.url]
             for _ in range(nodes):
                 self.add()
             self._wait_for_members()
@@ -103,7 +114,7 @@ class LocalCluster:
     def add(self) -> int:
         """Starts one more node that joins the others, and returns its number once it serves."""
         number = len(self._nodes)
-        join = ["--join", self._nodes[0].listen] if self._nodes else []
+        join = ["--join", self._nodes[0].listen] if self._nodes and self._etcd is None else []
         node = _Node(
             number, self._folder, [str(self._binary), "serve", *self._options, *join], self._environment
         )
@@ -173,6 +184,8 @@ class LocalCluster:
             if node.process.poll() is None:
                 node.process.kill()
                 node.process.wait()
+        if self._etcd is not None:
+            self._etcd.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -250,6 +263,65 @@ class _Node:
         return f" Its log ends with:\n{self.log()[-_LOG_SHOWN:]}"
 
 
+class _Etcd:
+    """One etcd server on loopback, with its data in the cluster's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        program = shutil.which("etcd")
+        if program is None:
+            raise Error(
+                'there is no etcd on the PATH, which coordinator="etcd" starts: install it (on Debian, '
+                "etcd-server)"
+            )
+        clients, peers = _free_ports(2)
+        self._log = folder / "etcd.log"
+        self.url = f"etcd://127.0.0.1:{clients}/plasmon"
+        own, others = f"http://127.0.0.1:{clients}", f"http://127.0.0.1:{peers}"
+        command = [program, "--name", "local", "--data-dir", str(folder / "etcd")]
+        command += ["--listen-client-urls", own, "--advertise-client-urls", own]
+        command += ["--listen-peer-urls", others, "--initial-advertise-peer-urls", others]
+        command += ["--initial-cluster", f"local={others}"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+        with self._log.open("wb") as log:
+            # It ends with this process, whatever becomes of that: the shell waits for the end of the pipe.
+            self.process = subprocess.Popen(
+                ["sh", "-c", '"$@" & pid=$!; read -r _; kill -KILL $pid; wait', "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                process_group=0,
+            )
+        self._wait_until_it_answers(clients)
+
+    def _wait_until_it_answers(self, port: int) -> None:
+        deadline = time.monotonic() + _START
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
+                    if json.load(answer)["health"] == "true":
+                        return
+            except OSError:
+                pass
+            if time.monotonic() > deadline:
+                self.end()
+                log = self._log.read_text(errors="replace")[-_LOG_SHOWN:]
+                raise Error(f"etcd does not answer after {_START:.0f} s. Its log ends with:\n{log}")
+            time.sleep(_POLL)
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody has at the moment."""
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [server.getsockname()[1] for server in taken]
+    for server in taken:
+        server.close()
+    return ports
 def _bare_environment() -> dict[str, str]:
     """That of this process, without settings of nodes that are none of this cluster's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PLASMON_")}

@@ -6,7 +6,7 @@
 //!
 //! An id may live several times: deleted, and created anew. Each creation draws a *life*, and what is
 //! said of a replica names it, so that news of a former life cannot touch the present one. An entry is
-//! *lost* when its last holder went without a deletion; it stays, so that whoever asks learns that the
+//! *lost* when its last holder went without a deletion; it stays for an hour, so that whoever asks learns that the
 //! object existed. A *tombstone* is the memory of a deleted life: it turns away replicas that were
 //! being fetched meanwhile. An *orphan* has cached replicas only, which any eviction may take: one of
 //! its holders is told to become the primary, until it says that it is.
@@ -29,6 +29,10 @@ const ORPHAN: Duration = Duration::from_secs(3);
 const TOMBSTONES: usize = 1 << 16;
 /// Further holders that an asker is told of.
 const OTHERS: usize = 3;
+/// How long it is remembered that an object is lost.
+const LOST: Duration = Duration::from_secs(3600);
+/// Lost objects remembered at most; the oldest give way.
+const LOST_KEPT: usize = 1 << 18;
 /// How long a waiter stays without asking again.
 const WAITER: Duration = Duration::from_secs(15);
 
@@ -146,6 +150,8 @@ pub(crate) struct Directory {
     entries: Index<Entry>,
     /// Spreads fetches over holders.
     turn: usize,
+    /// Objects that were lost, in that order; some may have been found again.
+    lost: VecDeque<(Instant, ObjectId)>,
     /// Objects without a primary, and since when.
     orphans: HashMap<ObjectId, Instant>,
     waiters: HashMap<ObjectId, Vec<(Waiter, Instant)>>,
@@ -239,7 +245,11 @@ impl Directory {
     /// A node dropped its replica to make room: without another, the object is lost.
     pub(crate) fn evicted(&mut self, node: NodeId, id: &ObjectId, now: Instant) {
         if let Some(entry) = self.entries.get_mut(id) {
+            let before = entry.lost;
             entry.retain(|holder| holder.node != node);
+            if entry.lost && !before {
+                self.lost.push_back((now, *id));
+            }
             if entry.is_orphan() {
                 self.orphans.entry(*id).or_insert(now);
             }
@@ -306,11 +316,23 @@ impl Directory {
         self.tombstones.contains_key(id)
     }
 
-    /// Drops waiters and tombstones whose time is over. Returns the holders that are to become
+    /// Forgets the oldest loss, unless the object was found again.
+    fn unlose(&mut self) {
+        if let Some((_, id)) = self.lost.pop_front()
+            && self.entries.get(&id).is_some_and(|entry| entry.lost)
+        {
+            self.entries.remove(&id);
+        }
+    }
+
+    /// Drops waiters, losses and tombstones whose time is over. Returns the holders that are to become
     /// primaries of objects that have none.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<(NodeId, ObjectId)> {
         while self.buried.front().is_some_and(|(at, ..)| *at + TOMBSTONE <= now) {
             self.unbury();
+        }
+        while self.lost.len() > LOST_KEPT || self.lost.front().is_some_and(|(at, _)| *at + LOST <= now) {
+            self.unlose();
         }
         self.waiters.retain(|_, waiters| {
             waiters.retain(|(_, until)| *until > now);
@@ -340,9 +362,12 @@ impl Directory {
         self.waiters.retain(|id, waiters| kept_here(id) && !waiters.is_empty());
         let mut lost = Vec::new();
         for entry in self.entries.iter_mut() {
-            let id = entry.id;
+            let (id, before) = (entry.id, entry.lost);
             entry.retain(|holder| alive(holder.node));
             if entry.lost {
+                if !before {
+                    self.lost.push_back((now, id));
+                }
                 let waiters = self.waiters.remove(&id).unwrap_or_default();
                 lost.extend(waiters.into_iter().map(|(waiter, _)| (id, waiter)));
             } else if entry.is_orphan() {
@@ -483,6 +508,38 @@ mod tests {
         assert_eq!(directory.delete(id, 8, now), Deletion::NotAllowed, "lost, and still private");
         assert_eq!(directory.delete(id, 7, now), Deletion::Forgotten { holders: vec![], lives: vec![1] });
         assert_eq!(directory.publish(A, primary(id, 1), now), Published::Stale);
+    }
+
+    #[test]
+    fn what_is_lost_is_remembered_for_its_time_and_not_for_ever() {
+        let (mut directory, id, now) = new();
+        let found = ObjectId::random();
+        for id in [id, found] {
+            directory.publish(A, primary(id, 1), now);
+        }
+        directory.follow(|_| true, |node| node != A, now);
+        directory.publish(B, primary(found, 1), now);
+        directory.expire(now + LOST - Duration::from_secs(1));
+        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost);
+        directory.expire(now + LOST);
+        assert_eq!(directory.len(), 1, "what was found again is not forgotten");
+        assert_eq!(directory.fetch(found, waiter(C), &[], now), Lookup::Holder(B, vec![]));
+    }
+
+    #[test]
+    fn of_many_lost_objects_the_oldest_are_forgotten() {
+        let (mut directory, id, now) = new();
+        directory.publish(A, primary(id, 1), now);
+        directory.evicted(A, &id, now);
+        for number in 0..LOST_KEPT as u32 {
+            let mut bytes = [0; 20];
+            bytes[..4].copy_from_slice(&number.to_le_bytes());
+            directory.publish(B, primary(ObjectId::from_bytes(bytes), 1), now);
+        }
+        directory.follow(|_| true, |node| node != B, now);
+        directory.expire(now);
+        assert_eq!(directory.len(), LOST_KEPT);
+        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Waiting);
     }
 
     #[test]

@@ -252,6 +252,7 @@ impl Core {
         ids: &[ObjectId],
         tenant: u32,
     ) -> Result<Vec<DeleteOutcome>, Error> {
+        self.cluster.ensure_member()?;
         let mut outcomes = vec![DeleteOutcome::Absent; ids.len()];
         let first = |id: &ObjectId| self.cluster.keepers(id).first;
         let asked = by_keeper(ids, first).into_iter().map(|(keeper, asked)| async move {
@@ -276,6 +277,7 @@ impl Core {
         id: ObjectId,
         tenant: u32,
     ) -> Result<Vec<(NodeId, Role)>, Error> {
+        self.cluster.ensure_member()?;
         let mut holders = Vec::new();
         for attempt in 0..2 {
             let keeper = self.cluster.keeper(&id, attempt);
@@ -296,6 +298,7 @@ impl Core {
 
     /// Asks the keepers whether objects exist anywhere.
     pub(crate) async fn known(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Result<Vec<bool>, Error> {
+        self.cluster.ensure_member()?;
         let mut known = vec![false; ids.len()];
         let asked =
             by_keeper(ids, |id| self.cluster.keeper(id, 0)).into_iter().map(|(keeper, asked)| async move {

@@ -43,6 +43,11 @@ impl Reach {
 }
 
 impl Member {
+    /// Whether two nodes can talk to each other.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.fabrics.iter().any(|mine| other.fabrics.iter().any(|theirs| mine.meets(theirs)))
+    }
+
     /// Its providers, for people.
     pub(crate) fn providers(&self) -> String {
         let names: Vec<_> = self.fabrics.iter().map(|reach| reach.provider.as_str()).collect();

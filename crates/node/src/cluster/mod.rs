@@ -18,15 +18,19 @@ mod members;
 mod network;
 mod news;
 mod peer;
+mod repair;
 mod shards;
+mod validity;
 mod views;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
 
 use futures::channel::oneshot;
-use plasmon::{NodeId, ObjectId};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 pub(crate) use self::calls::Call;
 pub use self::control::ControlError;
@@ -39,7 +43,9 @@ pub(crate) use self::link::LinkWatch;
 pub(crate) use self::members::{Incarnation, Member, View};
 pub(crate) use self::network::{Network, Remote};
 use self::news::News;
+use self::repair::Repair;
 use self::shards::{Keepers, ShardMap};
+pub(crate) use self::validity::Validity;
 
 /// What the node knows of its cluster. Engine thread only.
 pub(crate) struct Cluster {
@@ -47,10 +53,19 @@ pub(crate) struct Cluster {
     view: RefCell<View>,
     shards: RefCell<ShardMap>,
     directory: RefCell<Directory>,
-    coordinator: Cell<NodeId>,
+    /// The node that the coordinator is embedded in, if it is in one.
+    coordinator: Cell<Option<NodeId>>,
     connected: Cell<bool>,
     /// How often the coordinator was lost.
     losses: Cell<u64>,
+    /// Until when this node is a member.
+    validity: Arc<Validity>,
+    /// It is none: it talks to nobody and keeps no directory.
+    fenced: Cell<bool>,
+    /// How often that came about.
+    fencings: Cell<u64>,
+    /// The holders' news that keepers have not been told yet.
+    repair: Repair,
     /// No other member was ever seen: nothing needs publishing.
     solo: Cell<bool>,
     watchers: RefCell<Vec<oneshot::Sender<()>>>,
@@ -67,9 +82,13 @@ impl Cluster {
             view: RefCell::new(View { epoch: 0, members: Vec::new() }),
             shards: RefCell::new(ShardMap::alone(own)),
             directory: RefCell::default(),
-            coordinator: Cell::new(own),
+            coordinator: Cell::new(None),
             connected: Cell::new(false),
             losses: Cell::new(0),
+            validity: Arc::new(Validity::forever()),
+            fenced: Cell::new(false),
+            fencings: Cell::new(0),
+            repair: Repair::default(),
             solo: Cell::new(true),
             watchers: RefCell::default(),
             news: News::default(),
@@ -97,6 +116,55 @@ impl Cluster {
     /// Whether the coordinator answers.
     pub(crate) fn connected(&self) -> bool {
         self.connected.get()
+    }
+
+    /// How often the coordinator was lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.get()
+    }
+
+    /// Until when this node is a member.
+    pub(crate) fn validity(&self) -> Arc<Validity> {
+        Arc::clone(&self.validity)
+    }
+
+    /// Whether this node is to fence itself: it is no member any more, and has not done so.
+    pub(crate) fn has_lapsed(&self, now: Instant) -> bool {
+        self.validity.is_over(now) && !self.fenced.get()
+    }
+
+    /// Whether this node is no member at the moment.
+    pub(crate) fn fenced(&self) -> bool {
+        self.fenced.get()
+    }
+
+    /// How often this node was no member any more.
+    pub(crate) fn fencings(&self) -> u64 {
+        self.fencings.get()
+    }
+
+    /// What is the matter with the membership of this node.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        if self.fenced.get() {
+            Some("this node is no member of its cluster at the moment, and cannot know what others hold")
+        } else if !self.connected.get() && !self.solo.get() {
+            Some("this node's coordinator does not answer, so that who has died meanwhile is not known")
+        } else {
+            None
+        }
+    }
+
+    /// An error when this node cannot speak for the cluster.
+    pub(crate) fn ensure_member(&self) -> Result<(), Error> {
+        match self.trouble().filter(|_| self.fenced.get()) {
+            None => Ok(()),
+            Some(trouble) => Err(Error::new(
+                ErrorKind::Disconnected,
+                format!(
+                    "{trouble}: it goes on as soon as its coordinator takes it back; `plasmon status` says more"
+                ),
+            )),
+        }
     }
 
     /// Whether this node never had company.

@@ -49,7 +49,8 @@ impl Core {
     }
 
     fn change(&self, change: Change, urgent: bool) {
-        if self.cluster.solo() {
+        // The keepers are told all of it when there is company, or company again.
+        if self.cluster.solo() || self.cluster.fenced() {
             return;
         }
         let news = &self.cluster.news;
@@ -132,6 +133,11 @@ impl Batches {
                 self.0.push((keeper, Message::Unpublish { deleted, ids: vec![id] }));
             }
         }
+    }
+
+    /// Whom they are for.
+    pub(super) fn keepers(&self) -> impl Iterator<Item = NodeId> {
+        self.0.iter().map(|(keeper, _)| *keeper)
     }
 
     pub(super) fn send(self, core: &Core) {

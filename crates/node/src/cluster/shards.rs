@@ -41,6 +41,11 @@ impl ShardMap {
         (!members.is_empty()).then(|| Self((0..SHARDS).map(|shard| keepers(shard, members)).collect()))
     }
 
+    /// The keepers of every shard, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Keepers> {
+        self.0.iter().copied()
+    }
+
     /// Who keeps the directory entry of this object.
     pub(crate) fn keepers(&self, id: &ObjectId) -> Keepers {
         self.0[shard_of(id)]

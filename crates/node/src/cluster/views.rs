@@ -1,7 +1,8 @@
 //! Following the cluster: new views, and what the directory is told anew then.
 //!
-//! Engine thread only. On a new view every holder publishes again what the new keepers cannot know, which is all
-//! the repair a lost shard needs.
+//! Engine thread only. On a new view every holder publishes again what the new keepers cannot know
+//! ([`repair`](super::repair)), which is all that a lost shard needs. A node that is no member any more *fences*
+//! itself: it lets go of its peers and of its part of the directory, and only what is here is still served here.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -10,8 +11,7 @@ use std::time::Duration;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{info, warn};
 
-use super::frame::{Holding, MAX_ENTRIES};
-use super::news::{Batches, Change};
+use super::frame::MAX_ENTRIES;
 use super::shards::ShardMap;
 use super::{Event, Incarnation, Message, View};
 use crate::engine::Core;
@@ -26,18 +26,64 @@ impl Core {
             Event::Joined { incarnation, view, coordinator } => {
                 self.cluster.coordinator.set(coordinator);
                 self.cluster.connected.set(true);
+                if self.cluster.fenced.replace(false) {
+                    info!("this node is a member again, as incarnation {incarnation}");
+                }
                 self.join(incarnation, view);
             }
-            Event::View(view) => self.follow(view),
+            // One that was sent before this node was fenced is no truth any more.
+            Event::View(view) if !self.cluster.fenced() => self.follow(view),
+            Event::View(_) => {}
+            Event::Answers(true) => self.cluster.connected.set(true),
+            Event::Answers(false) => {
+                self.lose_coordinator();
+            }
             Event::CoordinatorLost => {
-                self.cluster.connected.set(false);
-                let loss = self.cluster.losses.get() + 1;
-                self.cluster.losses.set(loss);
+                let loss = self.lose_coordinator();
                 let core = Rc::clone(self);
                 self.spawn(async move { core.outlive_coordinator(loss).await });
             }
+            Event::Expelled => {
+                self.lose_coordinator();
+                self.fence();
+            }
             Event::Link { device, state } => self.network.set_link(&device, state),
             Event::Stop(_) | Event::Failed(_) | Event::Asked(_) => {}
+        }
+    }
+
+    /// The coordinator does not answer: counts how often that was so.
+    fn lose_coordinator(&self) -> u64 {
+        let losses = &self.cluster.losses;
+        if self.cluster.connected.replace(false) {
+            losses.set(losses.get() + 1);
+        }
+        losses.get()
+    }
+
+    /// This node is no member any more: it talks to nobody, keeps no directory, and waits to be one again.
+    pub(crate) fn fence(self: &Rc<Self>) {
+        let cluster = &self.cluster;
+        if cluster.fenced.replace(true) {
+            return;
+        }
+        cluster.fencings.set(cluster.fencings.get() + 1);
+        warn!(
+            "this node is no member any more: until it is one again it serves no other node, and its clients only \
+             what it holds"
+        );
+        let gone = self.network.follow(self.node, &[]);
+        cluster.abandon(&gone);
+        cluster.directory.borrow_mut().follow(|_| false, |_| false, self.clock.now());
+        cluster.view.borrow_mut().members.retain(|member| member.node == self.node);
+        cluster.shards.replace(ShardMap::alone(self.node));
+        self.wake_watchers();
+    }
+
+    fn wake_watchers(&self) {
+        for watcher in self.cluster.watchers.take() {
+            // Whoever stopped watching needs no news.
+            let _ = watcher.send(());
         }
     }
 
@@ -45,14 +91,14 @@ impl Core {
     /// node that was away, and then it is a member again in a moment.
     async fn outlive_coordinator(self: &Rc<Self>, loss: u64) {
         self.clock.sleep(self.config.lease.max(REJOIN)).await;
-        let coordinator = self.cluster.coordinator.get();
+        let Some(coordinator) = self.cluster.coordinator.get() else { return };
         if self.cluster.connected() || self.cluster.losses.get() != loss {
             return;
         }
         warn!(
             node = %coordinator,
-            "the coordinator's node is gone: the other members go on without it, nobody can \
-             join until it is back"
+            "the coordinator's node is gone: the other members go on without it. Until it is back, at the same address, \
+             nobody can join, and no further death is noticed"
         );
         let mut view = self.cluster.view();
         view.members.retain(|member| member.node != coordinator);
@@ -65,7 +111,12 @@ impl Core {
         let gone = self.network.follow(self.node, &[]);
         self.cluster.abandon(&gone);
         self.cluster.view.borrow_mut().members.clear();
+        let others: Vec<_> = view.members.iter().map(|member| member.node).collect();
         self.follow(view);
+        if self.cluster.losses() > 0 {
+            // The others end the connections of this node's former life when they hear of this one.
+            self.repeat_to(others);
+        }
     }
 
     fn follow(self: &Rc<Self>, view: View) {
@@ -78,7 +129,7 @@ impl Core {
         let gone = self.network.follow(self.node, &view.members);
         cluster.abandon(&gone);
         let before = cluster.view.replace(view);
-        let old_shards = cluster.shards.replace(shards);
+        cluster.shards.replace(shards);
         // A member of this view that was none before, or not in this life.
         let known: HashSet<_> =
             before.members.iter().map(|member| (member.node, member.incarnation)).collect();
@@ -90,6 +141,8 @@ impl Core {
             .filter(|member| !known.contains(&(member.node, member.incarnation)))
             .map(|member| member.node)
             .collect();
+        let again = |node: &NodeId| before.members.iter().any(|member| member.node == *node);
+        let again: Vec<NodeId> = fresh.iter().copied().filter(again).collect();
         let was_solo = cluster.solo.replace(cluster.solo.get() && nodes.len() == 1);
         self.objects.borrow_mut().shared.set_solo(cluster.solo.get());
         let lost_waiters = cluster.directory.borrow_mut().follow(
@@ -102,43 +155,13 @@ impl Core {
             self.send(waiter.node, self.envelope(waiter.request, waiter.node, waiter.tenant, message));
         }
         if !cluster.solo.get() {
-            self.republish(&old_shards, &fresh, was_solo);
+            self.repair_after(&fresh, was_solo);
+            self.repeat_to(again);
         }
-        for watcher in cluster.watchers.take() {
-            // Whoever stopped watching needs no news.
-            let _ = watcher.send(());
-        }
+        self.wake_watchers();
         for envelope in self.network.admit_strangers(self.clock.now()) {
             self.dispatch(envelope);
         }
-    }
-
-    /// Tells the keepers of this view what they cannot know from the one before.
-    fn republish(&self, old: &ShardMap, fresh: &HashSet<NodeId>, all: bool) {
-        let mut batches = Batches::default();
-        for replica in self.objects.borrow().sealed() {
-            let before = old.keepers(&replica.id());
-            for keeper in self.cluster.keepers(&replica.id()).iter() {
-                if all || fresh.contains(&keeper) || !before.contains(keeper) {
-                    batches.add(keeper, Change::Publish(Holding::of(replica)));
-                }
-            }
-        }
-        batches.send(self);
-    }
-
-    /// Publishes again to keepers that may have missed something.
-    pub(crate) fn republish_to(&self, keepers: &[NodeId]) {
-        if keepers.is_empty() {
-            return;
-        }
-        let mut batches = Batches::default();
-        for replica in self.objects.borrow().sealed() {
-            for keeper in self.cluster.keepers(&replica.id()).iter().filter(|one| keepers.contains(one)) {
-                batches.add(keeper, Change::Publish(Holding::of(replica)));
-            }
-        }
-        batches.send(self);
     }
 
     /// Lets go of what has expired in the directory, and sees to objects without a primary.

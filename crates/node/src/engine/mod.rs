@@ -189,7 +189,7 @@ impl Node {
         let events_out = EventSender::new(sender, sockets.waker());
         let rdma = Some(core.network.best()).filter(|best| best.is_rdma());
         let link = rdma.and_then(|best| LinkWatch::start(best.domain(), events_out.clone()));
-        let control = listener.start(&core.config, member, events_out)?;
+        let control = listener.start(&core.config, member, events_out, core.cluster.validity())?;
         let spin = core.config.spin.unwrap_or_else(default_spin);
         let mut node = Self {
             control,
@@ -264,6 +264,9 @@ impl Node {
         let (mut asleep, mut looked) = (false, true);
         loop {
             let now = self.core.clock.now();
+            if self.core.cluster.has_lapsed(now) {
+                self.core.fence();
+            }
             // To poll the fabric is several system calls: a client that has woken the engine does not wait for them.
             let mut work = match std::mem::take(&mut asleep) && self.sockets.fabric_is_quiet() {
                 true => 0,

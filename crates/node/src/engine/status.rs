@@ -70,14 +70,20 @@ impl Core {
 
     /// Why this node does not serve as it should; nothing if it does.
     fn unfit(&self) -> Option<String> {
-        if self.cluster.connected() {
+        let coordinator = self.config.coordinator();
+        let text = if self.cluster.fenced() {
+            format!(
+                "this node is no member of its cluster any more (coordinator: {coordinator}): it serves no other node, \
+                 and its clients only what it holds, until it is one again"
+            )
+        } else if !self.cluster.connected() {
+            format!(
+                "the coordinator ({coordinator}) does not answer: this node serves what it knows of, and learns of no \
+                 node that comes or goes"
+            )
+        } else {
             return None;
-        }
-        let coordinator = self.config.join.as_deref().unwrap_or("this node");
-        let text = format!(
-            "the coordinator at {coordinator} does not answer: this node serves what it knows of, and learns of no \
-             node that comes or goes"
-        );
+        };
         Some(text.chars().take(MAX_UNFIT).collect())
     }
 
@@ -220,11 +226,18 @@ impl Core {
         });
         ClusterStatus {
             epoch: view.epoch,
-            coordinator: match &self.config.join {
-                None => "embedded".into(),
-                Some(join) => join.clone(),
+            coordinator: self.config.coordinator(),
+            coordinator_kind: if self.config.etcd.is_some() { "etcd" } else { "embedded" }.into(),
+            coordinator_endpoints: match (&self.config.etcd, &self.config.join) {
+                (Some(etcd), _) => etcd.endpoints.clone(),
+                (None, Some(join)) => vec![join.clone()],
+                (None, None) => vec![self.listen.clone()],
             },
             coordinator_connected: self.cluster.connected(),
+            coordinator_losses: self.cluster.losses(),
+            fenced: self.cluster.fenced(),
+            fencings: self.cluster.fencings(),
+            healing: self.repairs(),
             members: members.collect(),
             directory_entries: self.cluster.directory_entries() as u64,
         }

@@ -125,6 +125,11 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Res
     let mut patience = ASK_AGAIN;
     let mut attempt = 0;
     loop {
+        if core.cluster.fenced() {
+            // Whom to ask is known when this node is a member again.
+            let _ = core.cluster.next_view().await;
+            continue;
+        }
         let creating = core.objects.borrow().creation(&id).is_some();
         if creating {
             // A replica could not be sealed now; a seal here ends the gets, and an abort this wait.

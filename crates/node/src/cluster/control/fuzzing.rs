@@ -4,15 +4,19 @@ use plasmon::NodeId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::etcd;
 use super::messages::{FromCoordinator, FromNode, PROTOCOL, parse_node};
 use crate::cluster::members::{Member, Reach, View};
 
-/// Reads what a node may send, and what a coordinator may.
+/// Reads what a node may send, what a coordinator may, and what may stand in etcd as a member.
 pub(crate) fn control_message(bytes: &[u8]) {
     again::<FromNode>(bytes);
     if let Some(FromCoordinator::Welcome { coordinator, .. }) = again(bytes) {
         // It fails for what is no node.
         let _ = parse_node(&coordinator);
+    }
+    if let Ok(member) = etcd::decode(bytes) {
+        assert_eq!(etcd::decode(&etcd::encode(&member)), Ok(member));
     }
 }
 
@@ -25,23 +29,14 @@ fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     Some(message)
 }
 
-/// A message of each kind.
+/// A message of each kind, and a member's record.
 pub(crate) fn control_messages() -> Vec<Vec<u8>> {
-    let node = NodeId::from_bytes([1; 16]);
-    let member = Member {
-        node,
-        incarnation: 5,
-        listen: "10.0.0.1:4740".into(),
-        fabrics: vec![Reach {
-            provider: "tcp;ofi_rxm".into(),
-            protocol: (1, 2),
-            small_address: vec![2, 0, 1, 2, 10, 0, 0, 1],
-            bulk_address: vec![2, 0, 3, 4, 10, 0, 0, 1],
-        }],
-        token: u64::MAX,
-    };
+    let member = member();
+    let record = etcd::encode(&member);
+    let node = member.node;
     let view = View { epoch: 3, members: vec![member.clone()] };
-    let of_node = [FromNode::Join { protocol: PROTOCOL, member }, FromNode::Heartbeat, FromNode::Leave];
+    let join = FromNode::Join { protocol: PROTOCOL, member, epoch: 9 };
+    let of_node = [join, FromNode::Heartbeat, FromNode::Leave];
     let of_coordinator = [
         FromCoordinator::Welcome { view: view.clone(), coordinator: node.to_string(), lease_ms: 5000 },
         FromCoordinator::View(view),
@@ -51,5 +46,21 @@ pub(crate) fn control_messages() -> Vec<Vec<u8>> {
     ];
     let text = |message: serde_json::Result<Vec<u8>>| message.expect("a message is JSON");
     let of_node = of_node.iter().map(|message| text(serde_json::to_vec(message)));
-    of_node.chain(of_coordinator.iter().map(|message| text(serde_json::to_vec(message)))).collect()
+    let of_coordinator = of_coordinator.iter().map(|message| text(serde_json::to_vec(message)));
+    of_node.chain(of_coordinator).chain([record]).collect()
+}
+
+fn member() -> Member {
+    Member {
+        node: NodeId::from_bytes([1; 16]),
+        incarnation: 5,
+        listen: "10.0.0.1:4740".into(),
+        fabrics: vec![Reach {
+            provider: "tcp;ofi_rxm".into(),
+            protocol: (1, 2),
+            small_address: vec![2, 0, 1, 2, 10, 0, 0, 1],
+            bulk_address: vec![2, 0, 3, 4, 10, 0, 0, 1],
+        }],
+        token: u64::MAX,
+    }
 }

@@ -1,149 +1,147 @@
-//! A node's side of the control connection: join, stay, and join anew when the connection is lost.
+//! A node's life as a member: join, stay, and join anew when the membership is lost, whoever coordinates.
+//!
+//! Control thread. Views go to the engine in the order of their epochs; between two memberships of this node
+//! lies a loss, and the second one is of a higher incarnation.
 
 use std::io;
 use std::time::Duration;
 
 use plasmon::NodeId;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, parse_node};
 use super::{ControlError, Event, EventSender};
 use crate::cluster::members::{Member, View};
 
 /// How long a start waits for the coordinator to come up.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long one attempt at a connection may take.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long leaving may take; a coordinator that does not hear of it learns it from the lease.
+const LEAVE: Duration = Duration::from_secs(5);
+/// Between two attempts to join: at first, and at the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// A connection on which this node is a member.
-struct Membership {
-    wire: Wire,
-    view: View,
-    coordinator: NodeId,
-    lease: Duration,
+/// The one who says who the members are.
+pub(super) trait Coordinator {
+    /// Where it is, for people.
+    fn place(&self) -> String;
+
+    /// What a start ends with that found nobody there.
+    fn unreachable(&self, reason: String) -> ControlError;
+
+    /// Makes this node a member. To be called again after a loss, as a later incarnation.
+    async fn join(&mut self, member: &Member) -> Result<Joined, JoinError>;
+
+    /// Stays a member until there is something to tell.
+    async fn next(&mut self) -> Result<News, Loss>;
+
+    /// Stops being a member.
+    async fn leave(&mut self);
 }
 
-/// Joins for the first time, then keeps the membership until `stop`. Views go to the engine.
-pub(super) async fn run(
-    join: String,
-    mut member: Member,
-    events: EventSender,
-    redirect: watch::Sender<String>,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), ControlError> {
-    let given_up = Instant::now() + PATIENCE;
-    let mut first = true;
-    let mut pause = Duration::from_millis(100);
-    loop {
-        let membership = tokio::select! {
-            joined = join_once(&join, &member, &redirect) => joined,
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        };
-        match membership {
-            Ok(mut membership) => {
-                first = false;
-                pause = Duration::from_millis(100);
-                events.send(Event::Joined {
-                    incarnation: member.incarnation,
-                    view: membership.view.clone(),
-                    coordinator: membership.coordinator,
-                });
-                let end = stay(&mut membership, &events, &mut stop).await;
-                let Err(error) = end else {
-                    // The coordinator learns it sooner; if this is lost, it learns it from the lease.
-                    let _ = timeout(CONNECT, membership.wire.send(&FromNode::Leave)).await;
-                    return Ok(());
-                };
-                warn!(coordinator = join, %error, "lost the coordinator; trying to join again");
-                events.send(Event::CoordinatorLost);
-                member.incarnation += 1;
-            }
-            Err(JoinError::Refused(reason)) if first => {
-                return Err(ControlError::Refused { join, reason });
-            }
-            Err(error) if first && Instant::now() > given_up => {
-                return Err(ControlError::Unreachable { join, reason: error.to_string() });
-            }
-            Err(error) => info!(coordinator = join, %error, "cannot join yet"),
-        }
-        tokio::select! {
-            () = sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        }
-    }
+/// A membership begins.
+pub(super) struct Joined {
+    pub(super) view: View,
+    /// The node that the coordinator is embedded in, if it is in one.
+    pub(super) coordinator: Option<NodeId>,
 }
 
+/// What happens while a node is a member.
+pub(super) enum News {
+    /// The members changed.
+    View(View),
+    /// The coordinator answers, or does not; the membership goes on.
+    Answers(bool),
+}
+
+/// How a membership ends.
+#[derive(Debug)]
+pub(super) enum Loss {
+    /// The coordinator is gone. Its node may be dead, and then the others go on without it.
+    Coordinator(io::Error),
+    /// This node is no member any more, or cannot know whether it is.
+    Membership(String),
+}
+
+/// Why a node is no member yet.
 #[derive(Debug, thiserror::Error)]
-enum JoinError {
+pub(super) enum JoinError {
     #[error("{0}")]
     Connection(#[from] io::Error),
     #[error("the coordinator refused: {0}")]
     Refused(String),
 }
 
-/// One attempt, following redirections.
-async fn join_once(
-    join: &str,
-    member: &Member,
-    redirect: &watch::Sender<String>,
-) -> Result<Membership, JoinError> {
-    let mut address = join.to_owned();
-    for _ in 0..4 {
-        let attempt = async {
-            let mut wire = Wire::new(TcpStream::connect(&address).await?);
-            wire.send(&FromNode::Join { protocol: PROTOCOL, member: member.clone() }).await?;
-            let answer = wire.receive::<FromCoordinator>().await?;
-            Ok::<_, io::Error>((wire, answer))
+/// Joins for the first time, then keeps the membership until `stop`.
+pub(super) async fn run(
+    mut coordinator: impl Coordinator,
+    mut member: Member,
+    events: EventSender,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), ControlError> {
+    let given_up = Instant::now() + PATIENCE;
+    let mut first = true;
+    let mut pause = PAUSES.0;
+    loop {
+        let joined = tokio::select! {
+            joined = coordinator.join(&member) => joined,
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
         };
-        let (wire, answer) = timeout(CONNECT, attempt)
-            .await
-            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer")))??;
-        match answer {
-            Some(FromCoordinator::Welcome { view, coordinator, lease_ms }) => {
-                let coordinator = parse_node(&coordinator)?;
-                redirect.send_replace(address);
-                let lease = Duration::from_millis(lease_ms.clamp(100, 600_000));
-                return Ok(Membership { wire, view, coordinator, lease });
+        match joined {
+            Ok(Joined { view, coordinator: node }) => {
+                first = false;
+                pause = PAUSES.0;
+                let incarnation = member.incarnation;
+                events.send(Event::Joined { incarnation, view, coordinator: node });
+                let loss = tokio::select! {
+                    loss = stay(&mut coordinator, &events) => loss,
+                    _ = stop.wait_for(|stop| *stop) => {
+                        let _ = timeout(LEAVE, coordinator.leave()).await;
+                        return Ok(());
+                    }
+                };
+                let place = coordinator.place();
+                events.send(match loss {
+                    Loss::Coordinator(error) => {
+                        warn!(coordinator = place, %error, "lost the coordinator; trying to join again");
+                        Event::CoordinatorLost
+                    }
+                    Loss::Membership(reason) => {
+                        warn!(
+                            coordinator = place,
+                            reason, "no member of the cluster any more; trying to join again"
+                        );
+                        Event::Expelled
+                    }
+                });
+                member.incarnation += 1;
             }
-            Some(FromCoordinator::Redirect(to)) => address = to,
-            Some(FromCoordinator::Refused(reason)) => return Err(JoinError::Refused(reason)),
-            Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "an unexpected answer").into()),
-            None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection closed").into()),
+            Err(JoinError::Refused(reason)) if first => {
+                return Err(ControlError::Refused { join: coordinator.place(), reason });
+            }
+            Err(error) if first && Instant::now() > given_up => {
+                return Err(coordinator.unreachable(error.to_string()));
+            }
+            Err(error) => {
+                info!(coordinator = coordinator.place(), %error, "cannot join yet");
+                // The answer may have been lost, and this one be a member without knowing it.
+                member.incarnation += 1;
+            }
+        }
+        tokio::select! {
+            () = sleep(pause) => pause = (pause * 2).min(PAUSES.1),
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
         }
     }
-    Err(io::Error::other("redirected in a circle").into())
 }
 
-/// Passes views on and exchanges heartbeats; ends well only by `stop`.
-async fn stay(
-    membership: &mut Membership,
-    events: &EventSender,
-    stop: &mut watch::Receiver<bool>,
-) -> io::Result<()> {
-    let lease = membership.lease;
-    let mut beat = interval(lease / 4);
-    let mut heard = Instant::now();
+/// Passes on what happens until the membership ends.
+async fn stay(coordinator: &mut impl Coordinator, events: &EventSender) -> Loss {
     loop {
-        tokio::select! {
-            message = membership.wire.receive() => match message? {
-                Some(FromCoordinator::View(view)) => {
-                    heard = Instant::now();
-                    events.send(Event::View(view));
-                }
-                Some(FromCoordinator::Heartbeat) => heard = Instant::now(),
-                Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "an unexpected message")),
-                None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection closed")),
-            },
-            _ = beat.tick() => {
-                if heard.elapsed() > lease {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, format!("silent for {lease:?}")));
-                }
-                timeout(lease, membership.wire.send(&FromNode::Heartbeat)).await??;
-            }
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        match coordinator.next().await {
+            Ok(News::View(view)) => events.send(Event::View(view)),
+            Ok(News::Answers(answers)) => events.send(Event::Answers(answers)),
+            Err(loss) => return loss,
         }
     }
 }

@@ -26,6 +26,9 @@ pub(super) enum FromNode {
         protocol: u32,
         /// Who I am.
         member: Member,
+        /// The last epoch I followed; 0 if I was no member yet.
+        #[serde(default)]
+        epoch: u64,
     },
     /// I am alive.
     Heartbeat,

@@ -1,14 +1,18 @@
 //! Slow control work on a thread of its own: membership, signals and what [`monitor`] serves, by tokio.
 //!
 //! The engine never waits for this thread. News reach it as [`Event`]s through a channel and a wake
-//! of its poll; it answers nothing. Every node listens on its control address: the first one runs
-//! the [`coordinator`] there, the others send whoever connects on to it.
+//! of its poll; it answers nothing. Who the members are is said by a [`member::Coordinator`]: the one that the
+//! first node embeds ([`embedded`], and the [`registry`] behind it) or [`etcd`]. Every node listens on its control
+//! address: where the coordinator is embedded others join there, and any other node says where to go instead.
 
-mod coordinator;
+mod admission;
+mod embedded;
+mod etcd;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod member;
 mod messages;
+mod registry;
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,14 +20,17 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use plasmon::NodeId;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use self::coordinator::Coordinator;
+use self::embedded::{Following, Leading};
+use self::etcd::Etcd;
 use self::messages::{FromCoordinator, Wire};
+use self::registry::Registry;
 use super::members::{Incarnation, Member, View};
+use super::validity::Validity;
 use crate::config::Config;
 use crate::engine::Waker;
 use crate::monitor::{self, Question};
@@ -32,11 +39,20 @@ use crate::monitor::{self, Question};
 #[derive(Debug)]
 pub(crate) enum Event {
     /// This node is a member, as this incarnation; what it knew of the others is void.
-    Joined { incarnation: Incarnation, view: View, coordinator: NodeId },
+    Joined {
+        incarnation: Incarnation,
+        view: View,
+        /// The node that the coordinator is embedded in, if it is in one.
+        coordinator: Option<NodeId>,
+    },
     /// The members changed.
     View(View),
+    /// The coordinator answers, or does not; this node is a member all the same.
+    Answers(bool),
     /// The coordinator does not answer; its node is to be taken for dead.
     CoordinatorLost,
+    /// This node is no member any more.
+    Expelled,
     /// The link of the RDMA device, now or changed.
     Link { device: String, state: String },
     /// Somebody watches over this node.
@@ -80,10 +96,21 @@ pub enum ControlError {
         /// What went wrong last.
         reason: String,
     },
-    /// The cluster does not take this node.
-    #[error("the cluster at {join} refused this node: {reason}")]
-    Refused {
+    /// etcd does not answer, or not as it should.
+    #[error(
+        "cannot join the cluster at {place}: {reason}; is etcd running, and reachable from here? `etcdctl \
+         endpoint health` asks it"
+    )]
+    Etcd {
         /// What was asked for.
+        place: String,
+        /// What went wrong last.
+        reason: String,
+    },
+    /// The cluster does not take this node.
+    #[error("the cluster {join} refused this node: {reason}")]
+    Refused {
+        /// Where it is.
         join: String,
         /// The coordinator's reason.
         reason: String,
@@ -158,9 +185,10 @@ impl Listener {
         config: &Config,
         member: Member,
         events: EventSender,
+        validity: Arc<Validity>,
     ) -> Result<Control, ControlError> {
         let (stop, stopped) = watch::channel(false);
-        let (join, lease) = (config.join.clone(), config.lease);
+        let (etcd, join, lease) = (config.etcd.clone(), config.join.clone(), config.lease);
         let thread = std::thread::Builder::new()
             .name("plasmon-control".into())
             .spawn(move || {
@@ -170,9 +198,15 @@ impl Listener {
                     if let Some(monitor) = monitor {
                         tokio::spawn(monitor.serve(events.clone()));
                     }
-                    let ended = match join {
-                        None => lead(listener, member, lease, events.clone(), stopped).await,
-                        Some(join) => follow(listener, join, member, events.clone(), stopped).await,
+                    let out = events.clone();
+                    let ended = match (etcd, join) {
+                        (Some(etcd), _) => {
+                            let place = etcd.place();
+                            let etcd = Etcd::new(etcd, lease, validity);
+                            beside(refuse(listener, &place), member::run(etcd, member, out, stopped)).await
+                        }
+                        (None, Some(join)) => follow(listener, join, member, out, stopped).await,
+                        (None, None) => lead(listener, member, lease, out, stopped).await,
                     };
                     if let Err(error) = ended {
                         events.send(Event::Failed(error));
@@ -201,22 +235,29 @@ impl Drop for Control {
 
 /// The address to listen on: given, or the one that leads to the cluster, or the default.
 fn listen_address(config: &Config) -> Result<String, ControlError> {
-    match (&config.listen, &config.join) {
-        (Some(address), _) => Ok(address.clone()),
-        (None, None) => Ok(crate::config::DEFAULT_LISTEN.to_owned()),
-        (None, Some(join)) => {
-            // Connecting a datagram socket sends nothing; it asks the routing table.
-            let route = || {
-                use std::net::{ToSocketAddrs, UdpSocket};
-                let to = join.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-                let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-                let socket = UdpSocket::bind(any)?;
-                socket.connect(to)?;
-                Ok::<_, io::Error>(SocketAddr::new(socket.local_addr()?.ip(), 0).to_string())
-            };
-            route()
-                .map_err(|error| ControlError::Unreachable { join: join.clone(), reason: error.to_string() })
+    // Connecting a datagram socket sends nothing; it asks the routing table.
+    let route = |to: &str| {
+        use std::net::{ToSocketAddrs, UdpSocket};
+        let to = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(to)?;
+        Ok::<_, io::Error>(SocketAddr::new(socket.local_addr()?.ip(), 0).to_string())
+    };
+    match (&config.listen, &config.etcd, &config.join) {
+        (Some(address), ..) => Ok(address.clone()),
+        (None, None, None) => Ok(crate::config::DEFAULT_LISTEN.to_owned()),
+        (None, Some(etcd), _) => {
+            let mut routes = etcd.endpoints.iter().map(|endpoint| route(endpoint));
+            // Any of them will do; if there is none, the last says why.
+            let found =
+                routes.by_ref().find(Result::is_ok).or_else(|| etcd.endpoints.last().map(|at| route(at)));
+            let reason =
+                |error: io::Error| ControlError::Etcd { place: etcd.place(), reason: error.to_string() };
+            found.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).map_err(reason)
         }
+        (None, None, Some(join)) => route(join)
+            .map_err(|error| ControlError::Unreachable { join: join.clone(), reason: error.to_string() }),
     }
 }
 
@@ -226,32 +267,17 @@ async fn lead(
     member: Member,
     lease: std::time::Duration,
     events: EventSender,
-    mut stopped: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
 ) -> Result<(), ControlError> {
-    let (node, incarnation) = (member.node, member.incarnation);
-    let coordinator = Coordinator::new(member, lease);
-    let mut views = coordinator.views();
-    let view = views.borrow_and_update().clone();
-    events.send(Event::Joined { incarnation, view, coordinator: node });
-    loop {
-        tokio::select! {
-            connection = listener.accept() => match connection {
-                Ok((stream, peer)) => {
-                    let serve = Arc::clone(&coordinator).serve(Wire::new(stream), peer.to_string());
-                    tokio::spawn(serve);
-                }
-                Err(error) => refused_connection(error).await,
-            },
-            _ = views.changed() => {
-                let view = views.borrow_and_update().clone();
-                events.send(Event::View(view));
-            }
-            _ = stopped.wait_for(|stop| *stop) => return Ok(()),
-        }
-    }
+    let registry = Registry::new(member.clone(), lease);
+    let leading = Leading::new(member.node, &registry);
+    let admit = accept(listener, |stream, peer| {
+        tokio::spawn(Arc::clone(&registry).serve(Wire::new(stream), peer.to_string()));
+    });
+    beside(admit, member::run(leading, member, events, stopped)).await
 }
 
-/// Any other node: a member, which knows where the coordinator is.
+/// Any other node of such a cluster: a member, which knows where the coordinator is.
 async fn follow(
     listener: TcpListener,
     join: String,
@@ -259,25 +285,46 @@ async fn follow(
     events: EventSender,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), ControlError> {
-    let (redirect, coordinator) = watch::channel(join.clone());
-    let redirects = async {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let to = coordinator.borrow().clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = Wire::new(stream).send(&FromCoordinator::Redirect(to)).await {
-                            debug!("a connection was not sent on to the coordinator: {error}");
-                        }
-                    });
-                }
-                Err(error) => refused_connection(error).await,
-            }
-        }
-    };
+    let (found, coordinator) = watch::channel(join.clone());
+    let redirect = accept(listener, |stream, _| {
+        let to = coordinator.borrow().clone();
+        tokio::spawn(dismiss(stream, FromCoordinator::Redirect(to)));
+    });
+    beside(redirect, member::run(Following::new(join, found), member, events, stopped)).await
+}
+
+/// Says to whoever connects that this cluster is joined through etcd.
+async fn refuse(listener: TcpListener, place: &str) {
+    let reason = format!("it is joined through etcd: plasmon serve --coordinator {place}");
+    accept(listener, |stream, _| {
+        tokio::spawn(dismiss(stream, FromCoordinator::Refused(reason.clone())));
+    })
+    .await
+}
+
+/// Does something for ever until the other is over.
+async fn beside<T>(for_ever: impl Future<Output = ()>, ending: impl Future<Output = T>) -> T {
+    let mut ending = std::pin::pin!(ending);
     tokio::select! {
-        ended = member::run(join, member, events, redirect, stopped) => ended,
-        () = redirects => Ok(()),
+        ended = &mut ending => ended,
+        () = for_ever => ending.await,
+    }
+}
+
+/// Takes connections for ever.
+async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, SocketAddr)) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => take(stream, peer),
+            Err(error) => refused_connection(error).await,
+        }
+    }
+}
+
+/// Says one thing on a connection, and closes it.
+async fn dismiss(stream: TcpStream, answer: FromCoordinator) {
+    if let Err(error) = Wire::new(stream).send(&answer).await {
+        debug!("a connection was not told where the coordinator is: {error}");
     }
 }
 

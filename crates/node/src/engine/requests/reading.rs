@@ -108,7 +108,10 @@ impl Core {
             }
             Some(Conflict::Sealed) => "is on this node's disk, and was not read in time".into(),
             _ if self.cluster.deleted(id) => "was deleted".into(),
-            _ => "is not on this node".into(),
+            _ => match self.cluster.trouble() {
+                None => "is not on this node".into(),
+                Some(trouble) => format!("is not on this node, and {trouble}"),
+            },
         }
     }
 

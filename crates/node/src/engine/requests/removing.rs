@@ -16,6 +16,11 @@ impl Core {
         if !self.set_out(client, ids.len()) {
             return self.reply(client, request, &Reply::Failed { error: busy() });
         }
+        // Before anything goes: what others hold could not be deleted, and would come back.
+        if let Err(error) = self.cluster.ensure_member() {
+            self.arrive(client, ids.len());
+            return self.reply(client, request, &Reply::Failed { error });
+        }
         let tenant = self.client(client, |client| client.uid);
         let here = self.delete_here(&ids, tenant);
         if self.cluster.solo() {

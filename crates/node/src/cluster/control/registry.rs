@@ -1,4 +1,4 @@
-//! The coordinator embedded in a cluster's first node: it keeps the one list of members.
+//! The one list of members, in the node that embeds the coordinator.
 //!
 //! Control thread. One task per connection talks to a node; the list sits behind a lock that is
 //! never held across an await. A node is a member for as long as its connection lives and speaks
@@ -13,18 +13,22 @@ use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 use tracing::{info, warn};
 
-use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire};
+use super::admission;
+use super::messages::{FromCoordinator, FromNode, Wire};
 use crate::cluster::members::{Member, View};
 
+/// Epochs that a node may say it has seen; changes of members will never be that many.
+const LAST_EPOCH: u64 = 1 << 62;
+
 /// The one list of members.
-pub(super) struct Coordinator {
+pub(super) struct Registry {
     node: NodeId,
     lease: Duration,
     view: Mutex<View>,
     changed: watch::Sender<View>,
 }
 
-impl Coordinator {
+impl Registry {
     /// A cluster of one.
     pub(super) fn new(own: Member, lease: Duration) -> Arc<Self> {
         let node = own.node;
@@ -57,44 +61,32 @@ impl Coordinator {
     /// Answers the request to join.
     async fn admit(&self, wire: &mut Wire) -> io::Result<Member> {
         let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-        let Some(FromNode::Join { protocol, member }) = wire.receive().await? else {
+        let Some(FromNode::Join { protocol, member, epoch }) = wire.receive().await? else {
             return Err(invalid("it sent something else than a request to join".into()));
         };
-        if let Err(reason) = self.add(protocol, &member) {
+        if let Err(reason) = self.add(protocol, &member, epoch) {
             wire.send(&FromCoordinator::Refused(reason.clone())).await?;
             return Err(invalid(reason));
         }
         Ok(member)
     }
 
-    /// Enters a member, or says why not.
-    fn add(&self, protocol: u32, member: &Member) -> Result<(), String> {
-        if protocol != PROTOCOL {
-            return Err(format!(
-                "it speaks version {protocol} of the cluster protocol, this cluster {PROTOCOL}: \
-                 run the same release on every node"
-            ));
-        }
+    /// Enters a member, which has followed views up to an epoch, or says why not.
+    fn add(&self, protocol: u32, member: &Member, epoch: u64) -> Result<(), String> {
         let mut view = self.lock();
-        let met = |other: &Member| {
-            member.fabrics.iter().any(|mine| other.fabrics.iter().any(|theirs| mine.meets(theirs)))
-        };
-        if let Some(other) = view.members.iter().find(|other| other.node != member.node && !met(other)) {
+        admission::check(protocol, member, &view.members)?;
+        if member.node == self.node {
+            return Err(format!("node {} is the coordinator's own", member.node));
+        }
+        if epoch > LAST_EPOCH {
             return Err(format!(
-                "it can be reached by {} and the member at {} by {}, which do not talk to each other; without \
-                 --provider a node has TCP as well as RDMA",
-                member.providers(),
-                other.listen,
-                other.providers()
+                "it says that it followed the cluster to epoch {epoch}, which none can reach"
             ));
         }
-        if let Some(at) = view.members.iter().position(|other| other.node == member.node) {
-            if view.members[at].incarnation >= member.incarnation || at == 0 {
-                return Err(format!("node {} is a member already", member.node));
-            }
-            view.members.remove(at);
-        }
+        view.members.retain(|other| other.node != member.node);
         view.members.push(member.clone());
+        // A coordinator that starts again goes on where the members are.
+        view.epoch = view.epoch.max(epoch);
         self.announce(view);
         Ok(())
     }

@@ -1,0 +1,125 @@
+"""`make bench-heal`: a node dies, and the others go on.
+
+For each coordinator and each way to die (SIGKILL closes connections, SIGSTOP is silent as a dead machine
+is): seconds until the survivors follow the new view, and until every object has both entries of the
+directory again; beside it gets of living objects, in the five seconds before and until then.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from harness import machine, paths
+from harness.figures import percentile
+
+NODES = 4
+LEASE = 5
+"""Seconds."""
+OBJECTS = [1_000, 100_000]
+QUICK_OBJECTS = [1_000]
+COORDINATORS = ["embedded", "etcd"]
+DEATHS = ["SIGKILL", "SIGSTOP"]
+_LIMIT = 600.0
+_WORKER = paths.ROOT / "bench" / "workers" / "heal.py"
+
+
+@dataclass(frozen=True)
+class Death:
+    """What one death cost."""
+
+    coordinator: str
+    death: str
+    nodes: int
+    """Before it."""
+    objects: int
+    """Held by those who live."""
+    lease_s: float
+    followed_s: float
+    """Until all survivors followed the view without the dead node."""
+    healed_s: float
+    """Until their directory had both entries of every object."""
+    usual_gets: int
+    usual_median_us: float
+    usual_p99_us: float
+    healing_gets: int
+    healing_median_us: float
+    healing_p99_us: float
+    failed_gets: int
+
+
+def run(quick: bool, results: Path) -> int:
+    """Measures, writes figures, and prints them."""
+    begin = time.monotonic()
+    described: dict[str, Any] = machine.describe() | {"quick": quick}
+    deaths, failures = [], []
+    for objects in QUICK_OBJECTS if quick else OBJECTS:
+        for coordinator in COORDINATORS:
+            for death in DEATHS:
+                try:
+                    row = measure(coordinator, death, objects)
+                except (subprocess.SubprocessError, ValueError) as error:
+                    failures.append(f"{coordinator}, {death}: {error}")
+                    print(failures[-1], file=sys.stderr)
+                    continue
+                deaths.append(row)
+                print(
+                    f"{coordinator:9} {death} {objects:>9,} objects: followed in {row.followed_s:.2f} s, "
+                    f"healed in {row.healed_s:.2f} s (lease {row.lease_s:.0f} s); "
+                    f"gets p99 {row.usual_p99_us:,.0f} us, healing {row.healing_p99_us:,.0f} us, "
+                    f"{row.failed_gets} failed"
+                )
+    described |= {"seconds": round(time.monotonic() - begin), "failures": failures}
+    write(results / "heal.csv", deaths)
+    (results / "heal.json").write_text(json.dumps(described, indent=2) + "\n")
+    print(f"Measured in {described['seconds']} s: {results}/heal.csv", file=sys.stderr)
+    return 1 if failures or any(row.failed_gets for row in deaths) else 0
+
+
+def measure(coordinator: str, death: str, objects: int) -> Death:
+    """One cluster, one death."""
+    command: list[str | Path] = [
+        paths.plasmon_python(),
+        _WORKER,
+        "--coordinator",
+        coordinator,
+        "--death",
+        death,
+    ]
+    command += ["--nodes", str(NODES), "--objects", str(objects), "--lease", str(LEASE)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=_LIMIT, check=True)
+    said: dict[str, Any] = json.loads(done.stdout)
+    usual, healing = said["usual_ns"], said["healing_ns"]
+    if not usual or not healing:
+        raise ValueError("no get was made")
+    return Death(
+        coordinator=coordinator,
+        death=death,
+        nodes=NODES,
+        objects=objects,
+        lease_s=LEASE,
+        followed_s=round(said["followed_s"], 3),
+        healed_s=round(said["healed_s"], 3),
+        usual_gets=len(usual),
+        usual_median_us=percentile(usual, 0.5) / 1e3,
+        usual_p99_us=percentile(usual, 0.99) / 1e3,
+        healing_gets=len(healing),
+        healing_median_us=percentile(healing, 0.5) / 1e3,
+        healing_p99_us=percentile(healing, 0.99) / 1e3,
+        failed_gets=len(said["failed"]),
+    )
+
+
+def write(path: Path, deaths: Sequence[Death]) -> None:
+    """As CSV."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Death)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(death) for death in deaths)

@@ -1,0 +1,176 @@
+//! The coordinator that is embedded in a cluster's first node, as that node and as the others see it.
+//!
+//! Control thread. The first node has the [`Registry`] beside it; the others hold a control connection to it, are
+//! members for as long as it speaks, and take it for lost when it is silent for a lease.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plasmon::NodeId;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, interval, timeout};
+
+use super::ControlError;
+use super::member::{Coordinator, JoinError, Joined, Loss, News};
+use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, parse_node};
+use super::registry::Registry;
+use crate::cluster::members::{Member, View};
+
+/// How long one attempt at a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The coordinator of the node that it is embedded in.
+pub(super) struct Leading {
+    node: NodeId,
+    views: watch::Receiver<View>,
+}
+
+impl Leading {
+    pub(super) fn new(node: NodeId, registry: &Arc<Registry>) -> Self {
+        Self { node, views: registry.views() }
+    }
+}
+
+impl Coordinator for Leading {
+    fn place(&self) -> String {
+        "in this node".into()
+    }
+
+    fn unreachable(&self, reason: String) -> ControlError {
+        ControlError::Unreachable { join: self.place(), reason }
+    }
+
+    async fn join(&mut self, _: &Member) -> Result<Joined, JoinError> {
+        let view = self.views.borrow_and_update().clone();
+        Ok(Joined { view, coordinator: Some(self.node) })
+    }
+
+    async fn next(&mut self) -> Result<News, Loss> {
+        self.views.changed().await.map_err(|_| Loss::Membership("its registry has ended".into()))?;
+        Ok(News::View(self.views.borrow_and_update().clone()))
+    }
+
+    async fn leave(&mut self) {}
+}
+
+/// The coordinator that is embedded in another node.
+pub(super) struct Following {
+    join: String,
+    /// Where the coordinator was found, for those who ask this node.
+    found: watch::Sender<String>,
+    /// The last epoch that was followed.
+    epoch: u64,
+    membership: Option<Membership>,
+}
+
+/// A connection on which this node is a member.
+struct Membership {
+    wire: Wire,
+    lease: Duration,
+    beat: Interval,
+    heard: Instant,
+}
+
+impl Following {
+    /// Follows the coordinator that the node at `join` is or knows; `found` gets its address.
+    pub(super) fn new(join: String, found: watch::Sender<String>) -> Self {
+        Self { join, found, epoch: 0, membership: None }
+    }
+}
+
+impl Coordinator for Following {
+    fn place(&self) -> String {
+        format!("at {}", self.join)
+    }
+
+    fn unreachable(&self, reason: String) -> ControlError {
+        ControlError::Unreachable { join: self.join.clone(), reason }
+    }
+
+    /// One attempt, following redirections.
+    async fn join(&mut self, member: &Member) -> Result<Joined, JoinError> {
+        self.membership = None;
+        let mut address = self.join.clone();
+        for _ in 0..4 {
+            let attempt = async {
+                let mut wire = Wire::new(TcpStream::connect(&address).await?);
+                let member = member.clone();
+                wire.send(&FromNode::Join { protocol: PROTOCOL, member, epoch: self.epoch }).await?;
+                let answer = wire.receive::<FromCoordinator>().await?;
+                Ok::<_, io::Error>((wire, answer))
+            };
+            let (wire, answer) = timeout(CONNECT, attempt).await.map_err(|_| {
+                io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer"))
+            })??;
+            match answer {
+                Some(FromCoordinator::Welcome { view, coordinator, lease_ms }) => {
+                    let coordinator = parse_node(&coordinator)?;
+                    self.found.send_replace(address);
+                    self.epoch = view.epoch;
+                    let lease = Duration::from_millis(lease_ms.clamp(100, 600_000));
+                    let (beat, heard) = (interval(lease / 4), Instant::now());
+                    self.membership = Some(Membership { wire, lease, beat, heard });
+                    return Ok(Joined { view, coordinator: Some(coordinator) });
+                }
+                Some(FromCoordinator::Redirect(to)) => address = to,
+                Some(FromCoordinator::Refused(reason)) => return Err(JoinError::Refused(reason)),
+                Some(_) => return Err(invalid("an unexpected answer").into()),
+                None => return Err(closed().into()),
+            }
+        }
+        Err(io::Error::other("redirected in a circle").into())
+    }
+
+    async fn next(&mut self) -> Result<News, Loss> {
+        let Some(membership) = &mut self.membership else {
+            return Err(Loss::Coordinator(closed()));
+        };
+        let view = membership.next_view().await.map_err(Loss::Coordinator)?;
+        self.epoch = view.epoch;
+        Ok(News::View(view))
+    }
+
+    async fn leave(&mut self) {
+        if let Some(Membership { wire, .. }) = &mut self.membership {
+            // The coordinator learns it sooner; if this is lost, it learns it from the lease.
+            let _ = wire.send(&FromNode::Leave).await;
+        }
+    }
+}
+
+impl Membership {
+    /// Exchanges heartbeats until there is a view.
+    async fn next_view(&mut self) -> io::Result<View> {
+        let Self { wire, lease, beat, heard } = self;
+        let lease = *lease;
+        loop {
+            tokio::select! {
+                message = wire.receive() => match message? {
+                    Some(FromCoordinator::View(view)) => {
+                        *heard = Instant::now();
+                        return Ok(view);
+                    }
+                    Some(FromCoordinator::Heartbeat) => *heard = Instant::now(),
+                    Some(_) => return Err(invalid("an unexpected message")),
+                    None => return Err(closed()),
+                },
+                _ = beat.tick() => {
+                    if heard.elapsed() > lease {
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("silent for {lease:?}")));
+                    }
+                    timeout(lease, wire.send(&FromNode::Heartbeat)).await??;
+                }
+            }
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the connection closed")
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

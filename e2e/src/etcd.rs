@@ -1,0 +1,234 @@
+//! Real etcd servers, each on a host of its own.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::network::Network;
+use crate::wait::eventually;
+
+/// The user that nodes are, and the password.
+const USER: [&str; 2] = ["node", "a password of nodes"];
+/// The one that is needed to have users at all.
+const ROOT: &str = "root:another password";
+
+/// What kind of etcd to start.
+#[derive(Debug, Clone, Copy)]
+pub struct EtcdOptions {
+    /// How many servers.
+    pub servers: usize,
+    /// Whether connections are TLS, with certificates at both ends.
+    pub tls: bool,
+    /// Whether nodes must have a user and a password.
+    pub users: bool,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self { servers: 1, tls: false, users: false }
+    }
+}
+
+/// An etcd cluster. Dropping it kills it.
+pub struct Etcd {
+    options: EtcdOptions,
+    servers: Vec<Server>,
+    folder: PathBuf,
+}
+
+struct Server {
+    host: usize,
+    address: Ipv4Addr,
+    /// For clients and for the other servers.
+    ports: [u16; 2],
+    child: Option<Child>,
+}
+
+impl Etcd {
+    /// Starts the servers, with their files in `folder`, and waits until they answer.
+    pub(crate) fn start(options: EtcdOptions, network: &mut Network, folder: &Path) -> Self {
+        let server = |_| {
+            let (host, address) = network.add_other();
+            // Free on this machine, and certainly where nobody else is.
+            let free = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("there are ports"));
+            let ports = free.map(|listener| listener.local_addr().expect("it is bound").port());
+            Server { host, address, ports, child: None }
+        };
+        let servers = (0..options.servers).map(server).collect();
+        let mut etcd = Self { options, servers, folder: folder.join("etcd") };
+        fs::create_dir(&etcd.folder).expect("the temporary folder is writable");
+        if options.tls {
+            etcd.make_certificates();
+        }
+        (0..options.servers).for_each(|server| etcd.launch(network, server));
+        (0..options.servers).for_each(|server| etcd.await_health(network, server));
+        if options.users {
+            etcd.make_users(network);
+        }
+        etcd
+    }
+
+    /// What `plasmon serve` is to be told.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let endpoints: Vec<_> =
+            self.servers.iter().map(|one| format!("{}:{}", one.address, one.ports[0])).collect();
+        let mut arguments =
+            vec!["--coordinator".to_owned(), format!("etcd://{}/plasmon", endpoints.join(","))];
+        let mut file = |flag: &str, name: &str| {
+            arguments.extend([flag.to_owned(), self.folder.join(name).display().to_string()]);
+        };
+        if self.options.tls {
+            file("--etcd-ca", "ca.pem");
+            file("--etcd-cert", "node.pem");
+            file("--etcd-key", "node.key");
+        }
+        if self.options.users {
+            let password = self.folder.join("password");
+            fs::write(&password, format!("{}\n", USER[1])).expect("the temporary folder is writable");
+            file("--etcd-password-file", "password");
+            arguments.extend(["--etcd-user".to_owned(), USER[0].to_owned()]);
+        }
+        arguments
+    }
+
+    pub(crate) fn kill(&mut self, server: usize) {
+        if let Some(mut child) = self.servers[server].child.take() {
+            child.kill().expect("it is our child");
+            child.wait().expect("it is our child");
+        }
+    }
+
+    pub(crate) fn signal(&self, server: usize, signal: Signal) {
+        let child = self.servers[server].child.as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("it has not been waited for");
+    }
+
+    /// Starts a server, with what it had on disk.
+    pub(crate) fn launch(&mut self, network: &Network, server: usize) {
+        let url = |address, port| format!("http://{address}:{port}");
+        let peer = |(number, one): (usize, &Server)| format!("s{number}={}", url(one.address, one.ports[1]));
+        let peers = self.servers.iter().enumerate().map(peer).collect::<Vec<_>>().join(",");
+        let one = &self.servers[server];
+        let clients = format!("{}://{}:{}", self.scheme(), one.address, one.ports[0]);
+        let others = url(one.address, one.ports[1]);
+        let mut command = network.command_on_other(one.host, Path::new("etcd"));
+        command.args(["--name", &format!("s{server}"), "--initial-cluster", &peers]);
+        command.arg("--data-dir").arg(self.folder.join(format!("s{server}")));
+        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        command.args(["--listen-peer-urls", &others, "--initial-advertise-peer-urls", &others]);
+        if self.options.tls {
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(self.folder.join("ca.pem"));
+            command.arg("--cert-file").arg(self.folder.join("server.pem"));
+            command.arg("--key-file").arg(self.folder.join("server.key"));
+        }
+        let log = self.folder.join(format!("s{server}.log"));
+        let log =
+            File::options().create(true).append(true).open(log).expect("the temporary folder is writable");
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor")).stderr(log);
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}; scripts/setup.sh installs etcd"));
+        self.servers[server].child = Some(child);
+    }
+
+    /// Waits until a server answers, which takes most of them to be there.
+    pub(crate) fn await_health(&self, network: &Network, server: usize) {
+        eventually("etcd answers", || {
+            let mut health = self.control(network, server, self.options.users.then_some(ROOT));
+            health.args(["endpoint", "health"]).output().is_ok_and(|output| output.status.success())
+                || self.no_users_yet(network, server)
+        });
+    }
+
+    /// Before there are users, nobody is one.
+    fn no_users_yet(&self, network: &Network, server: usize) -> bool {
+        let mut health = self.control(network, server, None);
+        self.options.users
+            && health.args(["endpoint", "health"]).output().is_ok_and(|output| output.status.success())
+    }
+
+    /// Runs etcdctl as root, and gives what it says.
+    pub(crate) fn ask(&self, network: &Network, arguments: &[&str]) -> String {
+        let mut command = self.control(network, 0, self.options.users.then_some(ROOT));
+        let output = command.args(arguments).output().unwrap_or_else(|error| panic!("etcdctl: {error}"));
+        assert!(
+            output.status.success(),
+            "etcdctl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn control(&self, network: &Network, server: usize, user: Option<&str>) -> Command {
+        let one = &self.servers[server];
+        let mut command = network.command_on_other(one.host, Path::new("etcdctl"));
+        command.env("ETCDCTL_API", "3").stdin(Stdio::null());
+        command.args(["--endpoints", &format!("{}://{}:{}", self.scheme(), one.address, one.ports[0])]);
+        if self.options.tls {
+            command.arg("--cacert").arg(self.folder.join("ca.pem"));
+            command.arg("--cert").arg(self.folder.join("node.pem"));
+            command.arg("--key").arg(self.folder.join("node.key"));
+        }
+        if let Some(user) = user {
+            command.args(["--user", user]);
+        }
+        command
+    }
+
+    fn make_users(&self, network: &Network) {
+        let [name, password] = USER;
+        let run = |arguments: &[&str]| {
+            let output = self.control(network, 0, None).args(arguments).output().expect("etcdctl is there");
+            assert!(
+                output.status.success(),
+                "etcdctl {arguments:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        };
+        run(&["user", "add", ROOT]);
+        run(&["user", "grant-role", "root", "root"]);
+        run(&["role", "add", "nodes"]);
+        run(&["role", "grant-permission", "nodes", "--prefix=true", "readwrite", "/plasmon/"]);
+        run(&["user", "add", &format!("{name}:{password}")]);
+        run(&["user", "grant-role", name, "nodes"]);
+        run(&["auth", "enable"]);
+    }
+
+    /// An authority, and what it signed: a certificate of the servers and one of the nodes.
+    fn make_certificates(&self) {
+        let write = |name: &str, text: String| {
+            fs::write(self.folder.join(name), text).expect("the temporary folder is writable");
+        };
+        let key = || KeyPair::generate().expect("there are random numbers");
+        let mut authority = CertificateParams::new(Vec::new()).expect("no names");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_key = key();
+        write("ca.pem", authority.self_signed(&authority_key).expect("it can be signed").pem());
+        let issuer = Issuer::new(authority, authority_key);
+        let addresses: Vec<_> = self.servers.iter().map(|one| one.address.to_string()).collect();
+        for (name, names) in [("server", addresses), ("node", vec!["node".to_owned()])] {
+            let key = key();
+            let params = CertificateParams::new(names).expect("addresses and plain names");
+            write(&format!("{name}.pem"), params.signed_by(&key, &issuer).expect("it can be signed").pem());
+            write(&format!("{name}.key"), key.serialize_pem());
+        }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.options.tls { "https" } else { "http" }
+    }
+
+    pub(crate) fn log(&self, server: usize) -> String {
+        fs::read_to_string(self.folder.join(format!("s{server}.log"))).unwrap_or_default()
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        (0..self.servers.len()).for_each(|server| self.kill(server));
+    }
+}
