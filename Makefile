@@ -4,10 +4,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-rdma build setup fmt lint clean fuzz
-.PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-rdma bench-report
+.PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
+.PHONY: bench-report
 
 help: ## Show this list
-	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 	@scripts/build.sh >&2
@@ -57,6 +58,9 @@ bench-mpi: ## Under mpirun: rank 0 gets what N-1 others have put; N=4, SIZES="10
 
 bench-heal: ## A node dies: how soon the others follow and the directory is healed, and gets meanwhile; QUICK=1
 	@scripts/bench.sh heal $(if $(QUICK),--quick)
+
+bench-broadcast: ## 256 MiB to 2 to 7 nodes of this host, by a broadcast and by as many gets; QUICK=1 as above
+	@scripts/bench.sh broadcast $(if $(QUICK),--quick)
 
 bench-rdma: ## What registering memory costs an RDMA device, as ratios, in a virtual machine with Soft-RoCE
 	@scripts/bench.sh rdma

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The benchmarks: bench.sh local | objects | remote | growth | mpi | heal | rdma | report, with the harness's own
-# options behind.
+# The benchmarks: bench.sh local | objects | remote | growth | mpi | heal | broadcast | rdma | report, with the harness's
+# own options behind.
 #
 # Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
 . "$(dirname "$0")/lib.sh"
 
-command=${1:?local, objects, remote, growth, mpi, heal, rdma or report}
+command=${1:?local, objects, remote, growth, mpi, heal, broadcast, rdma or report}
 if [ "$command" = rdma ]; then
     scripts/setup.sh --rdma >&2
     cargo build --quiet --release --locked -p plasmon-bench

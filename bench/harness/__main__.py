@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import figures, heal, local, machine, mpi, objects, paths, peers
+from harness import broadcast, figures, heal, local, machine, mpi, objects, paths, peers
 from harness.remote import command as remote
 from harness.remote import growth
 
@@ -33,6 +33,7 @@ def main() -> int:
         ("growth", "how the cost of such gets grows with objects, nodes and getters"),
         ("mpi", "gets of what other ranks have put, under mpirun"),
         ("heal", "what the death of a node costs the others"),
+        ("broadcast", "one object to many nodes, by a broadcast and by gets"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
@@ -44,7 +45,7 @@ def main() -> int:
             command.add_argument("--ranks", type=int, default=4, help="2 or more (default: 4)")
             command.add_argument("--sizes", nargs="+", type=int, default=[], metavar="BYTES")
             command.add_argument("--batch", type=int, default=mpi.BATCH, help="objects of a rank and round")
-        elif name != "heal":
+        elif name not in ("heal", "broadcast"):
             command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
         command.add_argument(
             "--results",
@@ -73,6 +74,8 @@ def main() -> int:
         return remote.run(arguments.peers, arguments.quick, arguments.results)
     if arguments.command == "growth":
         return growth.run(arguments.quick, arguments.million, arguments.results)
+    if arguments.command == "broadcast":
+        return broadcast.run(arguments.quick, arguments.results)
     if arguments.command == "mpi":
         sizes, batch = arguments.sizes, arguments.batch
         return mpi.run(arguments.ranks, arguments.quick, sizes, batch, arguments.results)

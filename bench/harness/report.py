@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness import figures, goals, objects, page, paths, peers, plots, rdma
+from harness import broadcast, figures, goals, objects, page, paths, peers, plots, rdma
 from harness.figures import Row
 from harness.goals import Figures, Goal
 from harness.objects import Stage
@@ -52,6 +52,7 @@ def make() -> None:
         sections += [_many(stages, objects_run), "![Many objects](img/objects.png)"]
     page.replace("figures", "\n\n".join(sections))
     remote.make()
+    broadcast.report()
     rdma.report()
 
 

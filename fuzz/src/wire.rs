@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use plasmon::wire::{
     Access, Event, Gathering, Granted, Header, MAX_IDS, NewObject, ObjectInfo, ObjectState, Placement,
-    Presence, Reply, Request, Span, TableDomain, TablePart, TablePartKind,
+    Presence, Reply, Request, Span, TableDomain, TablePart, TablePartKind, Terms,
 };
 use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 
@@ -60,6 +60,7 @@ pub(crate) fn request_seeds() -> Vec<Vec<u8>> {
         private: true,
         name: "flights".into(),
         metadata: Bytes::from_static(b"metadata"),
+        terms: Terms { fresh: true, copies: 2, ttl_ms: 1000 },
     };
     let data = Bytes::from_static(b"data");
     let ids = vec![id(), ObjectId::from_bytes([8; 20])];

@@ -23,6 +23,11 @@ type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
 /// Id, size, parts and metadata of a value to store.
 type Value<'py> = (Bound<'py, PyAny>, usize, Parts<'py>, Bound<'py, PyBytes>);
 
+/// Whether the id is a random one, how many nodes are to keep the object, and how many seconds it lives.
+type Terms = (bool, i64, Option<f64>);
+/// Who holds an object, and who does not and why.
+type Spread = (Vec<String>, Vec<(String, String)>);
+
 /// A connection to the node of this host.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Client {
@@ -82,8 +87,9 @@ impl Client {
         private: bool,
         timeout: Option<f64>,
         digest: bool,
+        terms: Terms,
     ) -> PyResult<()> {
-        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest)?);
+        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest, terms)?);
         let parts = held(&parts)?;
         self.call(py, |client| client.put_parts(id, size, &slices(&parts), metadata, &options))
     }
@@ -97,8 +103,9 @@ impl Client {
         private: bool,
         timeout: Option<f64>,
         digest: bool,
+        terms: Terms,
     ) -> PyResult<()> {
-        let options = options(py, None, private, timeout, digest)?;
+        let options = options(py, None, private, timeout, digest, terms)?;
         let values = values
             .iter()
             .map(|(id, size, parts, metadata)| Ok((object_id(id)?, *size, held(parts)?, metadata.as_bytes())))
@@ -132,8 +139,9 @@ impl Client {
         private: bool,
         timeout: Option<f64>,
         digest: bool,
+        terms: Terms,
     ) -> PyResult<Creation> {
-        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest)?);
+        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest, terms)?);
         let creation = self.call(py, |client| client.create(id, size, metadata, &options))?;
         let creation = Creation::new(creation);
         let mut creations = lock(&self.creations);
@@ -144,7 +152,7 @@ impl Client {
 
     /// Memory of the node to work in.
     fn buffer(&self, py: Python<'_>, size: usize, private: bool, timeout: Option<f64>) -> PyResult<Scratch> {
-        let options = options(py, None, private, timeout, false)?;
+        let options = options(py, None, private, timeout, false, (false, 1, None))?;
         let scratch = self.call(py, |client| client.buffer(size, private, options.room))?;
         Ok(self.keep(scratch))
     }
@@ -179,8 +187,9 @@ impl Client {
         private: bool,
         timeout: Option<f64>,
         digest: bool,
+        terms: Terms,
     ) -> PyResult<Option<bool>> {
-        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest)?);
+        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest, terms)?);
         let (address, len) = {
             let from = Bytes::of(from)?;
             (from.address(), from.as_slice().len())
@@ -298,6 +307,7 @@ impl Client {
             let state = match info.state {
                 ObjectState::Unsealed => "unsealed",
                 ObjectState::Primary => "primary",
+                ObjectState::Kept => "kept",
                 ObjectState::Cached => "cached",
                 ObjectState::Doomed => "doomed",
                 ObjectState::Spilled => "spilled",
@@ -320,6 +330,56 @@ impl Client {
         let id = object_id(id)?;
         let locations = self.call(py, |client| client.locations(id))?;
         Ok(locations.into_iter().map(|one| (one.node, one.role)).collect())
+    }
+
+    /// Has so many nodes hold an object and keep it.
+    fn replicate(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyAny>,
+        copies: u16,
+        timeout: Option<f64>,
+    ) -> PyResult<Spread> {
+        let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
+        Ok(spread(self.call(py, |client| client.replicate(id, copies, timeout))?))
+    }
+
+    /// Moves an object to another node.
+    fn migrate(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyAny>,
+        node: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Spread> {
+        let (id, node, timeout) = (object_id(id)?, node_id(py, node)?, duration(py, timeout)?);
+        Ok(spread(self.call(py, |client| client.migrate(id, node, timeout))?))
+    }
+
+    /// Brings an object to nodes, or to all.
+    fn broadcast(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyAny>,
+        nodes: Option<Vec<String>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Spread> {
+        let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
+        let nodes =
+            nodes.unwrap_or_default().iter().map(|node| node_id(py, node)).collect::<PyResult<Vec<_>>>()?;
+        Ok(spread(self.call(py, |client| client.broadcast(id, &nodes, timeout))?))
+    }
+
+    /// Brings an object here and keeps it in memory.
+    fn pin(&self, py: Python<'_>, id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
+        self.call(py, |client| client.pin(id, timeout))
+    }
+
+    /// Ends that.
+    fn unpin(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
+        let id = object_id(id)?;
+        self.call(py, |client| client.unpin(id))
     }
 
     /// Begins to bring objects to this node.
@@ -387,13 +447,34 @@ fn options(
     private: bool,
     timeout: Option<f64>,
     digest: bool,
+    (fresh, copies, ttl): Terms,
 ) -> PyResult<CreateOptions> {
     let room = match timeout {
         None => None,
         // For ever, as far as calls go.
         Some(_) => Some(duration(py, timeout)?.unwrap_or(Duration::MAX)),
     };
-    Ok(CreateOptions { name, private, room, digest })
+    let ttl = match ttl {
+        Some(seconds) if seconds <= 0.0 => {
+            return Err(invalid(py, "an object lives for more than 0 seconds, or for ever"));
+        }
+        ttl => duration(py, ttl)?,
+    };
+    let copies = u16::try_from(copies).ok().filter(|copies| *copies > 0);
+    let copies = copies.ok_or_else(|| invalid(py, "there are 1 to 65,535 replicas of an object"))?;
+    Ok(CreateOptions { name, private, room, digest, fresh, copies, ttl })
+}
+
+fn node_id(py: Python<'_>, node: &str) -> PyResult<plasmon::NodeId> {
+    let wrong = |_| {
+        invalid(py, &format!("{node:?} is no id of a node: 32 hexadecimal digits, as `Client.node` has them"))
+    };
+    node.parse().map_err(wrong)
+}
+
+fn spread(spread: plasmon::Spread) -> Spread {
+    let failed = spread.failed.into_iter().map(|one| (one.node, one.reason));
+    (spread.holders, failed.collect())
 }
 
 /// A time-out in seconds; `None` and infinity wait for ever.

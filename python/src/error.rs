@@ -61,6 +61,7 @@ fn class_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Invalid => "InvalidArgument",
         ErrorKind::NotAllowed => "NotAllowed",
         ErrorKind::Busy => "Busy",
+        ErrorKind::TooFew => "TooFewReplicas",
         ErrorKind::Disconnected => "Disconnected",
         _ => "Error",
     }

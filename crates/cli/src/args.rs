@@ -21,6 +21,7 @@ Exit codes:
   7  no daemon answers
   8  the object is lost: every node that held it is gone
   9  the object is damaged: its bytes are not those that were sealed
+  10 fewer nodes hold the object than was asked for; it stays where it is
 
 Examples:
   plasmon serve --memory 8GiB
@@ -78,6 +79,12 @@ out, and a line says how many. With --json each event is a line of its own.")]
     Clients,
     /// Say which nodes hold an object
     Locations(Located),
+    /// Have so many nodes hold an object, and keep it
+    Replicate(Replicate),
+    /// Move an object to another node
+    Migrate(Migrate),
+    /// Bring an object to many nodes at the same time, each passing on what it has
+    Broadcast(Broadcast),
     /// Begin to bring objects to this host, without waiting for them
     Prefetch(Prefetch),
     /// Say how an object came to this host: from where, by which protocol and why, and what took how long
@@ -126,6 +133,12 @@ pub(crate) struct Put {
     /// Make a digest of the object, which `plasmon hash` compares it with at any time
     #[arg(long)]
     pub(crate) digest: bool,
+    /// How many nodes are to hold the object, and keep it
+    #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) replicas: u16,
+    /// Seconds that the object lives: then it is deleted everywhere [default: for ever]
+    #[arg(long, value_name = "SECONDS", value_parser = lifetime)]
+    pub(crate) ttl: Option<Duration>,
     /// Seconds to wait for room when the store is full [default: not at all]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
@@ -164,6 +177,65 @@ pub(crate) struct Located {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
+}
+
+/// What `plasmon replicate` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Prints the nodes that keep it. No eviction drops these replicas, and should a node die, another takes its \
+place. A smaller number than before makes the others ordinary cached replicas. Exit code 10 when fewer nodes \
+can take it: it stays where it is, and further ones take it as soon as they can.")]
+pub(crate) struct Replicate {
+    /// The object
+    #[arg(value_name = "NAME|ID", value_parser = which)]
+    pub(crate) object: Which,
+    /// How many nodes
+    #[arg(value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) copies: u16,
+    #[command(flatten)]
+    pub(crate) spreading: Spreading,
+}
+
+/// What `plasmon migrate` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+The object belongs to that node then, and the replica of the node that had it is dropped. Whoever reads it does \
+not notice.")]
+pub(crate) struct Migrate {
+    /// The object
+    #[arg(value_name = "NAME|ID", value_parser = which)]
+    pub(crate) object: Which,
+    /// The node: its id, or the host it listens on
+    #[arg(value_name = "NODE|HOST")]
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) spreading: Spreading,
+}
+
+/// What `plasmon broadcast` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Prints the nodes that hold it then. What comes there is a cached replica: `plasmon replicate` makes such that \
+stay. Exit code 10 when not all of them could take it.")]
+pub(crate) struct Broadcast {
+    /// The object
+    #[arg(value_name = "NAME|ID", value_parser = which)]
+    pub(crate) object: Which,
+    /// Only to these nodes: their ids, or the hosts they listen on [default: every node]
+    #[arg(long, value_name = "NODE|HOST", num_args = 1..)]
+    pub(crate) nodes: Vec<String>,
+    #[command(flatten)]
+    pub(crate) spreading: Spreading,
+}
+
+/// What these have in common.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Spreading {
+    /// Seconds to wait [default: as long as it takes]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) quiet: Quiet,
 }
 
 /// What `plasmon prefetch` takes.
@@ -284,6 +356,13 @@ fn which(text: &str) -> Result<Which, String> {
         Err(_) => ObjectId::from_name(&name(text)?),
     };
     Ok(Which { text: text.to_owned(), id })
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("an object lives for more than 0 seconds".into()),
+        lifetime => Ok(lifetime),
+    }
 }
 
 fn name(text: &str) -> Result<String, String> {

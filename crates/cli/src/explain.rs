@@ -16,6 +16,7 @@ pub(crate) fn explain(socket: &Path, as_json: bool, args: &Located) -> Result<()
     }
     let here = match explanation.here.as_str() {
         "primary" => "it was put here, or took that role when its node went",
+        "kept" => "it is kept here, as one of several replicas",
         "cached" => "it is a cached replica",
         _ => "it is not on this node",
     };

@@ -33,6 +33,9 @@ pub(crate) enum Failure {
     /// A wait was over before enough objects came.
     #[error("{came} of {count} objects came within the time")]
     TooFew { came: usize, count: usize },
+    /// A broadcast did not come to all.
+    #[error("{0}")]
+    Unreached(String),
     /// The doctor has told what they are.
     #[error("{0} of what the doctor found are problems")]
     Problems(usize),
@@ -51,6 +54,7 @@ impl Failure {
             Self::CountOf { .. } => 2,
             Self::Absent(_) => 3,
             Self::TooFew { .. } => 4,
+            Self::Unreached(_) => 10,
             Self::Store(error) => match error.kind() {
                 ErrorKind::NotFound => 3,
                 ErrorKind::TimedOut => 4,
@@ -59,6 +63,7 @@ impl Failure {
                 ErrorKind::Disconnected => 7,
                 ErrorKind::Lost => 8,
                 ErrorKind::Damaged => 9,
+                ErrorKind::TooFew => 10,
                 _ => 1,
             },
             Self::File { .. }

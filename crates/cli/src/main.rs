@@ -9,6 +9,7 @@ mod failure;
 mod objects;
 mod output;
 mod overview;
+mod placing;
 mod report;
 mod serve;
 mod serve_args;
@@ -41,6 +42,9 @@ fn main() -> ExitCode {
         Command::Top(args) => top::top(&socket, json, &args),
         Command::Clients => report::clients(&socket, json),
         Command::Locations(located) => explain::locations(&socket, json, &located),
+        Command::Replicate(args) => placing::replicate(&socket, json, &args),
+        Command::Migrate(args) => placing::migrate(&socket, json, &args),
+        Command::Broadcast(args) => placing::broadcast(&socket, json, &args),
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
         Command::Explain(located) => explain::explain(&socket, json, &located),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),

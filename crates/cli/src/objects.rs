@@ -32,6 +32,9 @@ pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failur
         private: args.private,
         room: args.timeout,
         digest: args.digest,
+        fresh: args.name.is_none() && args.id.is_none(),
+        copies: args.replicas,
+        ttl: args.ttl,
     };
     let client = Client::connect_as(socket, "plasmon put")?;
     let bytes = if args.file == Path::new("-") {

@@ -106,6 +106,11 @@ impl Progress {
         self.bar.set_position(moved);
     }
 
+    /// What is being waited for now.
+    pub(crate) fn say(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
     /// Moves on by `bytes`.
     pub(crate) fn advance(&self, bytes: u64) {
         self.bar.inc(bytes);

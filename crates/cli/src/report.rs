@@ -14,6 +14,7 @@ fn state(state: ObjectState) -> &'static str {
     match state {
         ObjectState::Unsealed => "unsealed",
         ObjectState::Primary => "primary",
+        ObjectState::Kept => "kept",
         ObjectState::Cached => "cached",
         ObjectState::Doomed => "deleted",
         ObjectState::Spilled => "spilled",
@@ -95,10 +96,12 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         ))?;
     }
     line(&format!(
-        "objects   {} primary ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, \
+        "objects   {} primary ({}), {} kept for others ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, \
          {} evicted",
         objects.primary,
         size(objects.primary_bytes),
+        objects.kept,
+        size(objects.kept_bytes),
         objects.cached,
         size(objects.cached_bytes),
         objects.unsealed,
@@ -176,6 +179,13 @@ pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
         )?;
     } else if !cluster.coordinator_connected {
         line("          until the coordinator is back nobody can join, and no further death is noticed")?;
+    }
+    let copies = &cluster.copies;
+    if copies.short + copies.ordered + copies.restoring > 0 {
+        line(&format!(
+            "copies    {} objects have too few; {} replicas ordered, {} made, {} failed so far; {} being made here",
+            copies.short, copies.ordered, copies.restored, copies.failed, copies.restoring
+        ))?;
     }
     let rows: Vec<_> = cluster
         .members

@@ -36,10 +36,12 @@ pub enum ErrorKind {
     Internal = 12,
     /// The object's bytes are not those that were sealed: a file it was spilled to is damaged.
     Damaged = 13,
+    /// Fewer nodes hold the object than was asked for; it stays where it is.
+    TooFew = 14,
 }
 
 impl ErrorKind {
-    const ALL: [ErrorKind; 13] = [
+    const ALL: [ErrorKind; 14] = [
         Self::Exists,
         Self::NotFound,
         Self::TimedOut,
@@ -53,6 +55,7 @@ impl ErrorKind {
         Self::Interrupted,
         Self::Internal,
         Self::Damaged,
+        Self::TooFew,
     ];
 
     /// The kind behind a number of the wire; numbers of a newer daemon read as `Internal`.

@@ -23,5 +23,5 @@ pub use client::{
 };
 pub use error::{Error, ErrorKind, Result};
 pub use id::{NodeId, ObjectId, ParseIdError};
-pub use transfer::Protocol;
+pub use transfer::{Protocol, Spread, Unreached};
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};

@@ -144,6 +144,10 @@ pub struct ObjectsStatus {
     pub primary: u64,
     /// Their bytes.
     pub primary_bytes: u64,
+    /// Replicas kept here as one of several, sealed.
+    pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
     /// Cached replicas, sealed.
     pub cached: u64,
     /// Their bytes.
@@ -238,7 +242,8 @@ pub struct TransferStatus {
     pub frames_dropped: u64,
     /// Bytes of objects copied by this daemon's CPU, local puts of small objects included.
     pub cpu_copied_bytes: u64,
-    /// By what moved the bytes: "eager", "read", "read-first", "striped-read", "send", "read-register", "socket".
+    /// By what moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send", "read-register",
+    /// "socket".
     pub protocols: BTreeMap<String, ProtocolStatus>,
     /// Memory of clients that the fabric knows.
     pub registrations: RegistrationStatus,
@@ -306,6 +311,30 @@ pub struct ClusterStatus {
     pub members: Vec<MemberStatus>,
     /// Objects this node's directory shards know.
     pub directory_entries: u64,
+    /// Replicas that are kept, and how lost ones come back.
+    pub copies: CopiesStatus,
+}
+
+/// Objects of which several replicas are kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopiesStatus {
+    /// Objects of this node's directory shards that fewer nodes hold than are to, as far as they can.
+    pub short: u64,
+    /// Replicas ordered by this node to bring objects back to their number, so far.
+    pub ordered: u64,
+    /// Of these, made.
+    pub restored: u64,
+    /// Of these, that could not be made; they are tried again.
+    pub failed: u64,
+    /// Replicas being made on this node now for that purpose.
+    pub restoring: u64,
+    /// Bytes of replicas made on this node for that purpose, so far.
+    pub restored_bytes: u64,
+    /// Objects deleted because their time was over, so far.
+    pub expired: u64,
+    /// Ids claimed for objects that are being created here.
+    pub claims: u64,
 }
 
 /// A node of the cluster.

@@ -63,7 +63,7 @@ impl FromStr for Protocol {
 pub struct Explanation {
     /// The object, 40 hexadecimal digits.
     pub id: String,
-    /// "primary" or "cached" if this node holds it, "absent" if not.
+    /// "primary", "kept" or "cached" if this node holds it, "absent" if not.
     pub here: String,
     /// How it was last fetched, if it was.
     pub fetched: Option<Fetched>,
@@ -76,8 +76,29 @@ pub struct Explanation {
 pub struct Location {
     /// 32 hexadecimal digits.
     pub node: String,
-    /// "primary" or "cached".
+    /// "primary", "kept" or "cached".
     pub role: String,
+}
+
+/// Where an object is after it was replicated, moved or broadcast.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spread {
+    /// The nodes that hold it now, 32 hexadecimal digits each: of a broadcast those that it was for, else those that
+    /// keep it.
+    pub holders: Vec<String>,
+    /// The nodes that were to, and do not.
+    pub failed: Vec<Unreached>,
+}
+
+/// A node that an object was not brought to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unreached {
+    /// 32 hexadecimal digits.
+    pub node: String,
+    /// Why not.
+    pub reason: String,
 }
 
 /// A fetch that goes on.
@@ -110,7 +131,8 @@ pub struct Fetched {
     pub provider: String,
     /// Why it is not a better one; empty if it is the best that either node has.
     pub provider_why: String,
-    /// What moved the bytes: "eager", "read", "read-first", "striped-read", "send", "read-register" or "socket".
+    /// What moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send", "read-register" or
+    /// "socket".
     pub protocol: String,
     /// Why so.
     pub why: String,

@@ -262,3 +262,56 @@ fn events_are_printed_until_nobody_reads() {
     cluster.kill(0);
     assert_eq!(programs.wait().expect("it is our child").code(), Some(7));
 }
+
+#[test]
+fn objects_are_put_where_they_are_wanted() {
+    let cluster = Cluster::builder().nodes(3).start();
+    fs::write(cluster.folder().join("in"), Pattern(1).bytes(3 * MIB)).expect("the folder is ours");
+    let nodes = [0, 1, 2].map(|node| cluster.client(node).node().to_string());
+    let sorted = |value: &Value| {
+        let names = value.as_array().expect("a list").iter().map(|name| name.as_str().expect("a word"));
+        let mut names: Vec<_> = names.map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let all = sorted(&Value::from(nodes.to_vec()));
+
+    output(&cluster, 0, &["put", "in", "--name", "two", "--replicas", "2"]);
+    let roles = |name: &str| -> Vec<String> {
+        let rows = json(&cluster, 0, &["locations", name]);
+        let rows = rows.as_array().expect("a list").iter();
+        rows.map(|row| row["role"].as_str().expect("a word").to_owned()).collect()
+    };
+    eventually("the directory knows", || roles("two") == ["primary", "kept"]);
+    assert_eq!(sorted(&json(&cluster, 1, &["replicate", "two", "3"])["holders"]), all);
+    let (code, message) = failure(&cluster, 0, &["replicate", "two", "4"]);
+    assert_eq!(code, 10, "{message}");
+    let (code, message) = failure(&cluster, 0, &["put", "in", "--name", "four", "--replicas", "4"]);
+    assert_eq!(code, 10, "{message}");
+    eventually("it stays", || roles("four").len() == 3);
+
+    output(&cluster, 0, &["put", "in", "--name", "moved"]);
+    let host = cluster.address(2).to_string();
+    let there = match cluster.listen(2).ip() == cluster.listen(0).ip() {
+        true => nodes[2].clone(),
+        false => host,
+    };
+    assert_eq!(json(&cluster, 1, &["migrate", "moved", &there])["holders"][0], nodes[2].as_str());
+    assert_eq!(
+        json(&cluster, 1, &["broadcast", "moved", "--nodes", &nodes[0]])["holders"][0],
+        nodes[0].as_str()
+    );
+    assert_eq!(sorted(&json(&cluster, 1, &["broadcast", "moved"])["holders"]), all);
+    let shown = String::from_utf8(output(&cluster, 1, &["broadcast", "moved"])).expect("text");
+    assert!(nodes.iter().all(|node| shown.contains(node)), "{shown}");
+    assert_eq!(failure(&cluster, 1, &["migrate", "moved", "nowhere"]).0, 1);
+    assert_eq!(failure(&cluster, 1, &["broadcast", "nothing"]).0, 3);
+
+    output(&cluster, 0, &["put", "in", "--name", "brief", "--ttl", "0.5"]);
+    eventually("it ends", || {
+        run(&cluster, 0, &["get", "brief", "--timeout", "0"], b"").status.code() == Some(3)
+    });
+    assert_eq!(failure(&cluster, 0, &["put", "in", "--ttl", "0"]).0, 2);
+    // Of the same name there is one.
+    assert_eq!(failure(&cluster, 1, &["put", "in", "--name", "moved"]).0, 5);
+}

@@ -193,7 +193,9 @@ fn an_object_created_anew_outlives_the_deletion_of_its_former_life() {
         cluster.pause(2);
         let mut deleting = Raw::connect(cluster, home);
         deleting.send(1, &Request::Delete { ids: vec![id] });
-        let put = || clients[home].put(id, new, b"", &CreateOptions::default());
+        // It asks nobody whether the id is taken, or it would wait for the silent node.
+        let fresh = CreateOptions { fresh: true, ..CreateOptions::default() };
+        let put = || clients[home].put(id, new, b"", &fresh);
         let early = (0..20).any(|_| put().inspect_err(exists).is_ok());
         cluster.resume(2);
         eventually("the id is free", || early || put().inspect_err(exists).is_ok());

@@ -3,9 +3,12 @@
 //! One binary with a module a promise: it links once, and its tests share the machine.
 
 mod baseline;
+mod broadcast;
 mod chaos;
+mod claims;
 mod commands;
 mod coordinators;
+mod copies;
 mod death;
 mod deploy;
 mod doctor;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use plasmon::wire::{NewObject, Reply, Request};
+use plasmon::wire::{NewObject, Reply, Request, Terms};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId, ObjectState};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 use rustix::process::geteuid;
@@ -276,8 +276,13 @@ fn a_wrong_digest_costs_its_own_object_when_that_comes_back_from_disk() {
     let mut liar = Raw::connect(&cluster, 0);
     let lies: Vec<_> = (1..4).map(|number| (number, ObjectId::random())).collect();
     for (number, id) in &lies {
-        let object =
-            NewObject { id: *id, private: false, name: String::new(), metadata: Bytes::from_static(b"m") };
+        let object = NewObject {
+            id: *id,
+            private: false,
+            name: String::new(),
+            metadata: Bytes::from_static(b"m"),
+            terms: Terms::default(),
+        };
         let data = Bytes::from(Pattern(*number).bytes(1000));
         liar.send(*number, &Request::Put { object, digest: 1 + number, room_us: 0, data });
         assert!(matches!(liar.next(), Some((_, Reply::PUT_DONE))), "it cannot know");

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
@@ -16,13 +17,24 @@ pub(crate) const MIB: usize = 1 << 20;
 /// Puts an object of a pattern and gives its id.
 pub(crate) fn put(client: &Client, pattern: Pattern, len: usize) -> ObjectId {
     let id = ObjectId::random();
-    try_put(client, id, pattern, len).unwrap_or_else(|error| panic!("put of {len} bytes: {error}"));
+    let options = CreateOptions { fresh: true, ..CreateOptions::default() };
+    create(client, id, pattern, len, &options).unwrap_or_else(|error| panic!("put of {len} bytes: {error}"));
     id
 }
 
 /// Creates, fills and seals an object of a pattern.
 pub(crate) fn try_put(client: &Client, id: ObjectId, pattern: Pattern, len: usize) -> Result<(), Error> {
-    let mut creation = client.create(id, len as u64, b"", &CreateOptions::default())?;
+    create(client, id, pattern, len, &CreateOptions::default())
+}
+
+fn create(
+    client: &Client,
+    id: ObjectId,
+    pattern: Pattern,
+    len: usize,
+    options: &CreateOptions,
+) -> Result<(), Error> {
+    let mut creation = client.create(id, len as u64, b"", options)?;
     pattern.fill(creation.as_mut_slice());
     creation.seal()
 }
@@ -30,6 +42,11 @@ pub(crate) fn try_put(client: &Client, id: ObjectId, pattern: Pattern, len: usiz
 /// Gets one object, for as long as it takes.
 pub(crate) fn get(client: &Client, id: ObjectId) -> Object {
     try_get(client, id).unwrap_or_else(|error| panic!("get: {:?}: {error}", error.kind()))
+}
+
+/// An object, if it is in the memory or on the disk of this very node.
+pub(crate) fn here(client: &Client, id: ObjectId) -> Option<Object> {
+    client.get(&[id], Some(Duration::ZERO)).expect("the daemon lives").remove(0).ok()
 }
 
 /// Gets one object, or the error that belongs to it.

@@ -11,7 +11,7 @@ things out.
 """
 
 from plasmon import errors
-from plasmon._client import Client, Event, IdLike, ObjectInfo, Subscription, connect
+from plasmon._client import Client, Event, IdLike, ObjectInfo, Spread, Subscription, connect
 from plasmon._cluster import LocalCluster
 from plasmon._internal import Buffer, Creation, ObjectId, Scratch, __version__, default_socket
 from plasmon.errors import (
@@ -28,6 +28,7 @@ from plasmon.errors import (
     ObjectTooLarge,
     StoreFull,
     TimedOut,
+    TooFewReplicas,
 )
 
 __all__ = [
@@ -51,9 +52,11 @@ __all__ = [
     "ObjectNotFound",
     "ObjectTooLarge",
     "Scratch",
+    "Spread",
     "StoreFull",
     "Subscription",
     "TimedOut",
+    "TooFewReplicas",
     "__version__",
     "connect",
     "default_socket",

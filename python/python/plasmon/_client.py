@@ -24,7 +24,7 @@ IdLike = ObjectId | bytes | str
 _ONE = (ObjectId, bytes, str)
 
 
-State = Literal["unsealed", "primary", "cached", "doomed", "spilled"]
+State = Literal["unsealed", "primary", "kept", "cached", "doomed", "spilled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class ObjectInfo:
     name: str | None
     """The name it was created with, if any."""
     state: State
-    """Being written; the replica its creator made; fetched from another node; deleted but still pinned; on
-    disk only."""
+    """Being written; the replica its creator made; one of several that were asked for; fetched from another
+    node; deleted but still pinned; on disk only."""
     private: bool
     """Whether only the user who created it sees it."""
     size: int
@@ -47,6 +47,16 @@ class ObjectInfo:
     """Pins of clients and other nodes."""
     age: float
     """Seconds since it came to this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Where an object is after `Client.replicate`, `migrate` or `broadcast`."""
+
+    holders: builtins.list[str]
+    """The nodes that hold it: of a broadcast those that it was for, else those that keep it."""
+    failed: builtins.list[tuple[str, str]]
+    """The nodes that were to and do not, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,8 @@ class Client:
         private: bool = False,
         timeout: float | None = None,
         digest: bool = False,
+        replicas: int = 1,
+        ttl: float | None = None,
     ) -> ObjectId:
         """Stores a value, for everybody in the cluster to get.
 
@@ -163,23 +175,30 @@ class Client:
             timeout: Seconds to wait for others to make room, if there is none; what the node itself does to
                 make room is waited for in any case.
             digest: Whether to make a digest, to compare the object's bytes with later: `verify`.
+            replicas: How many nodes are to hold the object and keep it: the call returns when they do. No
+                eviction drops these replicas, and should a node die, another takes its place.
+            ttl: Seconds that the object lives: then it is deleted everywhere. For ever if not given.
 
         Returns:
             The id of the object.
 
         Raises:
-            ObjectExists: The id is taken.
+            ObjectExists: The id is taken. Of two who put one id or name at the same time, on any nodes, one
+                gets this.
+            TooFewReplicas: The object is stored, but fewer nodes than `replicas` hold it.
+            TimedOut: The node that knows whether an id or a name is taken does not answer.
             StoreFull: There is no room that could be made.
             ObjectTooLarge: The value is larger than the whole store.
             InvalidArgument: The id or the name makes no sense.
         """
+        terms = (id is None and name is None, replicas, ttl)
         object_id, name = _identify(id, name)
         encoded = _values.encode(value)
         metadata, size, parts, write = encoded
         if write is None:
-            self._native.put(object_id, size, parts, metadata, name, private, timeout, digest)
+            self._native.put(object_id, size, parts, metadata, name, private, timeout, digest, terms)
         else:
-            created = self._native.create(object_id, size, metadata, name, private, timeout, digest)
+            created = self._native.create(object_id, size, metadata, name, private, timeout, digest, terms)
             with created as creation:
                 write(memoryview(creation))
         return object_id
@@ -192,6 +211,8 @@ class Client:
         private: bool = False,
         timeout: float | None = None,
         digest: bool = False,
+        replicas: int = 1,
+        ttl: float | None = None,
     ) -> builtins.list[ObjectId]:
         """Stores values as `put` does, small ones together: several times as many a second.
 
@@ -202,6 +223,8 @@ class Client:
             private: As in `put`.
             timeout: As in `put`.
             digest: As in `put`.
+            replicas: As in `put`.
+            ttl: As in `put`.
 
         Returns:
             The ids, in order.
@@ -217,15 +240,18 @@ class Client:
             object_ids = [_identify(id, None)[0] for id in ids]
         if len(object_ids) != len(encoded):
             raise InvalidArgument(f"{len(object_ids)} ids for {len(encoded)} values")
+        terms = (ids is None, replicas, ttl)
         together = []
         for object_id, (metadata, size, parts, write) in zip(object_ids, encoded, strict=True):
             if write is None:
                 together.append((object_id, size, parts, metadata))
             else:
-                created = self._native.create(object_id, size, metadata, None, private, timeout, digest)
+                created = self._native.create(
+                    object_id, size, metadata, None, private, timeout, digest, terms
+                )
                 with created as creation:
                     write(memoryview(creation))
-        self._native.put_many(together, private, timeout, digest)
+        self._native.put_many(together, private, timeout, digest, terms)
         return object_ids
 
     def create_and_seal(
@@ -238,6 +264,8 @@ class Client:
         private: bool = False,
         timeout: float | None = None,
         digest: bool = False,
+        replicas: int = 1,
+        ttl: float | None = None,
     ) -> ObjectId:
         """Stores bytes as they are, with metadata of the caller's own.
 
@@ -249,6 +277,8 @@ class Client:
             private: As in `put`.
             timeout: As in `put`.
             digest: As in `put`.
+            replicas: As in `put`.
+            ttl: As in `put`.
 
         Returns:
             The id of the object.
@@ -258,7 +288,8 @@ class Client:
         """
         object_id, name = _identify(id, name)
         flat = data if type(data) is bytes else _values.flat(memoryview(data))
-        self._native.put(object_id, len(flat), [(0, flat)], metadata, name, private, timeout, digest)
+        terms = (False, replicas, ttl)
+        self._native.put(object_id, len(flat), [(0, flat)], metadata, name, private, timeout, digest, terms)
         return object_id
 
     @overload
@@ -322,6 +353,8 @@ class Client:
         private: bool = False,
         timeout: float | None = None,
         digest: bool = False,
+        replicas: int = 1,
+        ttl: float | None = None,
     ) -> Creation:
         """Starts an object that is written in place, and seen by nobody before it is sealed.
 
@@ -333,6 +366,8 @@ class Client:
             private: Whether only this user may see the object.
             timeout: As in `put`.
             digest: As in `put`; it is made at the seal.
+            replicas: As in `put`; it is the seal that waits for them.
+            ttl: As in `put`.
 
         Returns:
             Its data, writable through the buffer protocol; `seal()` or `abort()` ends it, and so does the end
@@ -344,7 +379,8 @@ class Client:
         object_id, name = _identify(id, name)
         if not 0 <= size < 1 << 63:
             raise InvalidArgument(f"an object cannot have {size} bytes")
-        return self._native.create(object_id, size, metadata, name, private, timeout, digest)
+        terms = (False, replicas, ttl)
+        return self._native.create(object_id, size, metadata, name, private, timeout, digest, terms)
 
     def buffer(self, size: int, *, private: bool = False, timeout: float | None = None) -> Scratch:
         """Memory of the node's store to work in.
@@ -420,6 +456,8 @@ class Client:
         private: bool = False,
         timeout: float | None = None,
         digest: bool = False,
+        replicas: int = 1,
+        ttl: float | None = None,
     ) -> ObjectId:
         """Stores a value as `put` does, and gives up the memory it is in, if that is a `Scratch`.
 
@@ -435,6 +473,8 @@ class Client:
             private: As in `put`; without a copy only if it is what `buffer` was told.
             timeout: As in `put`.
             digest: As in `put`.
+            replicas: As in `put`.
+            ttl: As in `put`.
 
         Returns:
             The id of the object.
@@ -444,14 +484,30 @@ class Client:
         """
         if isinstance(value, Scratch):
             value = memoryview(value)
+        terms = (id is None and name is None, replicas, ttl)
         object_id, identified = _identify(id, name)
         metadata, size, parts, _ = _values.encode(value)
         if len(parts) == 1 and parts[0][0] == 0 and memoryview(parts[0][1]).nbytes == size:
             data = parts[0][1]
-            moved = self._native.put_from(object_id, data, metadata, identified, private, timeout, digest)
+            moved = self._native.put_from(
+                object_id, data, metadata, identified, private, timeout, digest, terms
+            )
             if moved is not None:
                 return object_id
-        return self.put(value, id=object_id, name=name, private=private, timeout=timeout, digest=digest)
+        if terms[0]:
+            return self.put(
+                value, private=private, timeout=timeout, digest=digest, replicas=replicas, ttl=ttl
+            )
+        return self.put(
+            value,
+            id=object_id,
+            name=name,
+            private=private,
+            timeout=timeout,
+            digest=digest,
+            replicas=replicas,
+            ttl=ttl,
+        )
 
     def seal(self, id: IdLike) -> None:
         """Seals what this client has created under an id: makes it immutable and visible to all.
@@ -570,8 +626,93 @@ class Client:
         """
         self._native.prefetch([ids] if isinstance(ids, _ONE) else ids, timeout)
 
+    def replicate(self, id: IdLike, replicas: int, timeout: float | None = None) -> Spread:
+        """Has so many nodes hold an object and keep it, as `put(..., replicas=...)` does.
+
+        Fewer than before make what is beyond them ordinary cached replicas, which leave when room is needed.
+
+        Args:
+            id: An id or a name.
+            replicas: How many nodes, at least one; wherever the object is, this node or not among them.
+            timeout: Seconds to wait; `None` waits for as long as it takes.
+
+        Returns:
+            The nodes that keep it.
+
+        Raises:
+            TooFewReplicas: Fewer can: the cluster is too small, or nodes have no room. The object stays on
+                those that do, and the store goes on trying.
+            ObjectNotFound: No node holds it.
+            NotAllowed: It is private to another user.
+        """
+        if not 0 < replicas < 1 << 16:
+            raise InvalidArgument(f"there cannot be {replicas} replicas")
+        return Spread(*self._native.replicate(id, replicas, timeout))
+
+    def migrate(self, id: IdLike, node: str, timeout: float | None = None) -> Spread:
+        """Moves an object to another node: its primary is there then, and no longer where it was.
+
+        Whoever reads it does not notice: views stay valid, and gets find it.
+
+        Args:
+            id: An id or a name.
+            node: The node's id, as `Client.node` of a client there, or `status`, tells it.
+            timeout: As in `replicate`.
+
+        Returns:
+            The node that has it.
+
+        Raises:
+            InvalidArgument: There is no such node in the cluster.
+            StoreFull: It has no room. The object stays where it is.
+            Busy: The object is being moved already.
+            ObjectNotFound, NotAllowed: As `replicate`.
+        """
+        return Spread(*self._native.migrate(id, node, timeout))
+
+    def broadcast(
+        self, id: IdLike, nodes: Iterable[str] | None = None, timeout: float | None = None
+    ) -> Spread:
+        """Brings an object to many nodes at the same time, each passing on what it has.
+
+        What comes there is a cached replica, as if somebody on that node had got it: `get` finds it at once.
+
+        Args:
+            id: An id or a name.
+            nodes: Ids of nodes; every node of the cluster if not given.
+            timeout: As in `replicate`.
+
+        Returns:
+            The nodes among them that hold it now, and those that do not, each with the reason.
+
+        Raises:
+            InvalidArgument: One of them is no node of the cluster, or there are more than 1,024.
+            ObjectNotFound, NotAllowed: As `replicate`.
+        """
+        if isinstance(nodes, str):
+            nodes = [nodes]
+        some = None if nodes is None else builtins.list(nodes)
+        if some == []:
+            return Spread([], [])
+        return Spread(*self._native.broadcast(id, some, timeout))
+
+    def pin(self, id: IdLike, timeout: float | None = None) -> None:
+        """Brings an object to this host and keeps it in memory there: neither evicted nor spilled to disk.
+
+        It stays so until `unpin`, or until this client is closed or its process ends; pinned twice it is
+        pinned once. A deletion is not held up: nobody finds the object any more, and its memory is free with
+        the last pin. Waits for the object, and raises, as `get` does.
+        """
+        self._native.pin(id, timeout)
+
+    def unpin(self, id: IdLike) -> None:
+        """Ends what `pin` began. What this client has not pinned stays as it is."""
+        self._native.unpin(id)
+
     def locations(self, id: IdLike) -> builtins.list[tuple[str, str]]:
-        """The nodes that hold an object, each with its role, "primary" or "cached"; this node first.
+        """The nodes that hold an object, each with its role; this node first.
+
+        The role is "primary"; "kept", of further replicas that were asked for; or "cached".
 
         What was put or dropped in the last milliseconds may not be known yet.
         """

@@ -23,6 +23,10 @@ class ObjectLost(Error):  # noqa: N818
     """The object existed, and every node that held it is gone."""
 
 
+class TooFewReplicas(Error):  # noqa: N818
+    """Fewer nodes hold the object than was asked for; it stays where it is, and the message says where."""
+
+
 class ObjectDamaged(Error):  # noqa: N818
     """The object's bytes are no longer those that were sealed: a file it was spilled to is damaged."""
 

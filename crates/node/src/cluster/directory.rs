@@ -25,6 +25,8 @@ use crate::object::Role;
 const TOMBSTONE: Duration = Duration::from_secs(60);
 /// How long an object may have no primary: one may be about to publish itself.
 const ORPHAN: Duration = Duration::from_secs(3);
+/// How long an object may have too few replicas: whoever put it is about to make them.
+const SHORT: Duration = Duration::from_secs(3);
 /// Tombstones kept at most; the oldest give way.
 const TOMBSTONES: usize = 1 << 16;
 /// Further holders that an asker is told of.
@@ -81,6 +83,21 @@ pub(crate) enum Deletion {
     },
 }
 
+/// An object that too few nodes keep.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    pub(crate) id: ObjectId,
+    pub(crate) life: u64,
+    /// The user whose private object it is.
+    pub(crate) owner: Option<u32>,
+    /// How many are to keep it.
+    pub(crate) copies: u16,
+    /// Those that do.
+    pub(crate) keeping: Vec<NodeId>,
+    /// Those that hold it, and may drop it.
+    pub(crate) cached: Vec<NodeId>,
+}
+
 /// A node that holds an object, or was among the last.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
@@ -89,6 +106,8 @@ struct Holder {
     /// The user whose private object it is.
     owner: Option<u32>,
     role: Role,
+    /// How many nodes are to keep it.
+    copies: u16,
 }
 
 impl Holder {
@@ -138,6 +157,27 @@ impl Entry {
         }
     }
 
+    /// How many nodes are to keep it.
+    fn copies(&self) -> usize {
+        let stays = self.holders().iter().filter(|holder| holder.role.stays());
+        usize::from(self.primary().map_or_else(
+            || stays.map(|holder| holder.copies).max().unwrap_or_default(),
+            |primary| primary.copies,
+        ))
+    }
+
+    /// The nodes that keep it.
+    fn keeping(&self) -> impl Iterator<Item = &Holder> {
+        let life = self.life();
+        self.holders().iter().filter(move |holder| holder.role.stays() && Some(holder.life) == life)
+    }
+
+    /// Whether fewer nodes of so many keep it than are to.
+    fn is_short(&self, members: usize) -> bool {
+        let wanted = self.copies().min(members);
+        wanted > 1 && !self.lost && self.keeping().count() < wanted
+    }
+
     /// The life that is handed out: the first primary's, if there is one.
     fn life(&self) -> Option<u64> {
         self.primary().or(self.holders().first()).map(|holder| holder.life)
@@ -148,6 +188,10 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Directory {
     entries: Index<Entry>,
+    /// Nodes of the cluster.
+    members: usize,
+    /// Objects that too few nodes keep, and when they are looked at next.
+    shorts: HashMap<ObjectId, Instant>,
     /// Spreads fetches over holders.
     turn: usize,
     /// Objects that were lost, in that order; some may have been found again.
@@ -218,14 +262,14 @@ impl Directory {
 
     /// A node holds an object.
     pub(crate) fn publish(&mut self, node: NodeId, holding: Holding, now: Instant) -> Published {
-        let Holding { id, role, life, owner } = holding;
+        let Holding { id, role, copies, life, owner } = holding;
         if self.tombstones.get(&id).is_some_and(|lives| lives.contains(&life)) {
             return Published::Stale;
         }
-        let holder = Holder { node, life, owner, role };
+        let holder = Holder { node, life, owner, role, copies };
         let new = || Entry { id, lost: false, holders: smallvec![holder] };
         let entry = self.entries.get_or_insert_with(&id, new);
-        if role == Role::Cached && entry.primary().is_some_and(|primary| primary.life != life) {
+        if role != Role::Primary && entry.primary().is_some_and(|primary| primary.life != life) {
             return Published::Stale;
         }
         if entry.lost {
@@ -237,6 +281,11 @@ impl Directory {
         }
         if entry.is_orphan() {
             self.orphans.entry(id).or_insert(now);
+        }
+        if entry.is_short(self.members) {
+            self.shorts.entry(id).or_insert(now + SHORT);
+        } else {
+            self.shorts.remove(&id);
         }
         let waiters = self.waiters.remove(&id).unwrap_or_default();
         Published::Welcome(waiters.into_iter().map(|(waiter, _)| waiter).collect())
@@ -343,8 +392,52 @@ impl Directory {
         let due = self.orphans.iter().filter(|(_, since)| **since + ORPHAN <= now);
         // Both keepers come to the same choice.
         let heir =
-            |id: &ObjectId| Some((entries.get(id)?.holders().iter().map(|holder| holder.node).min()?, *id));
+            // One that is kept anyway before one that may be dropped.
+            |id: &ObjectId| {
+                let holders = entries.get(id)?.holders().iter();
+                Some((holders.min_by_key(|holder| (!holder.role.stays(), holder.node))?.node, *id))
+            };
         due.filter_map(|(id, _)| heir(id)).collect()
+    }
+
+    /// Objects of which replicas are to be made, `most` of them, as far as this node is to see to them; they are not
+    /// told again before `again`.
+    pub(crate) fn take_short(
+        &mut self,
+        now: Instant,
+        again: Instant,
+        most: usize,
+        mine: impl Fn(&ObjectId) -> bool,
+    ) -> Vec<Shortage> {
+        let (entries, members) = (&self.entries, self.members);
+        self.shorts.retain(|id, _| entries.get(id).is_some_and(|entry| entry.is_short(members)));
+        let due = self.shorts.iter_mut().filter(|(id, next)| **next <= now && mine(id)).take(most);
+        let shortage = |(id, next): (&ObjectId, &mut Instant)| {
+            *next = again;
+            let entry = entries.get(id)?;
+            let cached = entry.holders().iter().filter(|holder| !holder.role.stays());
+            Some(Shortage {
+                id: *id,
+                life: entry.life()?,
+                owner: entry.holders().first()?.owner,
+                copies: entry.copies() as u16,
+                keeping: entry.keeping().map(|holder| holder.node).collect(),
+                cached: cached.map(|holder| holder.node).collect(),
+            })
+        };
+        due.filter_map(shortage).collect()
+    }
+
+    /// An object may be looked at again from that moment on, if too few nodes keep it still.
+    pub(crate) fn look_again(&mut self, id: &ObjectId, at: Instant) {
+        if let Some(next) = self.shorts.get_mut(id) {
+            *next = at;
+        }
+    }
+
+    /// How many objects too few nodes keep, as far as is known.
+    pub(crate) fn short(&self) -> usize {
+        self.shorts.len()
     }
 
     /// Follows a change of members: drops the shards that are kept elsewhere now, and the dead.
@@ -353,8 +446,10 @@ impl Directory {
         &mut self,
         kept_here: impl Fn(&ObjectId) -> bool,
         alive: impl Fn(NodeId) -> bool,
+        members: usize,
         now: Instant,
     ) -> Vec<(ObjectId, Waiter)> {
+        self.members = members;
         self.entries.retain(|entry| kept_here(&entry.id));
         for waiters in self.waiters.values_mut() {
             waiters.retain(|(waiter, _)| alive(waiter.node));
@@ -370,8 +465,13 @@ impl Directory {
                 }
                 let waiters = self.waiters.remove(&id).unwrap_or_default();
                 lost.extend(waiters.into_iter().map(|(waiter, _)| (id, waiter)));
-            } else if entry.is_orphan() {
+                continue;
+            }
+            if entry.is_orphan() {
                 self.orphans.entry(id).or_insert(now);
+            }
+            if entry.is_short(members) {
+                self.shorts.entry(id).or_insert(now + SHORT);
             }
         }
         lost
@@ -379,190 +479,4 @@ impl Directory {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use plasmon::Protocol;
-
-    use super::*;
-
-    const A: NodeId = NodeId::from_bytes([1; 16]);
-    const B: NodeId = NodeId::from_bytes([2; 16]);
-    const C: NodeId = NodeId::from_bytes([3; 16]);
-
-    fn waiter(node: NodeId) -> Waiter {
-        Waiter { node, request: 7, tenant: 0, wish: Wish { protocol: Protocol::Auto, eager_max: 0 } }
-    }
-
-    fn primary(id: ObjectId, life: u64) -> Holding {
-        Holding { id, role: Role::Primary, life, owner: None }
-    }
-
-    fn cached(id: ObjectId, life: u64) -> Holding {
-        Holding { role: Role::Cached, ..primary(id, life) }
-    }
-
-    fn new() -> (Directory, ObjectId, Instant) {
-        (Directory::default(), ObjectId::random(), Instant::now())
-    }
-
-    fn forgotten() -> Deletion {
-        Deletion::Forgotten { holders: vec![(A, 1)], lives: vec![1] }
-    }
-
-    #[test]
-    fn a_waiter_is_told_by_the_publication() {
-        let (mut directory, id, now) = new();
-        assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Waiting);
-        let again = Waiter { request: 8, ..waiter(B) };
-        assert_eq!(directory.fetch(id, again, &[], now), Lookup::Waiting, "asking again adds nobody");
-        assert_eq!(directory.publish(A, primary(id, 1), now), Published::Welcome(vec![again]));
-        assert_eq!(directory.fetch(id, waiter(B), &[], now), Lookup::Holder(A, vec![]));
-        assert_eq!(directory.fetch(id, waiter(B), &[A], now), Lookup::Waiting, "its only holder failed it");
-        assert_eq!(directory.publish(C, cached(id, 1), now), Published::Welcome(vec![waiter(B)]));
-    }
-
-    #[test]
-    fn holders_take_turns() {
-        let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1), now);
-        directory.publish(B, cached(id, 1), now);
-        let asked: HashSet<_> = (0..2)
-            .map(|_| match directory.fetch(id, waiter(C), &[], now) {
-                Lookup::Holder(node, _) => node,
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(asked, HashSet::from([A, B]));
-        assert_eq!(directory.fetch(id, waiter(A), &[], now), Lookup::Holder(B, vec![]), "never itself");
-    }
-
-    #[test]
-    fn the_death_of_the_last_holder_is_a_loss() {
-        let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1), now);
-        assert_eq!(directory.fetch(id, waiter(C), &[A], now), Lookup::Waiting);
-        assert_eq!(directory.follow(|_| true, |node| node != A, now), vec![(id, waiter(C))]);
-        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost);
-        assert!(!directory.knows(&id, 0));
-        assert_eq!(directory.publish(C, primary(id, 1), now), Published::Welcome(vec![]), "found again");
-        assert!(directory.knows(&id, 0));
-    }
-
-    #[test]
-    fn an_object_without_a_primary_gets_one_however_it_lost_it() {
-        let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1), now);
-        directory.publish(B, cached(id, 1), now);
-        directory.publish(C, cached(id, 1), now);
-        assert_eq!(directory.expire(now), vec![]);
-        directory.follow(|_| true, |node| node != A, now);
-        assert_eq!(directory.expire(now), vec![], "a primary may be about to publish itself");
-        let now = now + ORPHAN;
-        assert_eq!(directory.expire(now), vec![(B, id)]);
-        directory.evicted(B, &id, now);
-        assert_eq!(directory.expire(now), vec![(C, id)], "the heir had gone");
-        assert_eq!(directory.expire(now), vec![(C, id)], "until it says that it is");
-        directory.publish(C, primary(id, 1), now);
-        assert_eq!(directory.expire(now), vec![]);
-    }
-
-    #[test]
-    fn news_of_a_former_life_do_not_touch_the_present_one() {
-        let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1), now);
-        assert_eq!(directory.delete(id, 0, now), forgotten());
-        assert_eq!(directory.delete(id, 0, now), Deletion::Unknown);
-        assert!(directory.deleted(&id));
-        assert_eq!(directory.publish(B, cached(id, 1), now), Published::Stale, "its fetch was under way");
-        assert_eq!(
-            directory.publish(A, primary(id, 1), now),
-            Published::Stale,
-            "it was away for the deletion"
-        );
-        assert_eq!(directory.publish(A, primary(id, 2), now), Published::Welcome(vec![]));
-        directory.bury(id, 1, now);
-        assert!(directory.knows(&id, 0), "a late order to bury the former life");
-        directory.expire(now + TOMBSTONE);
-        assert_eq!(directory.publish(B, cached(id, 1), now), Published::Stale, "the primary knows better");
-        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Holder(A, vec![]));
-    }
-
-    #[test]
-    fn a_publication_that_a_deletion_overtook_leaves_nothing() {
-        let (mut directory, id, now) = new();
-        assert_eq!(directory.delete(id, 0, now), Deletion::Unknown);
-        directory.publish(A, primary(id, 1), now);
-        directory.dropped(A, id, now);
-        assert_eq!(directory.len(), 0, "deleted, not lost");
-        directory.publish(A, cached(id, 1), now);
-        directory.evicted(A, &id, now);
-        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost, "nobody deleted it");
-    }
-
-    #[test]
-    fn a_deletion_reaches_holders_that_are_away() {
-        let (mut directory, id, now) = new();
-        directory.publish(A, Holding { owner: Some(7), ..primary(id, 1) }, now);
-        directory.follow(|_| true, |node| node != A, now);
-        assert_eq!(directory.delete(id, 8, now), Deletion::NotAllowed, "lost, and still private");
-        assert_eq!(directory.delete(id, 7, now), Deletion::Forgotten { holders: vec![], lives: vec![1] });
-        assert_eq!(directory.publish(A, primary(id, 1), now), Published::Stale);
-    }
-
-    #[test]
-    fn what_is_lost_is_remembered_for_its_time_and_not_for_ever() {
-        let (mut directory, id, now) = new();
-        let found = ObjectId::random();
-        for id in [id, found] {
-            directory.publish(A, primary(id, 1), now);
-        }
-        directory.follow(|_| true, |node| node != A, now);
-        directory.publish(B, primary(found, 1), now);
-        directory.expire(now + LOST - Duration::from_secs(1));
-        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost);
-        directory.expire(now + LOST);
-        assert_eq!(directory.len(), 1, "what was found again is not forgotten");
-        assert_eq!(directory.fetch(found, waiter(C), &[], now), Lookup::Holder(B, vec![]));
-    }
-
-    #[test]
-    fn of_many_lost_objects_the_oldest_are_forgotten() {
-        let (mut directory, id, now) = new();
-        directory.publish(A, primary(id, 1), now);
-        directory.evicted(A, &id, now);
-        for number in 0..LOST_KEPT as u32 {
-            let mut bytes = [0; 20];
-            bytes[..4].copy_from_slice(&number.to_le_bytes());
-            directory.publish(B, primary(ObjectId::from_bytes(bytes), 1), now);
-        }
-        directory.follow(|_| true, |node| node != B, now);
-        directory.expire(now);
-        assert_eq!(directory.len(), LOST_KEPT);
-        assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Waiting);
-    }
-
-    #[test]
-    fn a_private_object_is_its_owners_alone() {
-        let (mut directory, id, now) = new();
-        directory.publish(A, Holding { owner: Some(7), ..primary(id, 1) }, now);
-        assert!(directory.knows(&id, 7) && !directory.knows(&id, 8));
-        assert_eq!(directory.delete(id, 8, now), Deletion::NotAllowed);
-        assert_eq!(directory.delete(id, 7, now), forgotten());
-    }
-
-    #[test]
-    fn waiters_end_by_forgetting_expiry_and_moved_shards() {
-        let (mut directory, id, now) = new();
-        directory.fetch(id, waiter(B), &[], now);
-        directory.forget(&id, B, 7);
-        assert!(directory.waiters.is_empty());
-        directory.fetch(id, waiter(B), &[], now);
-        directory.expire(now + WAITER);
-        assert!(directory.waiters.is_empty());
-        directory.fetch(id, waiter(B), &[], now);
-        directory.publish(A, primary(ObjectId::random(), 1), now);
-        directory.follow(|_| false, |_| true, now);
-        assert!(directory.waiters.is_empty() && directory.len() == 0);
-    }
-}
+mod tests;

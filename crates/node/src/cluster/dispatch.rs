@@ -98,11 +98,20 @@ impl Core {
             }
             Message::Promote { ids } => {
                 for id in ids {
-                    if let Some(replica) = self.objects.borrow_mut().promote(id) {
+                    let replica = self.objects.borrow_mut().set_role(id, Role::Primary);
+                    if let Some(replica) = replica {
                         self.publish(Holding::of(&replica));
+                        self.note_expiry(&replica);
                     }
                 }
             }
+            Message::Claim { id, probe } => self.on_claim(&envelope, *id, *probe),
+            Message::Unclaim { ids } => self.on_unclaim(from, ids),
+            Message::Affirm { ids } => self.on_affirm(from, ids),
+            Message::Taken { ids } => self.on_taken(ids),
+            Message::Acquire { order } => self.on_order(envelope.clone(), *order),
+            Message::Migrate { id, to } => self.on_migrate(envelope.clone(), *id, *to),
+            Message::Passed { request, bytes, state } => self.take_passed(from, *request, *bytes, *state),
             Message::Locate { id } => {
                 let mut holders = self.cluster.directory.borrow().holders(id, tenant);
                 holders.truncate(MAX_ENTRIES);
@@ -140,6 +149,9 @@ impl Core {
     fn published(self: &Rc<Self>, holder: NodeId, holding: Holding) {
         let now = self.clock.now();
         let published = self.cluster.directory.borrow_mut().publish(holder, holding, now);
+        if holding.role == Role::Primary {
+            self.published_claim(holder, &holding.id);
+        }
         match published {
             Published::Welcome(waiters) => {
                 for waiter in waiters.into_iter().filter(|waiter| waiter.node != holder) {

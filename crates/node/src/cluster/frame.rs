@@ -17,7 +17,7 @@ use super::members::Incarnation;
 use crate::object::{Head, Replica, Role};
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 /// Bytes of the header.
 pub(crate) const HEADER_LEN: usize = 88;
 /// Largest frame: what libfabric's rxm moves in one piece, less its own header.
@@ -132,8 +132,78 @@ pub(crate) enum Message {
     Stamps { base: u64, key: u64, len: u64 },
     /// Frames of yours were received and their blocks posted again.
     Credit { count: u32 },
+    /// May the sender create this id? Asked of the first keeper; with `probe` by that of the second, which only says.
+    Claim { id: ObjectId, probe: bool },
+    /// Answer to `Claim`.
+    Claimed { verdict: Verdict },
+    /// The sender does not create these any more.
+    Unclaim { ids: Vec<ObjectId> },
+    /// Another node was first with these, although the sender had granted them.
+    Taken { ids: Vec<ObjectId> },
+    /// Do you still create these? Answered by `Unclaim` for those that not.
+    Affirm { ids: Vec<ObjectId> },
+    /// Have that node be the one that the object belongs to. Asked of the first keeper.
+    Migrate { id: ObjectId, to: NodeId },
+    /// Hold this life of an object, in this role from now on: bring it from `from`, or else from wherever it is.
+    Acquire { order: Order },
+    /// Of the object that the receiver reads by that request of its own, so many bytes from the beginning have come to
+    /// the sender.
+    Passed { request: u64, bytes: u64, state: Passing },
     /// A request cannot be served, and why.
     Refused { error: Error },
+}
+
+/// What a keeper says to a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The id is the asker's.
+    Granted = 0,
+    /// An object of this id is there.
+    Exists = 1,
+    /// Another node is creating it.
+    Creating = 2,
+    /// The sender is not the first keeper, as far as it knows: ask again with the next view.
+    NotKeeper = 3,
+}
+
+impl Verdict {
+    fn from_wire(code: u8) -> Option<Self> {
+        [Self::Granted, Self::Exists, Self::Creating, Self::NotKeeper]
+            .into_iter()
+            .find(|one| *one as u8 == code)
+    }
+}
+
+/// How far a node has come with an object that it passes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passing {
+    /// More will come.
+    Under = 0,
+    /// All is there, and it is certainly the object.
+    Sealed = 1,
+    /// It gave up.
+    Failed = 2,
+}
+
+impl Passing {
+    fn from_wire(code: u8) -> Option<Self> {
+        [Self::Under, Self::Sealed, Self::Failed].into_iter().find(|one| *one as u8 == code)
+    }
+}
+
+/// What a node is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) id: ObjectId,
+    /// Which life; another that is there does not count.
+    pub(crate) life: u64,
+    pub(crate) role: Role,
+    /// How many nodes are to keep it.
+    pub(crate) copies: u16,
+    /// Nobody waits for it: it takes its turn.
+    pub(crate) patient: bool,
+    /// The node to read it from, which may be about to have it itself.
+    pub(crate) from: Option<NodeId>,
 }
 
 /// How far a fetch has come.
@@ -145,11 +215,15 @@ pub(crate) enum Stage {
     Forwarded = 1,
     /// From the asker to a holder it knows.
     Direct = 2,
+    /// The same, to one that may be about to have it.
+    Relayed = 3,
 }
 
 impl Stage {
     fn from_wire(code: u8) -> Option<Self> {
-        [Self::Asked, Self::Forwarded, Self::Direct].into_iter().find(|stage| *stage as u8 == code)
+        [Self::Asked, Self::Forwarded, Self::Direct, Self::Relayed]
+            .into_iter()
+            .find(|stage| *stage as u8 == code)
     }
 }
 
@@ -179,6 +253,8 @@ impl Stamp {
 pub(crate) struct Holding {
     pub(crate) id: ObjectId,
     pub(crate) role: Role,
+    /// How many nodes are to keep it; 0 and 1 for one.
+    pub(crate) copies: u16,
     /// Which life of the id.
     pub(crate) life: u64,
     /// The user whose private object it is.
@@ -188,7 +264,13 @@ pub(crate) struct Holding {
 impl Holding {
     /// Of this replica.
     pub(crate) fn of(replica: &Replica) -> Self {
-        Self { id: replica.id(), role: replica.role(), life: replica.life, owner: replica.owner() }
+        Self {
+            id: replica.id(),
+            role: replica.role(),
+            copies: replica.copies(),
+            life: replica.life,
+            owner: replica.owner(),
+        }
     }
 }
 
@@ -242,6 +324,14 @@ impl Message {
             Self::Locate { .. } => 30,
             Self::Located { .. } => 31,
             Self::Dial { .. } => 29,
+            Self::Claim { .. } => 32,
+            Self::Claimed { .. } => 33,
+            Self::Unclaim { .. } => 34,
+            Self::Taken { .. } => 35,
+            Self::Affirm { .. } => 36,
+            Self::Acquire { .. } => 37,
+            Self::Passed { .. } => 38,
+            Self::Migrate { .. } => 39,
             Self::Report => 40,
             Self::Reported { .. } => 41,
         }
@@ -263,6 +353,7 @@ impl Message {
                 | Self::Held { .. }
                 | Self::Located { .. }
                 | Self::Reported { .. }
+                | Self::Claimed { .. }
                 | Self::Refused { .. }
         )
     }
@@ -290,7 +381,7 @@ impl Message {
             Self::Forget { id } | Self::Locate { id } => out.put_slice(id.as_bytes()),
             Self::Located { holders } => put_many(out, holders, |out, (node, role)| {
                 out.put_slice(node.as_bytes());
-                out.put_u8(u8::from(*role == Role::Cached));
+                out.put_u8(role.code());
             }),
             Self::Renew { lease } => out.put_u64_le(*lease),
             Self::Eager { head, bytes } => {
@@ -349,7 +440,8 @@ impl Message {
             Self::Release { requests } => put_many(out, requests, |out, one| out.put_u64_le(*one)),
             Self::Publish { holdings } => put_many(out, holdings, |out, holding| {
                 out.put_slice(holding.id.as_bytes());
-                out.put_u8(u8::from(holding.role == Role::Cached));
+                out.put_u8(holding.role.code());
+                out.put_u16_le(holding.copies);
                 out.put_u64_le(holding.life);
                 out.put_u8(u8::from(holding.owner.is_some()));
                 out.put_u32_le(holding.owner.unwrap_or_default());
@@ -380,6 +472,30 @@ impl Message {
                 out.put_u64_le(*len);
             }
             Self::Credit { count } => out.put_u32_le(*count),
+            Self::Claim { id, probe } => {
+                out.put_slice(id.as_bytes());
+                out.put_u8(u8::from(*probe));
+            }
+            Self::Claimed { verdict } => out.put_u8(*verdict as u8),
+            Self::Unclaim { ids } | Self::Taken { ids } | Self::Affirm { ids } => put_objects(out, ids),
+            Self::Acquire { order } => {
+                let Order { id, life, role, copies, patient, from } = order;
+                out.put_slice(id.as_bytes());
+                out.put_u64_le(*life);
+                out.put_u8(role.code());
+                out.put_u16_le(*copies);
+                out.put_u8(u8::from(*patient));
+                put_nodes(out, from.as_slice());
+            }
+            Self::Migrate { id, to } => {
+                out.put_slice(id.as_bytes());
+                out.put_slice(to.as_bytes());
+            }
+            Self::Passed { request, bytes, state } => {
+                out.put_u64_le(*request);
+                out.put_u64_le(*bytes);
+                out.put_u8(*state as u8);
+            }
             Self::Refused { error } => {
                 out.put_u16_le(error.kind() as u16);
                 let cut: String = error.message().chars().take(MAX_MESSAGE).collect();
@@ -421,9 +537,10 @@ impl Message {
             8 => Self::Publish {
                 holdings: body.many(MAX_ENTRIES, |body| {
                     let id = body.object()?;
-                    let role = if body.flag()? { Role::Cached } else { Role::Primary };
+                    let role = Role::from_code(body.u8()?).ok_or(body.malformed())?;
+                    let copies = body.u16()?;
                     let (life, private, tenant) = (body.u64()?, body.flag()?, body.u32()?);
-                    Ok(Holding { id, role, life, owner: private.then_some(tenant) })
+                    Ok(Holding { id, role, copies, life, owner: private.then_some(tenant) })
                 })?,
             },
             9 => Self::Unpublish { deleted: body.flag()?, ids: body.many(MAX_ENTRIES, Reader::object)? },
@@ -468,7 +585,7 @@ impl Message {
             31 => Self::Located {
                 holders: body.many(MAX_ENTRIES, |body| {
                     let node = body.node()?;
-                    Ok((node, if body.flag()? { Role::Cached } else { Role::Primary }))
+                    Ok((node, Role::from_code(body.u8()?).ok_or(body.malformed())?))
                 })?,
             },
             28 => Self::Probe { of: body.u64()?, len: body.u64()? },
@@ -477,6 +594,27 @@ impl Message {
                 lease_ms: body.u32()?,
                 port: body.u16()?,
                 secret: body.u128()?,
+            },
+            32 => Self::Claim { id: body.object()?, probe: body.flag()? },
+            33 => Self::Claimed { verdict: Verdict::from_wire(body.u8()?).ok_or(body.malformed())? },
+            34 => Self::Unclaim { ids: body.many(MAX_ENTRIES, Reader::object)? },
+            35 => Self::Taken { ids: body.many(MAX_ENTRIES, Reader::object)? },
+            36 => Self::Affirm { ids: body.many(MAX_ENTRIES, Reader::object)? },
+            37 => Self::Acquire {
+                order: Order {
+                    id: body.object()?,
+                    life: body.u64()?,
+                    role: Role::from_code(body.u8()?).ok_or(body.malformed())?,
+                    copies: body.u16()?,
+                    patient: body.flag()?,
+                    from: body.many(1, Reader::node)?.pop(),
+                },
+            },
+            39 => Self::Migrate { id: body.object()?, to: body.node()? },
+            38 => Self::Passed {
+                request: body.u64()?,
+                bytes: body.u64()?,
+                state: Passing::from_wire(body.u8()?).ok_or(body.malformed())?,
             },
             40 => Self::Report,
             41 => Self::Reported { json: body.bytes(FRAME_MAX)? },
@@ -545,7 +683,7 @@ impl Envelope {
 }
 
 fn head_len(head: &Head) -> usize {
-    ObjectId::LEN + 8 + 4 + 1 + 8 + 4 + 8 + 4 + head.name.len()
+    ObjectId::LEN + 8 + 4 + 1 + 8 + 4 + 8 + 2 + 8 + 4 + head.name.len()
 }
 
 fn put_head(out: &mut BytesMut, head: &Head) {
@@ -556,15 +694,18 @@ fn put_head(out: &mut BytesMut, head: &Head) {
     out.put_u64_le(head.data_len);
     out.put_u32_le(head.metadata_len);
     out.put_u64_le(head.digest);
+    out.put_u16_le(head.copies);
+    out.put_u64_le(head.expires);
     put_bytes(out, head.name.as_bytes());
 }
 
 fn head(body: &mut Reader) -> Result<Head, WireError> {
     let (id, life, tenant, private) = (body.object()?, body.u64()?, body.u32()?, body.flag()?);
     let (data_len, metadata_len, digest) = (body.u64()?, body.u32()?, body.u64()?);
+    let (copies, expires) = (body.u16()?, body.u64()?);
     let name = body.text(MAX_NAME)?.into();
     let fits = metadata_len as usize <= MAX_METADATA && data_len.checked_add(metadata_len.into()).is_some();
-    let head = Head { id, name, life, tenant, private, data_len, metadata_len, digest };
+    let head = Head { id, name, life, tenant, private, data_len, metadata_len, digest, copies, expires };
     if fits { Ok(head) } else { Err(body.malformed()) }
 }
 

@@ -5,7 +5,7 @@ use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId, Protocol};
 use plasmon_fabric::RemoteRegion;
 
 pub(crate) use super::control::fuzzing::{control_message, control_messages};
-use super::frame::{Envelope, Holding, Location, Message, Stage, Stamp, Wish};
+use super::frame::{Envelope, Holding, Location, Message, Order, Passing, Stage, Stamp, Verdict, Wish};
 use crate::object::{Head, Role};
 
 /// Reads a message, frame by frame; what they say survives being said again.
@@ -44,12 +44,14 @@ pub(crate) fn messages() -> Vec<Vec<u8>> {
         data_len: 100,
         metadata_len: 8,
         digest: 9,
+        copies: 2,
+        expires: 1 << 40,
     };
     let ids = || vec![id, ObjectId::from_bytes([8; 20])];
     let bytes = Bytes::from_static(b"bytes");
     let region = RemoteRegion { base: 1 << 40, key: 5, len: 1 << 20 };
     let pieces = vec![Location { segment: 1, version: 2, offset: 4096, len: 108 }];
-    let holding = |role, owner| Holding { id, role, life: 3, owner };
+    let holding = |role, owner| Holding { id, role, copies: 2, life: 3, owner };
     let messages = [
         Message::Fetch {
             id,
@@ -92,6 +94,16 @@ pub(crate) fn messages() -> Vec<Vec<u8>> {
         Message::Segment { segment: 1, version: 2, base: region.base, key: region.key, len: region.len },
         Message::Stamps { base: region.base, key: region.key, len: region.len },
         Message::Credit { count: 16 },
+        Message::Claim { id, probe: true },
+        Message::Claimed { verdict: Verdict::Creating },
+        Message::Unclaim { ids: ids() },
+        Message::Taken { ids: ids() },
+        Message::Affirm { ids: ids() },
+        Message::Migrate { id, to: node },
+        Message::Acquire {
+            order: Order { id, life: 3, role: Role::Kept, copies: 2, patient: true, from: Some(node) },
+        },
+        Message::Passed { request: 4, bytes: 1 << 20, state: Passing::Sealed },
         Message::Refused { error: Error::new(ErrorKind::Lost, "it is lost") },
     ];
     let frames = messages.into_iter().map(|message| {

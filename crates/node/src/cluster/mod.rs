@@ -5,7 +5,9 @@
 //! which shard of the directory, whom to publish to, which calls are in vain.
 
 mod calls;
+mod claims;
 mod control;
+mod copies;
 mod directory;
 mod dispatch;
 mod fabric;
@@ -18,6 +20,7 @@ mod members;
 mod network;
 mod news;
 mod peer;
+mod placing;
 mod repair;
 mod shards;
 mod validity;
@@ -33,11 +36,14 @@ use futures::channel::oneshot;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 pub(crate) use self::calls::Call;
+pub(crate) use self::claims::Claim;
+use self::claims::Claims;
 pub use self::control::ControlError;
 pub(crate) use self::control::{Control, Event, EventSender, Listener};
+use self::copies::Copies;
 use self::directory::Directory;
 pub(crate) use self::frame::{
-    Envelope, FRAME_MAX, HEADER_LEN, Holding, Location, Message, Stage, Stamp, Wish,
+    Envelope, FRAME_MAX, HEADER_LEN, Holding, Location, Message, Passing, Stage, Stamp, Wish,
 };
 pub(crate) use self::link::LinkWatch;
 pub(crate) use self::members::{Incarnation, Member, View};
@@ -68,6 +74,8 @@ pub(crate) struct Cluster {
     repair: Repair,
     /// No other member was ever seen: nothing needs publishing.
     solo: Cell<bool>,
+    claims: Claims,
+    copies: Copies,
     watchers: RefCell<Vec<oneshot::Sender<()>>>,
     /// What other nodes are to be told of this one's objects.
     news: News,
@@ -90,6 +98,8 @@ impl Cluster {
             fencings: Cell::new(0),
             repair: Repair::default(),
             solo: Cell::new(true),
+            claims: Claims::default(),
+            copies: Copies::new(),
             watchers: RefCell::default(),
             news: News::default(),
             calls: RefCell::default(),

@@ -14,7 +14,6 @@ use plasmon::{NodeId, ObjectId};
 use super::Message;
 use super::frame::{Holding, MAX_ENTRIES};
 use crate::engine::Core;
-use crate::object::Role;
 
 /// How long news wait that nobody waits for.
 const GATHER: Duration = Duration::from_millis(2);
@@ -40,7 +39,7 @@ pub(super) enum Change {
 impl Core {
     /// Notes that this node holds an object from now on.
     pub(crate) fn publish(&self, holding: Holding) {
-        self.change(Change::Publish(holding), holding.role == Role::Primary);
+        self.change(Change::Publish(holding), holding.role.stays());
     }
 
     /// Notes that this node does not hold an object any more: by a deletion, or to make room.

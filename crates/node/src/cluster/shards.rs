@@ -75,6 +75,14 @@ fn keepers(shard: usize, members: &[NodeId]) -> Keepers {
     Keepers { first, second: second.map(|(_, node)| node) }
 }
 
+/// Nodes in the order in which they are to take replicas of an object: every node comes to the same.
+pub(crate) fn ranked(id: &ObjectId, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
+    let [a, b, c, d, ..] = *id.as_bytes();
+    let seed = u32::from_le_bytes([a, b, c, d]) as usize;
+    nodes.sort_unstable_by_key(|node| std::cmp::Reverse((score(seed, *node), *node)));
+    nodes
+}
+
 /// How much a node wants a shard: node id and shard through the finaliser of SplitMix64.
 fn score(shard: usize, node: NodeId) -> u64 {
     let (low, high) = node.as_bytes().split_at(8);

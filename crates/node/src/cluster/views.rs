@@ -74,7 +74,8 @@ impl Core {
         );
         let gone = self.network.follow(self.node, &[]);
         cluster.abandon(&gone);
-        cluster.directory.borrow_mut().follow(|_| false, |_| false, self.clock.now());
+        cluster.directory.borrow_mut().follow(|_| false, |_| false, 1, self.clock.now());
+        self.abandon_feeds(&gone);
         cluster.view.borrow_mut().members.retain(|member| member.node == self.node);
         cluster.shards.replace(ShardMap::alone(self.node));
         self.wake_watchers();
@@ -129,7 +130,7 @@ impl Core {
         let gone = self.network.follow(self.node, &view.members);
         cluster.abandon(&gone);
         let before = cluster.view.replace(view);
-        cluster.shards.replace(shards);
+        let old_shards = cluster.shards.replace(shards);
         // A member of this view that was none before, or not in this life.
         let known: HashSet<_> =
             before.members.iter().map(|member| (member.node, member.incarnation)).collect();
@@ -148,6 +149,7 @@ impl Core {
         let lost_waiters = cluster.directory.borrow_mut().follow(
             |id| cluster.keepers(id).contains(self.node),
             |node| nodes.contains(&node),
+            nodes.len(),
             self.clock.now(),
         );
         for (id, waiter) in lost_waiters {
@@ -158,6 +160,13 @@ impl Core {
             self.repair_after(&fresh, was_solo);
             self.repeat_to(again);
         }
+        self.abandon_feeds(&gone);
+        self.follow_claims(
+            &old_shards,
+            &fresh,
+            |node| nodes.contains(&node),
+            was_solo && !cluster.solo.get(),
+        );
         self.wake_watchers();
         for envelope in self.network.admit_strangers(self.clock.now()) {
             self.dispatch(envelope);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::future::AbortHandle;
+use plasmon::ObjectId;
 use plasmon::wire::{self, Access, Gathering, Header, Receiver, Reply, Request, TablePart, WireError};
 
 use super::requests::Lent;
@@ -48,6 +49,8 @@ pub(crate) struct Client {
     pub(super) orphaned: bool,
     /// What it has pinned, by place; one for each time.
     pub(crate) pins: HashMap<u64, Vec<Pin>>,
+    /// What it wants to stay in memory, until it says otherwise.
+    pub(crate) kept: HashMap<ObjectId, Pin>,
     /// Versions of the segments whose descriptors it has.
     pub(crate) granted: HashMap<(u32, Access), u32>,
     /// Memory it works in, by number.
@@ -119,6 +122,7 @@ impl Client {
             process: None,
             orphaned: false,
             pins: HashMap::new(),
+            kept: HashMap::new(),
             granted: HashMap::new(),
             lent: HashMap::new(),
             next_lent: 0,

@@ -18,6 +18,8 @@ use futures::future::{Either, select};
 /// Time and timers.
 pub(crate) struct Clock {
     source: Box<dyn Fn() -> Instant>,
+    /// A moment of the source, and the time of day then.
+    began: (Instant, Duration),
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     drawn: Cell<u64>,
     /// Timers in the heap whose futures were dropped.
@@ -48,7 +50,9 @@ impl Clock {
 
     /// A clock that shows what `source` says.
     pub(crate) fn with_source(source: impl Fn() -> Instant + 'static) -> Rc<Self> {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Rc::new(Self {
+            began: (source(), unix),
             source: Box::new(source),
             timers: RefCell::default(),
             drawn: Cell::new(0),
@@ -61,10 +65,11 @@ impl Clock {
         (self.source)()
     }
 
-    /// The time of day, in milliseconds since 1970.
+    /// The time of day, in milliseconds since 1970: as it was when the clock was made, and moving with it since, so that
+    /// nobody who sets the host's clock moves it.
     pub(crate) fn unix_ms(&self) -> u64 {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        since.map_or(0, |since| since.as_millis() as u64)
+        let (began, unix) = self.began;
+        (unix + self.now().saturating_duration_since(began)).as_millis() as u64
     }
 
     /// Ends at `due`, or at the first turn after it.

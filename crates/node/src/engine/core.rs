@@ -16,6 +16,7 @@ use rustix::fd::OwnedFd;
 
 use super::client::{Client, ClientKey};
 use super::clock::Clock;
+use super::expiry::Expiry;
 use super::quotas::Quotas;
 use super::room::Room;
 use super::spilling::{Failing, Restoring};
@@ -25,7 +26,7 @@ use crate::cluster::{Cluster, Envelope, Holding, Network};
 use crate::config::Config;
 use crate::memory::Arena;
 use crate::numa::Binding;
-use crate::object::{Sealing, Table};
+use crate::object::{Replica, Sealing, Table};
 use crate::spill::SpillStore;
 use crate::transfer::Transfer;
 
@@ -49,6 +50,7 @@ pub(crate) struct Core {
     pub(super) restoring: RefCell<Restoring>,
     pub(super) recent: RefCell<Option<Recent>>,
     pub(super) subscriptions: RefCell<HashMap<ClientKey, Subscription>>,
+    pub(super) expiry: Expiry,
     pub(crate) network: Network,
     pub(crate) cluster: Cluster,
     pub(crate) transfer: Transfer,
@@ -76,9 +78,9 @@ impl Core {
     ///
     /// # Errors
     /// When there is no room for it in the table of clients.
-    pub(crate) fn seal(&self, new: Sealing) -> Result<(), Error> {
+    pub(crate) fn seal(&self, new: Sealing) -> Result<Rc<Replica>, Error> {
         let replica = self.objects.borrow_mut().seal(new)?;
         self.publish(Holding::of(&replica));
-        Ok(())
+        Ok(replica)
     }
 }

@@ -10,6 +10,7 @@ mod client;
 mod clock;
 mod compaction;
 mod core;
+mod expiry;
 mod listener;
 mod quotas;
 mod requests;
@@ -38,6 +39,7 @@ use tracing::{info, warn};
 pub(crate) use self::client::ClientKey;
 use self::clock::Clock;
 pub(crate) use self::core::Core;
+use self::expiry::Expiry;
 pub use self::listener::ListenError;
 use self::quotas::Quotas;
 use self::rings::Rings;
@@ -165,6 +167,7 @@ impl Node {
             restoring: RefCell::default(),
             recent: RefCell::default(),
             subscriptions: RefCell::default(),
+            expiry: Expiry::default(),
             network,
             cluster: Cluster::new(node),
             transfer: Transfer::new(
@@ -277,6 +280,7 @@ impl Node {
             let cut_off = self.core.network.take_cut_off();
             if !cut_off.is_empty() {
                 self.core.cluster.abandon(&cut_off);
+                self.core.abandon_feeds(&cut_off);
             }
             frames.drain(..).for_each(|envelope| self.core.dispatch(envelope));
             work += self.take_loopback();
@@ -368,6 +372,9 @@ async fn housekeeping(core: Rc<Core>) {
         let now = core.clock.now();
         core.transfer.expire(now);
         core.tend_directory();
+        core.tend_copies();
+        core.tend_relays();
+        core.tend_expiry();
         core.network.look_after_peers();
         core.republish_to(&core.network.take_missed());
         core.reap();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use plasmon::shared::{Completion, EngineChannel, Operation, Outcome, Submission, TableId};
-use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Placement};
+use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Placement, Terms};
 use plasmon::{Error, ErrorKind, ObjectId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -182,6 +182,8 @@ impl Core {
         payload: &mut Vec<u8>,
     ) -> Option<u64> {
         if entry.operation == Operation::Seal {
+            // Whoever has to wait, or was not first, is told by the socket.
+            self.claim_holds(&entry.id)?.ok()?;
             return self.seal_creation(key, entry.id, entry.digest, &[]).ok().map(|()| 0);
         }
         let (name_len, metadata_len) = (usize::from(entry.name_len), entry.metadata_len as usize);
@@ -201,20 +203,27 @@ impl Core {
             private: entry.private,
             name: String::from_utf8(name.to_vec()).ok()?,
             metadata: Bytes::copy_from_slice(metadata),
+            terms: Terms { fresh: entry.fresh, ..Terms::default() },
         };
-        let tenant = self.client(key, |client| client.uid);
-        if !self.is_new_here(tenant, &entry.id, name_len > 0) {
+        if !self.claims_at_once(&object) {
             return None;
         }
+        let claim = self.claim_for(key, &object).now_or_never()?.ok()?;
         match entry.operation {
             Operation::Put => {
                 let write = |extent: &crate::memory::Extent| {
                     extent.write(0, data).and_then(|()| extent.write(data.len() as u64, metadata))
                 };
                 let made = self.make(key, object, data.len() as u64, entry.digest, Duration::ZERO, write);
-                made.now_or_never()?.ok().map(|()| 0)
+                made.now_or_never()?.ok()?;
+                claim.fulfil();
+                Some(0)
             }
-            Operation::Create => self.create_by_ring(key, object, entry.data_len),
+            Operation::Create => {
+                let offset = self.create_by_ring(key, object, entry.data_len)?;
+                claim.keep();
+                Some(offset)
+            }
             Operation::Seal => None,
         }
     }

@@ -353,10 +353,13 @@ impl Core {
         client.lent.values().for_each(|lent| self.forget_lent(key, lent));
         let given_up = self.objects.borrow_mut().end_all(key);
         let unsealed = given_up.len();
-        given_up.iter().for_each(|creation| self.quotas.borrow_mut().forget(&creation.head, key));
+        for creation in &given_up {
+            self.quotas.borrow_mut().forget(&creation.head, key);
+            self.release_claim(&creation.head.id);
+        }
         self.quotas.borrow_mut().close(key);
         self.subscriptions.borrow_mut().remove(&key);
-        let (name, pid, pins) = (&client.name, client.pid, client.pins.len());
+        let (name, pid, pins) = (&client.name, client.pid, client.pins.len() + client.kept.len());
         if unsealed > 0 || pins > 0 {
             info!(
                 client = name,

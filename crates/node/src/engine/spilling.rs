@@ -167,7 +167,7 @@ impl Core {
     }
 
     /// Takes over what a former daemon left on disk.
-    pub(super) fn recover(&self, recovered: Vec<Recovered>) {
+    pub(super) fn recover(self: &Rc<Self>, recovered: Vec<Recovered>) {
         let count = recovered.len();
         for Recovered { header, place } in recovered {
             let (created, head) = (header.created, Head::from(header));
@@ -175,7 +175,10 @@ impl Core {
             let bytes = Held::Disk(place);
             let new = Sealing { head, role: Role::Primary, creator: Some(NOBODY), bytes, created };
             match self.seal(new) {
-                Ok(()) => self.quotas.borrow_mut().count(user, len),
+                Ok(replica) => {
+                    self.quotas.borrow_mut().count(user, len);
+                    self.note_expiry(&replica);
+                }
                 Err(error) => warn!("it stays on disk for the next daemon: {error}"),
             }
         }
@@ -187,15 +190,30 @@ impl Core {
 
 /// What its record on disk says of an object.
 fn header(replica: &Replica) -> Header {
-    let Head { id, name, life, tenant, private, data_len, metadata_len, digest } = replica.head();
+    let Head { id, name, life, tenant, private, data_len, metadata_len, digest, copies, expires } =
+        replica.head();
     let created = replica.created;
-    Header { id, name: name.into(), life, tenant, private, data_len, metadata_len, digest, created }
+    Header {
+        id,
+        name: name.into(),
+        life,
+        tenant,
+        private,
+        data_len,
+        metadata_len,
+        digest,
+        created,
+        copies,
+        expires,
+    }
 }
 
 impl From<Header> for Head {
     fn from(header: Header) -> Self {
-        let Header { id, name, life, tenant, private, data_len, metadata_len, digest, .. } = header;
-        Self { id, name: name.into(), life, tenant, private, data_len, metadata_len, digest }
+        let Header {
+            id, name, life, tenant, private, data_len, metadata_len, digest, copies, expires, ..
+        } = header;
+        Self { id, name: name.into(), life, tenant, private, data_len, metadata_len, digest, copies, expires }
     }
 }
 

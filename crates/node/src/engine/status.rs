@@ -137,6 +137,8 @@ impl Core {
         ObjectsStatus {
             primary: census.primary,
             primary_bytes: census.primary_bytes,
+            kept: census.kept,
+            kept_bytes: census.kept_bytes,
             cached: census.cached,
             cached_bytes: census.cached_bytes,
             unsealed: census.unsealed,
@@ -174,7 +176,7 @@ impl Core {
                 name: client.name.clone(),
                 pid: client.pid,
                 uid: client.uid,
-                pins: counted as u64 + client.count_fast_pins(),
+                pins: (counted + client.kept.len()) as u64 + client.count_fast_pins(),
                 bytes,
                 quota: quota.unwrap_or(0),
             }
@@ -240,6 +242,7 @@ impl Core {
             healing: self.repairs(),
             members: members.collect(),
             directory_entries: self.cluster.directory_entries() as u64,
+            copies: self.copies_status(),
         }
     }
 }

@@ -10,6 +10,8 @@ use super::{Replica, Role};
 pub(crate) struct Census {
     pub(crate) primary: u64,
     pub(crate) primary_bytes: u64,
+    pub(crate) kept: u64,
+    pub(crate) kept_bytes: u64,
     pub(crate) cached: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) unsealed: u64,
@@ -30,6 +32,7 @@ impl Table {
             let len = replica.len();
             let (count, bytes) = match replica.role() {
                 Role::Primary => (&mut census.primary, &mut census.primary_bytes),
+                Role::Kept => (&mut census.kept, &mut census.kept_bytes),
                 Role::Cached => (&mut census.cached, &mut census.cached_bytes),
             };
             *count += 1;
@@ -65,6 +68,7 @@ impl Table {
         let state = |replica: &Replica| match (replica.in_memory(), replica.role()) {
             (false, _) => ObjectState::Spilled,
             (true, Role::Primary) => ObjectState::Primary,
+            (true, Role::Kept) => ObjectState::Kept,
             (true, Role::Cached) => ObjectState::Cached,
         };
         let sealed = self.sealed_in(shard).filter(move |replica| replica.visible_to(tenant));

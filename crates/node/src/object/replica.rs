@@ -32,6 +32,10 @@ pub(crate) struct Head {
     pub(crate) metadata_len: u32,
     /// XXH3 of data and metadata, made at the seal; 0 for none.
     pub(crate) digest: u64,
+    /// How many nodes are to keep it; 0 and 1 for one.
+    pub(crate) copies: u16,
+    /// When it is to be deleted, in milliseconds since 1970; 0 for never.
+    pub(crate) expires: u64,
 }
 
 impl Head {
@@ -56,8 +60,39 @@ impl Head {
 pub(crate) enum Role {
     /// It was created here: deleted only by its users, but in cache mode.
     Primary,
+    /// It was brought here to be kept, as one of several: as a primary, but that it belongs to another node.
+    Kept,
     /// It was fetched from another node: dropped when room is needed.
     Cached,
+}
+
+impl Role {
+    /// Whether eviction leaves it alone.
+    pub(crate) fn stays(self) -> bool {
+        self != Self::Cached
+    }
+
+    /// Its name, for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Kept => "kept",
+            Self::Cached => "cached",
+        }
+    }
+
+    /// Its number on the wire.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Primary => 0,
+            Self::Cached => 1,
+            Self::Kept => 2,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        [Self::Primary, Self::Cached, Self::Kept].into_iter().find(|role| role.code() == code)
+    }
 }
 
 /// What a replica is made of.
@@ -117,6 +152,8 @@ impl Indexed for Rc<Replica> {
 struct Rare {
     name: Box<str>,
     on_disk: Cell<Option<Place>>,
+    copies: Cell<u16>,
+    expires: u64,
 }
 
 /// With the counts of an `Rc` and malloc's header, 80 bytes: the next larger piece has 96.
@@ -127,8 +164,9 @@ impl Replica {
     pub(super) fn new(sealing: Sealing, table: Rc<DomainTable>, entry: u32, hash: u32) -> Rc<Self> {
         let Sealing { head, role, creator, bytes, created } = sealing;
         let rare = OnceCell::new();
-        if !head.name.is_empty() {
-            rare.get_or_init(|| Box::new(Rare { name: head.name, ..Rare::default() }));
+        if !head.name.is_empty() || head.copies > 1 || head.expires > 0 {
+            let (copies, expires) = (Cell::new(head.copies), head.expires);
+            rare.get_or_init(|| Box::new(Rare { name: head.name, copies, expires, ..Rare::default() }));
         }
         let replica = Self {
             table,
@@ -187,7 +225,25 @@ impl Replica {
             data_len,
             metadata_len,
             digest,
+            copies: self.copies(),
+            expires: self.expires(),
         }
+    }
+
+    /// How many nodes are to keep it; 0 and 1 for one.
+    pub(crate) fn copies(&self) -> u16 {
+        self.rare.get().map_or(0, |rare| rare.copies.get())
+    }
+
+    pub(crate) fn set_copies(&self, copies: u16) {
+        if copies != self.copies() {
+            self.rare.get_or_init(Box::default).copies.set(copies);
+        }
+    }
+
+    /// When it is to be deleted, in milliseconds since 1970; 0 for never.
+    pub(crate) fn expires(&self) -> u64 {
+        self.rare.get().map_or(0, |rare| rare.expires)
     }
 
     /// The domain its memory belongs to.
@@ -218,9 +274,8 @@ impl Replica {
         self.role.get()
     }
 
-    /// No other primary is left: from now on this one is never dropped.
-    pub(super) fn promote(&self) {
-        self.role.set(Role::Primary);
+    pub(super) fn set_role(&self, role: Role) {
+        self.role.set(role);
     }
 
     /// Whether its bytes are in memory.

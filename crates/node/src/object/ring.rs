@@ -45,6 +45,11 @@ impl Ring {
         taken
     }
 
+    /// Takes one out, wherever it stands.
+    pub(super) fn forget(&mut self, replica: &Rc<Replica>) {
+        self.0.retain(|one| !std::ptr::eq(one.as_ptr(), Rc::as_ptr(replica)));
+    }
+
     /// Forgets what is gone.
     pub(super) fn prune(&mut self) {
         self.0.retain(|replica| replica.strong_count() > 0);

@@ -115,7 +115,7 @@ pub(crate) struct Table {
     pub(crate) shared: SharedTables,
     /// What peers read to see whether an object is where it was.
     pub(crate) stamps: Rc<RefCell<Stamps>>,
-    /// Of sealed objects in memory, by role, and of creations.
+    /// Of sealed objects in memory, by whether they stay, and of creations.
     primary_bytes: u64,
     cached_bytes: u64,
     unsealed_bytes: u64,
@@ -250,10 +250,10 @@ impl Table {
     fn enter_ring(&mut self, replica: &Rc<Replica>) {
         match (replica.role(), replica.on_disk(), self.keeping) {
             (Role::Cached, ..) => self.cached.enter(replica),
-            (Role::Primary, Some(_), _) => self.clean.enter(replica),
+            (_, Some(_), _) => self.clean.enter(replica),
             // Nothing ever takes it out of memory.
-            (Role::Primary, None, Keeping::Memory) => {}
-            (Role::Primary, None, _) => self.primary.enter(replica),
+            (_, None, Keeping::Memory) => {}
+            (_, None, _) => self.primary.enter(replica),
         }
     }
 
@@ -287,14 +287,21 @@ impl Table {
         (self.primary_bytes, self.cached_bytes, self.unsealed_bytes)
     }
 
-    /// Makes the replica of this id a primary.
-    pub(crate) fn promote(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
+    /// Gives the replica of this id another role.
+    pub(crate) fn set_role(&mut self, id: &ObjectId, role: Role) -> Option<Rc<Replica>> {
         let replica = Rc::clone(self.sealed.get(id)?);
-        if replica.role() == Role::Cached {
+        let before = replica.role();
+        replica.set_role(role);
+        if before.stays() != role.stays() && replica.in_memory() {
             let len = replica.len();
-            *self.bytes_of(Role::Cached) -= len;
-            replica.promote();
-            *self.bytes_of(Role::Primary) += len;
+            *self.bytes_of(before) -= len;
+            *self.bytes_of(role) += len;
+            if !role.stays() {
+                // It may stand in any of them from before; in one twice it would be let go of twice.
+                for ring in [&mut self.cached, &mut self.clean, &mut self.primary] {
+                    ring.forget(&replica);
+                }
+            }
             self.enter_ring(&replica);
         }
         Some(replica)
@@ -302,7 +309,7 @@ impl Table {
 
     fn bytes_of(&mut self, role: Role) -> &mut u64 {
         match role {
-            Role::Primary => &mut self.primary_bytes,
+            Role::Primary | Role::Kept => &mut self.primary_bytes,
             Role::Cached => &mut self.cached_bytes,
         }
     }
@@ -422,7 +429,7 @@ impl Table {
         };
         let sealed = &self.sealed;
         let dirty = |one: &Rc<Replica>| {
-            holds(sealed, one) && one.role() == Role::Primary && one.in_memory() && one.on_disk().is_none()
+            holds(sealed, one) && one.role().stays() && one.in_memory() && one.on_disk().is_none()
         };
         let read_lately = |replica: &Rc<Replica>| accessed(replica) | replica.take_touched();
         let taken = self.primary.take(dirty, read_lately, enough);

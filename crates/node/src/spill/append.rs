@@ -203,7 +203,7 @@ impl Batch<'_> {
 /// Adds a record to the buffer.
 fn gather(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>, len: u64) -> io::Result<()> {
     let start = buffer.len();
-    let header = start + record::header_len(&entry.head.name);
+    let header = start + record::header_len(entry.head);
     let end = start + len as usize;
     buffer.resize(end, 0);
     let payload_len = entry.head.payload_len().unwrap_or_default() as usize;
@@ -216,7 +216,7 @@ fn gather(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>, len: u64) -> io:
 
 /// Writes a record in several steps.
 fn stream(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>) -> io::Result<()> {
-    let header_len = record::header_len(&entry.head.name);
+    let header_len = record::header_len(entry.head);
     let payload_len = entry.head.payload_len().unwrap_or_default() as usize;
     let mut hash = Xxh3::new();
     let mut done = 0;

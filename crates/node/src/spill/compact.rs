@@ -18,7 +18,7 @@ struct Moving {
 
 impl Moving {
     fn payload(&self) -> &[u8] {
-        let start = record::header_len(&self.record.head.name);
+        let start = record::header_len(&self.record.head);
         &self.bytes[start..start + self.record.head.payload_len().unwrap_or_default() as usize]
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn file(bytes: &[u8]) {
         end = start + record.len;
         assert!(end <= found.end, "a record from {start} to {end} in a file of {}", found.end);
         let payload = record.head.payload_len().expect("a record has a length");
-        assert!(record::header_len(&record.head.name) as u64 + payload <= record.len);
+        assert!(record::header_len(&record.head) as u64 + payload <= record.len);
     }
 }
 
@@ -51,8 +51,10 @@ pub(crate) fn files() -> Vec<Vec<u8>> {
             metadata_len: 0,
             digest: 9,
             created: 1 << 40,
+            copies: name.len() as u16 / 3,
+            expires: 0,
         };
-        let mut bytes = vec![0; record::header_len(name)];
+        let mut bytes = vec![0; record::header_len(&head)];
         record::encode(&mut bytes, &head, 5, 6, SALT, FIRST_RECORD + at);
         bytes.extend_from_slice(data);
         bytes.resize(bytes.len().next_multiple_of(UNIT as usize), 0);

@@ -11,6 +11,8 @@ const FILE_MAGIC: [u8; 8] = *b"PLSPILL\0";
 const FILE_VERSION: u32 = 1;
 const RECORD_VERSION: u8 = 1;
 const FLAG_PRIVATE: u8 = 1;
+/// How many nodes keep it and when it ends stand behind the name.
+const FLAG_TERMS: u8 = 2;
 
 /// The state of a record that counts. Neither state is a few flipped bits away from the other.
 const LIVE: u64 = 0x4556_494c_d0c5_b7a9;
@@ -29,7 +31,9 @@ pub(super) const UNIT: u64 = 8;
 /// A record's header before the name.
 const FIXED: usize = 96;
 /// The longest header of a record.
-pub(super) const MAX_HEADER: usize = FIXED + (MAX_NAME).next_multiple_of(UNIT as usize);
+pub(super) const MAX_HEADER: usize = FIXED + (MAX_NAME).next_multiple_of(UNIT as usize) + TERMS;
+/// What stands behind the name, where it does.
+const TERMS: usize = 16;
 
 /// What a sealed object needs, beside its bytes, to live again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +56,17 @@ pub struct Header {
     pub digest: u64,
     /// When it was created, in milliseconds since 1970.
     pub created: u64,
+    /// How many nodes are to keep it; 0 and 1 for one.
+    pub copies: u16,
+    /// When it is to be deleted, in milliseconds since 1970; 0 for never.
+    pub expires: u64,
 }
 
 impl Header {
+    fn has_terms(&self) -> bool {
+        self.copies != 0 || self.expires != 0
+    }
+
     /// Bytes of data and metadata, if that is a number.
     pub(super) fn payload_len(&self) -> Option<u64> {
         self.data_len.checked_add(u64::from(self.metadata_len))
@@ -93,14 +105,18 @@ pub struct Recovered {
 }
 
 /// Bytes of a record's header.
-pub(super) fn header_len(name: &str) -> usize {
-    FIXED + name.len().next_multiple_of(UNIT as usize)
+pub(super) fn header_len(head: &Header) -> usize {
+    before_terms(head.name.len()) + if head.has_terms() { TERMS } else { 0 }
+}
+
+fn before_terms(name: usize) -> usize {
+    FIXED + name.next_multiple_of(UNIT as usize)
 }
 
 /// Bytes from a record's start to the next's; `None` if no file could hold it.
 pub(super) fn record_len(head: &Header) -> Option<u64> {
     let payload = head.payload_len()?.checked_next_multiple_of(UNIT)?;
-    payload.checked_add(header_len(&head.name) as u64).filter(|len| *len <= i64::MAX as u64 / 2)
+    payload.checked_add(header_len(head) as u64).filter(|len| *len <= i64::MAX as u64 / 2)
 }
 
 /// A record's header as it lies in a file.
@@ -144,7 +160,7 @@ pub(super) fn encode(
     let (fixed, name) = into.split_at_mut(FIXED);
     fixed[0..8].copy_from_slice(&LIVE.to_le_bytes());
     fixed[16] = RECORD_VERSION;
-    fixed[17] = if head.private { FLAG_PRIVATE } else { 0 };
+    fixed[17] = if head.private { FLAG_PRIVATE } else { 0 } | if head.has_terms() { FLAG_TERMS } else { 0 };
     fixed[18..20].copy_from_slice(&(head.name.len() as u16).to_le_bytes());
     fixed[20..24].copy_from_slice(&head.metadata_len.to_le_bytes());
     let words = [head.data_len, payload_hash, sequence, head.life, head.created, head.digest];
@@ -155,6 +171,11 @@ pub(super) fn encode(
     fixed[76..96].copy_from_slice(head.id.as_bytes());
     name[..head.name.len()].copy_from_slice(head.name.as_bytes());
     name[head.name.len()..].fill(0);
+    if head.has_terms() {
+        let terms = name.len() - TERMS;
+        name[terms..terms + 2].copy_from_slice(&head.copies.to_le_bytes());
+        name[terms + 8..].copy_from_slice(&head.expires.to_le_bytes());
+    }
     let checksum = xxh3_64_with_seed(&into[16..], seed(salt, offset));
     into[8..16].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -169,12 +190,24 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
         _ => return Err(NoRecord),
     };
     let name_len = usize::from(u16::from_le_bytes([fixed[18], fixed[19]]));
-    let header = FIXED + name_len.next_multiple_of(UNIT as usize);
+    let terms = before_terms(name_len);
+    let header = terms + if fixed[17] & FLAG_TERMS != 0 { TERMS } else { 0 };
     let covered = bytes.get(16..header).ok_or(NoRecord)?;
     if xxh3_64_with_seed(covered, seed(salt, offset)) != word(8) || fixed[16] != RECORD_VERSION {
         return Err(NoRecord);
     }
     let name = bytes.get(FIXED..FIXED + name_len).ok_or(NoRecord)?;
+    let (copies, expires) = match bytes.get(terms..header).and_then(|terms| terms.first_chunk::<TERMS>()) {
+        Some(terms) => (
+            u16::from_le_bytes([terms[0], terms[1]]),
+            u64::from_le_bytes(*terms[8..].first_chunk().ok_or(NoRecord)?),
+        ),
+        None => (0, 0),
+    };
+    // Where they say nothing they are not there.
+    if header > terms && copies == 0 && expires == 0 {
+        return Err(NoRecord);
+    }
     let id = *fixed[76..].first_chunk().ok_or(NoRecord)?;
     let head = Header {
         id: ObjectId::from_bytes(id),
@@ -186,6 +219,8 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
         metadata_len: (word(16) >> 32) as u32,
         digest: word(64),
         created: word(56),
+        copies,
+        expires,
     };
     let len = record_len(&head).ok_or(NoRecord)?;
     Ok(Record { head, sequence: word(40), payload_hash: word(32), len, live })
@@ -197,9 +232,8 @@ pub(super) fn make_checksum_right(bytes: &mut [u8], salt: u64, offset: u64) {
     let Some(fixed) = bytes.first_chunk::<FIXED>() else { return };
     let state = u64::from_le_bytes(*fixed.first_chunk().expect("96 bytes"));
     let name_len = usize::from(u16::from_le_bytes([fixed[18], fixed[19]]));
-    if let (LIVE | DEAD, Some(covered)) =
-        (state, bytes.get(16..FIXED + name_len.next_multiple_of(UNIT as usize)))
-    {
+    let terms = if fixed[17] & FLAG_TERMS != 0 { TERMS } else { 0 };
+    if let (LIVE | DEAD, Some(covered)) = (state, bytes.get(16..before_terms(name_len) + terms)) {
         let checksum = xxh3_64_with_seed(covered, seed(salt, offset));
         bytes[8..16].copy_from_slice(&checksum.to_le_bytes());
     }

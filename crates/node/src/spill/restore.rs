@@ -53,7 +53,7 @@ impl Disk {
         if !expected || record.head.payload_len() != Some(into.len() as u64) {
             return Err(Fault::Damage("another record lies in its place"));
         }
-        let header = record::header_len(&record.head.name);
+        let header = record::header_len(&record.head);
         let (mut hash, mut done) = (Xxh3::new(), 0);
         let mut from = header;
         while done < into.len() {

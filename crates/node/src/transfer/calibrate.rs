@@ -206,6 +206,8 @@ fn scratch(len: u64) -> Head {
         data_len: len,
         metadata_len: 0,
         digest: 0,
+        copies: 0,
+        expires: 0,
     }
 }
 

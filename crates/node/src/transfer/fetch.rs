@@ -30,7 +30,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// And at the longest: before the keeper forgets that this node waits.
 const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
 
-type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 /// A fetch that others may join.
 pub(super) type WeakFetch = WeakShared<Outcome>;
 
@@ -38,14 +38,24 @@ impl Core {
     /// Brings an object here for a user. The future ends when it is sealed on this node, or with the
     /// reason why it will never be; it has no deadline of its own.
     pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Shared<Outcome> {
+        let core = Rc::clone(self);
+        self.share_fetch(id, tenant, move || Box::pin(fetch(core, id, tenant, Target::Replica)))
+    }
+
+    /// The fetch of an object for a user that is under way, or a new one.
+    pub(super) fn share_fetch(
+        &self,
+        id: ObjectId,
+        tenant: u32,
+        begin: impl FnOnce() -> Outcome,
+    ) -> Shared<Outcome> {
         let mut fetches = self.transfer.fetches.borrow_mut();
         if let Some(fetch) = fetches.get(&(id, tenant)).and_then(WeakShared::upgrade)
             && fetch.peek().is_none()
         {
             return fetch;
         }
-        let fetch: Outcome = Box::pin(fetch(Rc::clone(self), id, tenant, Target::Replica));
-        let fetch = fetch.shared();
+        let fetch = begin().shared();
         fetches.insert((id, tenant), fetch.downgrade().expect("not polled yet"));
         fetch
     }
@@ -70,7 +80,7 @@ impl Core {
     }
 
     /// How objects are to come here.
-    fn wish(&self) -> Wish {
+    pub(super) fn wish(&self) -> Wish {
         Wish { protocol: self.config.protocol, eager_max: self.eager_max() }
     }
 
@@ -88,7 +98,8 @@ impl Core {
             None => {}
         }
         let (bytes, created) = (Held::Memory(extent), self.clock.unix_ms());
-        self.seal(Sealing { head, role: Role::Cached, creator: None, bytes, created }).map_err(Failure::Here)
+        let sealing = Sealing { head, role: Role::Cached, creator: None, bytes, created };
+        self.seal(sealing).map(drop).map_err(Failure::Here)
     }
 }
 
@@ -111,7 +122,7 @@ impl Drop for Ask {
     }
 }
 
-async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
+pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
     let mut trace = Trace::begin(&core, id, tenant, &target);
     match core.fetch_known(id, tenant, &target, &mut trace).await {
         None => {}

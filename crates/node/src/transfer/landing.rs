@@ -125,6 +125,14 @@ impl Landing {
         self.len
     }
 
+    /// Where it lies in the arena, if that is a replica's.
+    pub(super) fn run(&self) -> Option<Run> {
+        match &self.place {
+            Place::Replica(extent) => Some(Run::clone(extent)),
+            Place::Lent { .. } | Place::Adopted { .. } => None,
+        }
+    }
+
     /// Its pieces in order.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         match &self.place {

@@ -31,6 +31,8 @@ pub(super) struct Granted {
 pub(super) enum Kept {
     Object(Pin),
     Lent(Extent),
+    /// What will be an object, of which others read as much as is there. Whoever reads it here owns it.
+    Passing(Run),
 }
 
 impl Kept {
@@ -39,6 +41,7 @@ impl Kept {
         match self {
             Self::Object(pin) => pin.run(),
             Self::Lent(extent) => Run::clone(extent),
+            Self::Passing(run) => run.clone(),
         }
     }
 }
@@ -131,7 +134,7 @@ impl Core {
         self.keep_for(asked, Kept::Lent(extent), Owed::Nothing);
     }
 
-    fn keep_for(&self, asked: &Envelope, kept: Kept, owed: Owed) {
+    pub(super) fn keep_for(&self, asked: &Envelope, kept: Kept, owed: Owed) {
         let lease = Granted { kept, owed, until: self.clock.now() + LEASE };
         // Whoever asks for another may not have a reader's own lease replaced.
         self.transfer.leases.borrow_mut().entry((asked.reply_to, asked.request)).or_insert(lease);

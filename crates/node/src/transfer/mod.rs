@@ -8,7 +8,7 @@
 //! certainly the object's. What was fetched once is remembered ([`known`]): it is asked for without the
 //! directory, or read without anybody, and a stamp at the holder says whether it was still there.
 //!
-//! Read in this order: [`fetch`] asks and chooses; [`eager`], [`rendezvous`], [`known`], [`send`], [`register`]
+//! Read in this order: [`fetch`] asks and chooses; [`eager`], [`rendezvous`], [`known`], [`relay`], [`send`], [`register`]
 //! and [`socket`] bring the bytes, each by its protocol; [`lease`] and [`serve`] are the two ends of a lease;
 //! [`record`] remembers what happened, [`tuning`] what is best, which [`calibrate`] measures.
 
@@ -25,6 +25,7 @@ mod pool;
 mod record;
 mod register;
 mod registrations;
+mod relay;
 mod rendezvous;
 mod send;
 mod serve;
@@ -49,6 +50,7 @@ pub(crate) use self::pool::Pools;
 use self::record::{Moving, Records};
 pub(crate) use self::registrations::Adopted;
 use self::registrations::Registrations;
+use self::relay::Relays;
 use self::send::Incoming;
 use self::serve::not_served;
 pub(crate) use self::serve::not_visible;
@@ -70,6 +72,7 @@ pub(crate) struct Transfer {
     fetches: RefCell<HashMap<(ObjectId, u32), WeakFetch>>,
     /// Objects that come in pieces: by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
+    relays: Relays,
     known: RefCell<Known>,
     records: RefCell<Records>,
     /// Long objects that are on their way: by the object and the user.
@@ -109,6 +112,7 @@ impl Transfer {
             leases: RefCell::default(),
             fetches: RefCell::default(),
             incoming: RefCell::default(),
+            relays: Relays::default(),
             known: RefCell::new(known::known()),
             records: RefCell::new(record::records()),
             moving: RefCell::default(),

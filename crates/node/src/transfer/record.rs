@@ -14,7 +14,6 @@ use plasmon::{NodeId, ObjectId};
 
 use super::landing::Target;
 use crate::engine::Core;
-use crate::object::Role;
 
 /// Fetches that are remembered.
 const KEPT: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -212,8 +211,7 @@ impl Core {
     /// How an object came to be here, as far as this node remembers, or how far it has come for a user.
     pub(crate) fn explain(&self, id: &ObjectId, tenant: u32) -> Explanation {
         let here = match self.objects.borrow().get(id).map(|replica| replica.role()) {
-            Some(Role::Primary) => "primary",
-            Some(Role::Cached) => "cached",
+            Some(role) => role.name(),
             None => "absent",
         };
         let fetched = self.transfer.records.borrow().peek(id).cloned();

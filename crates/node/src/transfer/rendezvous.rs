@@ -263,7 +263,13 @@ impl Core {
     }
 
     /// Reads one chunk. The operation owns the memory until the fabric is finished with it.
-    async fn read(&self, holder: NodeId, from: Location, into: Piece, here: Here<'_>) -> Result<(), Failure> {
+    pub(super) async fn read(
+        &self,
+        holder: NodeId,
+        from: Location,
+        into: Piece,
+        here: Here<'_>,
+    ) -> Result<(), Failure> {
         let unknown = || Failure::Holder(format!("segment {} is not known here", from.segment));
         let remote = self.network.remote(holder, &from).ok_or_else(unknown)?;
         let slice = here.landing.slice(self, remote.on, into)?;
@@ -308,7 +314,7 @@ pub(super) fn whole(pieces: &[Location]) -> Option<u64> {
 }
 
 /// The pieces of `len` bytes from `at` on, in an object that lies in these.
-fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
+pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
     let (mut skip, mut left) = (at, len);
     let mut part = Vec::new();
     for piece in pieces {

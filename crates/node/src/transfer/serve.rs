@@ -19,6 +19,9 @@ impl Core {
         }
         let replica = self.objects.borrow().get(&id).cloned();
         let message = match replica {
+            None if matches!(asked.message, Message::Fetch { stage: Stage::Relayed, .. }) => {
+                return self.relay_to(asked, id);
+            }
             None => {
                 if matches!(asked.message, Message::Fetch { stage: Stage::Forwarded, .. }) {
                     // Most likely it was just deleted, and the directory is about to hear of it. Should it not,
@@ -37,7 +40,14 @@ impl Core {
                 None => return self.serve_from_disk(asked.clone(), replica, wish, others.to_vec()),
             },
         };
+        let whole = matches!(
+            (&asked.message, &message),
+            (Message::Fetch { stage: Stage::Relayed, .. }, Message::Offer { .. })
+        );
         self.answer(asked, message);
+        if whole {
+            self.pass_whole(asked);
+        }
     }
 
     /// Answers when the object is in memory again.

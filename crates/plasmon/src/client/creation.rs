@@ -24,6 +24,8 @@ pub struct Creation {
     inline: bool,
     /// The metadata, if there is to be a digest.
     digest_with: Option<Vec<u8>>,
+    /// How many nodes are to hold it.
+    copies: u16,
     open: bool,
 }
 
@@ -34,8 +36,9 @@ impl Creation {
         memory: Writable,
         inline: bool,
         digest_with: Option<Vec<u8>>,
+        copies: u16,
     ) -> Self {
-        Self { client, id, memory, inline, digest_with, open: true }
+        Self { client, id, memory, inline, digest_with, copies, open: true }
     }
 
     /// Its id.
@@ -66,7 +69,8 @@ impl Creation {
     /// Makes the object immutable and visible to all.
     ///
     /// # Errors
-    /// `Disconnected`, or what the daemon refuses; the object is given up then.
+    /// `Disconnected`, or what the daemon refuses (`Exists`, if another node was first); the object is given up then.
+    /// `TooFew` when it is sealed, but fewer nodes hold it than it was created for.
     pub fn seal(mut self) -> Result<()> {
         self.memory.freeze()?;
         let data = if self.inline { Bytes::copy_from_slice(self.memory.bytes()) } else { Bytes::new() };
@@ -76,7 +80,8 @@ impl Creation {
         let seal = Request::Seal { id: self.id, digest, data };
         done(self.client.call(&seal, Undo::Nothing)?)?;
         self.open = false;
-        Ok(())
+        let copies = self.copies;
+        self.client.await_copies_of(self.id, copies)
     }
 
     /// Gives the object up: its id can be created again.

@@ -7,6 +7,7 @@
 //! [`Client::interruptible`] says so.
 
 mod connection;
+mod copies;
 mod copying;
 mod creation;
 mod fast;
@@ -55,6 +56,15 @@ pub struct CreateOptions {
     pub room: Option<Duration>,
     /// Make a digest of the object, to compare its bytes with at any time: [`Object::verify`].
     pub digest: bool,
+    /// The id was drawn at random for this object ([`ObjectId::random`](crate::ObjectId::random)): nobody else creates
+    /// it, and nobody is asked. Any other id is claimed in the cluster first, so that of two who create it at the same
+    /// time one gets it and the other `Exists`.
+    pub fresh: bool,
+    /// How many nodes are to hold the object and keep it; 0 and 1 for this one alone. It is sealed before the others
+    /// have it, and the call returns when they have. Should some of them die, others take it instead.
+    pub copies: u16,
+    /// How long it lives: then it is deleted everywhere. For ever if not given.
+    pub ttl: Option<Duration>,
 }
 
 /// A connection to the daemon of this host, for any number of threads. Clones share it.

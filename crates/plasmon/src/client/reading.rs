@@ -305,7 +305,7 @@ impl Client {
 }
 
 /// What the daemon says of itself.
-fn report<T: DeserializeOwned>(json: &str) -> Result<T> {
+pub(super) fn report<T: DeserializeOwned>(json: &str) -> Result<T> {
     serde_json::from_str(json).map_err(|error| {
         Error::new(
             ErrorKind::Internal,

@@ -212,6 +212,7 @@ impl Client {
                     done?;
                 }
             }
+            self.await_copies(id, options)?;
         } else {
             self.put(id, data, metadata, options)?;
             from.memory.freeze()?;

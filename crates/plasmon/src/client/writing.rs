@@ -14,7 +14,7 @@ use super::creation::Creation;
 use super::mapping::Writable;
 use super::{Client, CreateOptions, PATIENCE, done};
 use crate::shared::{Operation, Submission};
-use crate::wire::{DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Reply, Request, Span};
+use crate::wire::{DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Reply, Request, Span, Terms};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 impl Client {
@@ -22,7 +22,8 @@ impl Client {
     ///
     /// # Errors
     /// `Exists` when the id is taken, `Full` or `TooLarge` when there is no room, `Invalid` for
-    /// more than 64 KiB of metadata or a name of more than 255 bytes.
+    /// more than 64 KiB of metadata or a name of more than 255 bytes; `TooFew` when the object is stored, but fewer
+    /// nodes hold it than `copies` says; `TimedOut` when no node could be asked whether the id is taken.
     pub fn put(&self, id: ObjectId, data: &[u8], metadata: &[u8], options: &CreateOptions) -> Result<()> {
         self.put_parts(id, data.len(), &[(0, data)], metadata, options)
     }
@@ -43,7 +44,8 @@ impl Client {
         check(metadata, options)?;
         check_parts(len, parts)?;
         if len.saturating_add(metadata.len()) > self.inline_max {
-            return self.put_large(id, len, parts, metadata, options);
+            self.put_large(id, len, parts, metadata, options)?;
+            return self.await_copies(id, options);
         }
         let joined;
         let data = match parts {
@@ -58,7 +60,8 @@ impl Client {
             return Ok(());
         }
         let put = self.put_request(id, data, metadata, digest, options);
-        done(self.finish(self.connection.send(&put, Undo::Cancel)?, deadline(options))?)
+        done(self.finish(self.connection.send(&put, Undo::Cancel)?, deadline(options))?)?;
+        self.await_copies(id, options)
     }
 
     /// Stores many objects (id, data, metadata): one result each, in order. Small ones go together.
@@ -101,6 +104,7 @@ impl Client {
         }
         for (at, ticket) in tickets {
             let result = self.finish(ticket, deadline(options)).and_then(done);
+            let result = result.and_then(|()| self.await_copies(objects[at].0, options));
             results[at] = Some(unless_interrupted(result)?);
         }
         let missing = || Err(unexpected("less than it was asked for"));
@@ -125,6 +129,9 @@ impl Client {
         puts: &[(ObjectId, &[u8], &[u8], u64)],
         options: &CreateOptions,
     ) -> Result<Vec<bool>> {
+        if !rings_have(options) {
+            return Ok(vec![false; puts.len()]);
+        }
         let name = options.name.as_deref().unwrap_or_default();
         let mut done = Vec::with_capacity(puts.len());
         while done.len() < puts.len() {
@@ -134,6 +141,7 @@ impl Client {
                     token: 0,
                     id: *id,
                     private: options.private,
+                    fresh: options.fresh,
                     name_len: name.len() as u16,
                     metadata_len: metadata.len() as u32,
                     data_len: data.len() as u64,
@@ -216,12 +224,16 @@ impl Client {
         metadata: &[u8],
         options: &CreateOptions,
     ) -> Result<Option<Span>> {
+        if !rings_have(options) {
+            return Ok(None);
+        }
         let name = options.name.as_deref().unwrap_or_default();
         let create = Submission {
             operation: Operation::Create,
             token: 0,
             id,
             private: options.private,
+            fresh: options.fresh,
             name_len: name.len() as u16,
             metadata_len: metadata.len() as u32,
             data_len,
@@ -275,6 +287,7 @@ impl Client {
             token: 0,
             id,
             private: false,
+            fresh: false,
             name_len: 0,
             metadata_len: 0,
             data_len: 0,
@@ -309,7 +322,7 @@ impl Client {
         };
         let memory = memory.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
         let metadata = if options.digest { Some(metadata.to_vec()) } else { None };
-        Ok(Creation::new(self.clone(), id, memory, inline, metadata))
+        Ok(Creation::new(self.clone(), id, memory, inline, metadata, options.copies))
     }
 
     /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it.
@@ -422,7 +435,14 @@ fn join(len: usize, parts: &[(usize, &[u8])]) -> Vec<u8> {
 
 pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
     let name = options.name.clone().unwrap_or_default();
-    NewObject { id, private: options.private, name, metadata: Bytes::copy_from_slice(metadata) }
+    let ttl_ms = options.ttl.map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1));
+    let terms = Terms { fresh: options.fresh, copies: options.copies, ttl_ms };
+    NewObject { id, private: options.private, name, metadata: Bytes::copy_from_slice(metadata), terms }
+}
+
+/// Whether entries of rings can say so.
+fn rings_have(options: &CreateOptions) -> bool {
+    options.copies <= 1 && options.ttl.is_none()
 }
 
 pub(super) fn room_us(options: &CreateOptions) -> u64 {

@@ -27,12 +27,12 @@ pub use reply::{
     Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, Reply, Span,
     TableDomain, TablePart, TablePartKind,
 };
-pub use request::{Gathering, NewObject, Request};
+pub use request::{Gathering, NewObject, Request, Terms};
 
 use bytes::{Buf, BufMut, BytesMut};
 
 /// Version of the frames.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes in a header.
 pub const HEADER_LEN: usize = 24;
 /// Largest body.
@@ -183,6 +183,11 @@ mod opcode {
     pub(super) const GIVE_BACK: u8 = 26;
     pub(super) const GET_INTO: u8 = 27;
     pub(super) const PUT_FROM: u8 = 28;
+    pub(super) const REPLICATE: u8 = 29;
+    pub(super) const MIGRATE: u8 = 30;
+    pub(super) const BROADCAST: u8 = 31;
+    pub(super) const PIN: u8 = 32;
+    pub(super) const UNPIN: u8 = 33;
     pub(super) const OVERVIEW: u8 = 40;
 }
 

@@ -108,6 +108,8 @@ pub enum ObjectState {
     Doomed = 3,
     /// On disk, and not in memory.
     Spilled = 4,
+    /// One of several replicas that are kept, made on this node for another's primary.
+    Kept = 5,
 }
 
 /// A row of `list`.
@@ -301,6 +303,26 @@ impl Reply {
     /// To `PutFrom`.
     pub const PUT_FROM_DONE: Self = Self::Done { opcode: opcode::PUT_FROM };
 
+    /// To `Pin`.
+    pub const PINNED: Self = Self::Done { opcode: opcode::PIN };
+    /// To `Unpin`.
+    pub const UNPINNED: Self = Self::Done { opcode: opcode::UNPIN };
+
+    /// To `Replicate`.
+    pub fn replicated(json: String) -> Self {
+        Self::Report { opcode: opcode::REPLICATE, json }
+    }
+
+    /// To `Migrate`.
+    pub fn migrated(json: String) -> Self {
+        Self::Report { opcode: opcode::MIGRATE, json }
+    }
+
+    /// To `Broadcast`.
+    pub fn broadcast(json: String) -> Self {
+        Self::Report { opcode: opcode::BROADCAST, json }
+    }
+
     /// To `Explain`.
     pub fn explained(json: String) -> Self {
         Self::Report { opcode: opcode::EXPLAIN, json }
@@ -447,9 +469,9 @@ impl Reply {
             | opcode::REFRESH
             | opcode::OPTIONS
             | opcode::PREFETCH
-            | opcode::PUT_FROM => {
-                Reader::new(body, "confirmation").finish(Self::Done { opcode: header.opcode })
-            }
+            | opcode::PUT_FROM
+            | opcode::PIN
+            | opcode::UNPIN => Reader::new(body, "confirmation").finish(Self::Done { opcode: header.opcode }),
             opcode::CREATE => {
                 let mut body = Reader::new(body, "reply to create");
                 let granted = granted(&mut body, header)?;
@@ -495,7 +517,13 @@ impl Reply {
                 let json = body.text(MAX_BODY)?;
                 body.finish(Self::Status(json))
             }
-            opcode::EXPLAIN | opcode::LOCATIONS | opcode::CALIBRATE | opcode::OVERVIEW => {
+            opcode::EXPLAIN
+            | opcode::LOCATIONS
+            | opcode::CALIBRATE
+            | opcode::REPLICATE
+            | opcode::MIGRATE
+            | opcode::BROADCAST
+            | opcode::OVERVIEW => {
                 let mut body = Reader::new(body, "report");
                 let json = body.text(MAX_BODY)?;
                 body.finish(Self::Report { opcode: header.opcode, json })
@@ -658,6 +686,7 @@ fn info(body: &mut Reader) -> Result<ObjectInfo, WireError> {
             2 => ObjectState::Cached,
             3 => ObjectState::Doomed,
             4 => ObjectState::Spilled,
+            5 => ObjectState::Kept,
             _ => return Err(body.malformed()),
         },
         private: body.u8()? != 0,

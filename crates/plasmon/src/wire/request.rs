@@ -8,6 +8,17 @@ use super::{
 };
 use crate::{NodeId, ObjectId};
 
+/// How an object is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Its id was drawn at random for it: nobody need be asked whether it is taken.
+    pub fresh: bool,
+    /// How many nodes are to hold it; 0 and 1 for its own alone.
+    pub copies: u16,
+    /// Milliseconds until it is deleted everywhere; 0 for never.
+    pub ttl_ms: u64,
+}
+
 /// What is said of an object before its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewObject {
@@ -19,6 +30,8 @@ pub struct NewObject {
     pub name: String,
     /// Its metadata.
     pub metadata: Bytes,
+    /// How it is kept.
+    pub terms: Terms,
 }
 
 /// A request. All but `Release`, `GiveBack` and `Cancel` are answered.
@@ -198,6 +211,45 @@ pub enum Request {
         /// Bytes of data.
         data_len: u64,
     },
+    /// Has so many nodes hold an object, and keep it.
+    Replicate {
+        /// Microseconds to wait; `u64::MAX` waits for ever.
+        timeout_us: u64,
+        /// Which.
+        id: ObjectId,
+        /// How many nodes, this one or not among them.
+        copies: u16,
+    },
+    /// Has another node be the one that an object belongs to.
+    Migrate {
+        /// As in `Replicate`.
+        timeout_us: u64,
+        /// Which.
+        id: ObjectId,
+        /// The node.
+        node: NodeId,
+    },
+    /// Brings an object to nodes, each passing on what it has.
+    Broadcast {
+        /// As in `Replicate`.
+        timeout_us: u64,
+        /// Which.
+        id: ObjectId,
+        /// The nodes, at most `MAX_IDS`; none for all.
+        nodes: Vec<NodeId>,
+    },
+    /// Brings an object to this node, and keeps it in memory there until `Unpin`, or this client's end.
+    Pin {
+        /// As in `Replicate`.
+        timeout_us: u64,
+        /// Which.
+        id: ObjectId,
+    },
+    /// Ends what `Pin` began, however often it was asked for.
+    Unpin {
+        /// Which.
+        id: ObjectId,
+    },
 }
 
 impl Request {
@@ -232,6 +284,11 @@ impl Request {
             Self::GiveBack { .. } => opcode::GIVE_BACK,
             Self::GetInto { .. } => opcode::GET_INTO,
             Self::PutFrom { .. } => opcode::PUT_FROM,
+            Self::Replicate { .. } => opcode::REPLICATE,
+            Self::Migrate { .. } => opcode::MIGRATE,
+            Self::Broadcast { .. } => opcode::BROADCAST,
+            Self::Pin { .. } => opcode::PIN,
+            Self::Unpin { .. } => opcode::UNPIN,
         }
     }
 
@@ -316,6 +373,26 @@ impl Request {
                 put_new(out, object);
                 [*digest, *buffer, *data_len].into_iter().for_each(|word| out.put_u64_le(word));
             }
+            Self::Replicate { timeout_us, id, copies } => {
+                out.put_u64_le(*timeout_us);
+                out.put_slice(id.as_bytes());
+                out.put_u16_le(*copies);
+            }
+            Self::Migrate { timeout_us, id, node } => {
+                out.put_u64_le(*timeout_us);
+                out.put_slice(id.as_bytes());
+                out.put_slice(node.as_bytes());
+            }
+            Self::Broadcast { timeout_us, id, nodes } => {
+                out.put_u64_le(*timeout_us);
+                out.put_slice(id.as_bytes());
+                put_many(out, nodes, |out, node| out.put_slice(node.as_bytes()));
+            }
+            Self::Pin { timeout_us, id } => {
+                out.put_u64_le(*timeout_us);
+                out.put_slice(id.as_bytes());
+            }
+            Self::Unpin { id } => out.put_slice(id.as_bytes()),
             Self::Options { name, quota } => {
                 put_bytes(out, name.as_deref().unwrap_or_default().as_bytes());
                 // As good as no limit, but for the number that says that there is none given.
@@ -444,6 +521,32 @@ impl Request {
                 let (digest, buffer, data_len) = (body.u64()?, body.u64()?, body.u64()?);
                 body.finish(Self::PutFrom { object, digest, buffer, data_len })
             }
+            opcode::REPLICATE => {
+                let mut body = Reader::new(body, "replicate");
+                let (timeout_us, id, copies) = (body.u64()?, body.object()?, body.u16()?);
+                body.finish(Self::Replicate { timeout_us, id, copies })
+            }
+            opcode::MIGRATE => {
+                let mut body = Reader::new(body, "migrate");
+                let (timeout_us, id, node) = (body.u64()?, body.object()?, body.node()?);
+                body.finish(Self::Migrate { timeout_us, id, node })
+            }
+            opcode::BROADCAST => {
+                let mut body = Reader::new(body, "broadcast");
+                let (timeout_us, id) = (body.u64()?, body.object()?);
+                let nodes = body.many(MAX_IDS, Reader::node)?;
+                body.finish(Self::Broadcast { timeout_us, id, nodes })
+            }
+            opcode::PIN => {
+                let mut body = Reader::new(body, "pin");
+                let (timeout_us, id) = (body.u64()?, body.object()?);
+                body.finish(Self::Pin { timeout_us, id })
+            }
+            opcode::UNPIN => {
+                let mut body = Reader::new(body, "unpin");
+                let id = body.object()?;
+                body.finish(Self::Unpin { id })
+            }
             other => Err(WireError::Opcode(other)),
         }
     }
@@ -487,20 +590,24 @@ impl Gathering {
 
 fn put_new(out: &mut BytesMut, object: &NewObject) {
     out.put_slice(object.id.as_bytes());
-    out.put_u16_le(u16::from(object.private));
+    let Terms { fresh, copies, ttl_ms } = object.terms;
+    out.put_u16_le(u16::from(object.private) | u16::from(fresh) << 1);
+    out.put_u16_le(copies);
+    out.put_u64_le(ttl_ms);
     put_bytes(out, object.name.as_bytes());
     put_bytes(out, &object.metadata);
 }
 
 fn new_object(body: &mut Reader) -> Result<NewObject, WireError> {
     let id = body.object()?;
-    let private = match body.u16()? {
-        0 => false,
-        1 => true,
-        // Flags that this side does not know are refused, not ignored.
-        _ => return Err(body.malformed()),
-    };
-    Ok(NewObject { id, private, name: body.text(MAX_NAME)?, metadata: body.bytes(MAX_METADATA)? })
+    let flags = body.u16()?;
+    // Flags that this side does not know are refused, not ignored.
+    if flags > 3 {
+        return Err(body.malformed());
+    }
+    let terms = Terms { fresh: flags & 2 != 0, copies: body.u16()?, ttl_ms: body.u64()? };
+    let private = flags & 1 != 0;
+    Ok(NewObject { id, private, name: body.text(MAX_NAME)?, metadata: body.bytes(MAX_METADATA)?, terms })
 }
 
 fn ids(

@@ -19,8 +19,13 @@ fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
 }
 
 fn new_object() -> impl Strategy<Value = NewObject> {
-    (object_id(), any::<bool>(), "[a-z]{0,20}", bytes(50))
-        .prop_map(|(id, private, name, metadata)| NewObject { id, private, name, metadata })
+    let terms = (any::<bool>(), any::<u16>(), any::<u64>()).prop_map(|(fresh, copies, ttl_ms)| Terms {
+        fresh,
+        copies,
+        ttl_ms,
+    });
+    (object_id(), any::<bool>(), "[a-z]{0,20}", bytes(50), terms)
+        .prop_map(|(id, private, name, metadata, terms)| NewObject { id, private, name, metadata, terms })
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -73,6 +78,25 @@ fn request() -> impl Strategy<Value = Request> {
         (any::<u64>(), object_id(), any::<[u64; 3]>()).prop_map(|(timeout_us, id, [buffer, at, room])| {
             Request::GetInto { timeout_us, id, buffer, at, room }
         }),
+        (any::<u64>(), object_id(), any::<u16>()).prop_map(|(timeout_us, id, copies)| Request::Replicate {
+            timeout_us,
+            id,
+            copies
+        }),
+        (any::<u64>(), object_id(), any::<[u8; 16]>()).prop_map(|(timeout_us, id, node)| Request::Migrate {
+            timeout_us,
+            id,
+            node: NodeId::from_bytes(node)
+        }),
+        (any::<u64>(), object_id(), prop::collection::vec(any::<[u8; 16]>(), 0..4)).prop_map(
+            |(timeout_us, id, nodes)| Request::Broadcast {
+                timeout_us,
+                id,
+                nodes: nodes.into_iter().map(NodeId::from_bytes).collect(),
+            }
+        ),
+        (any::<u64>(), object_id()).prop_map(|(timeout_us, id)| Request::Pin { timeout_us, id }),
+        object_id().prop_map(|id| Request::Unpin { id }),
         (new_object(), any::<[u64; 3]>()).prop_map(|(object, [digest, buffer, data_len])| {
             Request::PutFrom { object, digest, buffer, data_len }
         }),
@@ -102,7 +126,7 @@ fn parts() -> impl Strategy<Value = Vec<TablePart>> {
 }
 
 fn error() -> impl Strategy<Value = Error> {
-    (1u16..=13, ".{0,30}").prop_map(|(kind, text)| Error::new(ErrorKind::from_wire(kind), text))
+    (1u16..=14, ".{0,30}").prop_map(|(kind, text)| Error::new(ErrorKind::from_wire(kind), text))
 }
 
 fn reply() -> impl Strategy<Value = Reply> {

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 /// Bytes of a frame's header.
 pub(crate) const HEADER_LEN: usize = 88;
 /// The longest frame.
@@ -136,6 +136,8 @@ impl Head {
         out.put_u64_le(self.len);
         out.put_u32_le(0);
         out.put_u64_le(0);
+        out.put_u16_le(0);
+        out.put_u64_le(0);
         out.put_u32_le(0);
     }
 }
@@ -166,6 +168,7 @@ pub(crate) mod body {
         for head in heads {
             out.put_slice(head.id.as_bytes());
             out.put_u8(0);
+            out.put_u16_le(0);
             out.put_u64_le(head.life);
             out.put_u8(0);
             out.put_u32_le(0);

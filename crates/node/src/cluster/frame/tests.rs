@@ -23,6 +23,8 @@ fn head() -> impl Strategy<Value = Head> {
             data_len,
             metadata_len,
             digest: life.rotate_left(7),
+            copies: tenant as u16,
+            expires: life.rotate_left(9),
         },
     )
 }
@@ -44,7 +46,11 @@ fn bytes() -> impl Strategy<Value = Bytes> {
 }
 
 fn stage() -> impl Strategy<Value = Stage> {
-    prop_oneof![Just(Stage::Asked), Just(Stage::Forwarded), Just(Stage::Direct)]
+    prop_oneof![Just(Stage::Asked), Just(Stage::Forwarded), Just(Stage::Direct), Just(Stage::Relayed)]
+}
+
+fn role() -> impl Strategy<Value = Role> {
+    prop_oneof![Just(Role::Primary), Just(Role::Kept), Just(Role::Cached)]
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
@@ -63,10 +69,10 @@ fn region() -> impl Strategy<Value = RemoteRegion> {
 fn message() -> impl Strategy<Value = Message> {
     let piece = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>())
         .prop_map(|(segment, version, offset, len)| Location { segment, version, offset, len });
-    let holding =
-        (id(), any::<bool>(), any::<u64>(), any::<Option<u32>>()).prop_map(|(id, cached, life, owner)| {
-            Holding { id, role: if cached { Role::Cached } else { Role::Primary }, life, owner }
-        });
+    let holding = (id(), role(), any::<u16>(), any::<u64>(), any::<Option<u32>>())
+        .prop_map(|(id, role, copies, life, owner)| Holding { id, role, copies, life, owner });
+    let order = (id(), any::<u64>(), role(), any::<u16>(), any::<bool>(), prop::option::of(node()))
+        .prop_map(|(id, life, role, copies, patient, from)| Order { id, life, role, copies, patient, from });
     let lives = || prop::collection::vec((id(), any::<u64>()), 0..5);
     let outcome = (0u8..4).prop_map(|code| DeleteOutcome::from_wire(code).expect("a code in use"));
     prop_oneof![
@@ -95,7 +101,7 @@ fn message() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|request| Message::Ready { request }),
         id().prop_map(|id| Message::Locate { id }),
         nodes().prop_map(|nodes| Message::Located {
-            holders: nodes.into_iter().map(|node| (node, Role::Cached)).collect()
+            holders: nodes.into_iter().map(|node| (node, Role::Kept)).collect()
         }),
         any::<(u64, u64)>().prop_map(|(of, len)| Message::Probe { of, len }),
         (any::<u64>(), any::<u64>(), bytes()).prop_map(|(request, at, bytes)| Message::Part {
@@ -125,6 +131,18 @@ fn message() -> impl Strategy<Value = Message> {
             |(segment, version, base, key, len)| Message::Segment { segment, version, base, key, len }
         ),
         any::<u32>().prop_map(|count| Message::Credit { count }),
+        (id(), any::<bool>()).prop_map(|(id, probe)| Message::Claim { id, probe }),
+        (0u8..4).prop_map(|code| Message::Claimed { verdict: Verdict::from_wire(code).expect("in use") }),
+        ids().prop_map(|ids| Message::Unclaim { ids }),
+        ids().prop_map(|ids| Message::Taken { ids }),
+        ids().prop_map(|ids| Message::Affirm { ids }),
+        (id(), node()).prop_map(|(id, to)| Message::Migrate { id, to }),
+        order.prop_map(|order| Message::Acquire { order }),
+        (any::<u64>(), any::<u64>(), 0u8..3).prop_map(|(request, bytes, code)| Message::Passed {
+            request,
+            bytes,
+            state: Passing::from_wire(code).expect("in use")
+        }),
         "[a-z ]{0,40}".prop_map(|text| Message::Refused { error: Error::new(ErrorKind::Lost, text) }),
     ]
 }

@@ -168,8 +168,9 @@ impl Core {
         (buffer, data_len): (u64, u64),
     ) -> Answer {
         let (id, private) = (object.id, object.private);
-        self.not_in_cluster(client, &object).await?;
+        let claim = self.claim_for(client, &object).await?;
         self.settle_buffer(client, buffer).await?;
+        self.settle_claim(&id).await?;
         let metadata = object.metadata.clone();
         let mut head = self.head(client, object, data_len)?;
         head.digest = digest;
@@ -201,7 +202,10 @@ impl Core {
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         let (bytes, created) = (Held::Memory(extent), self.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
-        self.seal(sealing).inspect_err(|_| self.quotas.borrow_mut().subtract(tenant, client, len))?;
+        let sealed = self.seal(sealing);
+        let replica = sealed.inspect_err(|_| self.quotas.borrow_mut().subtract(tenant, client, len))?;
+        claim.fulfil();
+        self.note_expiry(&replica);
         Ok((Reply::PUT_FROM_DONE, Vec::new()))
     }
 

@@ -4,8 +4,10 @@
 //! which ends with it. A request that fails leaves everything as it was.
 //!
 //! [`writing`] makes objects, [`reading`] finds them, [`listing`] lists them, [`removing`] takes them away,
-//! [`sharing`] hands out descriptors, [`lending`] memory to work in, [`overseeing`] looks at the other nodes.
+//! [`sharing`] hands out descriptors, [`lending`] memory to work in, [`copies`] puts objects where they are wanted,
+//! [`overseeing`] looks at the other nodes.
 
+mod copies;
 mod lending;
 mod listing;
 mod moving;
@@ -70,8 +72,13 @@ impl Core {
                 self.answer_in_time(client, request, 1, create);
             }
             Request::Seal { id, digest, data } => {
-                let sealed = self.seal_creation(client, id, digest, &data);
-                self.answer_now(client, request, sealed.map(|()| Reply::SEALED));
+                let weight = writing::weight(data.len());
+                self.answer_in_time(
+                    client,
+                    request,
+                    weight,
+                    Rc::clone(self).seal_for(client, id, digest, data),
+                );
             }
             Request::Abort { id } => {
                 let aborted = self.abort(client, id);
@@ -134,6 +141,26 @@ impl Core {
             Request::PutFrom { object, digest, buffer, data_len } => {
                 let put = Rc::clone(self).put_from(client, object, digest, (buffer, data_len));
                 self.answer_in_time(client, request, 1, put);
+            }
+            Request::Replicate { timeout_us, id, copies } => {
+                let made = plain(Rc::clone(self).replicate_for(client, timeout_us, id, copies));
+                self.answer_in_time(client, request, 1, made);
+            }
+            Request::Migrate { timeout_us, id, node } => {
+                let moved = plain(Rc::clone(self).migrate_for(client, timeout_us, id, node));
+                self.answer_in_time(client, request, 1, moved);
+            }
+            Request::Broadcast { timeout_us, id, nodes } => {
+                let done = plain(Rc::clone(self).broadcast_for(client, timeout_us, id, nodes));
+                self.answer_in_time(client, request, 1, done);
+            }
+            Request::Pin { timeout_us, id } => {
+                let pinned = plain(Rc::clone(self).pin_for(client, timeout_us, id));
+                self.answer_in_time(client, request, 1, pinned);
+            }
+            Request::Unpin { id } => {
+                self.unpin_for(client, &id);
+                self.answer_now(client, request, Ok(Reply::UNPINNED));
             }
             Request::Cancel { request } => self.cancel(client, request),
         }

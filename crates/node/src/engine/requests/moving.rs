@@ -30,14 +30,8 @@ impl Core {
         let here = visible.map(|replica| (self.node, replica.role()));
         let elsewhere = if self.cluster.solo() { Vec::new() } else { self.holders(id, tenant).await? };
         let elsewhere = elsewhere.into_iter().filter(|(node, _)| *node != self.node);
-        let location = |(node, role): (NodeId, Role)| Location {
-            node: node.to_string(),
-            role: match role {
-                Role::Primary => "primary",
-                Role::Cached => "cached",
-            }
-            .to_owned(),
-        };
+        let location =
+            |(node, role): (NodeId, Role)| Location { node: node.to_string(), role: role.name().to_owned() };
         Ok(Reply::located(json(&here.into_iter().chain(elsewhere).map(location).collect::<Vec<_>>())))
     }
 
@@ -93,6 +87,6 @@ impl Drop for Counted {
     }
 }
 
-fn json(report: &impl Serialize) -> String {
+pub(super) fn json(report: &impl Serialize) -> String {
     serde_json::to_string(report).expect("plain values")
 }

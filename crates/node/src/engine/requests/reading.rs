@@ -47,7 +47,7 @@ impl Core {
 
     /// Waits until an object is in memory here, wherever it comes from, and pins it. Whoever would not wait at
     /// all has `no_time`; for anybody else that it is not here is a time-out, however late this begins.
-    async fn get_one(
+    pub(super) async fn get_one(
         self: &Rc<Self>,
         id: ObjectId,
         tenant: u32,

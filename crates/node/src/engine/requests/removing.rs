@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use plasmon::ObjectId;
 use plasmon::wire::{DeleteOutcome, Reply};
+use plasmon::{Error, ObjectId};
 
 use super::busy;
 use crate::engine::Core;
@@ -22,6 +22,7 @@ impl Core {
             return self.reply(client, request, &Reply::Failed { error });
         }
         let tenant = self.client(client, |client| client.uid);
+        // Now: what the client asks next is of what is there then.
         let here = self.delete_here(&ids, tenant);
         if self.cluster.solo() {
             self.arrive(client, ids.len());
@@ -29,27 +30,52 @@ impl Core {
         }
         let core = Rc::clone(self);
         self.spawn(async move {
-            let reply = match core.delete_in_cluster(&ids, tenant).await {
-                // What is known here says more than what the keeper knows.
-                Ok(everywhere) => Reply::Deleted(
-                    here.into_iter()
-                        .zip(everywhere)
-                        .map(|(here, there)| if here == DeleteOutcome::Absent { there } else { here })
-                        .collect(),
-                ),
-                Err(error) => {
-                    // The keepers still believe that this node has what it removed.
-                    let removed = |outcome: &DeleteOutcome| {
-                        matches!(outcome, DeleteOutcome::Deleted | DeleteOutcome::Deferred)
-                    };
-                    let removed = ids.iter().zip(&here).filter(|(_, outcome)| removed(outcome));
-                    removed.for_each(|(id, _)| core.unpublish(*id, true));
-                    Reply::Failed { error }
-                }
+            let reply = match core.delete_elsewhere(&ids, here, tenant).await {
+                Ok(outcomes) => Reply::Deleted(outcomes),
+                Err(error) => Reply::Failed { error },
             };
             core.arrive(client, ids.len());
             core.reply(client, request, &reply);
         });
+    }
+
+    /// Deletes objects of a user everywhere.
+    ///
+    /// # Errors
+    /// When a keeper cannot be asked: some of the objects may still be on other nodes.
+    pub(in crate::engine) async fn delete_all(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        tenant: u32,
+    ) -> Result<Vec<DeleteOutcome>, Error> {
+        let here = self.delete_here(ids, tenant);
+        if self.cluster.solo() { Ok(here) } else { self.delete_elsewhere(ids, here, tenant).await }
+    }
+
+    /// Deletes on other nodes what was deleted here, with these outcomes.
+    async fn delete_elsewhere(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        here: Vec<DeleteOutcome>,
+        tenant: u32,
+    ) -> Result<Vec<DeleteOutcome>, Error> {
+        match self.delete_in_cluster(ids, tenant).await {
+            // What is known here says more than what the keeper knows.
+            Ok(everywhere) => Ok(here
+                .into_iter()
+                .zip(everywhere)
+                .map(|(here, there)| if here == DeleteOutcome::Absent { there } else { here })
+                .collect()),
+            Err(error) => {
+                // The keepers still believe that this node has what it removed.
+                let removed = |outcome: &DeleteOutcome| {
+                    matches!(outcome, DeleteOutcome::Deleted | DeleteOutcome::Deferred)
+                };
+                let removed = ids.iter().zip(&here).filter(|(_, outcome)| removed(outcome));
+                removed.for_each(|(id, _)| self.unpublish(*id, true));
+                Err(error)
+            }
+        }
     }
 
     /// Deletes here; one scan of the clients' pins serves them all.

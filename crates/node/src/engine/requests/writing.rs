@@ -8,7 +8,7 @@ use plasmon::wire::{Access, NewObject, Placement, Reply, Span};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::{Answer, exists};
-use crate::cluster::Holding;
+use crate::cluster::{Claim, Holding};
 use crate::engine::Core;
 use crate::engine::client::ClientKey;
 use crate::memory::{Extent, Writer, Zone};
@@ -41,11 +41,12 @@ impl Core {
                 format!("object {id}: {} bytes are too many for a put frame; create it instead", data.len()),
             ));
         }
-        self.not_in_cluster(client, &object).await?;
+        let claim = self.claim_for(client, &object).await?;
         self.make(client, object, data.len() as u64, digest, room, |extent| {
             extent.write(0, &data).and_then(|()| extent.write(data.len() as u64, &metadata))
         })
         .await?;
+        claim.fulfil();
         Ok((Reply::PUT_DONE, Vec::new()))
     }
 
@@ -62,37 +63,39 @@ impl Core {
         let mut head = self.head(client, object, data_len)?;
         head.digest = digest;
         let (extent, counted) = self.reserve(client, &head, Writer::Engine, room).await?;
+        self.settle_claim(&head.id).await?;
+        self.not_here(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         self.transfer.count_copy(head.len());
         let (bytes, created) = (Held::Memory(extent), self.clock.unix_ms());
-        self.seal(Sealing { head, role: Role::Primary, creator: Some(client), bytes, created })?;
+        let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
+        let replica = self.seal(sealing)?;
         counted.keep();
+        self.note_expiry(&replica);
         Ok(())
     }
 
-    /// Refuses an object that the cluster has. The keeper is asked when it is this node, which costs
-    /// nothing, or when the object has a name: random ids need no asking.
-    pub(super) async fn not_in_cluster(
+    /// Claims the id of an object, unless it was drawn at random for it.
+    pub(in crate::engine) async fn claim_for(
         self: &Rc<Self>,
         client: ClientKey,
         object: &NewObject,
-    ) -> Result<(), Error> {
+    ) -> Result<Claim, Error> {
         let (id, tenant) = (object.id, self.client(client, |client| client.uid));
-        let known = match self.cluster.known_here(&id, tenant) {
-            Some(known) => known,
-            None if object.name.is_empty() => false,
-            // A keeper that does not answer stops no creation: the object is made where it is.
-            None => self.known(&[id], tenant).await.is_ok_and(|known| known == [true]),
-        };
-        if known { Err(exists(id, "exists already")) } else { Ok(()) }
+        self.not_here(client, id)?;
+        if self.cluster.known_here(&id, tenant) == Some(true) {
+            return Err(exists(id, "exists already"));
+        }
+        match object.terms.fresh && object.name.is_empty() {
+            true => Ok(Claim::of_nobody(id)),
+            false => self.claim(id, tenant).await,
+        }
     }
 
-    /// Whether [`Core::not_in_cluster`] can say so at once.
-    pub(in crate::engine) fn is_new_here(&self, tenant: u32, id: &ObjectId, named: bool) -> bool {
-        match self.cluster.known_here(id, tenant) {
-            Some(known) => !known,
-            None => !named,
-        }
+    /// Whether [`Core::claim_for`] needs to ask nobody.
+    pub(in crate::engine) fn claims_at_once(&self, object: &NewObject) -> bool {
+        let fresh = object.terms.fresh && object.name.is_empty();
+        fresh || self.cluster.decides_here(&object.id, self.clock.now())
     }
 
     /// Begins a creation: where its data goes, and the descriptors that takes.
@@ -104,10 +107,13 @@ impl Core {
         room: Duration,
     ) -> Answer {
         let id = object.id;
-        self.not_in_cluster(client, &object).await?;
+        let claim = self.claim_for(client, &object).await?;
         let (placement, segments) = self.begin(client, object, data_len, room).await?;
         match self.grant(client, &segments, Access::Write) {
-            Ok((granted, descriptors)) => Ok((Reply::Created { placement, granted }, descriptors)),
+            Ok((granted, descriptors)) => {
+                claim.keep();
+                Ok((Reply::Created { placement, granted }, descriptors))
+            }
             Err(error) => {
                 self.give_up(&id);
                 Err(error)
@@ -144,7 +150,7 @@ impl Core {
 
     /// What is to be created, if it may be.
     pub(super) fn head(&self, client: ClientKey, object: NewObject, data_len: u64) -> Result<Head, Error> {
-        let NewObject { id, private, name, metadata } = object;
+        let NewObject { id, private, name, metadata, terms } = object;
         self.not_here(client, id)?;
         let metadata_len = metadata.len() as u32;
         if data_len.checked_add(u64::from(metadata_len)).is_none() {
@@ -155,10 +161,12 @@ impl Core {
         }
         let tenant = self.client(client, |client| client.uid);
         let life = self.draw_life();
-        Ok(Head { id, name: name.into(), life, tenant, private, data_len, metadata_len, digest: 0 })
+        let expires = if terms.ttl_ms == 0 { 0 } else { self.clock.unix_ms().saturating_add(terms.ttl_ms) };
+        let (name, copies) = (name.into(), terms.copies);
+        Ok(Head { id, name, life, tenant, private, data_len, metadata_len, digest: 0, copies, expires })
     }
 
-    fn not_here(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+    pub(super) fn not_here(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
         match self.objects.borrow().conflict(&id) {
             None => Ok(()),
             Some(Conflict::Sealed) => Err(exists(id, "exists already")),
@@ -207,7 +215,7 @@ impl Core {
 
     /// Makes a creation of this client's immutable and visible.
     pub(in crate::engine) fn seal_creation(
-        &self,
+        self: &Rc<Self>,
         client: ClientKey,
         id: ObjectId,
         digest: u64,
@@ -227,8 +235,25 @@ impl Core {
         self.transfer.count_copy(data.len() as u64);
         drop(objects);
         let sealed = self.objects.borrow_mut().seal_creation(&id, digest, self.clock.unix_ms());
-        self.publish(Holding::of(&*sealed?));
+        let replica = sealed?;
+        self.fulfil_claim(&id);
+        self.publish(Holding::of(&replica));
+        self.note_expiry(&replica);
         Ok(())
+    }
+
+    /// The same, once it is certain that no other node was first. If one was, the creation is given up.
+    pub(super) async fn seal_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        id: ObjectId,
+        digest: u64,
+        data: Bytes,
+    ) -> Answer {
+        self.own_creation(&self.objects.borrow(), client, &id, "seal")?;
+        self.settle_claim(&id).await.inspect_err(|_| self.give_up(&id))?;
+        self.seal_creation(client, id, digest, &data)?;
+        Ok((Reply::SEALED, Vec::new()))
     }
 
     pub(super) fn abort(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
@@ -239,8 +264,10 @@ impl Core {
 
     /// Forgets a creation.
     pub(in crate::engine) fn give_up(&self, id: &ObjectId) {
-        if let Some(creation) = self.objects.borrow_mut().end(id) {
+        let ended = self.objects.borrow_mut().end(id);
+        if let Some(creation) = ended {
             self.quotas.borrow_mut().forget(&creation.head, creation.client);
+            self.release_claim(id);
         }
     }
 

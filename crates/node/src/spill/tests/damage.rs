@@ -23,7 +23,7 @@ fn damage_costs_the_object_it_hits() {
     let path = files(&bench.dir)[0].canonicalize().unwrap();
     for hit in 0..objects.len() {
         let header = places[hit].offset();
-        let payload = header + header_len(&objects[hit].head.name) as u64;
+        let payload = header + header_len(&objects[hit].head) as u64;
         for at in [header, header + 9, header + 90, payload, payload + objects[hit].bytes.len() as u64 - 1] {
             flip(&path, at);
             for (number, object) in objects.iter().enumerate() {
@@ -85,7 +85,7 @@ fn another_objects_place_is_no_place_for_this_one() {
 fn forge(path: &Path, place: Place, object: &Object) {
     let mut bytes = fs::read(path).unwrap();
     let salt = decode_file(bytes[..FILE_HEADER].try_into().unwrap()).unwrap();
-    let (offset, header) = (place.offset(), header_len(&object.head.name));
+    let (offset, header) = (place.offset(), header_len(&object.head));
     let record = &mut bytes[offset as usize..];
     let sequence = decode(record, salt, offset).unwrap().sequence;
     let (head, payload) = record.split_at_mut(header);
@@ -202,9 +202,9 @@ fn a_record_inside_an_object_is_none() {
     let mut forger = object(1, 20_000);
     let forged = object(2, 200).head;
     let len = record_len(&forged).unwrap() as usize;
-    let payload = FIRST_RECORD + header_len(&forger.head.name) as u64;
+    let payload = FIRST_RECORD + header_len(&forger.head) as u64;
     for (at, bytes) in (payload..).step_by(len).zip(forger.bytes.chunks_exact_mut(len)) {
-        encode(&mut bytes[..header_len(&forged.name)], &forged, 7, 0, 0, at);
+        encode(&mut bytes[..header_len(&forged)], &forged, 7, 0, 0, at);
     }
     assert_eq!(bench.write(std::slice::from_ref(&forger)), [Place::new(1, FIRST_RECORD)]);
     bench.close();

@@ -50,6 +50,8 @@ fn object(number: u64, len: usize) -> Object {
         metadata_len,
         digest: 0,
         created: 1_700_000_000_000 + number,
+        copies: (number % 3) as u16,
+        expires: if number % 5 == 1 { 1_800_000_000_000 + number } else { 0 },
     };
     let bytes: Vec<u8> = bytes.take(len).collect();
     // Not all have one.

@@ -176,7 +176,13 @@ fn an_interrupted_get_is_cancelled_and_what_it_would_have_got_released() {
 #[test]
 fn a_silent_daemon_is_given_up_and_a_late_creation_aborted() {
     let (client, mut peer) = pair();
-    let object = NewObject { id: id(1), private: false, name: String::new(), metadata: Default::default() };
+    let object = NewObject {
+        id: id(1),
+        private: false,
+        name: String::new(),
+        metadata: Default::default(),
+        terms: Default::default(),
+    };
     let create = Request::Create { object, data_len: 1000, room_us: 0 };
     let soon = Instant::now() + Duration::from_millis(20);
     let error =

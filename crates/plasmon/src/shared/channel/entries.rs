@@ -28,6 +28,8 @@ pub struct Submission {
     pub id: ObjectId,
     /// Only the creating user may see it.
     pub private: bool,
+    /// Its id was drawn at random for it.
+    pub fresh: bool,
     /// Bytes of its name.
     pub name_len: u16,
     /// Bytes of its metadata.
@@ -83,6 +85,7 @@ impl Submission {
         [
             self.operation as u64
                 | u64::from(self.private) << 8
+                | u64::from(self.fresh) << 9
                 | u64::from(self.name_len) << 16
                 | u64::from(self.metadata_len) << 32,
             self.token,
@@ -109,7 +112,8 @@ impl Submission {
             },
             token: words[1],
             id: ObjectId::from_bytes(id),
-            private: words[0] >> 8 & 0xff != 0,
+            private: words[0] >> 8 & 1 != 0,
+            fresh: words[0] >> 9 & 1 != 0,
             name_len: (words[0] >> 16) as u16,
             metadata_len: (words[0] >> 32) as u32,
             data_len: words[5],
@@ -142,12 +146,12 @@ mod tests {
         fn submissions_survive_their_words(
             operation in prop_oneof![Just(Operation::Put), Just(Operation::Create), Just(Operation::Seal)],
             id in any::<[u8; 20]>(),
-            private: bool, name_len: u16, metadata_len: u32, payload: u32,
+            private: bool, fresh: bool, name_len: u16, metadata_len: u32, payload: u32,
             token: u64, data_len: u64, digest: u64,
         ) {
             let id = ObjectId::from_bytes(id);
             let entry = Submission {
-                operation, token, id, private, name_len, metadata_len, data_len, payload, digest,
+                operation, token, id, private, fresh, name_len, metadata_len, data_len, payload, digest,
             };
             prop_assert_eq!(Submission::decode(entry.encode()), Ok(entry));
         }

@@ -40,6 +40,7 @@ fn put(token: u64, data_len: usize) -> Submission {
         token,
         id: ObjectId::from_bytes([token as u8; ObjectId::LEN]),
         private: token % 2 == 1,
+        fresh: token % 3 == 1,
         name_len: 0,
         metadata_len: 0,
         data_len: data_len as u64,

@@ -1,0 +1,243 @@
+//! Replicas that are kept: nodes are ordered to hold objects, and objects that too few nodes keep come back to their
+//! number.
+//!
+//! Engine thread only. How many nodes are to keep an object (*copies*) is part of what each of its keepers publishes,
+//! so that the directory knows it after any death. The first keeper of the shard looks after it: when too few nodes keep
+//! an object for longer than a put takes, it orders others to, [`ORDERS`] at a time. Nobody waits for these, and so they
+//! take turns on the node that gets them: [`TURNS`] objects at once, whose reads are as many as the window of a transfer
+//! allows. That bounds the bytes under way on each node, whatever has died.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::status::CopiesStatus;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use tokio::sync::Semaphore;
+use tracing::{debug, info, warn};
+
+use super::directory::Shortage;
+use super::frame::{Holding, Order};
+use super::shards::ranked;
+use super::{Envelope, Message};
+use crate::engine::Core;
+use crate::object::Role;
+
+/// Orders of a keeper under way that nobody waits for.
+const ORDERS: usize = 64;
+/// Objects that a node brings here at once because it was ordered to and nobody waits.
+const TURNS: usize = 2;
+/// How long a keeper waits for such an order to be carried out: it may stand behind many.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long until a keeper tries again what no node could do.
+const REST: Duration = Duration::from_secs(5);
+/// How long an object that is ordered may show no sign of coming.
+const STALLED: Duration = Duration::from_secs(30);
+/// How often an object that was brought here may be dropped again before it is kept.
+const TRIES: usize = 3;
+
+/// What a node does about replicas.
+pub(super) struct Copies {
+    turns: Semaphore,
+    restoring: Cell<u64>,
+    orders: Cell<usize>,
+    counters: RefCell<CopiesStatus>,
+    /// Objects that are being moved to another node by this keeper.
+    pub(super) moving: RefCell<HashSet<ObjectId>>,
+}
+
+impl Copies {
+    pub(super) fn new() -> Self {
+        Self {
+            turns: Semaphore::new(TURNS),
+            restoring: Cell::new(0),
+            orders: Cell::new(0),
+            counters: RefCell::default(),
+            moving: RefCell::default(),
+        }
+    }
+}
+
+/// One more of what is counted, while it lives.
+struct Counted<'a>(&'a Cell<u64>);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a Cell<u64>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Core {
+    pub(crate) fn copies_status(&self) -> CopiesStatus {
+        let copies = &self.cluster.copies;
+        CopiesStatus {
+            short: self.cluster.directory.borrow().short() as u64,
+            restoring: copies.restoring.get(),
+            claims: self.cluster.claimed() as u64,
+            ..copies.counters.borrow().clone()
+        }
+    }
+
+    /// Counts objects that were deleted because their time was over.
+    pub(crate) fn count_expired(&self, count: u64) {
+        self.cluster.copies.counters.borrow_mut().expired += count;
+    }
+
+    /// Carries out an order of another node's, or of this one.
+    pub(super) fn on_order(self: &Rc<Self>, asked: Envelope, order: Order) {
+        let core = Rc::clone(self);
+        self.spawn(async move {
+            let message = match core.carry_out(order, asked.tenant).await {
+                Ok(()) => Message::Done,
+                Err(error) => Message::Refused { error },
+            };
+            // Those who were to read it from here.
+            core.serve_waiting(order.id);
+            core.answer(&asked, message);
+        });
+    }
+
+    /// Holds an object in the role that an order says.
+    async fn carry_out(self: &Rc<Self>, order: Order, tenant: u32) -> Result<(), Error> {
+        let id = order.id;
+        if self.assume(&order)? {
+            return Ok(());
+        }
+        let copies = &self.cluster.copies;
+        let _turn = match order.patient {
+            true => Some(copies.turns.acquire().await.expect("the semaphore is never closed")),
+            false => None,
+        };
+        let _restoring = order.patient.then(|| Counted::new(&copies.restoring));
+        for _ in 0..TRIES {
+            self.bring(&order, tenant).await?;
+            if self.assume(&order)? {
+                if order.patient {
+                    let len = self.objects.borrow().get(&id).map_or(0, |replica| replica.len());
+                    copies.counters.borrow_mut().restored_bytes += len;
+                }
+                return Ok(());
+            }
+        }
+        let text =
+            format!("object {id} left the memory of node {} as soon as it came; it is too full", self.node);
+        Err(Error::new(ErrorKind::Full, text))
+    }
+
+    /// Brings an object here, as long as it shows that it comes.
+    async fn bring(self: &Rc<Self>, order: &Order, tenant: u32) -> Result<(), Error> {
+        let fetch = match order.from.filter(|from| *from != self.node) {
+            Some(from) => self.fetch_from(order.id, tenant, from),
+            None => self.fetch(order.id, tenant),
+        };
+        loop {
+            let due = Some(self.clock.now() + STALLED);
+            if let Some(fetched) = self.clock.bounded(due, fetch.clone()).await {
+                return fetched;
+            }
+            if !self.moves_here(&order.id, tenant) {
+                let text = format!("no node offers object {} any more", order.id);
+                return Err(Error::new(ErrorKind::TimedOut, text));
+            }
+        }
+    }
+
+    /// Gives the replica that is here the role of an order; says whether there is one.
+    fn assume(self: &Rc<Self>, order: &Order) -> Result<bool, Error> {
+        let Some(replica) = self.objects.borrow().get(&order.id).cloned() else { return Ok(false) };
+        if replica.life != order.life {
+            let text = format!("node {} holds another object of id {}", self.node, order.id);
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        let before = (replica.role(), replica.copies());
+        let role = match (order.role, before.0) {
+            (Role::Primary, _) | (Role::Kept, Role::Primary) => Role::Primary,
+            (Role::Kept, _) => Role::Kept,
+            // Only who says how many there are to be takes one away; never the primary.
+            (Role::Cached, Role::Kept) if order.copies > 0 => Role::Cached,
+            (Role::Cached, as_it_is) => as_it_is,
+        };
+        if order.copies > 0 {
+            replica.set_copies(order.copies);
+        }
+        self.objects.borrow_mut().set_role(&order.id, role);
+        if (role, replica.copies()) != before {
+            self.publish(Holding::of(&replica));
+            self.note_expiry(&replica);
+        }
+        Ok(true)
+    }
+
+    /// Orders replicas of objects that too few nodes keep; to be called now and then.
+    pub(crate) fn tend_copies(self: &Rc<Self>) {
+        let copies = &self.cluster.copies;
+        let room = ORDERS.saturating_sub(copies.orders.get());
+        if room == 0 || self.cluster.solo() {
+            return;
+        }
+        let now = self.clock.now();
+        let mine = |id: &ObjectId| self.cluster.keepers(id).first == self.node;
+        let short = self.cluster.directory.borrow_mut().take_short(now, now + PATIENCE, room, mine);
+        for shortage in short {
+            copies.orders.set(copies.orders.get() + 1);
+            let core = Rc::clone(self);
+            self.spawn(async move {
+                let id = shortage.id;
+                core.restore_copies(shortage).await;
+                let copies = &core.cluster.copies;
+                copies.orders.set(copies.orders.get() - 1);
+                core.cluster.directory.borrow_mut().look_again(&id, core.clock.now() + REST);
+            });
+        }
+    }
+
+    /// Has as many nodes keep an object as are to, or as many as can.
+    async fn restore_copies(self: &Rc<Self>, shortage: Shortage) {
+        let Shortage { id, life, owner, copies, keeping, cached } = shortage;
+        let others = self.others(&keeping);
+        let mut missing = usize::from(copies).min(keeping.len() + others.len()).saturating_sub(keeping.len());
+        debug!("object {id} is kept by {} of {copies} nodes; {missing} more are to", keeping.len());
+        for node in candidates(&id, others, &cached) {
+            if missing == 0 {
+                return;
+            }
+            let order = Order { id, life, role: Role::Kept, copies, patient: true, from: None };
+            self.cluster.copies.counters.borrow_mut().ordered += 1;
+            let done = self.ask(node, owner.unwrap_or_default(), Message::Acquire { order }, PATIENCE).await;
+            let mut counters = self.cluster.copies.counters.borrow_mut();
+            match done {
+                Ok(_) => {
+                    counters.restored += 1;
+                    missing -= 1;
+                    info!("object {id} is kept by node {node} now, in place of one that has gone");
+                }
+                Err(error) => {
+                    counters.failed += 1;
+                    warn!("object {id} has too few replicas, and node {node} cannot keep one: {error}");
+                }
+            }
+        }
+    }
+
+    /// The members that are not among these.
+    pub(super) fn others(&self, these: &[NodeId]) -> Vec<NodeId> {
+        let view = self.cluster.view.borrow();
+        let members = view.members.iter().map(|member| member.node);
+        members.filter(|node| !these.contains(node)).collect()
+    }
+}
+
+/// Nodes in the order in which they are to keep an object: those that have it first, then as all nodes agree.
+pub(super) fn candidates(id: &ObjectId, nodes: Vec<NodeId>, cached: &[NodeId]) -> Vec<NodeId> {
+    let (there, not): (Vec<_>, Vec<_>) =
+        ranked(id, nodes).into_iter().partition(|node| cached.contains(node));
+    [there, not].concat()
+}
