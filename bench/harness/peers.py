@@ -144,7 +144,12 @@ class _PlasmonNode(Peer):
         }
 
     def _command(self, memory: int) -> list[str]:
-        listen = ["--listen", f"{self.host.address}:0", "--json", "--exit-with-parent"]
+        # The same for all nodes of a run: who has it may join.
+        secret = paths.CACHE / "secret"
+        if not secret.exists():
+            subprocess.run([str(paths.plasmon()), "secret", str(secret)], check=True)
+        listen = ["--listen", f"{self.host.address}:0", "--secret-file", str(secret)]
+        listen += ["--json", "--exit-with-parent"]
         return [
             str(paths.plasmon()),
             "serve",

@@ -2,11 +2,13 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 use crate::wait::until;
 
@@ -44,6 +46,23 @@ pub(crate) fn beside_tests(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
+/// Names the file of the cluster's secret. Daemons get one; a test that takes it away does without.
+pub const SECRET_FILE: &str = "PLASMON_SECRET_FILE";
+/// The same for all daemons, also in other guests.
+pub const SECRET: &str = "what all clusters of tests have in common";
+
+/// A file with that secret, in a folder that may have it already.
+pub fn secret_file(folder: &Path) -> PathBuf {
+    let path = folder.join("secret");
+    // Whole from the beginning, for its owner alone, and kept if it is there.
+    let mut file = NamedTempFile::new_in(folder).expect("the temporary folder is writable");
+    file.write_all(SECRET.as_bytes()).expect("the temporary folder has room");
+    match file.persist_noclobber(&path) {
+        Err(kept) if kept.error.kind() != io::ErrorKind::AlreadyExists => panic!("{kept}"),
+        _ => path,
+    }
+}
+
 impl Daemon {
     /// Runs `command`, which starts `plasmon serve --json`, with its output in `name.out` and `name.log`
     /// of `folder`, and waits until it serves.
@@ -53,6 +72,9 @@ impl Daemon {
     pub fn start(mut command: Command, folder: &Path, name: &str) -> Result<Self, Refused> {
         let (out, log) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.log")));
         let create = |path| File::create(path).expect("the temporary folder is writable");
+        if !command.get_envs().any(|(name, _)| name == SECRET_FILE) {
+            command.env(SECRET_FILE, secret_file(folder));
+        }
         command.stdin(Stdio::null()).stdout(create(&out)).stderr(create(&log));
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
 

@@ -20,7 +20,7 @@ mod wait;
 
 pub use chance::Chance;
 pub use cluster::{Builder, Cluster};
-pub use daemon::{Daemon, Refused, binary};
+pub use daemon::{Daemon, Refused, SECRET, SECRET_FILE, binary, secret_file};
 pub use etcd::{Etcd, EtcdOptions};
 pub use network::own_namespaces;
 pub use pattern::Pattern;

@@ -91,6 +91,8 @@ out, and a line says how many. With --json each event is a line of its own.")]
     Explain(Located),
     /// Measure which way of moving objects is best between this node and others
     Calibrate(Calibrate),
+    /// Make a secret for a cluster
+    Secret(Secret),
     /// Say what makes Plasmon slower here than the hardware allows, and how to mend it
     Doctor(Doctor),
 }
@@ -340,6 +342,16 @@ fn interval(text: &str) -> Result<Duration, String> {
         }
         interval => Ok(interval),
     }
+}
+
+/// What `plasmon secret` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Writes 32 random bytes, in hexadecimal digits, into a new file that only this user can read. Copy it to every host by a \
+way that keeps it secret, and start every node with --secret-file FILE: who has the file may join.")]
+pub(crate) struct Secret {
+    /// The file, which must not be there yet
+    pub(crate) file: PathBuf,
 }
 
 /// An object as the user named it.

@@ -11,6 +11,7 @@ mod output;
 mod overview;
 mod placing;
 mod report;
+mod secret;
 mod serve;
 mod serve_args;
 mod settings;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
         Command::Explain(located) => explain::explain(&socket, json, &located),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
+        Command::Secret(args) => secret::secret(&args),
         Command::Doctor(args) => doctor::doctor(&socket, json, &args),
     };
     match done {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use config::Settings;
-use plasmon_node::{Config, EtcdConfig, Node, Numa};
+use plasmon_node::{Config, EtcdConfig, Node, Numa, TlsConfig};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
@@ -77,13 +77,15 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
     if args.exit_with_parent {
         follow_parent()?;
     }
-    let etcd = etcd(&args)?;
+    let (etcd, tls) = (etcd(&args)?, tls(&args)?);
     let config = Config {
         socket_mode: args.socket_mode,
         listen: args.listen,
         join: args.join,
         etcd,
         metrics: args.metrics,
+        secret_file: args.secret_file.map(std::path::absolute).transpose()?,
+        tls,
         provider: args.provider,
         huge_pages: !args.no_huge_pages,
         prefault: !args.no_prefault,
@@ -121,6 +123,15 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
     let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     Ok(node.run()?)
+}
+
+/// The certificates that were given.
+fn tls(args: &Serve) -> io::Result<Option<TlsConfig>> {
+    let (Some(cert), Some(key), Some(ca)) = (&args.tls_cert, &args.tls_key, &args.tls_ca) else {
+        return Ok(None);
+    };
+    let [cert, key, ca] = [cert, key, ca].map(std::path::absolute);
+    Ok(Some(TlsConfig { cert: cert?, key: key?, ca: ca? }))
 }
 
 /// What the servers of etcd are to be told.

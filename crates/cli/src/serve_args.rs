@@ -60,6 +60,19 @@ pub(crate) struct Serve {
     /// Join the cluster of this node; without it, the node starts a cluster of its own
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) join: Option<String>,
+    /// The cluster's secret: who has it may join. The same file on every node, readable by its owner alone; `plasmon
+    /// secret` makes one. Without it, a node can be reached from its own host only
+    #[arg(long, env = "PLASMON_SECRET_FILE", value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// Certificate (PEM) of this node for its connections to others [default: one made at each start]
+    #[arg(long, value_name = "FILE", requires_all = ["secret_file", "tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Certificates of the authority that vouches for all nodes
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
     /// Be coordinated by etcd (3.4 or later) instead of a first node, as etcd://HOST:PORT,HOST:PORT/PREFIX: all nodes
     /// with the same prefix are a cluster, none is the first, and any may die
     #[arg(long, value_name = "URL", value_parser = etcd::parse, conflicts_with = "join")]

@@ -352,6 +352,9 @@ impl Domain {
             state.retired.push(Retired { memory, endpoints_below: None });
         } else if access.is_remote() && !self.0.provider.is_rdma() && !state.endpoints.is_empty() {
             let endpoints_below = Some(state.endpoints.next_id());
+            // Once is enough for memory that was registered several times.
+            let same = |it: &Retired| Rc::as_ptr(&it.memory).cast::<()>() == Rc::as_ptr(&memory).cast::<()>();
+            state.retired.retain(|it| it.endpoints_below.is_none() || !same(it));
             state.retired.push(Retired { memory, endpoints_below });
         } else {
             drop(state);

@@ -26,6 +26,10 @@ pub struct Config {
     pub etcd: Option<EtcdConfig>,
     /// Where metrics are served over HTTP, `host:port`; port 0 takes any. `None` serves none.
     pub metrics: Option<String>,
+    /// The file that has the cluster's secret. Without one, the node listens for its own host only.
+    pub secret_file: Option<PathBuf>,
+    /// Certificates for control connections; `None` makes one. Only with a secret.
+    pub tls: Option<TlsConfig>,
     /// libfabric provider; `None` chooses the best there is.
     pub provider: Option<String>,
     /// Use huge pages when the machine has enough of them free.
@@ -54,6 +58,17 @@ pub struct Config {
     pub user_quota: Option<u64>,
     /// Clients that one user (uid) may have connected at a time.
     pub max_clients: u32,
+}
+
+/// The files of certificates for the connections between nodes, in PEM.
+#[derive(Debug, Clone)]
+pub struct TlsConfig {
+    /// This node's own certificate, and those between it and the authority's.
+    pub cert: PathBuf,
+    /// The key of it.
+    pub key: PathBuf,
+    /// The certificates of the authority that vouches for all nodes.
+    pub ca: PathBuf,
 }
 
 /// An etcd that coordinates a cluster, and what its servers are to be told.
@@ -98,6 +113,8 @@ impl Config {
             join: None,
             etcd: None,
             metrics: None,
+            secret_file: None,
+            tls: None,
             provider: None,
             huge_pages: true,
             prefault: true,

@@ -29,7 +29,7 @@ mod object;
 pub mod spill;
 mod transfer;
 
-pub use cluster::ControlError;
-pub use config::{Config, DEFAULT_LEASE, DEFAULT_LISTEN, EtcdConfig};
+pub use cluster::{ControlError, GuardError, SecretError};
+pub use config::{Config, DEFAULT_LEASE, DEFAULT_LISTEN, EtcdConfig, TlsConfig};
 pub use engine::{ListenError, Node, NodeError};
 pub use numa::{Numa, NumaError};

@@ -115,7 +115,7 @@ fn without_etcd_nodes_fence_themselves_and_join_again_when_it_is_back() {
         Pattern(node as u64).check(get(&client, ids[node]).data());
         let other = ids[(node + 2) % 3];
         let error = client.get(&[other], Some(Duration::from_millis(300))).expect("get").remove(0);
-        let error = error.err().expect("it is elsewhere");
+        let Err(error) = error else { panic!("it is elsewhere") };
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert!(error.message().contains("no member of its cluster"), "{error}");
         assert_eq!(kind(client.delete(&[ids[node]])), ErrorKind::Disconnected);
@@ -124,7 +124,9 @@ fn without_etcd_nodes_fence_themselves_and_join_again_when_it_is_back() {
     }
     // New objects may be made, and are known to all as soon as that is possible.
     let new = put(&cluster.client(1), Pattern(9), MIB);
-    let mut creation = cluster.client(2).create(later, 10, b"", &CreateOptions::default()).expect("create");
+    // The waiting get knows the id, and nobody else may create it.
+    let fresh = CreateOptions { fresh: true, ..CreateOptions::default() };
+    let mut creation = cluster.client(2).create(later, 10, b"", &fresh).expect("create");
     creation.as_mut_slice().fill(7);
     creation.seal().expect("seal");
 

@@ -32,6 +32,7 @@ mod rings;
 mod rogue;
 mod room;
 mod scratch;
+mod secret;
 mod settings;
 mod spill;
 mod start;

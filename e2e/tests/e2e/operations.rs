@@ -88,10 +88,10 @@ fn health_tells_why_a_node_is_not_fit() {
     cluster.kill(0);
     eventually("the coordinator is missed", || fetch(&cluster, 1, "GET /healthz").0 == 503);
     let (_, text) = fetch(&cluster, 1, "GET /healthz");
-    assert!(text.contains("the coordinator at"), "{text}");
+    assert!(text.contains("the coordinator ("), "{text}");
     assert_eq!(fetch(&cluster, 1, "GET /livez").0, 200, "a restart would not help");
     assert_eq!(sample(&fetch(&cluster, 1, "GET /metrics").1, "plasmon_unfit"), Some(1.0));
-    assert!(cluster.status(1).unfit.contains("the coordinator at"));
+    assert!(cluster.status(1).unfit.contains("the coordinator ("));
 }
 
 /// Runs `plasmon` at node 0.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use plasmon_e2e::{Cluster, Daemon, Pattern, Refused, binary, eventually};
+use plasmon_e2e::{Cluster, Daemon, Pattern, Refused, SECRET_FILE, binary, eventually};
 use rustix::process::geteuid;
 
 use crate::support::{MIB, as_nobody, get, put};
@@ -85,6 +85,8 @@ fn a_folder_that_cannot_be_written_is_named() {
         let daemon = binary().with_file_name("plasmon-node");
         let mut command = as_nobody(&cluster, &[&binary(), &daemon]);
         command.args(serve(&socket, "127.0.0.1:0").get_args());
+        // The secret is not nobody's to read.
+        command.env_remove(SECRET_FILE);
         command
     } else {
         serve(&socket, "127.0.0.1:0")

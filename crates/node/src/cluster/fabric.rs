@@ -80,6 +80,22 @@ impl Fabric {
         Ok(())
     }
 
+    /// Registers a segment once more, with another key; gives the former registration.
+    pub(super) fn rekey(&self, arena: &Arena, segment: u32) -> Option<Rc<Region>> {
+        let key = (segment, arena.version(segment));
+        let former = self.segments.borrow().get(&key).cloned()?;
+        match self.register(arena, segment) {
+            Ok(()) => Some(former),
+            Err(error) => {
+                warn!(
+                    "segment {segment} keeps its key with {}: it cannot be registered again: {error}",
+                    self.name()
+                );
+                None
+            }
+        }
+    }
+
     /// A segment has other memory than before. If that cannot be registered, it can hold objects of this
     /// node's clients, but nothing can be fetched into it or out of it.
     pub(super) fn recycle(&self, arena: &Arena, segment: u32) {

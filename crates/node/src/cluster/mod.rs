@@ -21,6 +21,7 @@ mod network;
 mod news;
 mod peer;
 mod placing;
+mod rekey;
 mod repair;
 mod shards;
 mod validity;
@@ -38,8 +39,8 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 pub(crate) use self::calls::Call;
 pub(crate) use self::claims::Claim;
 use self::claims::Claims;
-pub use self::control::ControlError;
 pub(crate) use self::control::{Control, Event, EventSender, Listener};
+pub use self::control::{ControlError, GuardError, SecretError};
 use self::copies::Copies;
 use self::directory::Directory;
 pub(crate) use self::frame::{
@@ -49,6 +50,7 @@ pub(crate) use self::link::LinkWatch;
 pub(crate) use self::members::{Incarnation, Member, View};
 pub(crate) use self::network::{Network, Remote};
 use self::news::News;
+use self::rekey::Rekeying;
 use self::repair::Repair;
 use self::shards::{Keepers, ShardMap};
 pub(crate) use self::validity::Validity;
@@ -80,6 +82,7 @@ pub(crate) struct Cluster {
     /// What other nodes are to be told of this one's objects.
     news: News,
     calls: RefCell<HashMap<u64, calls::Open>>,
+    rekeying: Rekeying,
     next_request: Cell<u64>,
 }
 
@@ -103,6 +106,7 @@ impl Cluster {
             watchers: RefCell::default(),
             news: News::default(),
             calls: RefCell::default(),
+            rekeying: Rekeying::default(),
             next_request: Cell::new(1),
         }
     }

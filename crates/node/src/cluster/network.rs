@@ -208,6 +208,19 @@ impl Network {
         self.dropped.get()
     }
 
+    /// Gives a segment other keys: the former registrations, and what to tell the peers that know it.
+    pub(crate) fn rekey(&self, arena: &Arena, segment: u32) -> (Vec<Rc<Region>>, Vec<(NodeId, Message)>) {
+        let former = self.fabrics.iter().filter_map(|fabric| fabric.rekey(arena, segment)).collect();
+        let key = (segment, arena.version(segment));
+        let mut peers = self.peers.borrow_mut();
+        let knows = peers.iter_mut().filter_map(|(node, peer)| {
+            let on = peer.fabric();
+            peer.lane().announced.contains(&key).then_some((*node, on))
+        });
+        let news = knows.filter_map(|(node, on)| Some((node, self.fabrics[on].describe(key)?)));
+        (former, news.collect())
+    }
+
     /// Follows what the arena did to its segments.
     pub(crate) fn follow_arena(&self, arena: &mut Arena) -> Vec<u32> {
         let mut recycled = Vec::new();

@@ -129,6 +129,9 @@ impl Core {
         let cluster = &self.cluster;
         let gone = self.network.follow(self.node, &view.members);
         cluster.abandon(&gone);
+        if !gone.is_empty() {
+            self.rekey();
+        }
         let before = cluster.view.replace(view);
         let old_shards = cluster.shards.replace(shards);
         // A member of this view that was none before, or not in this life.

@@ -182,11 +182,8 @@ impl Node {
             epoll: sockets.epoll(),
             config,
         });
-        if !address.ip().is_loopback() {
-            warn!(
-                "listening on {address} without a cluster secret: whoever reaches this address can join and \
-                 read every shared object"
-            );
+        if core.config.secret_file.is_none() {
+            info!("without a secret, this node can be reached from its own host only");
         }
         let (sender, events) = mpsc::channel();
         let events_out = EventSender::new(sender, sockets.waker());
@@ -377,6 +374,7 @@ async fn housekeeping(core: Rc<Core>) {
         core.tend_expiry();
         core.network.look_after_peers();
         core.republish_to(&core.network.take_missed());
+        core.go_on_rekeying();
         core.reap();
         let mut objects = core.objects.borrow_mut();
         objects.prune();

@@ -1,8 +1,9 @@
 //! A process that may lock little memory: RDMA locks the whole arena, so that the node cannot start.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use plasmon_e2e::{Cluster, Daemon, Refused, binary};
+use plasmon_e2e::{Cluster, Daemon, Refused, SECRET, SECRET_FILE, binary};
 use serde_json::Value;
 
 use super::{VERBS, cluster};
@@ -24,6 +25,12 @@ fn start(cluster: &Cluster, limit: u64, provider: &str) -> Result<Daemon, Refuse
     let mut command =
         limited(cluster, limit, &["serve", "--json", "--exit-with-parent", "--memory", "64MiB"]);
     command.args(["--listen", &listen, "--provider", provider]).arg("--socket").arg(socket);
+    // The cluster's secret, of nobody's own.
+    let secret = std::env::temp_dir().join(format!("nobody-{limit}-{}.secret", &provider[..3]));
+    std::fs::write(&secret, SECRET).expect("the folder is ours");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("the file is ours");
+    std::os::unix::fs::chown(&secret, Some(65534), None).expect("root may");
+    command.env(SECRET_FILE, secret);
     cluster.launch(0, command)
 }
 

@@ -42,7 +42,7 @@ pub(crate) mod opcode {
     pub(crate) const LOCATE: u8 = 30;
     pub(crate) const LOCATED: u8 = 31;
     /// The highest in use.
-    pub(crate) const LAST: u8 = LOCATED;
+    pub(crate) const LAST: u8 = 41;
 }
 
 /// A frame, field by field. [`Rogue::frame`] makes one in which all is right.

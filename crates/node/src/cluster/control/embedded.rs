@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plasmon::NodeId;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, interval, timeout};
 
 use super::ControlError;
+use super::guard::{Guard, Turned};
 use super::member::{Coordinator, JoinError, Joined, Loss, News};
 use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, parse_node};
 use super::registry::Registry;
@@ -57,6 +57,7 @@ impl Coordinator for Leading {
 
 /// The coordinator that is embedded in another node.
 pub(super) struct Following {
+    guard: Guard,
     join: String,
     /// Where the coordinator was found, for those who ask this node.
     found: watch::Sender<String>,
@@ -75,8 +76,8 @@ struct Membership {
 
 impl Following {
     /// Follows the coordinator that the node at `join` is or knows; `found` gets its address.
-    pub(super) fn new(join: String, found: watch::Sender<String>) -> Self {
-        Self { join, found, epoch: 0, membership: None }
+    pub(super) fn new(guard: Guard, join: String, found: watch::Sender<String>) -> Self {
+        Self { guard, join, found, epoch: 0, membership: None }
     }
 }
 
@@ -95,11 +96,12 @@ impl Coordinator for Following {
         let mut address = self.join.clone();
         for _ in 0..4 {
             let attempt = async {
-                let mut wire = Wire::new(TcpStream::connect(&address).await?);
+                let mut wire = self.guard.connect(&address).await?;
                 let member = member.clone();
                 wire.send(&FromNode::Join { protocol: PROTOCOL, member, epoch: self.epoch }).await?;
-                let answer = wire.receive::<FromCoordinator>().await?;
-                Ok::<_, io::Error>((wire, answer))
+                let answer =
+                    wire.receive::<FromCoordinator>().await.map_err(|error| self.not_understood(error))?;
+                Ok::<_, JoinError>((wire, answer))
             };
             let (wire, answer) = timeout(CONNECT, attempt).await.map_err(|_| {
                 io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer"))
@@ -163,6 +165,28 @@ impl Membership {
                     timeout(lease, wire.send(&FromNode::Heartbeat)).await??;
                 }
             }
+        }
+    }
+}
+
+impl Following {
+    /// An answer that does not decode: of what is no node, or of one that speaks TLS.
+    fn not_understood(&self, error: io::Error) -> JoinError {
+        match (error.kind(), self.guard.secret()) {
+            (io::ErrorKind::InvalidData, None) => JoinError::Refused(format!(
+                "what listens there does not speak as nodes without a secret do ({error}); if the cluster has one, give \
+                 it with --secret-file"
+            )),
+            _ => error.into(),
+        }
+    }
+}
+
+impl From<Turned> for JoinError {
+    fn from(turned: Turned) -> Self {
+        match turned {
+            Turned::Broken(error) => error.into(),
+            Turned::Away(reason) => Self::Refused(reason),
         }
     }
 }

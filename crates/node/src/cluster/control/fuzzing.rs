@@ -15,8 +15,8 @@ pub(crate) fn control_message(bytes: &[u8]) {
         // It fails for what is no node.
         let _ = parse_node(&coordinator);
     }
-    if let Ok(member) = etcd::decode(bytes) {
-        assert_eq!(etcd::decode(&etcd::encode(&member)), Ok(member));
+    if let Ok(member) = etcd::decode(bytes, "", None) {
+        assert_eq!(etcd::decode(&etcd::encode(&member, "", None), "", None), Ok(member));
     }
 }
 
@@ -32,7 +32,7 @@ fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 /// A message of each kind, and a member's record.
 pub(crate) fn control_messages() -> Vec<Vec<u8>> {
     let member = member();
-    let record = etcd::encode(&member);
+    let record = etcd::encode(&member, "", None);
     let node = member.node;
     let view = View { epoch: 3, members: vec![member.clone()] };
     let join = FromNode::Join { protocol: PROTOCOL, member, epoch: 9 };

@@ -7,13 +7,13 @@ use futures::{SinkExt, StreamExt};
 use plasmon::NodeId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use crate::cluster::members::{Member, View};
 
 /// Version of these messages.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// Longest message: some thousands of members.
 const MAX_MESSAGE: usize = 4 << 20;
 
@@ -58,13 +58,18 @@ pub(super) enum FromCoordinator {
     Refused(String),
 }
 
-/// A control connection.
-pub(super) struct Wire(Framed<TcpStream, LengthDelimitedCodec>);
+/// A control connection, with or without TLS.
+pub(super) struct Wire(Framed<Box<dyn Stream>, LengthDelimitedCodec>);
+
+/// What bytes come and go by.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        // Without it, heartbeats wait for company; a socket that cannot have it still works.
-        let _ = stream.set_nodelay(true);
+    /// Of what a [`Guard`](super::guard::Guard) has let through.
+    pub(super) fn new(stream: impl Stream + 'static) -> Self {
+        let stream: Box<dyn Stream> = Box::new(stream);
         let codec = LengthDelimitedCodec::builder().max_frame_length(MAX_MESSAGE).new_codec();
         Self(Framed::new(stream, codec))
     }

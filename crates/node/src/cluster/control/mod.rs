@@ -10,9 +10,11 @@ mod embedded;
 mod etcd;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod guard;
 mod member;
 mod messages;
 mod registry;
+mod secret;
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,10 +27,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
+pub use self::guard::GuardError;
+pub use self::secret::SecretError;
+
 use self::embedded::{Following, Leading};
 use self::etcd::Etcd;
-use self::messages::{FromCoordinator, Wire};
+use self::guard::Guard;
+use self::messages::FromCoordinator;
 use self::registry::Registry;
+use self::secret::Secret;
 use super::members::{Incarnation, Member, View};
 use super::validity::Validity;
 use crate::config::Config;
@@ -115,6 +122,19 @@ pub enum ControlError {
         /// The coordinator's reason.
         reason: String,
     },
+    /// The secret, or what else keeps strangers out, is not as it should be.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// Other hosts could reach a node that lets everybody in.
+    #[error(
+        "will not listen on {address}: without a secret a node can be reached from its own host only, since whoever \
+         reaches it can join and read and write every shared object; make a secret with `plasmon secret FILE`, copy \
+         the file to every host, and start every node with --secret-file FILE"
+    )]
+    Unguarded {
+        /// What was asked for.
+        address: SocketAddr,
+    },
     /// The thread cannot be started.
     #[error("cannot start the control thread: {0}")]
     Thread(io::Error),
@@ -146,14 +166,18 @@ pub(crate) struct Listener {
     listener: TcpListener,
     address: SocketAddr,
     monitor: Option<monitor::Listener>,
+    guard: Guard,
 }
 
 impl Listener {
     /// Binds what the configuration says.
     ///
     /// # Errors
-    /// When the address does not resolve or is taken, or the cluster to join has no address.
+    /// When the address does not resolve or is taken, or the cluster to join has no address; when there is no
+    /// secret, or one that cannot be used, and other hosts could connect.
     pub(crate) fn bind(config: &Config) -> Result<Self, ControlError> {
+        let secret = config.secret_file.as_deref().map(Secret::read).transpose().map_err(GuardError::from)?;
+        let guard = Guard::new(secret, config.tls.as_ref())?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -162,11 +186,14 @@ impl Listener {
         let error = |source| ControlError::Listen { address: address.clone(), source };
         let listener = runtime.block_on(TcpListener::bind(&address)).map_err(error)?;
         let address = listener.local_addr().map_err(error)?;
+        if guard.secret().is_none() && !address.ip().is_loopback() {
+            return Err(ControlError::Unguarded { address });
+        }
         let monitor = match &config.metrics {
             Some(address) => Some(runtime.block_on(monitor::Listener::bind(address))?),
             None => None,
         };
-        Ok(Self { runtime, listener, address, monitor })
+        Ok(Self { runtime, listener, address, monitor, guard })
     }
 
     /// The address, with the port that was taken.
@@ -192,7 +219,7 @@ impl Listener {
         let thread = std::thread::Builder::new()
             .name("plasmon-control".into())
             .spawn(move || {
-                let Self { runtime, listener, monitor, .. } = self;
+                let Self { runtime, listener, monitor, guard, .. } = self;
                 runtime.block_on(async {
                     tokio::spawn(signals(events.clone()));
                     if let Some(monitor) = monitor {
@@ -202,11 +229,12 @@ impl Listener {
                     let ended = match (etcd, join) {
                         (Some(etcd), _) => {
                             let place = etcd.place();
-                            let etcd = Etcd::new(etcd, lease, validity);
-                            beside(refuse(listener, &place), member::run(etcd, member, out, stopped)).await
+                            let etcd = Etcd::new(etcd, guard.clone(), lease, validity);
+                            beside(refuse(listener, guard, &place), member::run(etcd, member, out, stopped))
+                                .await
                         }
-                        (None, Some(join)) => follow(listener, join, member, out, stopped).await,
-                        (None, None) => lead(listener, member, lease, out, stopped).await,
+                        (None, Some(join)) => follow(listener, guard, join, member, out, stopped).await,
+                        (None, None) => lead(listener, guard, member, lease, out, stopped).await,
                     };
                     if let Err(error) = ended {
                         events.send(Event::Failed(error));
@@ -264,6 +292,7 @@ fn listen_address(config: &Config) -> Result<String, ControlError> {
 /// The first node: the coordinator runs here.
 async fn lead(
     listener: TcpListener,
+    guard: Guard,
     member: Member,
     lease: std::time::Duration,
     events: EventSender,
@@ -272,7 +301,7 @@ async fn lead(
     let registry = Registry::new(member.clone(), lease);
     let leading = Leading::new(member.node, &registry);
     let admit = accept(listener, |stream, peer| {
-        tokio::spawn(Arc::clone(&registry).serve(Wire::new(stream), peer.to_string()));
+        tokio::spawn(Arc::clone(&registry).serve(guard.clone(), stream, peer));
     });
     beside(admit, member::run(leading, member, events, stopped)).await
 }
@@ -280,24 +309,26 @@ async fn lead(
 /// Any other node of such a cluster: a member, which knows where the coordinator is.
 async fn follow(
     listener: TcpListener,
+    guard: Guard,
     join: String,
     member: Member,
     events: EventSender,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), ControlError> {
     let (found, coordinator) = watch::channel(join.clone());
+    let own = guard.clone();
     let redirect = accept(listener, |stream, _| {
         let to = coordinator.borrow().clone();
-        tokio::spawn(dismiss(stream, FromCoordinator::Redirect(to)));
+        tokio::spawn(dismiss(own.clone(), stream, FromCoordinator::Redirect(to)));
     });
-    beside(redirect, member::run(Following::new(join, found), member, events, stopped)).await
+    beside(redirect, member::run(Following::new(guard, join, found), member, events, stopped)).await
 }
 
 /// Says to whoever connects that this cluster is joined through etcd.
-async fn refuse(listener: TcpListener, place: &str) {
+async fn refuse(listener: TcpListener, guard: Guard, place: &str) {
     let reason = format!("it is joined through etcd: plasmon serve --coordinator {place}");
     accept(listener, |stream, _| {
-        tokio::spawn(dismiss(stream, FromCoordinator::Refused(reason.clone())));
+        tokio::spawn(dismiss(guard.clone(), stream, FromCoordinator::Refused(reason.clone())));
     })
     .await
 }
@@ -322,8 +353,12 @@ async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, SocketAdd
 }
 
 /// Says one thing on a connection, and closes it.
-async fn dismiss(stream: TcpStream, answer: FromCoordinator) {
-    if let Err(error) = Wire::new(stream).send(&answer).await {
+async fn dismiss(guard: Guard, stream: TcpStream, answer: FromCoordinator) {
+    let told = match guard.accept(stream).await {
+        Ok(mut wire) => wire.send(&answer).await.map_err(Into::into),
+        Err(turned) => Err(turned),
+    };
+    if let Err(error) = told {
         debug!("a connection was not told where the coordinator is: {error}");
     }
 }

@@ -5,15 +5,18 @@
 //! at least once per lease. Every change makes a new epoch, and every node gets the new view.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use plasmon::NodeId;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 use tracing::{info, warn};
 
 use super::admission;
+use super::guard::Guard;
 use super::messages::{FromCoordinator, FromNode, Wire};
 use crate::cluster::members::{Member, View};
 
@@ -43,7 +46,11 @@ impl Registry {
     }
 
     /// Serves the connection of a node until it ends.
-    pub(super) async fn serve(self: Arc<Self>, mut wire: Wire, peer: String) {
+    pub(super) async fn serve(self: Arc<Self>, guard: Guard, stream: TcpStream, peer: SocketAddr) {
+        let mut wire = match guard.accept(stream).await {
+            Ok(wire) => wire,
+            Err(turned) => return warn!(%peer, "not let in: {turned}"),
+        };
         let member = match timeout(self.lease, self.admit(&mut wire)).await {
             Ok(Ok(member)) => member,
             Ok(Err(error)) => return warn!("{peer} did not join: {error}"),

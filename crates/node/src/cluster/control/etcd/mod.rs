@@ -25,6 +25,7 @@ use tracing::{debug, info, warn};
 
 use self::roster::Roster;
 use self::server::{Failure, Session};
+use super::guard::Guard;
 use super::member::{Coordinator, JoinError, Joined, Loss, News};
 use super::messages::PROTOCOL;
 use super::{ControlError, admission};
@@ -45,6 +46,7 @@ const ATTEMPTS: u32 = 64;
 /// The coordinator that is an etcd cluster.
 pub(super) struct Etcd {
     config: EtcdConfig,
+    guard: Guard,
     /// The lease that was asked for.
     wanted: Duration,
     validity: Arc<Validity>,
@@ -84,8 +86,8 @@ enum Happened {
 }
 
 impl Etcd {
-    pub(super) fn new(config: EtcdConfig, lease: Duration, validity: Arc<Validity>) -> Self {
-        Self { config, wanted: lease, validity, turn: 0, membership: None, failed: 0, said: false }
+    pub(super) fn new(config: EtcdConfig, guard: Guard, lease: Duration, validity: Arc<Validity>) -> Self {
+        Self { config, guard, wanted: lease, validity, turn: 0, membership: None, failed: 0, said: false }
     }
 
     fn prefix(&self) -> String {
@@ -129,13 +131,13 @@ impl Etcd {
             let everything = Some(GetOptions::new().with_prefix());
             let read = client_answer(endpoint, client.get(prefix.as_str(), everything)).await?;
             let revision = revision_of(read.header())?;
-            compare_with_all(member, read.kvs())?;
+            compare_with_all(member, read.kvs(), &self.guard)?;
             let unchanged =
                 Compare::mod_revision(prefix.as_str(), CompareOp::Less, revision + 1).with_prefix();
             let join = self.write_if(unchanged, key, record, lease);
             let joined = client_answer(endpoint, client.txn(join)).await?;
             if joined.succeeded() {
-                return roster_of(&joined);
+                return roster_of(&joined, self.guard.clone());
             }
             // Many may come at once: not all again at the same moment.
             sleep(Duration::from_millis(u64::from(random_byte() % 32))).await;
@@ -233,7 +235,7 @@ impl Etcd {
             Ok(written) if !written.succeeded() => {
                 return Err(Loss::Membership("its record in etcd is gone".into()));
             }
-            Ok(written) => roster_of(&written),
+            Ok(written) => roster_of(&written, self.guard.clone()),
             Err(error) => Err(error.into()),
         };
         match roster {
@@ -325,7 +327,7 @@ impl Coordinator for Etcd {
         let asked = Instant::now();
         let (lease, ttl) = self.grant(&mut client, &endpoint).await?;
         let key = format!("{}{}", self.prefix(), member.node);
-        let record = record::encode(member);
+        let record = record::encode(member, &key, self.guard.secret());
         let roster = match self.enter(&mut client, &endpoint, member, &key, &record, lease).await {
             Ok(roster) => roster,
             Err(error) => {
@@ -440,18 +442,18 @@ async fn client_answer<T>(
 }
 
 /// Whether this node can be a member beside these.
-fn compare_with_all(member: &Member, records: &[KeyValue]) -> Result<(), JoinError> {
+fn compare_with_all(member: &Member, records: &[KeyValue], guard: &Guard) -> Result<(), JoinError> {
     let others = records.iter().map(|record| {
-        record::decode(record.value()).map_err(|reason| {
-            format!("there is a key {} in etcd: {reason}", String::from_utf8_lossy(record.key()))
-        })
+        let key = String::from_utf8_lossy(record.key());
+        record::decode(record.value(), &key, guard.secret())
+            .map_err(|reason| format!("there is a key {key} in etcd: {reason}"))
     });
     let others = others.collect::<Result<Vec<_>, _>>();
     others.and_then(|others| admission::check(PROTOCOL, member, &others)).map_err(JoinError::Refused)
 }
 
 /// The members after a transaction of [`Etcd::write_if`].
-fn roster_of(written: &TxnResponse) -> Result<Roster, JoinError> {
+fn roster_of(written: &TxnResponse, guard: Guard) -> Result<Roster, JoinError> {
     let revision = revision_of(written.header())?;
     let answers = written.op_responses();
     let read = answers.iter().find_map(|answer| match answer {
@@ -459,7 +461,7 @@ fn roster_of(written: &TxnResponse) -> Result<Roster, JoinError> {
         _ => None,
     });
     let read = read.ok_or_else(|| io::Error::other("etcd answered a transaction with too little"))?;
-    Ok(Roster::new(read.kvs(), revision))
+    Ok(Roster::new(read.kvs(), revision, guard))
 }
 
 fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> io::Result<i64> {

@@ -10,11 +10,12 @@ use plasmon::NodeId;
 use tracing::warn;
 
 use super::record;
+use crate::cluster::control::guard::Guard;
 use crate::cluster::members::{Incarnation, Member, View};
 
 /// The members of a revision.
-#[derive(Default)]
 pub(super) struct Roster {
+    guard: Guard,
     /// By key, with the revision that made the key.
     members: BTreeMap<Vec<u8>, (i64, Member)>,
     revision: i64,
@@ -24,8 +25,12 @@ pub(super) struct Roster {
 
 impl Roster {
     /// What a transaction left that wrote below the prefix.
-    pub(super) fn new<'a>(records: impl IntoIterator<Item = &'a KeyValue>, revision: i64) -> Self {
-        let mut roster = Self { members: BTreeMap::new(), revision, seen: revision };
+    pub(super) fn new<'a>(
+        records: impl IntoIterator<Item = &'a KeyValue>,
+        revision: i64,
+        guard: Guard,
+    ) -> Self {
+        let mut roster = Self { guard, members: BTreeMap::new(), revision, seen: revision };
         records.into_iter().for_each(|record| roster.enter(record));
         roster
     }
@@ -77,13 +82,14 @@ impl Roster {
     }
 
     fn enter(&mut self, record: &KeyValue) {
-        match record::decode(record.value()) {
+        let key = String::from_utf8_lossy(record.key());
+        match record::decode(record.value(), &key, self.guard.secret()) {
             Ok(member) => {
                 self.members.insert(record.key().to_vec(), (record.create_revision(), member));
             }
             Err(reason) => {
                 // Nobody of this release can join beside it; every node leaves it out alike.
-                warn!("etcd's key {} is left out: {reason}", String::from_utf8_lossy(record.key()));
+                warn!("etcd's key {key} is left out: {reason}");
                 self.members.remove(record.key());
             }
         }
