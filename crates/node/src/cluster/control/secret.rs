@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use rustix::process::geteuid;
 
 /// Bytes of a secret at least: what nobody finds by trying.
 const LEAST: usize = 16;
@@ -74,7 +75,9 @@ impl Secret {
     pub(crate) fn read(path: &Path) -> Result<Self, SecretError> {
         let fail = |source| SecretError::Read { path: path.to_owned(), source };
         let metadata = fs::metadata(path).map_err(fail)?;
-        if metadata.mode() & 0o077 != 0 {
+        // A file of root's that a daemon of another user reads can only be open to its group.
+        let others = if metadata.uid() == 0 && !geteuid().is_root() { 0o027 } else { 0o077 };
+        if metadata.mode() & others != 0 {
             return Err(SecretError::Open { path: path.to_owned() });
         }
         let content = fs::read(path).map_err(fail)?;
