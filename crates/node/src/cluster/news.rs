@@ -109,40 +109,74 @@ impl Core {
 
 /// Messages to each keeper; news of one object to one keeper stay in order.
 #[derive(Default)]
-pub(super) struct Batches(Vec<(NodeId, Message)>);
+pub(super) struct Batches {
+    messages: Vec<(NodeId, Message)>,
+    /// The last message to each keeper: there may be as many keepers as members.
+    last: HashMap<NodeId, usize>,
+}
 
 impl Batches {
     pub(super) fn add(&mut self, keeper: NodeId, change: Change) {
-        let last = self.0.iter_mut().rev().find(|(node, _)| *node == keeper).map(|(_, message)| message);
-        match (last, change) {
+        let last = self.last.get(&keeper).map(|at| &mut self.messages[*at].1);
+        let message = match (last, change) {
             (Some(Message::Publish { holdings }), Change::Publish(holding))
                 if holdings.len() < MAX_ENTRIES =>
             {
-                holdings.push(holding);
+                return holdings.push(holding);
             }
             (Some(Message::Unpublish { deleted: before, ids }), Change::Unpublish { id, deleted })
                 if *before == deleted && ids.len() < MAX_ENTRIES =>
             {
-                ids.push(id);
+                return ids.push(id);
             }
-            (_, Change::Publish(holding)) => {
-                self.0.push((keeper, Message::Publish { holdings: vec![holding] }));
-            }
-            (_, Change::Unpublish { id, deleted }) => {
-                self.0.push((keeper, Message::Unpublish { deleted, ids: vec![id] }));
-            }
-        }
+            (_, Change::Publish(holding)) => Message::Publish { holdings: vec![holding] },
+            (_, Change::Unpublish { id, deleted }) => Message::Unpublish { deleted, ids: vec![id] },
+        };
+        self.last.insert(keeper, self.messages.len());
+        self.messages.push((keeper, message));
     }
 
     /// Whom they are for.
     pub(super) fn keepers(&self) -> impl Iterator<Item = NodeId> {
-        self.0.iter().map(|(keeper, _)| *keeper)
+        self.last.keys().copied()
     }
 
     pub(super) fn send(self, core: &Core) {
-        for (keeper, message) in self.0 {
+        for (keeper, message) in self.messages {
             // A keeper that has just gone is replaced by the next view, which publishes again.
             core.tell(keeper, message);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_of_an_object_stay_in_order_and_share_messages() {
+        let (a, b) = (NodeId::from_bytes([1; 16]), NodeId::from_bytes([2; 16]));
+        let ids: Vec<_> = (0..MAX_ENTRIES + 1).map(|_| ObjectId::random()).collect();
+        let publish = |id| Change::Publish(Holding { id, role: Role::Primary, life: 1, owner: None });
+        let mut batches = Batches::default();
+        for id in &ids {
+            batches.add(a, publish(*id));
+            batches.add(b, publish(*id));
+        }
+        batches.add(a, Change::Unpublish { id: ids[0], deleted: true });
+        batches.add(a, Change::Unpublish { id: ids[1], deleted: true });
+        batches.add(a, Change::Unpublish { id: ids[2], deleted: false });
+        batches.add(a, publish(ids[0]));
+        let told = |to| -> Vec<_> {
+            let messages = batches.messages.iter().filter(|(keeper, _)| *keeper == to);
+            let told = messages.map(|(_, message)| match message {
+                Message::Publish { holdings } => (true, holdings.len()),
+                Message::Unpublish { ids, .. } => (false, ids.len()),
+                other => panic!("{other:?} is no news"),
+            });
+            told.collect()
+        };
+        assert_eq!(told(a), [(true, MAX_ENTRIES), (true, 1), (false, 2), (false, 1), (true, 1)]);
+        assert_eq!(told(b), [(true, MAX_ENTRIES), (true, 1)]);
     }
 }

@@ -54,6 +54,19 @@ impl Repair {
         self.settled.borrow()[shard_of(id)].contains(&keeper)
     }
 
+    /// Of objects that are here, what their keepers are still to be told.
+    fn untold(&self, shards: &ShardMap, holdings: impl Iterator<Item = Holding>) -> Batches {
+        let mut batches = Batches::default();
+        for holding in holdings {
+            for keeper in shards.keepers(&holding.id).iter() {
+                if !self.is_settled(&holding.id, keeper) {
+                    batches.add(keeper, Change::Publish(holding));
+                }
+            }
+        }
+        batches
+    }
+
     /// Everybody was told.
     fn settle(&self, shards: &ShardMap) {
         for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
@@ -132,16 +145,11 @@ impl Core {
             if self.cluster.fenced() {
                 return;
             }
-            let mut batches = Batches::default();
-            for id in lot {
-                // It may have gone since, or have been made anew.
-                let Some(replica) = self.objects.borrow().get(id).cloned() else { continue };
-                for keeper in self.cluster.keepers(id).iter() {
-                    if !self.cluster.repair.is_settled(id, keeper) {
-                        batches.add(keeper, Change::Publish(Holding::of(&replica)));
-                    }
-                }
-            }
+            // One may have gone since, or have been made anew.
+            let objects = self.objects.borrow();
+            let holdings = lot.iter().filter_map(|id| objects.get(id).map(|replica| Holding::of(replica)));
+            let batches = self.cluster.repair.untold(&self.cluster.shards.borrow(), holdings);
+            drop(objects);
             let told: SmallVec<[NodeId; 8]> = batches.keepers().collect();
             batches.send(self);
             for keeper in told {

@@ -122,9 +122,10 @@ impl Core {
 
     fn follow(self: &Rc<Self>, view: View) {
         let nodes: Vec<NodeId> = view.members.iter().map(|member| member.node).collect();
-        let Some(shards) = ShardMap::new(&nodes) else {
+        let Some(shards) = self.cluster.shards.borrow().follow(&nodes) else {
             return;
         };
+        let alive: HashSet<_> = nodes.iter().copied().collect();
         info!(epoch = view.epoch, members = nodes.len(), "following a new view of the cluster");
         let cluster = &self.cluster;
         let gone = self.network.follow(self.node, &view.members);
@@ -151,7 +152,7 @@ impl Core {
         self.objects.borrow_mut().shared.set_solo(cluster.solo.get());
         let lost_waiters = cluster.directory.borrow_mut().follow(
             |id| cluster.keepers(id).contains(self.node),
-            |node| nodes.contains(&node),
+            |node| alive.contains(&node),
             nodes.len(),
             self.clock.now(),
         );
@@ -167,7 +168,7 @@ impl Core {
         self.follow_claims(
             &old_shards,
             &fresh,
-            |node| nodes.contains(&node),
+            |node| alive.contains(&node),
             was_solo && !cluster.solo.get(),
         );
         self.wake_watchers();
