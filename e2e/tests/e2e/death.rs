@@ -133,6 +133,26 @@ fn what_is_lost_stays_lost_although_nodes_ask_where_they_once_had_it_from() {
 }
 
 #[test]
+fn what_is_lost_can_be_deleted_where_its_keeper_came_later() {
+    let mut cluster = Cluster::builder().nodes(3).start();
+    let ids: Vec<_> = (0..40).map(|seed| put(&cluster.client(2), Pattern(seed), 100)).collect();
+    cluster.kill(2);
+    for node in [0, 1] {
+        eventually("the loss is known", || {
+            let cluster = cluster.status(node).cluster;
+            cluster.members.len() == 2 && cluster.directory_entries == 40
+        });
+    }
+    // The new node is asked first for a third of them, and nobody told it of what is lost.
+    cluster.start_again(2, &[]);
+    eventually("it is a member", || (0..3).all(|node| cluster.status(node).cluster.members.len() == 3));
+    cluster.client(0).delete(&ids).expect("delete");
+    for node in 0..3 {
+        eventually("it is forgotten", || cluster.status(node).cluster.directory_entries == 0);
+    }
+}
+
+#[test]
 fn the_pins_and_creations_of_a_killed_client_go_with_it() {
     let cluster = Cluster::builder().nodes(2).start();
     let ids = [put(&cluster.client(0), Pattern(1), 8 * MIB), put(&cluster.client(1), Pattern(2), 8 * MIB)];

@@ -305,11 +305,13 @@ impl Directory {
         }
     }
 
-    /// A node dropped its replica because the object was deleted. It may have published it after the
-    /// deletion came here.
-    pub(crate) fn dropped(&mut self, node: NodeId, id: ObjectId, now: Instant) {
+    /// A node dropped its replica because the object was deleted, perhaps before it had published it; or it is the
+    /// other keeper, and a user deletes what that one knows nothing of.
+    pub(crate) fn dropped(&mut self, node: NodeId, id: ObjectId, tenant: u32, now: Instant) {
         self.evicted(node, &id, now);
-        if self.entries.get(&id).is_some_and(|entry| entry.lost) {
+        let of_this_deletion = |holder: &Holder| holder.node == node || holder.visible_to(tenant);
+        if self.entries.get(&id).is_some_and(|entry| entry.lost && entry.holders.iter().any(of_this_deletion))
+        {
             self.entries.remove(&id);
         }
     }

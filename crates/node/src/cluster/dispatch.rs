@@ -65,7 +65,7 @@ impl Core {
                 let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.clock.now());
                 for id in ids {
                     if *deleted {
-                        directory.dropped(from, *id, now);
+                        directory.dropped(from, *id, tenant, now);
                     } else {
                         directory.evicted(from, id, now);
                     }
@@ -199,6 +199,7 @@ impl Core {
         begun: Begun,
     ) -> Vec<DeleteOutcome> {
         let Begun { mut outcomes, mut drops, mut burials, unknown } = begun;
+        self.forget_elsewhere(&unknown, tenant);
         for (holder, id, life) in self.unpublished(&unknown, tenant).await {
             self.cluster.directory.borrow_mut().bury(id, life, self.clock.now());
             drops.add(holder, id, life);
@@ -214,6 +215,21 @@ impl Core {
             warn!("a deletion was not confirmed: {error}");
         }
         outcomes
+    }
+
+    /// Has the other keepers forget what this one does not know: one that was a keeper before this one may remember
+    /// an object as lost.
+    fn forget_elsewhere(&self, ids: &[ObjectId], tenant: u32) {
+        let mut by_keeper: HashMap<NodeId, Vec<ObjectId>> = HashMap::new();
+        for id in ids {
+            self.other_keepers(id).for_each(|keeper| by_keeper.entry(keeper).or_default().push(*id));
+        }
+        for (keeper, ids) in by_keeper {
+            for ids in ids.chunks(MAX_ENTRIES) {
+                let forget = Message::Unpublish { deleted: true, ids: ids.to_vec() };
+                self.send(keeper, self.envelope(0, self.node, tenant, forget));
+            }
+        }
     }
 
     /// Who holds objects that are not known here: a node may have sealed one whose publication is still

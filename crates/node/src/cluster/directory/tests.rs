@@ -109,7 +109,7 @@ fn a_publication_that_a_deletion_overtook_leaves_nothing() {
     let (mut directory, id, now) = new();
     assert_eq!(directory.delete(id, 0, now), Deletion::Unknown);
     directory.publish(A, primary(id, 1), now);
-    directory.dropped(A, id, now);
+    directory.dropped(A, id, 0, now);
     assert_eq!(directory.len(), 0, "deleted, not lost");
     directory.publish(A, cached(id, 1), now);
     directory.evicted(A, &id, now);
@@ -232,4 +232,19 @@ fn of_many_lost_objects_the_oldest_are_forgotten() {
     directory.expire(now);
     assert_eq!(directory.len(), LOST_KEPT);
     assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Waiting);
+}
+
+#[test]
+fn the_other_keeper_has_what_is_lost_forgotten_for_those_who_may_know_of_it() {
+    let (mut directory, id, now) = new();
+    let private = Holding { owner: Some(7), ..primary(id, 1) };
+    directory.publish(A, private, now);
+    // A holder that lives is not forgotten.
+    directory.dropped(B, id, 7, now);
+    assert!(directory.knows(&id, 7));
+    directory.follow(|_| true, |node| node != A, 2, now);
+    directory.dropped(B, id, 8, now);
+    assert_eq!(directory.fetch(id, Waiter { tenant: 7, ..waiter(B) }, &[], now), Lookup::Lost);
+    directory.dropped(B, id, 7, now);
+    assert_eq!(directory.len(), 0);
 }
