@@ -3,9 +3,9 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rdma build setup fmt lint clean fuzz
+.PHONY: help demo test test-all test-chaos test-rdma build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
-.PHONY: bench-report
+.PHONY: bench-scale bench-report
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,6 +19,9 @@ test: ## Everything a change must pass: formatting, lints, types, all tests
 
 test-all: ## `make test`, the end-to-end tests on loopback too, loom models, the documentation, the demo
 	@scripts/test.sh --all
+
+test-chaos: ## Everything breaks, as SEED=n says (else drawn), for about MINUTES=5: what is promised holds; it prints how to replay
+	@scripts/test-chaos.sh $(or $(SEED),random) $(or $(MINUTES),5)
 
 test-rdma: ## What of `make test` needs RDMA: verbs in virtual machines with Soft-RoCE
 	@scripts/test-rdma.sh || [ $$? = 77 ]
@@ -68,6 +71,9 @@ bench-rdma: ## What registering memory costs an RDMA device, as ratios, in a vir
 bench-metrics: ## What metrics cost: gets of 1 KiB on a node that is scraped, and on one that is not
 	@scripts/build.sh >&2
 	@.venv/bin/python bench/metrics.py
+
+bench-scale: ## What membership and directory of up to 10,000 nodes and 10^9 objects cost, by simulation; QUICK=1 as above
+	@scripts/bench.sh scale $(if $(QUICK),--quick)
 
 bench-report: ## docs/benchmarks.md and its plots again, from bench/results
 	@scripts/bench.sh report

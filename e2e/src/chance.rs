@@ -23,6 +23,11 @@ impl Chance {
         Self(seed)
     }
 
+    /// The chances of a seed.
+    pub fn of_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// Chances of its own for another thread.
     pub fn split(&mut self) -> Self {
         Self(self.word())
@@ -51,6 +56,13 @@ impl Chance {
         self.below(100) < times
     }
 
+    /// Several in another order.
+    pub fn shuffle<T>(&mut self, several: &mut [T]) {
+        for at in (1..several.len()).rev() {
+            several.swap(at, self.below(at + 1));
+        }
+    }
+
     /// A while, shorter than `longest`.
     pub fn span(&mut self, longest: Duration) -> Duration {
         longest.mul_f64(self.below(1000) as f64 / 1000.0)
@@ -67,5 +79,10 @@ mod tests {
         assert_eq!([one.word(), one.word()], [other.word(), other.word()]);
         assert_ne!(one.split().word(), one.split().word());
         assert!((0..100).all(|_| one.below(7) < 7));
+        let mut several: Vec<_> = (0..20).collect();
+        one.shuffle(&mut several);
+        assert!(!several.is_sorted());
+        several.sort_unstable();
+        assert!(several.into_iter().eq(0..20));
     }
 }

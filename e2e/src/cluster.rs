@@ -1,6 +1,7 @@
 //! Some daemons that know each other, and the folder they live in.
 
 use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, id};
@@ -68,6 +69,7 @@ impl Builder {
             args: self.args,
             launched: AtomicUsize::new(0),
             folder,
+            kept_logs: None,
         };
         for _ in 0..self.nodes {
             cluster.add_node();
@@ -85,6 +87,7 @@ pub struct Cluster {
     memory: String,
     args: Vec<String>,
     launched: AtomicUsize,
+    kept_logs: Option<PathBuf>,
     folder: TempDir,
 }
 
@@ -336,6 +339,27 @@ impl Cluster {
         self.etcd.as_ref().expect("etcd coordinates").arguments()
     }
 
+    /// Has what a node sends to another get lost: only that way, and nobody is told.
+    ///
+    /// # Panics
+    /// As [`Cluster::unplug`].
+    pub fn lose(&self, from: usize, to: usize) {
+        self.network.lose(from, self.address(to), true);
+    }
+
+    /// Has it arrive again.
+    ///
+    /// # Panics
+    /// As [`Cluster::unplug`], and when nothing was lost that way.
+    pub fn carry(&self, from: usize, to: usize) {
+        self.network.lose(from, self.address(to), false);
+    }
+
+    /// Where the logs of all daemons are left, also of those that were killed, if the test fails.
+    pub fn keep_logs(&mut self, folder: PathBuf) {
+        self.kept_logs = Some(folder);
+    }
+
     /// Asks a node to end and waits until it has.
     pub fn terminate(&mut self, node: usize, signal: Signal) -> ExitStatus {
         self.daemon(node).signal(signal);
@@ -350,7 +374,14 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if panicking() {
+        if panicking()
+            && let Some(kept) = &self.kept_logs
+        {
+            match copy_logs(self.folder.path(), kept) {
+                Ok(()) => eprintln!("The logs are in {}.", kept.display()),
+                Err(error) => eprintln!("The logs could not be kept in {}: {error}", kept.display()),
+            }
+        } else if panicking() {
             for (index, node) in self.nodes.iter().enumerate() {
                 eprintln!("--- log of node {index} ---\n{}", node.daemon.log());
             }
@@ -359,4 +390,16 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// Copies what daemons and tests logged in a cluster's folder.
+fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|extension| extension == "log") {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }

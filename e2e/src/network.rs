@@ -126,6 +126,35 @@ impl Network {
         ip(["-n", &switch(prefix), "link", "set", &format!("port{host}"), state]);
     }
 
+    /// Has all that a host sends to another get lost on its way, or arrive again. What comes back arrives in any
+    /// case, and neither host is told. The kernel is told of a neighbour at a hardware address that nobody has,
+    /// which needs no packet filter.
+    ///
+    /// # Panics
+    /// As [`Network::plug`].
+    pub(crate) fn lose(&self, from: usize, to: Ipv4Addr, lost: bool) {
+        let Self::Namespaces { prefix, .. } = self else { panic!("processes on loopback have no cables") };
+        let (host, to) = (host(prefix, from), to.to_string());
+        if lost {
+            let nobody = "02:00:00:00:00:01";
+            ip([
+                "-n",
+                &host,
+                "neighbour",
+                "replace",
+                &to,
+                "lladdr",
+                nobody,
+                "dev",
+                "eth0",
+                "nud",
+                "permanent",
+            ]);
+        } else {
+            ip(["-n", &host, "neighbour", "delete", &to, "dev", "eth0"]);
+        }
+    }
+
     /// Connects to `address` as a process on a host would.
     pub(crate) fn connect(
         &self,
@@ -246,6 +275,37 @@ mod tests {
             // Nobody listens, and a host that is there says so.
             let refused = network.connect(from, (addresses[to], 9).into(), Duration::from_secs(60));
             assert_eq!(refused.expect_err("nobody listens").kind(), io::ErrorKind::ConnectionRefused);
+        }
+    }
+
+    #[test]
+    fn what_is_lost_one_way_arrives_the_other_way() {
+        let mut network = Network::new();
+        let addresses = [network.add_host(), network.add_host()];
+        if let Network::Together(_) = network {
+            return eprintln!("Processes on loopback have no cables: not tested.");
+        }
+        let tried = |from: usize, patience| network.connect(from, (addresses[1 - from], 9).into(), patience);
+        let patience = Duration::from_millis(300);
+        network.lose(0, addresses[1], true);
+        // Neither way can a connection be made, and nobody is told why.
+        for from in [0, 1] {
+            let error = tried(from, patience).expect_err("half a way is none");
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        }
+        // What host 1 sent did arrive: host 0 answered into the void.
+        let Network::Namespaces { prefix, .. } = &network else { unreachable!("it has namespaces") };
+        let seen =
+            Command::new("ip").args(["netns", "exec", &host(prefix, 0), "cat", "/proc/net/snmp"]).output();
+        let seen = String::from_utf8(seen.expect("cat runs").stdout).expect("it is text");
+        let resets =
+            seen.lines().rfind(|line| line.starts_with("Tcp:")).and_then(|line| line.split(' ').nth(14));
+        assert_ne!(resets, Some("0"), "{seen}");
+
+        network.lose(0, addresses[1], false);
+        for from in [0, 1] {
+            let refused = tried(from, Duration::from_secs(60)).expect_err("nobody listens");
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         }
     }
 

@@ -3,18 +3,15 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plasmon::wire::{NewObject, Reply, Request, Terms};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId, ObjectState};
 use plasmon_e2e::{Cluster, Pattern, eventually};
-use rustix::process::geteuid;
-use tempfile::TempDir;
 
 use crate::raw::Raw;
-use crate::support::{MIB, get, kind, put, try_get, try_put};
+use crate::support::{MIB, SmallDisk, get, kind, put, try_get, try_put};
 
 /// The files of a node's spill directory.
 fn files(cluster: &Cluster) -> Vec<PathBuf> {
@@ -127,35 +124,6 @@ fn a_damaged_file_costs_its_own_objects() {
     Pattern(7).check(get(&client, ids[0]).data());
 }
 
-/// A disk of 30 MiB.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn new() -> Option<Self> {
-        if !geteuid().is_root() {
-            eprintln!("Only root can make a small disk: not tested.");
-            return None;
-        }
-        let disk = Self(tempfile::tempdir().expect("the temporary folder is writable"));
-        run(&["mount", "-t", "tmpfs", "-o", "size=30m", "plasmon-e2e", disk.path()]);
-        Some(disk)
-    }
-
-    fn path(&self) -> &str {
-        self.0.path().to_str().expect("it is text")
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        run(&["umount", self.path()]);
-    }
-}
-
-fn run(words: &[&str]) {
-    assert!(Command::new(words[0]).args(&words[1..]).status().expect("it runs").success(), "{words:?}");
-}
-
 /// Puts until there is no room; gives how many were put, each of its number's pattern, and the refusal.
 fn fill(client: &Client) -> (Vec<ObjectId>, plasmon::Error) {
     let mut ids = Vec::new();
@@ -171,7 +139,7 @@ fn fill(client: &Client) -> (Vec<ObjectId>, plasmon::Error) {
 
 #[test]
 fn a_full_disk_refuses_the_put_and_loses_nothing() {
-    let Some(disk) = SmallDisk::new() else { return };
+    let Some(disk) = SmallDisk::new(30) else { return };
     let disk = disk.path();
     {
         let cluster = Cluster::builder().args(&["--spill-dir", &format!("{disk}/spill")]).start();
@@ -193,7 +161,7 @@ fn a_full_disk_refuses_the_put_and_loses_nothing() {
 
 #[test]
 fn a_disk_that_fails_is_told_of_once_and_tried_until_it_recovers() {
-    let Some(disk) = SmallDisk::new() else { return };
+    let Some(disk) = SmallDisk::new(30) else { return };
     {
         let cluster = Cluster::builder().args(&["--spill-dir", &format!("{}/spill", disk.path())]).start();
         let client = cluster.client(0);
@@ -211,7 +179,7 @@ fn a_disk_that_fails_is_told_of_once_and_tried_until_it_recovers() {
         // Whoever does not wait is not kept waiting for the disk.
         assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 5 * MIB)), ErrorKind::Full);
 
-        run(&["mount", "-o", "remount,size=200m", disk.path()]);
+        disk.grow(200);
         waiting.join().expect("no panic").expect("there is room on the disk");
         assert_eq!(cluster.status(0).spill.failing, "");
         assert_eq!((told("cannot be spilled and stay"), told("can be spilled again")), (1, 1));

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
+use rustix::process::geteuid;
+use tempfile::TempDir;
 
 /// Bytes in a mebibyte.
 pub(crate) const MIB: usize = 1 << 20;
@@ -168,4 +170,51 @@ pub(crate) fn own_memory(cluster: &Cluster, node: usize) -> u64 {
     let status = status.expect("the daemon lives");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel counts it");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10
+}
+
+/// A disk of few MiB, in memory.
+pub(crate) struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    /// Makes one, if this process may.
+    pub(crate) fn new(mib: u64) -> Option<Self> {
+        if !geteuid().is_root() {
+            eprintln!("Only root can make a small disk: not tested.");
+            return None;
+        }
+        let disk = Self(tempfile::tempdir().expect("the temporary folder is writable"));
+        run(&["mount", "-t", "tmpfs", "-o", &format!("size={mib}m"), "plasmon-e2e", disk.path()]);
+        Some(disk)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.path().to_str().expect("it is text")
+    }
+
+    /// Makes it larger.
+    pub(crate) fn grow(&self, mib: u64) {
+        run(&["mount", "-o", &format!("remount,size={mib}m"), self.path()]);
+    }
+
+    /// Makes it as small as what is on it.
+    pub(crate) fn shrink(&self) {
+        until("the disk is as small as what is on it", || {
+            let disk = rustix::fs::statvfs(self.path()).expect("it is mounted");
+            let used = ((disk.f_blocks - disk.f_bfree) * disk.f_frsize).max(disk.f_frsize);
+            // More may have been written meanwhile.
+            let mut mount = Command::new("mount");
+            mount.args(["-o", &format!("remount,size={used}"), self.path()]).stderr(Stdio::null());
+            mount.status().expect("it runs").success().then_some(())
+        });
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        run(&["umount", "--lazy", self.path()]);
+    }
+}
+
+fn run(words: &[&str]) {
+    assert!(Command::new(words[0]).args(&words[1..]).status().expect("it runs").success(), "{words:?}");
 }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId, Protocol};
 use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
+use super::life::Life;
 use crate::support::MIB;
 
 const NODES: usize = 4;
@@ -32,29 +33,6 @@ const DELETION: Duration = Duration::from_secs(10);
 /// Gets that have to bring something from another node.
 fn fetches() -> usize {
     if std::env::var_os("PLASMON_E2E_LONG").is_some() { 10_000 } else { 150 }
-}
-
-/// What was put under an id at one time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Life {
-    seed: u64,
-    len: usize,
-}
-
-impl Life {
-    fn metadata(self) -> Vec<u8> {
-        [self.seed.to_le_bytes(), (self.len as u64).to_le_bytes()].concat()
-    }
-
-    /// The life that an object says it is of; all its bytes are looked at.
-    fn of(object: &Object) -> Self {
-        let (seed, len) = object.metadata().split_at(8);
-        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("two words of metadata"));
-        let life = Self { seed: word(seed), len: word(len) as usize };
-        assert_eq!(object.data().len(), life.len);
-        Pattern(life.seed).check(object.data());
-        life
-    }
 }
 
 /// An id and all that was ever put under it.
@@ -247,7 +225,7 @@ impl Worker {
 }
 
 /// Descriptors and memory of its own that a daemon has. Of segments it makes some when it first needs them.
-fn has(cluster: &Cluster, node: usize) -> (usize, u64) {
+pub(super) fn has(cluster: &Cluster, node: usize) -> (usize, u64) {
     let folder = format!("/proc/{}", cluster.daemon(node).pid());
     let status = fs::read_to_string(format!("{folder}/status")).expect("the daemon lives");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel counts it");
@@ -259,7 +237,7 @@ fn has(cluster: &Cluster, node: usize) -> (usize, u64) {
 }
 
 /// What a node still holds, fetches or knows of.
-fn left(cluster: &Cluster, node: usize) -> Option<String> {
+pub(super) fn left(cluster: &Cluster, node: usize) -> Option<String> {
     let status = cluster.status(node);
     let (objects, transfer) = (&status.objects, &status.transfer);
     let counts = [

@@ -1,0 +1,94 @@
+//! The run: rounds of work while things break, and what is asked after each.
+
+use std::env;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use plasmon_e2e::{Chance, until};
+
+use super::calm::{Before, complete, look, nothing_is_left};
+use super::faults::Faults;
+use super::model::Model;
+use super::schedule::{NODES, Troubles, WORKERS};
+use super::watcher::Watch;
+use super::worker::{Ground, Worker};
+
+/// What a round takes, about.
+const ROUND: f64 = 20.0;
+
+/// A number that the environment may say.
+fn number<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
+    match env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no such number")),
+        Err(_) => otherwise,
+    }
+}
+
+/// Ends the workers, also when the main thread has found something wrong.
+struct End(Arc<Ground>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+#[test]
+fn whatever_breaks_what_is_promised_holds() {
+    let seed: u64 = number("PLASMON_CHAOS_SEED", 1);
+    let minutes: f64 = number("PLASMON_CHAOS_MINUTES", 1.0);
+    let rounds = (minutes * 60.0 / ROUND).ceil().max(1.0) as usize;
+    eprintln!("chaos: {rounds} rounds; again: make test-chaos SEED={seed} MINUTES={minutes}");
+
+    let mut faults = Faults::new(seed);
+    let kept = env::var_os("PLASMON_CHAOS_LOGS").map_or_else(env::temp_dir, PathBuf::from);
+    faults.cluster.keep_logs(kept.join(format!("plasmon-chaos-{seed}")));
+    let journal = File::create(faults.cluster.folder().join("journal.log")).expect("the folder is writable");
+    let sockets = (0..NODES).map(|node| faults.cluster.socket(node)).collect();
+    let ground = Arc::new(Ground::new(Model::new(seed), sockets, journal));
+    let end = End(Arc::clone(&ground));
+    complete(&faults.cluster);
+    let mut chance = Chance::of_seed(seed ^ 1);
+    let watch = Arc::new(Watch::default());
+    look(&ground, &faults.cluster, &watch, &mut chance);
+    let before = Before::of(&faults.cluster);
+
+    let mut threads = Vec::new();
+    for number in 0..WORKERS {
+        let worker = Worker::new(&ground, number);
+        threads.push(thread::spawn(move || worker.work()));
+    }
+    for node in 0..NODES {
+        let (ground, watch) = (Arc::clone(&ground), Arc::clone(&watch));
+        threads.push(thread::spawn(move || watch.watch(&ground, node)));
+    }
+    let well = || {
+        assert_eq!(ground.hanging(), None, "a call hangs");
+        assert!(
+            !threads.iter().any(|thread| thread.is_finished()),
+            "a worker found something wrong: see above"
+        );
+    };
+    for (round, troubles) in Troubles::of(seed).take(rounds).enumerate() {
+        ground.note(&format!("ROUND {round}: {troubles:?}"));
+        eprintln!("chaos: round {round}: {troubles:?}");
+        let epoch = |node| faults.cluster.status(node).cluster.epoch;
+        ground.is_calm((0..NODES).map(epoch).collect());
+        ground.work();
+        faults.round(&ground, &troubles, &well);
+        ground.rest();
+        until("the workers rest", || {
+            well();
+            ground.all_rest().then_some(())
+        });
+        look(&ground, &faults.cluster, &watch, &mut chance);
+    }
+    drop(end);
+    for thread in threads {
+        thread.join().expect("a worker found something wrong: see above");
+    }
+    eprintln!("chaos: {}", ground.model.ends());
+    nothing_is_left(&ground, &faults.cluster, &before);
+}

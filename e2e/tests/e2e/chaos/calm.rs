@@ -1,0 +1,178 @@
+//! What is asked of the cluster when all is mended and the workers rest, and at the very end.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId};
+use plasmon_e2e::{Chance, Cluster, PATIENCE, eventually, until};
+
+use super::deaths::{has, left};
+use super::life::Life;
+use super::model::{Record, State, named};
+use super::schedule::{NAMES, NODES};
+use super::watcher::Watch;
+use super::worker::Ground;
+use crate::support::MIB;
+
+/// How often a get may be told that an object is lost whose holder has only just come back.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// What a daemon had before anything broke.
+pub(super) struct Before(Vec<(usize, u64)>);
+
+impl Before {
+    pub(super) fn of(cluster: &Cluster) -> Self {
+        Self((0..NODES).map(|node| has(cluster, node)).collect())
+    }
+}
+
+/// Every node knows every other, as it is now.
+pub(super) fn complete(cluster: &Cluster) {
+    let ids: Vec<_> = (0..NODES).map(|node| cluster.status(node).node).collect();
+    let mut seen = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    let knows_all = |node: usize, seen: &mut Vec<String>| {
+        let status = cluster.status(node);
+        let members: Vec<_> = status.cluster.members.into_iter().map(|member| member.node).collect();
+        let all = members.len() == NODES && ids.iter().all(|id| members.contains(id));
+        seen.push(format!("node {node}: epoch {}, {members:?}", status.cluster.epoch));
+        all
+    };
+    loop {
+        seen.clear();
+        if (0..NODES).fold(true, |all, node| knows_all(node, &mut seen) && all) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the nodes {ids:?} never became one cluster again: {seen:#?}");
+        thread::sleep(AGAIN);
+    }
+}
+
+/// Asks of every object what the model knows of it.
+pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &mut Chance) {
+    complete(cluster);
+    let clients: Vec<_> = (0..NODES).map(|node| cluster.client(node)).collect();
+    let records = ground.model.records();
+    let (must, others): (Vec<_>, Vec<_>) = records.iter().partition(|record| ground.model.must(record));
+    ground.note(&format!("CALM: {} must be readable, {} may not be", must.len(), others.len()));
+    for record in &must {
+        readable(&clients[chance.below(NODES)], record);
+        eventually("the watcher of its home hears of it", || {
+            watch.heard(record) || !ground.model.lives(record.home)
+        });
+    }
+    waiters_are_woken(&clients, chance);
+
+    // What may be there or not is deleted, so that all is certain again; it is gone then.
+    let unsure: Vec<_> =
+        others.iter().filter(|record| !matches!(record.state, State::Never | State::Gone)).collect();
+    for record in &unsure {
+        ground.model.begin_delete(record.key);
+        delete(&clients[chance.below(NODES)], &[record.id]);
+    }
+    for record in &unsure {
+        gone(&clients, record);
+        ground.model.end_delete(record.key);
+    }
+    for record in others.iter().filter(|record| record.state == State::Gone) {
+        gone(&clients[chance.below(NODES)..][..1], record);
+    }
+    for node in 0..NODES {
+        eventually("no lease is left", || cluster.status(node).transfer.leases == 0);
+    }
+    ground.note("CALM: all is as it should be");
+}
+
+/// An object that somebody has for certain is read, whole, by a client of any node.
+fn readable(client: &Client, record: &Record) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match client.get(&[record.id], Some(PATIENCE)).expect("the daemon lives").remove(0) {
+            Ok(object) => {
+                assert_eq!(Life::of(&object), record.life, "of {record:?}");
+                if object.digest().is_some() {
+                    object.verify().expect("its digest is that of its bytes");
+                }
+                return;
+            }
+            // It is told so until its holder, which was taken for dead, has published it again.
+            Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < deadline => {
+                thread::sleep(AGAIN)
+            }
+            Err(error) => panic!("{:?}: {error}; it should be there: {record:?}", error.kind()),
+        }
+    }
+}
+
+/// Deletes objects. Where the machine is busy, a node may not be able to say in time that it lives.
+fn delete(client: &Client, ids: &[ObjectId]) {
+    eventually("a deletion reaches those who keep the directory", || {
+        let deleted = client.delete(ids);
+        let kind = deleted.as_ref().map_err(Error::kind).err();
+        assert!(matches!(kind, None | Some(ErrorKind::Disconnected | ErrorKind::TimedOut)), "{deleted:?}");
+        deleted.is_ok()
+    });
+}
+
+/// No node has it, and none brings it.
+fn gone(clients: &[Client], record: &Record) {
+    let patience = Some(Duration::from_millis(20));
+    until(&format!("it was deleted, and is still there: {record:?}"), || {
+        let found = |client: &Client| {
+            let got = client.get(&[record.id], patience).expect("the daemon lives").remove(0);
+            let found = got.is_ok();
+            if found {
+                // A node that was away may have brought it back: an object lives again with its holder.
+                delete(client, &[record.id]);
+            }
+            found
+        };
+        (!clients.iter().any(found)).then_some(())
+    });
+}
+
+/// Who waits on one node is woken by what is put on another.
+fn waiters_are_woken(clients: &[Client], chance: &mut Chance) {
+    for (node, client) in clients.iter().enumerate() {
+        let (id, life) = (ObjectId::random(), Life { seed: chance.word(), len: chance.below(MIB) });
+        let waiting = {
+            let client = client.clone();
+            thread::spawn(move || {
+                client.get(&[id], Some(PATIENCE))?.remove(0).map(|object| Life::of(&object))
+            })
+        };
+        let home = &clients[(node + 1 + chance.below(NODES - 1)) % NODES];
+        home.put(id, &life.data(), &life.metadata(), &CreateOptions::default()).expect("there is room");
+        let got = waiting.join().expect("a waiter found something wrong");
+        assert_eq!(got.expect("it is woken"), life);
+        delete(home, &[id]);
+    }
+}
+
+/// Deletes everything; then nothing is left of it.
+pub(super) fn nothing_is_left(ground: &Ground, cluster: &Cluster, before: &Before) {
+    let mut ids: Vec<_> = ground.model.records().iter().map(|record| record.id).collect();
+    ids.extend((0..NAMES).map(|name| named(name).0));
+    let client = cluster.client(0);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        for ids in ids.chunks(256) {
+            delete(&client, ids);
+        }
+        let left = (0..NODES).find_map(|node| {
+            let status = cluster.status(node);
+            let spilled = (status.spill.objects > 0).then(|| format!("{:?}", status.spill));
+            left(cluster, node).or(spilled)
+        });
+        let Some(left) = left else { break };
+        assert!(Instant::now() < deadline, "{left}");
+        thread::sleep(AGAIN);
+    }
+    // Two nodes that connect to each other at the same moment may keep both connections, on each lane.
+    let crossed = 2 * (NODES - 1);
+    for (node, (descriptors, own)) in before.0.iter().enumerate() {
+        eventually("descriptors are as many as before", || has(cluster, node).0 <= descriptors + crossed);
+        let now = has(cluster, node).1;
+        assert!(now < own + 32 * MIB as u64, "node {node} has {now} bytes instead of {own}");
+    }
+}

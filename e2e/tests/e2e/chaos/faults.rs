@@ -1,0 +1,171 @@
+//! What breaks, and how it is mended. The main thread's.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plasmon::Protocol;
+use plasmon_e2e::{Chance, Cluster, own_namespaces};
+
+use super::schedule::{Fault, NODES, Trouble};
+use super::worker::Ground;
+use crate::support::SmallDisk;
+
+/// MiB of a host's disk for spilled objects.
+pub(super) const DISK: u64 = 192;
+
+/// Hosts, and what is broken of them.
+pub(super) struct Faults {
+    // In this order they are dropped: daemons, then the disks that they write to.
+    pub(super) cluster: Cluster,
+    disks: Vec<Option<SmallDisk>>,
+    chance: Chance,
+    down: Vec<usize>,
+    stopped: Vec<usize>,
+    unplugged: Vec<usize>,
+    /// Ways that lose what is sent, as often as a fault has them do so.
+    lost: Vec<(usize, usize)>,
+}
+
+impl Faults {
+    /// Starts hosts, each with a small disk.
+    pub(super) fn new(seed: u64) -> Self {
+        let cluster = Cluster::builder().nodes(0).memory("32MiB").start();
+        let disks = (0..NODES).map(|_| SmallDisk::new(DISK)).collect();
+        let none = Vec::new;
+        let (chance, lost) = (Chance::of_seed(seed), Vec::new());
+        let mut faults =
+            Self { cluster, disks, chance, down: none(), stopped: none(), unplugged: none(), lost };
+        for node in 0..NODES {
+            let args = faults.arguments(node);
+            faults.cluster.add_node_with(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        faults
+    }
+
+    fn arguments(&self, node: usize) -> Vec<String> {
+        let folder = match &self.disks[node] {
+            Some(disk) => format!("{}/spill", disk.path()),
+            None => "spill".to_owned(),
+        };
+        vec!["--spill-dir".to_owned(), folder]
+    }
+
+    /// Breaks what a round breaks, each at its time, and mends all of it at the end. `look` is asked all the while.
+    pub(super) fn round(&mut self, ground: &Ground, troubles: &[Trouble], look: &dyn Fn()) {
+        let start = Instant::now();
+        let begins = troubles.iter().map(|trouble| (trouble.begins, &trouble.fault, true));
+        let ends = troubles.iter().map(|trouble| (trouble.ends, &trouble.fault, false));
+        let mut times: Vec<_> = begins.chain(ends).collect();
+        times.sort_by_key(|(at, ..)| *at);
+        for (at, fault, begins) in times {
+            rest(start + at, look);
+            if begins {
+                ground.note(&format!("BREAKS {fault:?}"));
+                ground.model.breaks();
+                self.begin(ground, fault);
+            } else {
+                ground.note(&format!("MENDS {fault:?}"));
+                self.end(ground, fault);
+            }
+        }
+        self.mend(ground);
+    }
+
+    fn begin(&mut self, ground: &Ground, fault: &Fault) {
+        match fault {
+            Fault::Kill(node) => {
+                ground.model.begins_or_ends(*node);
+                self.cluster.kill(*node);
+                self.down.push(*node);
+            }
+            Fault::Stop(node) => {
+                self.cluster.pause(*node);
+                self.stopped.push(*node);
+            }
+            Fault::FullDisk(node) => self.disks[*node].iter().for_each(SmallDisk::shrink),
+            _ if !own_namespaces() => {}
+            Fault::Unplug(node) => {
+                self.cluster.unplug(*node);
+                self.unplugged.push(*node);
+            }
+            Fault::Part(_) | Fault::OneWay(..) => {
+                for (from, to) in ways(fault) {
+                    if !self.lost.contains(&(from, to)) {
+                        self.cluster.lose(from, to);
+                    }
+                    self.lost.push((from, to));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, ground: &Ground, fault: &Fault) {
+        match fault {
+            // A daemon that cannot join ends; it is started when it can.
+            Fault::Kill(node) if self.can_join(*node) => self.start(ground, *node),
+            Fault::Kill(_) => {}
+            Fault::Stop(node) => {
+                self.cluster.resume(*node);
+                self.stopped.retain(|stopped| stopped != node);
+            }
+            Fault::FullDisk(node) => self.disks[*node].iter().for_each(|disk| disk.grow(DISK)),
+            _ if !own_namespaces() => {}
+            Fault::Unplug(node) => {
+                self.cluster.plug(*node);
+                self.unplugged.retain(|unplugged| unplugged != node);
+            }
+            Fault::Part(_) | Fault::OneWay(..) => {
+                for way in ways(fault) {
+                    let at = self.lost.iter().position(|lost| *lost == way).expect("it was begun");
+                    self.lost.swap_remove(at);
+                    if !self.lost.contains(&way) {
+                        self.cluster.carry(way.0, way.1);
+                    }
+                }
+            }
+        }
+    }
+
+    fn can_join(&self, node: usize) -> bool {
+        let coordinator = !self.down.contains(&0) && !self.stopped.contains(&0);
+        node == 0 || coordinator && self.lost.is_empty() && self.unplugged.is_empty()
+    }
+
+    fn start(&mut self, ground: &Ground, node: usize) {
+        // Auto is what people use.
+        let protocols = [Protocol::Auto, Protocol::Auto, Protocol::Auto, Protocol::Send, Protocol::Read];
+        let mut args = self.arguments(node);
+        args.extend(["--protocol".to_owned(), self.chance.pick(&protocols).name().to_owned()]);
+        self.cluster.start_again(node, &args.iter().map(String::as_str).collect::<Vec<_>>());
+        self.down.retain(|down| *down != node);
+        ground.model.begins_or_ends(node);
+        ground.note(&format!("STARTED node {node} with {args:?}"));
+    }
+
+    /// Starts what is still down, once all else is whole: the coordinator first.
+    fn mend(&mut self, ground: &Ground) {
+        assert!(self.lost.is_empty() && self.unplugged.is_empty() && self.stopped.is_empty());
+        self.down.sort_unstable();
+        for node in self.down.clone() {
+            self.start(ground, node);
+        }
+    }
+}
+
+/// The ways on which a fault loses what is sent.
+fn ways(fault: &Fault) -> Vec<(usize, usize)> {
+    let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+    match fault {
+        Fault::Part(some) => all.filter(|(from, to)| some.contains(from) != some.contains(to)).collect(),
+        Fault::OneWay(from, to) => vec![(*from, *to)],
+        Fault::Kill(_) | Fault::Stop(_) | Fault::Unplug(_) | Fault::FullDisk(_) => Vec::new(),
+    }
+}
+
+/// Looks again and again until then.
+pub(super) fn rest(until: Instant, look: &dyn Fn()) {
+    while Instant::now() < until {
+        look();
+        thread::sleep(Duration::from_millis(5));
+    }
+}
