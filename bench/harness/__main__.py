@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import broadcast, figures, heal, local, machine, mpi, objects, paths, peers
+from harness import broadcast, figures, heal, local, machine, mpi, objects, paths, peers, scale
 from harness.remote import command as remote
 from harness.remote import growth
 
@@ -56,6 +56,9 @@ def main() -> int:
         "rdma", help="what registering memory costs, in a virtual machine with Soft-RoCE"
     )
     rdma.add_argument("--results", type=Path, default=paths.RESULTS, help="where the CSV goes")
+    simulation = commands.add_parser("scale", help="what large clusters cost, by simulation")
+    simulation.add_argument("--quick", action="store_true", help="see that it works; the figures are no good")
+    simulation.add_argument("--results", type=Path, help="where the CSV goes")
     commands.add_parser("report", help="tables and plots, from what was measured last")
     arguments = parser.parse_args()
     if arguments.command == "report":
@@ -70,6 +73,8 @@ def main() -> int:
     if arguments.results is None:
         quick = arguments.quick
         arguments.results = Path(tempfile.mkdtemp(prefix="bench-")) if quick else paths.RESULTS
+    if arguments.command == "scale":
+        return scale.run(arguments.quick, arguments.results)
     if arguments.command == "remote":
         return remote.run(arguments.peers, arguments.quick, arguments.results)
     if arguments.command == "growth":

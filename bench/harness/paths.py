@@ -10,6 +10,7 @@ CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 RDMA_PAGE = ROOT / "docs" / "rdma.md"
+SCALE_PAGE = ROOT / "docs" / "scale.md"
 IMAGES = ROOT / "docs" / "img"
 WORKER = ROOT / "bench" / "workers" / "worker.py"
 
@@ -32,6 +33,11 @@ def rust_worker() -> Path:
 def fabric_worker() -> Path:
     """The worker that reads through libfabric; cargo leaves it beside the other."""
     return rust_worker().with_name("plasmon-bench-fabric")
+
+
+def scale_worker() -> Path:
+    """What simulates large clusters; cargo leaves it there as well."""
+    return rust_worker().with_name("plasmon-bench-scale")
 
 
 def guest() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness import broadcast, figures, goals, objects, page, paths, peers, plots, rdma
+from harness import broadcast, figures, goals, objects, page, paths, peers, plots, rdma, scale_report
 from harness.figures import Row
 from harness.goals import Figures, Goal
 from harness.objects import Stage
@@ -54,6 +54,7 @@ def make() -> None:
     remote.make()
     broadcast.report()
     rdma.report()
+    scale_report.make()
 
 
 def _objects() -> tuple[list[Stage], dict[str, Any]]:

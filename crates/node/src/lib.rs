@@ -26,6 +26,8 @@ pub mod memory;
 mod monitor;
 mod numa;
 mod object;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod spill;
 mod transfer;
 

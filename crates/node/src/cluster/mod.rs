@@ -24,6 +24,8 @@ mod placing;
 mod rekey;
 mod repair;
 mod shards;
+#[cfg(feature = "simulation")]
+pub(crate) mod simulation;
 mod validity;
 mod views;
 

@@ -141,6 +141,11 @@ impl Batches {
         self.last.keys().copied()
     }
 
+    #[cfg(feature = "simulation")]
+    pub(super) fn into_messages(self) -> Vec<(NodeId, Message)> {
+        self.messages
+    }
+
     pub(super) fn send(self, core: &Core) {
         for (keeper, message) in self.messages {
             // A keeper that has just gone is replaced by the next view, which publishes again.

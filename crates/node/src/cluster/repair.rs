@@ -23,7 +23,7 @@ use crate::object::Table;
 /// slowest will have.
 const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// Objects looked at in a turn.
-const LOT: usize = 1024;
+pub(super) const LOT: usize = 1024;
 
 /// What is still to be told.
 pub(super) struct Repair {
@@ -41,7 +41,7 @@ impl Default for Repair {
 
 impl Repair {
     /// Keepers know what they knew, if they have kept a shard without a break. Returns whether any has to learn.
-    fn follow(&self, shards: &ShardMap, knows: impl Fn(NodeId) -> bool) -> bool {
+    pub(super) fn follow(&self, shards: &ShardMap, knows: impl Fn(NodeId) -> bool) -> bool {
         let mut to_learn = false;
         for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
             settled.retain(|node| keepers.contains(*node) && knows(*node));
@@ -55,7 +55,7 @@ impl Repair {
     }
 
     /// Of objects that are here, what their keepers are still to be told.
-    fn untold(&self, shards: &ShardMap, holdings: impl Iterator<Item = Holding>) -> Batches {
+    pub(super) fn untold(&self, shards: &ShardMap, holdings: impl Iterator<Item = Holding>) -> Batches {
         let mut batches = Batches::default();
         for holding in holdings {
             for keeper in shards.keepers(&holding.id).iter() {
@@ -68,7 +68,7 @@ impl Repair {
     }
 
     /// Everybody was told.
-    fn settle(&self, shards: &ShardMap) {
+    pub(super) fn settle(&self, shards: &ShardMap) {
         for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
             *settled = keepers.iter().collect();
         }

@@ -40,7 +40,7 @@ pub(super) fn complete(cluster: &Cluster) {
     };
     loop {
         seen.clear();
-        if (0..NODES).fold(true, |all, node| knows_all(node, &mut seen) && all) {
+        if (0..NODES).filter(|node| knows_all(*node, &mut seen)).count() == NODES {
             return;
         }
         assert!(Instant::now() < deadline, "the nodes {ids:?} never became one cluster again: {seen:#?}");

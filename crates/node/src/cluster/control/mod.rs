@@ -15,6 +15,8 @@ mod member;
 mod messages;
 mod registry;
 mod secret;
+#[cfg(feature = "simulation")]
+pub(crate) mod simulation;
 
 use std::io;
 use std::net::SocketAddr;

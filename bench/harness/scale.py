@@ -1,0 +1,66 @@
+"""`make bench-scale`: what membership and directory of large clusters cost, by simulation.
+
+The program gives the nodes' own code thousands of nodes and up to 10^9 objects, and counts what they would
+say; here it is run.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import machine, paths
+
+NAME = "scale"
+_LIMIT = 3600.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One value."""
+
+    nodes: int
+    objects: int
+    measure: str
+    value: float
+    unit: str
+    how: str
+    """"counted", "sampled" (some stood for all), "measured" (on this machine) or "computed" (from others)."""
+
+
+def run(quick: bool, results: Path) -> int:
+    """Simulates, and writes figures and the description of the run."""
+    described: dict[str, Any] = machine.describe()
+    begin = time.monotonic()
+    command = [str(paths.scale_worker()), *(["--quick"] if quick else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=_LIMIT, check=False)
+    if done.returncode:
+        return done.returncode
+    results.mkdir(parents=True, exist_ok=True)
+    (results / f"{NAME}.csv").write_text(done.stdout)
+    described |= {"seconds": round(time.monotonic() - begin), "quick": quick}
+    (results / f"{NAME}.json").write_text(json.dumps(described, indent=2) + "\n")
+    print(f"Simulated in {described['seconds']} s: {results / NAME}.csv", file=sys.stderr)
+    return 0
+
+
+def read(path: Path) -> list[Figure]:
+    """The figures of a run."""
+    with path.open(newline="") as file:
+        return [
+            Figure(
+                int(row["nodes"]),
+                int(row["objects"]),
+                row["measure"],
+                float(row["value"]),
+                row["unit"],
+                row["how"],
+            )
+            for row in csv.DictReader(file)
+        ]

@@ -1,0 +1,33 @@
+"""The simulation of large clusters: it runs, and says the same every time but for what was measured."""
+
+from pathlib import Path
+
+from harness import scale
+
+
+def simulated(folder: Path) -> list[scale.Figure]:
+    """The figures of a quick run."""
+    assert scale.run(quick=True, results=folder) == 0
+    return scale.read(folder / "scale.csv")
+
+
+def test_it_says_the_same_again(tmp_path: Path) -> None:
+    """What is counted depends on ids alone, which are the same ones."""
+    one, other = (
+        [figure for figure in simulated(tmp_path / name) if figure.how in ("counted", "sampled")]
+        for name in ("one", "other")
+    )
+    assert len(one) > 100
+    assert one == other
+
+
+def test_what_it_counts_can_be_true(tmp_path: Path) -> None:
+    """A death costs about as many publications as the dead node kept entries, a join as many as it will."""
+    found = {(one.nodes, one.objects, one.measure): one.value for one in simulated(tmp_path)}
+    for nodes in (5, 30, 300):
+        entries = 2e6 / nodes
+        for event in ("join", "death"):
+            published = found[nodes, 1_000_000, f"{event}: objects published again"]
+            assert entries / 2 < published < entries * 2
+            assert published <= found[nodes, 1_000_000, f"{event}: bytes to keepers"] / 34
+        assert found[nodes, 0, "shards of the busiest keeper"] >= 2 * 16_384 / nodes

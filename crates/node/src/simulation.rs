@@ -1,0 +1,7 @@
+//! Doors for the simulation of large clusters (`make bench-scale`) to what decides what membership and directory cost:
+//! shards, what is published again when they move, frames, entries. Only with the feature `simulation`.
+//!
+//! Nothing is copied or modelled here: whoever knows the ids of nodes and objects gets what nodes would compute and
+//! say.
+
+pub use crate::cluster::simulation::{Frames, Holder, Keeper, Shards, Told, frames, view_len};
