@@ -20,6 +20,7 @@ mod interrupted;
 mod isolation;
 mod join;
 mod listing;
+mod load;
 mod mixed;
 mod numa;
 mod operations;

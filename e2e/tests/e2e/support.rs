@@ -172,6 +172,14 @@ pub(crate) fn own_memory(cluster: &Cluster, node: usize) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10
 }
 
+/// Descriptors that a daemon has open. Of segments it makes some when it first needs them: they do not count.
+pub(crate) fn descriptors(cluster: &Cluster, node: usize) -> usize {
+    let folder = format!("/proc/{}/fd", cluster.daemon(node).pid());
+    let open = fs::read_dir(folder).expect("the daemon lives").flatten();
+    let segment = |target: &Path| target.to_string_lossy().starts_with("/memfd:plasmon-segment");
+    open.filter_map(|entry| fs::read_link(entry.path()).ok()).filter(|target| !segment(target)).count()
+}
+
 /// A disk of few MiB, in memory.
 pub(crate) struct SmallDisk(TempDir);
 

@@ -6,7 +6,6 @@
 //! metadata which life it is of. One node is never killed: it must have at the end what it had at the beginning.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -18,7 +17,7 @@ use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId, Protoco
 use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
 use super::life::Life;
-use crate::support::MIB;
+use crate::support::{MIB, descriptors, own_memory};
 
 const NODES: usize = 4;
 const WORKERS: usize = 6;
@@ -224,16 +223,9 @@ impl Worker {
     }
 }
 
-/// Descriptors and memory of its own that a daemon has. Of segments it makes some when it first needs them.
+/// Descriptors and memory of its own that a daemon has.
 pub(super) fn has(cluster: &Cluster, node: usize) -> (usize, u64) {
-    let folder = format!("/proc/{}", cluster.daemon(node).pid());
-    let status = fs::read_to_string(format!("{folder}/status")).expect("the daemon lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel counts it");
-    let own = line.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10;
-    let descriptors = fs::read_dir(format!("{folder}/fd")).expect("the daemon lives").flatten();
-    let segment = |target: &PathBuf| target.to_string_lossy().starts_with("/memfd:plasmon-segment");
-    let descriptors = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-    (descriptors.filter(|target| !segment(target)).count(), own)
+    (descriptors(cluster, node), own_memory(cluster, node))
 }
 
 /// What a node still holds, fetches or knows of.
