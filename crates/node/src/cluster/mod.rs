@@ -212,6 +212,16 @@ impl Cluster {
         receiver
     }
 
+    /// Lets go of those who stopped watching, when nobody waits for an answer: after a crowd they are many, each in a
+    /// page of the heap.
+    pub(crate) fn forget_watchers(&self) {
+        if !self.asks() {
+            let mut watchers = self.watchers.borrow_mut();
+            watchers.retain(|watcher| !watcher.is_canceled());
+            watchers.shrink_to(16);
+        }
+    }
+
     fn keepers(&self, id: &ObjectId) -> Keepers {
         self.shards.borrow().keepers(id)
     }

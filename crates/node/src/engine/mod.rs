@@ -51,7 +51,7 @@ use crate::cluster::{
     Network,
 };
 use crate::config::Config;
-use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
+use crate::memory::{Arena, ArenaConfig, ArenaError, Heap, HugePages};
 use crate::numa::{self, NumaError};
 use crate::object::{Keeping, Table};
 use crate::spill::{Recovered, SpillError, SpillStore};
@@ -364,6 +364,7 @@ impl Node {
 
 /// Looks through what expires, for as long as the node lives.
 async fn housekeeping(core: Rc<Core>) {
+    let mut heap = Heap::new();
     loop {
         core.clock.sleep(TICK).await;
         let now = core.clock.now();
@@ -381,6 +382,10 @@ async fn housekeeping(core: Rc<Core>) {
         objects.shared.live();
         drop(objects);
         core.dismiss_silent(now);
+        core.cluster.forget_watchers();
+        if let Some((bytes, took)) = heap.tend() {
+            info!("{bytes} bytes that nobody uses any more went back to the system, in {took:?}");
+        }
     }
 }
 
