@@ -157,12 +157,14 @@ impl Batches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Role;
 
     #[test]
     fn news_of_an_object_stay_in_order_and_share_messages() {
         let (a, b) = (NodeId::from_bytes([1; 16]), NodeId::from_bytes([2; 16]));
         let ids: Vec<_> = (0..MAX_ENTRIES + 1).map(|_| ObjectId::random()).collect();
-        let publish = |id| Change::Publish(Holding { id, role: Role::Primary, life: 1, owner: None });
+        let publish =
+            |id| Change::Publish(Holding { id, role: Role::Primary, copies: 1, life: 1, owner: None });
         let mut batches = Batches::default();
         for id in &ids {
             batches.add(a, publish(*id));

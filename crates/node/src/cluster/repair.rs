@@ -146,10 +146,12 @@ impl Core {
                 return;
             }
             // One may have gone since, or have been made anew.
-            let objects = self.objects.borrow();
-            let holdings = lot.iter().filter_map(|id| objects.get(id).map(|replica| Holding::of(replica)));
-            let batches = self.cluster.repair.untold(&self.cluster.shards.borrow(), holdings);
-            drop(objects);
+            let batches = {
+                let objects = self.objects.borrow();
+                let holdings =
+                    lot.iter().filter_map(|id| objects.get(id).map(|replica| Holding::of(replica)));
+                self.cluster.repair.untold(&self.cluster.shards.borrow(), holdings)
+            };
             let told: SmallVec<[NodeId; 8]> = batches.keepers().collect();
             batches.send(self);
             for keeper in told {

@@ -127,6 +127,8 @@ pub fn frames() -> Frames {
         data_len: 0,
         metadata_len: 0,
         digest: 0,
+        copies: 1,
+        expires: 0,
     };
     let wish = Wish { protocol: Protocol::Auto, eager_max: u32::MAX };
     let publish = |count| len(Message::Publish { holdings: vec![holding(id); count] });
@@ -186,7 +188,12 @@ impl Keeper {
 
     /// The members change.
     pub fn follow(&mut self, own: NodeId, shards: &Shards, alive: &HashSet<NodeId>, now: Instant) {
-        self.0.follow(|id| shards.0.keepers(id).contains(own), |node| alive.contains(&node), now);
+        self.0.follow(
+            |id| shards.0.keepers(id).contains(own),
+            |node| alive.contains(&node),
+            alive.len(),
+            now,
+        );
     }
 
     /// Objects known.
@@ -201,7 +208,7 @@ impl Keeper {
 }
 
 fn holding(id: ObjectId) -> Holding {
-    Holding { id, role: Role::Primary, life: 1, owner: None }
+    Holding { id, role: Role::Primary, copies: 1, life: 1, owner: None }
 }
 
 fn len(message: Message) -> usize {
