@@ -79,7 +79,7 @@ class Tcp(_Served):
     """A connection, and a loop at each of its ends."""
 
     name, label = "tcp", "TCP, no store"
-    ways = (Way("tcp", memory=ONE_PLACE), Way("tcp", "fetch_places", memory=PLACES))
+    ways: Sequence[Way] = (Way("tcp", memory=ONE_PLACE), Way("tcp", "fetch_places", memory=PLACES))
 
     def missing(self) -> str | None:
         return peers.Raw().missing()

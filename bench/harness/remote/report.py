@@ -168,8 +168,8 @@ def _hops(found: Found) -> str:
         "**with a cold location**": cold.median_us,
     }
     text = (
-        f"Medians of a get of {size_of(SMALL)}. The first two were measured by themselves, in turn with the gets; the rest "
-        "is the difference."
+        f"Medians of a get of {size_of(SMALL)}. The first two were measured by themselves, in turn with the "
+        "gets; the rest is the difference."
     )
     lines = [[what, f"{us:.1f}"] for what, us in parts.items()]
     return f"### Where the time of a small get goes\n\n{text}\n\n" + table(["", "µs"], lines)
@@ -188,8 +188,9 @@ def _bare(found: Found) -> str:
         ]
         lines.append([size_of(size), *(latency(row) if row else "" for row in rows)])
     text = (
-        "Microseconds: median (p99). Asleep is how a daemon waits where cores are few. Memory is as a store has it, and "
-        "every read is of another place, to another place; in one place it is in huge pages and in the caches."
+        "Microseconds: median (p99). Asleep is how a daemon waits where cores are few. Memory is as a store "
+        "has it, and every read is of another place, to another one; in one place it is in huge pages and in "
+        "the caches."
     )
     return f"### The network without a store\n\n{text}\n\n" + table(
         ["", *(label for label, *_ in ways)], lines

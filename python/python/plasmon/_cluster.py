@@ -322,6 +322,8 @@ def _free_ports(count: int) -> list[int]:
     for server in taken:
         server.close()
     return ports
+
+
 def _bare_environment() -> dict[str, str]:
     """That of this process, without settings of nodes that are none of this cluster's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PLASMON_")}
