@@ -92,6 +92,17 @@ pub(super) enum Operation {
         bytes: u64,
     },
     List,
+    /// More nodes are to keep an object.
+    Replicate {
+        which: Which,
+        copies: u16,
+        patience: Duration,
+    },
+    /// It is to come to all nodes.
+    Broadcast {
+        which: Which,
+        patience: Duration,
+    },
 }
 
 type Draw = fn(&mut Chance) -> Operation;
@@ -122,6 +133,12 @@ const WEIGHTS: &[(usize, Draw)] = &[
     (2, |chance| Operation::Prefetch { which: several(chance), patience: patience(chance) }),
     (3, |chance| Operation::Evict { bytes: *chance.pick(&[1 << 20, 8 << 20, u64::MAX]) }),
     (1, |_| Operation::List),
+    (3, |chance| Operation::Replicate {
+        which: which(chance),
+        copies: 2 + chance.below(2) as u16,
+        patience: patience(chance),
+    }),
+    (3, |chance| Operation::Broadcast { which: which(chance), patience: patience(chance) }),
 ];
 
 /// The operations of a worker, without end: whatever becomes of one, the next is the same.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, Object, Presence};
+use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, Object, ObjectId, Presence};
 use plasmon_e2e::PATIENCE;
 
 use super::life::Life;
@@ -26,7 +26,7 @@ const DELETION: Duration = Duration::from_secs(10);
 /// Objects that a worker holds at most.
 const HELD: usize = 4;
 /// Bytes that a node is given to keep: memory and disk hold more.
-const BURDEN: usize = 56 << 20;
+const BURDEN: usize = 40 << 20;
 
 /// What workers do: work, rest, or come to their end.
 const WORK: u8 = 0;
@@ -215,6 +215,16 @@ impl Worker {
                 let evicted = self.call("evict", Duration::ZERO, |client| client.evict(*bytes));
                 self.explained(evicted);
             }
+            Operation::Replicate { which, copies, patience } => {
+                self.spread("replicate", *which, *patience, |client, id| {
+                    client.replicate(id, *copies, Some(*patience)).map(drop)
+                });
+            }
+            Operation::Broadcast { which, patience } => {
+                self.spread("broadcast", *which, *patience, |client, id| {
+                    client.broadcast(id, &[], Some(*patience)).map(drop)
+                });
+            }
             Operation::List => {
                 let listed = self.call("list", Duration::ZERO, Client::list);
                 self.explained(listed);
@@ -396,6 +406,28 @@ impl Worker {
             other => panic!("{other:?}: {why}"),
         }
         None
+    }
+
+    /// Has an object come to other nodes. How many have it then depends on who lives and has room.
+    fn spread(
+        &mut self,
+        what: &str,
+        which: Which,
+        patience: Duration,
+        spread: impl FnOnce(&Client, ObjectId) -> Result<(), Error>,
+    ) {
+        let Some(Record { id, .. }) = self.ground.model.find(which) else { return };
+        if let Err(error) = self.call(&format!("{what} of {id}"), patience, |client| spread(client, id)) {
+            let explained = [
+                ErrorKind::TimedOut,
+                ErrorKind::NotFound,
+                ErrorKind::Disconnected,
+                ErrorKind::Lost,
+                ErrorKind::Full,
+                ErrorKind::TooFew,
+            ];
+            assert!(explained.contains(&error.kind()), "{:?}: {error}", error.kind());
+        }
     }
 
     fn hold(&mut self, which: Which) {
