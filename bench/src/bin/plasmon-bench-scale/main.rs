@@ -143,8 +143,10 @@ fn per_operation(nodes: usize, frames: &Frames) {
         row(nodes, 0, &format!("messages of {what}"), messages, "messages", How::Computed);
         row(nodes, 0, &format!("bytes of {what}, without the object's"), bytes, "bytes", How::Computed);
     };
-    tell("a put", keepers, keepers * frames.publish as f64);
     let published = keepers * frames.publish as f64;
+    tell("a put under an id drawn at random", keepers, published);
+    let claimed = elsewhere * (frames.claim + frames.claimed) as f64;
+    tell("a put under a name", keepers + 2.0 * elsewhere, published + claimed);
     let asked = 2.0 * elsewhere * frames.fetch as f64;
     tell(
         "a get of a small object",

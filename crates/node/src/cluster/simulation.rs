@@ -7,7 +7,7 @@ use plasmon::{NodeId, ObjectId, Protocol};
 
 use super::control::simulation::view_text;
 use super::directory::{Directory, Lookup, Published, Waiter};
-use super::frame::{Envelope, Holding, Location, MAX_ENTRIES, Message, Stage, Stamp, Wish};
+use super::frame::{Envelope, Holding, Location, MAX_ENTRIES, Message, Stage, Stamp, Verdict, Wish};
 use super::members::{Member, Reach, View};
 use super::repair::{LOT, Repair};
 use super::shards::{Keepers, ShardMap};
@@ -99,6 +99,10 @@ pub struct Frames {
     pub publish_more: usize,
     /// Objects in a frame, at most.
     pub objects_in_a_frame: usize,
+    /// A keeper is asked for an id that others may create as well.
+    pub claim: usize,
+    /// Its answer.
+    pub claimed: usize,
     /// A keeper or a holder is asked for an object.
     pub fetch: usize,
     /// What comes with the bytes of an object inside a message.
@@ -138,6 +142,8 @@ pub fn frames() -> Frames {
         publish: publish(1),
         publish_more: publish(2) - publish(1),
         objects_in_a_frame: MAX_ENTRIES,
+        claim: len(Message::Claim { id, probe: false }),
+        claimed: len(Message::Claimed { verdict: Verdict::Exists }),
         fetch: len(Message::Fetch { id, stage: Stage::Asked, avoid: Vec::new(), wish }),
         eager: len(Message::Eager { head: head.clone(), bytes: Default::default() }),
         offer: len(Message::Offer { head, lease_ms: 10_000, pieces, stamp, others: vec![node] }),
