@@ -17,6 +17,7 @@
 //!     message NODE LENGTH                           one, and waits for it
 //!     read NODE BASE KEY OFFSET LENGTH              on the bulk lane
 //!     write NODE BASE KEY OFFSET LENGTH
+//!     leave                                         the cluster, and keep the fabric
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -26,7 +27,7 @@ use std::error::Error;
 use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
 use std::rc::Rc;
-use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -73,8 +74,8 @@ fn main() -> Result<()> {
     say(&format!("self {base} {key} {len}"));
     say(&format!("view {view}"));
     let view = Arc::new(Mutex::new(view));
-    control.attend(Arc::clone(&view));
-    fabric.serve(&view)
+    let member = control.attend(Arc::clone(&view));
+    fabric.serve(&view, member)
 }
 
 /// A line for the test. Whoever does not read it any more has no use for us.
@@ -152,12 +153,13 @@ impl Control {
         }
     }
 
-    /// Stays a member, and follows the others.
-    fn attend(mut self, view: Arc<Mutex<Value>>) {
+    /// Stays a member, and follows the others, until what it gives is dropped.
+    fn attend(mut self, view: Arc<Mutex<Value>>) -> Sender<()> {
+        let (member, leaves) = mpsc::channel();
         self.stream.sock.set_read_timeout(Some(BEAT)).expect("sockets have time-outs");
         thread::spawn(move || {
             let mut beaten = Instant::now();
-            while let Ok(message) = self.poll() {
+            while let (Ok(message), Err(TryRecvError::Empty)) = (self.poll(), leaves.try_recv()) {
                 if let Some(new) = message.as_ref().and_then(|message| message.get("View")) {
                     *view.lock().expect("no holder panics") = new.clone();
                     say(&format!("view {new}"));
@@ -170,6 +172,7 @@ impl Control {
                 }
             }
         });
+        member
     }
 }
 
@@ -250,7 +253,8 @@ impl Fabric {
     }
 
     /// Prints what comes and does as told, until there is nobody to tell it anything.
-    fn serve(&self, view: &Mutex<Value>) -> Result<()> {
+    fn serve(&self, view: &Mutex<Value>, member: Sender<()>) -> Result<()> {
+        let mut member = Some(member);
         let lines = lines();
         let mut peers = HashMap::new();
         let mut sending = VecDeque::new();
@@ -259,6 +263,7 @@ impl Fabric {
             match lines.try_recv() {
                 Err(TryRecvError::Disconnected) => return Ok(()),
                 Err(TryRecvError::Empty) => {}
+                Ok(line) if line == "leave" => drop(member.take()),
                 Ok(line) => {
                     idle = false;
                     self.obey(&line, &mut peers, view, &mut sending)?;

@@ -1,8 +1,8 @@
 //! New keys for the arena when a node is no member any more: what it could read of it, it cannot read for long.
 //!
 //! Engine thread only. Closing the lanes ends what was under way, and does not keep a node from connecting again with
-//! keys that it knows. So every segment is registered anew, one at each look since a card takes its time, and peers are
-//! told the new key at once. The former registration goes on for [`GRACE`], for reads that began with it. It is done
+//! keys that it knows. So every segment is registered anew, with RDMA one at each look since a card takes its time, and
+//! peers are told the new key at once. The former registration goes on for [`GRACE`], for reads that began with it. It is done
 //! where there is a secret: without one, only this host can connect.
 
 use std::cell::RefCell;
@@ -40,14 +40,17 @@ impl Core {
         let Rekeying { segments, former } = &self.cluster.rekeying;
         let now = self.clock.now();
         former.borrow_mut().retain(|(until, _)| *until > now);
-        let Some(segment) = segments.borrow_mut().pop_front() else { return };
-        let (regions, news) = self.network.rekey(&self.arena.borrow(), segment);
-        former.borrow_mut().extend(regions.into_iter().map(|region| (now + GRACE, region)));
-        for (node, key) in news {
-            // A peer that has just gone needs none.
-            self.tell(node, key);
+        let at_once = if self.network.best().is_rdma() { 1 } else { usize::MAX };
+        let due = segments.borrow().len().min(at_once);
+        for segment in segments.borrow_mut().drain(..due) {
+            let (regions, news) = self.network.rekey(&self.arena.borrow(), segment);
+            former.borrow_mut().extend(regions.into_iter().map(|region| (now + GRACE, region)));
+            for (node, key) in news {
+                // A peer that has just gone needs none.
+                self.tell(node, key);
+            }
         }
-        if segments.borrow().is_empty() {
+        if due > 0 && segments.borrow().is_empty() {
             info!("the segments of this node have new keys, since a node is no member any more");
         }
     }

@@ -1,7 +1,7 @@
 //! What is not its own: memory that it was not offered, leases of others, orders for what it does not keep.
 
 use plasmon::{CreateOptions, NodeId, ObjectId, Protocol};
-use plasmon_e2e::{Pattern, eventually};
+use plasmon_e2e::{Pattern, eventually, until};
 
 use super::frames::{Frame, Head, body, opcode};
 use super::{Rogue, cluster, dropped, heard, the_others_go_on};
@@ -53,6 +53,35 @@ fn a_member_reads_what_it_is_offered_and_nothing_else_and_writes_nothing() {
     drop(held);
     client.delete(&[id]).expect("delete");
     the_others_go_on(&cluster, &rogue);
+}
+
+#[test]
+fn what_a_member_could_read_it_cannot_read_for_long_when_it_is_none_any_more() {
+    let (cluster, mut rogue) = cluster();
+    let to = cluster.status(0).node;
+    let (holder, reader) = (cluster.client(0), cluster.client(1));
+    let id = rogue.foreign_id();
+    try_put(&holder, id, Pattern(1), MIB).expect("put");
+    Pattern(1).check(get(&reader, id).data());
+    let frame = rogue.frame(&to, opcode::FETCH, body::fetch(id, Protocol::Read as u8));
+    rogue.send(&to, &Frame { request: 77, ..frame });
+    let numbers = |frame: &Frame, at: usize| -> u64 {
+        u64::from_le_bytes(frame.body[at..at + 8].try_into().expect("eight bytes"))
+    };
+    let segment = rogue.next("where the segment is", |frame| frame.opcode == opcode::SEGMENT);
+    let offer = rogue.next("an offer", |frame| frame.opcode == opcode::OFFER);
+    let (region, at) = ((numbers(&segment, 8), numbers(&segment, 16)), numbers(&offer, 67 + 4 + 4 + 8));
+    assert_eq!(rogue.read(&to, region, at, MIB as u64), Some(Pattern(1).bytes(16)));
+
+    rogue.tell("leave");
+    eventually("it is no member", || cluster.status(0).cluster.members.len() == 3);
+    eventually("there are new keys", || cluster.log(0).contains("have new keys"));
+    // It may connect again, and its key is good for a while.
+    until("the key is refused", || rogue.read(&to, region, at, MIB as u64).is_none().then_some(()));
+    // The others have the new one.
+    reader.evict(u64::MAX).expect("evict");
+    Pattern(1).check(get(&reader, id).data());
+    Pattern(1).check(get(&cluster.client(2), id).data());
 }
 
 #[test]
