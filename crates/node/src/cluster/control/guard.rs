@@ -6,8 +6,10 @@
 //! the secret, of a value that TLS derives for this connection alone (the exporter, RFC 8446, 7.5). Somebody in the
 //! middle has two connections, with two such values, and can use what it hears on neither.
 //!
-//!     asking -> answering   32 bytes   its proof
-//!     answering -> asking   33 bytes   1 and its proof, or 0 and zeros
+//! ```text
+//! asking -> answering   32 bytes   its proof
+//! answering -> asking   33 bytes   1 and its proof, or 0 and zeros
+//! ```
 //!
 //! The secret itself, and what it could be found by, goes to nobody who has not proved that he knows it: but for the
 //! first proof, which is why a secret has to be long and random.
