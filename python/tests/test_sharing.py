@@ -105,11 +105,11 @@ def test_forks_while_threads_call(near: plasmon.Client) -> None:
     assert value == b"kept" * 50_000
 
 
-def work(socket: str, name: str) -> int:
-    """What a process of a pool does."""
+def work(socket: str, name: str, task: int) -> int:
+    """What a process of a pool does, with one task or with several."""
     with plasmon.connect(socket) as client:
         data: bytes = client.get(name)
-        client.put(len(data), name=f"{name}, by {os.getpid()}")
+        client.put(len(data), name=f"{name}, {task}")
         return len(data)
 
 
@@ -119,7 +119,8 @@ def test_processes_of_a_pool_connect_on_their_own(near: plasmon.Client, method: 
     near.put(bytes(200_000), name=name)
     value = near.get(name)
     with multiprocessing.get_context(method).Pool(3) as pool:
-        assert pool.starmap(work, [(near.socket, name)] * 3, chunksize=1) == [200_000] * 3
+        tasks = [(near.socket, name, task) for task in range(3)]
+        assert pool.starmap(work, tasks, chunksize=1) == [200_000] * 3
     until("their pins to go", lambda: held(near) == 1)
     assert len(value) == 200_000
 
