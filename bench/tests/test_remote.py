@@ -68,6 +68,10 @@ def test_everyone_gets_every_object_once_from_the_other_host(network: Network, t
     # What polls takes all cores of a small machine: one getter only.
     polls = [("fabric", f"read{suffix}", memory) for suffix, memory in bare]
     expected |= {(*way, size, 1) for way in polls for size in TINY.sizes}
+    # In chunks only what is longer than one.
+    for suffix, memory in bare:
+        chunks = ("fabric", f"read_chunks{suffix}", memory), ("fabric", f"read_chunks_asleep{suffix}", memory)
+        expected |= {(*chunks[0], MIB, 1)} | {(*chunks[1], MIB, getters) for getters in TINY.getters}
     assert set(rows) == expected
     for row in rows.values():
         assert row.turns == TINY.rounds
