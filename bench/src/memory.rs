@@ -15,9 +15,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::Result;
 
-/// Bytes that the kernel maps at the least.
-const PAGE: usize = 4096;
-
 /// Memory mapped for reading and writing.
 pub struct Mapping {
     start: NonNull<u8>,
@@ -100,19 +97,6 @@ impl Drop for Mapping {
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
-}
-
-/// Memory of at least `len` bytes, all there: what there is already, if it is enough.
-///
-/// # Errors
-/// When the system has none.
-pub fn ready(memory: &mut Option<Mapping>, len: usize) -> Result<&mut Mapping> {
-    if memory.as_ref().is_none_or(|memory| memory.len < len) {
-        // The old one goes first.
-        *memory = None;
-        *memory = Some(Mapping::huge(len.max(PAGE))?);
-    }
-    memory.as_mut().ok_or_else(|| "there is no memory".into())
 }
 
 /// Where objects of one size lie in memory: next to each other, or all in the same place.
