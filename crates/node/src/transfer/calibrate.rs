@@ -153,7 +153,7 @@ impl Core {
                 let answer = self.ask(lease.holder, 0, renew, PATIENCE).await;
                 answer.map_err(|error| Failure::Holder(error.message().to_owned()))?;
                 let plan = Plan { chunk: bytes, window: 1 };
-                self.read_part(lease.holder, pieces, here, bytes, plan).await?;
+                self.read_part(lease.holder, pieces, here, bytes, None, plan).await?;
                 read.push(self.micros_since(began));
             }
             points.push(SmallPoint { bytes, eager_us: median(&mut eager), read_us: median(&mut read) });
@@ -170,14 +170,15 @@ impl Core {
         let plans = CHUNKS.into_iter().flat_map(|chunk| WINDOWS.map(|window| Plan { chunk, window }));
         let plans: Vec<_> = plans.collect();
         let began = self.clock.now();
-        self.read_part(lease.holder, pieces, here, LARGE_LEAST, Plan { chunk: 512 << 10, window: 4 }).await?;
+        self.read_part(lease.holder, pieces, here, LARGE_LEAST, None, Plan { chunk: 512 << 10, window: 4 })
+            .await?;
         let rate = LARGE_LEAST as f64 / (self.clock.now() - began).as_secs_f64().max(1e-6);
         let len = ((rate * LARGE_TIME.as_secs_f64()) as u64).clamp(LARGE_LEAST, LARGE);
         let mut times = vec![Vec::new(); plans.len()];
         for _ in 0..LARGE_ROUNDS {
             for (plan, times) in plans.iter().zip(&mut times) {
                 let began = self.clock.now();
-                self.read_part(lease.holder, pieces, here, len, *plan).await?;
+                self.read_part(lease.holder, pieces, here, len, None, *plan).await?;
                 times.push(self.micros_since(began));
             }
         }

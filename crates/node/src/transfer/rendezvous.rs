@@ -218,29 +218,28 @@ impl Core {
         }
         let began = self.clock.now();
         let here = Here { landing, arrived: &trace.arrived() };
-        let from = part(pieces, 0, landing.len());
-        let chunks = chunks(&from, landing.pieces().into_iter(), choice.plan.chunk);
-        let reads = chunks.map(|(from, into)| Either::Left(self.read(holder, from, into, here)));
-        let word = |(into, from)| {
-            Either::Right(async move { self.finish_read(holder, self.post_read(holder, into, from)?).await })
-        };
-        trace.read(self.pipeline(reads.chain(behind.map(word)), choice.plan.window).await?);
+        trace.read(self.read_part(holder, pieces, here, landing.len(), behind, choice.plan).await?);
         self.saw_plan(holder, choice.plan, landing.len(), self.clock.now() - began);
         Ok(())
     }
 
-    /// Reads the first bytes, and says how many reads it took, of what lies in pieces at a holder.
+    /// Reads the first bytes of what lies in pieces at a holder, and behind them a word; says how many reads it took.
     pub(super) async fn read_part(
         &self,
         holder: NodeId,
         pieces: &[Location],
         here: Here<'_>,
         len: u64,
+        behind: Option<(Slice, Remote)>,
         Plan { chunk, window }: Plan,
     ) -> Result<u64, Failure> {
         let from = part(pieces, 0, len);
-        let reads = chunks(&from, here.landing.pieces().into_iter(), chunk);
-        self.pipeline(reads.map(|(from, into)| self.read(holder, from, into, here)), window).await
+        let chunks = chunks(&from, here.landing.pieces().into_iter(), chunk);
+        let reads = chunks.map(|(from, into)| Either::Left(self.read(holder, from, into, here)));
+        let word = |(into, from)| {
+            Either::Right(async move { self.finish_read(holder, self.post_read(holder, into, from)?).await })
+        };
+        self.pipeline(reads.chain(behind.map(word)), window).await
     }
 
     /// Awaits reads, some at a time; says how many there were.
