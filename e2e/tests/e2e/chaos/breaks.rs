@@ -11,7 +11,7 @@ use plasmon_e2e::{Chance, until};
 use super::calm::{Before, complete, look, nothing_is_left};
 use super::faults::Faults;
 use super::model::Model;
-use super::schedule::{NODES, Troubles, WORKERS};
+use super::schedule::{Coordinator, NODES, Troubles, WORKERS};
 use super::watcher::Watch;
 use super::worker::{Ground, Worker};
 
@@ -37,18 +37,31 @@ impl Drop for End {
 
 #[test]
 fn whatever_breaks_what_is_promised_holds() {
+    run(Coordinator::Embedded);
+}
+
+#[test]
+fn whatever_breaks_etcd_as_well_what_is_promised_holds() {
+    run(Coordinator::Etcd);
+}
+
+/// Half of the time is each coordinator's.
+fn run(coordinator: Coordinator) {
     let seed: u64 = number("PLASMON_CHAOS_SEED", 1);
     let minutes: f64 = number("PLASMON_CHAOS_MINUTES", 1.0);
-    let rounds = (minutes * 60.0 / ROUND).ceil().max(1.0) as usize;
-    eprintln!("chaos: {rounds} rounds; again: make test-chaos SEED={seed} MINUTES={minutes}");
+    let rounds = (minutes * 60.0 / 2.0 / ROUND).ceil().max(1.0) as usize;
+    eprintln!(
+        "chaos: {coordinator:?}, {rounds} rounds; again: make test-chaos SEED={seed} MINUTES={minutes}"
+    );
 
-    let mut faults = Faults::new(seed);
+    let mut faults = Faults::new(seed, coordinator);
     let kept = env::var_os("PLASMON_CHAOS_LOGS").map_or_else(env::temp_dir, PathBuf::from);
-    faults.cluster.keep_logs(kept.join(format!("plasmon-chaos-{seed}")));
+    faults.cluster.keep_logs(kept.join(format!("plasmon-chaos-{seed}-{coordinator:?}")));
     let journal = File::create(faults.cluster.folder().join("journal.log")).expect("the folder is writable");
     let sockets = (0..NODES).map(|node| faults.cluster.socket(node)).collect();
     let ground = Arc::new(Ground::new(Model::new(seed), sockets, journal));
     let end = End(Arc::clone(&ground));
+    faults.introduce(&ground.model);
     complete(&faults.cluster);
     let mut chance = Chance::of_seed(seed ^ 1);
     let watch = Arc::new(Watch::default());
@@ -71,7 +84,7 @@ fn whatever_breaks_what_is_promised_holds() {
             "a worker found something wrong: see above"
         );
     };
-    for (round, troubles) in Troubles::of(seed).take(rounds).enumerate() {
+    for (round, troubles) in Troubles::of(seed, coordinator).take(rounds).enumerate() {
         ground.note(&format!("ROUND {round}: {troubles:?}"));
         eprintln!("chaos: round {round}: {troubles:?}");
         let epoch = |node| faults.cluster.status(node).cluster.epoch;

@@ -4,9 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::Protocol;
-use plasmon_e2e::{Chance, Cluster, own_namespaces};
+use plasmon_e2e::{Chance, Cluster, EtcdOptions, own_namespaces};
 
-use super::schedule::{Fault, NODES, Trouble};
+use super::model::Model;
+use super::schedule::{Coordinator, Fault, NODES, SERVERS, Trouble};
 use super::worker::Ground;
 use crate::support::SmallDisk;
 
@@ -24,22 +25,43 @@ pub(super) struct Faults {
     unplugged: Vec<usize>,
     /// Ways that lose what is sent, as often as a fault has them do so.
     lost: Vec<(usize, usize)>,
+    coordinator: Coordinator,
+    /// Servers of etcd that were killed, as often as a fault has them be.
+    silent: Vec<usize>,
 }
 
 impl Faults {
     /// Starts hosts, each with a small disk.
-    pub(super) fn new(seed: u64) -> Self {
-        let cluster = Cluster::builder().nodes(0).memory("32MiB").start();
+    pub(super) fn new(seed: u64, coordinator: Coordinator) -> Self {
+        let mut builder = Cluster::builder().nodes(0).memory("32MiB");
+        if coordinator == Coordinator::Etcd {
+            builder = builder.etcd(EtcdOptions { servers: SERVERS, ..EtcdOptions::default() });
+        }
+        let cluster = builder.start();
         let disks = (0..NODES).map(|_| SmallDisk::new(DISK)).collect();
         let none = Vec::new;
         let (chance, lost) = (Chance::of_seed(seed), Vec::new());
-        let mut faults =
-            Self { cluster, disks, chance, down: none(), stopped: none(), unplugged: none(), lost };
+        let mut faults = Self {
+            cluster,
+            disks,
+            chance,
+            down: none(),
+            stopped: none(),
+            unplugged: none(),
+            lost,
+            coordinator,
+            silent: none(),
+        };
         for node in 0..NODES {
             let args = faults.arguments(node);
             faults.cluster.add_node_with(&args.iter().map(String::as_str).collect::<Vec<_>>());
         }
         faults
+    }
+
+    /// Tells the model which daemons there are.
+    pub(super) fn introduce(&self, model: &Model) {
+        (0..NODES).for_each(|node| model.is_called(node, &self.cluster.status(node).node));
     }
 
     fn arguments(&self, node: usize) -> Vec<String> {
@@ -83,6 +105,12 @@ impl Faults {
                 self.stopped.push(*node);
             }
             Fault::FullDisk(node) => self.disks[*node].iter().for_each(SmallDisk::shrink),
+            Fault::KillEtcd(servers) => {
+                for server in servers {
+                    self.cluster.kill_etcd(*server);
+                    self.silent.push(*server);
+                }
+            }
             _ if !own_namespaces() => {}
             Fault::Unplug(node) => {
                 self.cluster.unplug(*node);
@@ -109,6 +137,7 @@ impl Faults {
                 self.stopped.retain(|stopped| stopped != node);
             }
             Fault::FullDisk(node) => self.disks[*node].iter().for_each(|disk| disk.grow(DISK)),
+            Fault::KillEtcd(servers) => servers.iter().for_each(|server| self.start_etcd(*server)),
             _ if !own_namespaces() => {}
             Fault::Unplug(node) => {
                 self.cluster.plug(*node);
@@ -126,9 +155,26 @@ impl Faults {
         }
     }
 
+    /// Starts a server of etcd, unless another fault has it down.
+    fn start_etcd(&mut self, server: usize) {
+        let at = self.silent.iter().position(|silent| *silent == server).expect("it was killed");
+        self.silent.swap_remove(at);
+        if !self.silent.contains(&server) {
+            self.cluster.start_etcd(server);
+        }
+        if self.silent.is_empty() {
+            self.cluster.await_etcd(server);
+        }
+    }
+
     fn can_join(&self, node: usize) -> bool {
-        let coordinator = !self.down.contains(&0) && !self.stopped.contains(&0);
-        node == 0 || coordinator && self.lost.is_empty() && self.unplugged.is_empty()
+        let reached = self.lost.is_empty() && self.unplugged.is_empty();
+        match self.coordinator {
+            Coordinator::Embedded => {
+                node == 0 || reached && !self.down.contains(&0) && !self.stopped.contains(&0)
+            }
+            Coordinator::Etcd => reached && self.silent.is_empty(),
+        }
     }
 
     fn start(&mut self, ground: &Ground, node: usize) {
@@ -139,12 +185,14 @@ impl Faults {
         self.cluster.start_again(node, &args.iter().map(String::as_str).collect::<Vec<_>>());
         self.down.retain(|down| *down != node);
         ground.model.begins_or_ends(node);
+        ground.model.is_called(node, &self.cluster.status(node).node);
         ground.note(&format!("STARTED node {node} with {args:?}"));
     }
 
     /// Starts what is still down, once all else is whole: the coordinator first.
     fn mend(&mut self, ground: &Ground) {
         assert!(self.lost.is_empty() && self.unplugged.is_empty() && self.stopped.is_empty());
+        assert!(self.silent.is_empty());
         self.down.sort_unstable();
         for node in self.down.clone() {
             self.start(ground, node);
@@ -158,7 +206,9 @@ fn ways(fault: &Fault) -> Vec<(usize, usize)> {
     match fault {
         Fault::Part(some) => all.filter(|(from, to)| some.contains(from) != some.contains(to)).collect(),
         Fault::OneWay(from, to) => vec![(*from, *to)],
-        Fault::Kill(_) | Fault::Stop(_) | Fault::Unplug(_) | Fault::FullDisk(_) => Vec::new(),
+        Fault::Kill(_) | Fault::Stop(_) | Fault::Unplug(_) | Fault::FullDisk(_) | Fault::KillEtcd(_) => {
+            Vec::new()
+        }
     }
 }
 

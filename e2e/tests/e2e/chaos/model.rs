@@ -53,6 +53,12 @@ pub(super) struct Record {
     pub(super) home: Place,
     /// Where somebody pins it.
     pins: Vec<Place>,
+    /// Where it is kept besides, as the last to have it replicated was told.
+    kept: Vec<Place>,
+    /// Replications that were begun, and those of them that are over.
+    replications: (usize, usize),
+    /// One of them was given up: it may go on.
+    uncertain: bool,
     /// Deletions that were begun.
     deletions: usize,
 }
@@ -75,6 +81,8 @@ impl Weather {
 pub(super) struct Model {
     seed: u64,
     runs: [AtomicUsize; NODES],
+    /// What the daemons call themselves.
+    names_of: Mutex<BTreeMap<String, Place>>,
     weather: Mutex<Weather>,
     records: Mutex<Vec<Vec<Record>>>,
     /// All that was ever put under each name.
@@ -88,6 +96,7 @@ impl Model {
         Self {
             seed,
             runs: Default::default(),
+            names_of: Mutex::default(),
             weather: Mutex::new(Weather { faults: 0, calm: true }),
             records: Mutex::new(vec![Vec::new(); WORKERS]),
             names: Mutex::new(vec![Vec::new(); NAMES]),
@@ -115,6 +124,12 @@ impl Model {
         self.runs[node].fetch_add(1, Ordering::SeqCst);
     }
 
+    /// What the daemon that a node has now calls itself.
+    pub(super) fn is_called(&self, node: usize, name: &str) {
+        let place = self.daemon(node).expect("it was started");
+        self.names_of.lock().unwrap().insert(name.to_owned(), place);
+    }
+
     pub(super) fn weather(&self) -> Weather {
         *self.weather.lock().unwrap()
     }
@@ -132,7 +147,8 @@ impl Model {
 
     /// Whether an object has to be found.
     pub(super) fn must(&self, record: &Record) -> bool {
-        let held = std::iter::once(&record.home).chain(&record.pins).any(|place| self.lives(*place));
+        let mut places = std::iter::once(&record.home).chain(&record.pins).chain(&record.kept);
+        let held = places.any(|place| self.lives(*place));
         record.state == State::Sealed && held
     }
 
@@ -176,8 +192,18 @@ impl Model {
     pub(super) fn begin_put(&self, worker: usize, life: Life, home: Place) -> Record {
         let mut records = self.records.lock().unwrap();
         let key = Key { worker, number: records[worker].len() };
-        let (state, pins) = (State::Putting, Vec::new());
-        let record = Record { key, id: self.id(key), life, state, home, pins, deletions: 0 };
+        let record = Record {
+            key,
+            id: self.id(key),
+            life,
+            state: State::Putting,
+            home,
+            pins: Vec::new(),
+            kept: Vec::new(),
+            replications: (0, 0),
+            uncertain: false,
+            deletions: 0,
+        };
         records[worker].push(record.clone());
         record
     }
@@ -224,8 +250,34 @@ impl Model {
         });
     }
 
-    fn change(&self, key: Key, change: impl FnOnce(&mut Record)) {
-        change(&mut self.records.lock().unwrap()[key.worker][key.number]);
+    /// Another number of nodes is about to keep it: some that do may not from now on. Gives a number if nobody else
+    /// is about to say another one.
+    pub(super) fn begin_replicate(&self, key: Key) -> Option<usize> {
+        self.change(key, |record| {
+            let alone = record.replications.0 == record.replications.1 && !record.uncertain;
+            record.kept.clear();
+            record.replications.0 += 1;
+            alone.then_some(record.replications.0)
+        })
+    }
+
+    /// These keep it now, unless somebody else has said something else meanwhile.
+    pub(super) fn end_replicate(&self, key: Key, number: Option<usize>, end: Result<&[String], ErrorKind>) {
+        let names = self.names_of.lock().unwrap();
+        self.change(key, |record| {
+            record.replications.1 += 1;
+            match end {
+                Ok(holders) if number == Some(record.replications.0) => {
+                    record.kept = holders.iter().filter_map(|name| names.get(name).copied()).collect();
+                }
+                Ok(_) | Err(ErrorKind::TooFew | ErrorKind::NotFound | ErrorKind::Lost) => {}
+                Err(_) => record.uncertain = true,
+            }
+        });
+    }
+
+    fn change<T>(&self, key: Key, change: impl FnOnce(&mut Record) -> T) -> T {
+        change(&mut self.records.lock().unwrap()[key.worker][key.number])
     }
 
     /// Something is about to be put under a name.

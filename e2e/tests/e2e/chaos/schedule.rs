@@ -7,8 +7,10 @@ use plasmon_e2e::Chance;
 
 use crate::support::MIB;
 
-/// Hosts of the cluster. The first is the coordinator's.
+/// Hosts of the cluster. The first is the coordinator's, where it is embedded.
 pub(super) const NODES: usize = 5;
+/// Servers of etcd, where that coordinates.
+pub(super) const SERVERS: usize = 3;
 /// Clients, each with a thread; they are of the nodes in turn.
 pub(super) const WORKERS: usize = 8;
 /// Names that all workers put, get and delete.
@@ -186,6 +188,9 @@ pub(super) enum Fault {
     OneWay(usize, usize),
     /// The disk for spilled objects takes no more.
     FullDisk(usize),
+    /// SIGKILL for servers of etcd, which go on with what they have on disk at the end: without two of the three nobody
+    /// is a member any more when leases are over.
+    KillEtcd(Vec<usize>),
 }
 
 /// A fault with its time in the round.
@@ -196,44 +201,72 @@ pub(super) struct Trouble {
     pub(super) ends: Duration,
 }
 
+/// Who says who the members are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coordinator {
+    /// The first node.
+    Embedded,
+    Etcd,
+}
+
 /// What breaks in each round.
 pub(super) struct Troubles {
+    coordinator: Coordinator,
     chance: Chance,
     deck: Vec<Draught>,
 }
 
-type Draught = fn(&mut Chance, &mut Vec<usize>) -> Fault;
+/// Hosts that nothing has happened to in this round.
+struct Hosts {
+    whole: Vec<usize>,
+    /// The coordinator's.
+    first: Option<usize>,
+}
 
-/// Every kind comes about as often as every other; the coordinator's node is a kind of its own.
+type Draught = fn(&mut Chance, &mut Hosts) -> Fault;
+
+/// Every kind comes about as often as every other; the coordinator is a kind of its own.
 const DECK: &[Draught] = &[
-    |_, hosts| Fault::Kill(victim(hosts)),
-    |_, hosts| Fault::Kill(victim(hosts)),
-    |_, hosts| Fault::Stop(victim(hosts)),
-    |_, hosts| Fault::Unplug(victim(hosts)),
+    |_, hosts| Fault::Kill(hosts.victim()),
+    |_, hosts| Fault::Kill(hosts.victim()),
+    |_, hosts| Fault::Stop(hosts.victim()),
+    |_, hosts| Fault::Unplug(hosts.victim()),
     |chance, _| Fault::Part((0..NODES).filter(|_| chance.percent(50)).collect()),
     |chance, _| {
         let from = chance.below(NODES);
         Fault::OneWay(from, (from + 1 + chance.below(NODES - 1)) % NODES)
     },
     |chance, _| Fault::FullDisk(chance.below(NODES)),
-    |chance, hosts| match hosts.iter().position(|host| *host == 0) {
-        Some(at) => {
-            hosts.remove(at);
-            chance.pick(&[Fault::Kill(0), Fault::Stop(0), Fault::Unplug(0)]).clone()
+    |chance, hosts| match (hosts.first, hosts.take_first()) {
+        (None, _) => {
+            let one = chance.below(SERVERS);
+            let two = vec![one, (one + 1) % SERVERS];
+            Fault::KillEtcd(chance.pick(&[vec![one], two]).clone())
         }
-        None => Fault::Kill(victim(hosts)),
+        (Some(first), true) => {
+            chance.pick(&[Fault::Kill(first), Fault::Stop(first), Fault::Unplug(first)]).clone()
+        }
+        (Some(_), false) => Fault::Kill(hosts.victim()),
     },
 ];
 
-/// A host that nothing else happens to in this round, and that is not the coordinator's.
-fn victim(hosts: &mut Vec<usize>) -> usize {
-    let at = hosts.iter().position(|host| *host != 0).expect("there are more hosts than faults in a round");
-    hosts.remove(at)
+impl Hosts {
+    /// A host that nothing else happens to in this round, and that is not the coordinator's.
+    fn victim(&mut self) -> usize {
+        let at = self.whole.iter().position(|host| Some(*host) != self.first);
+        self.whole.remove(at.expect("there are more hosts than faults in a round"))
+    }
+
+    /// The coordinator's, if nothing has happened to it.
+    fn take_first(&mut self) -> bool {
+        let at = self.whole.iter().position(|host| Some(*host) == self.first);
+        at.map(|at| self.whole.remove(at)).is_some()
+    }
 }
 
 impl Troubles {
-    pub(super) fn of(seed: u64) -> Self {
-        Self { chance: part(seed, 0), deck: Vec::new() }
+    pub(super) fn of(seed: u64, coordinator: Coordinator) -> Self {
+        Self { coordinator, chance: part(seed, 0), deck: Vec::new() }
     }
 }
 
@@ -242,8 +275,10 @@ impl Iterator for Troubles {
 
     fn next(&mut self) -> Option<Self::Item> {
         let chance = &mut self.chance;
-        let mut hosts: Vec<_> = (0..NODES).collect();
-        chance.shuffle(&mut hosts);
+        let mut whole: Vec<_> = (0..NODES).collect();
+        chance.shuffle(&mut whole);
+        let first = (self.coordinator == Coordinator::Embedded).then_some(0);
+        let mut hosts = Hosts { whole, first };
         let troubles = (0..FAULTS).map(|_| {
             if self.deck.is_empty() {
                 self.deck = DECK.to_vec();
@@ -292,8 +327,9 @@ fn a_seed_says_all_that_happens() {
     let operations = |seed, worker| -> Vec<_> {
         Operations::of(seed, worker).take(500).map(|drawn| format!("{drawn:?}")).collect()
     };
-    let troubles =
-        |seed| -> Vec<_> { Troubles::of(seed).take(50).map(|drawn| format!("{drawn:?}")).collect() };
+    let troubles = |seed| -> Vec<_> {
+        Troubles::of(seed, Coordinator::Etcd).take(50).map(|drawn| format!("{drawn:?}")).collect()
+    };
     assert_eq!(operations(7, 0), operations(7, 0));
     assert_ne!(operations(7, 0), operations(7, 1));
     assert_ne!(operations(7, 0), operations(8, 0));
@@ -303,10 +339,11 @@ fn a_seed_says_all_that_happens() {
 
 #[test]
 fn no_host_is_killed_while_it_is_stopped() {
-    for troubles in Troubles::of(3).take(200) {
+    let both = [Coordinator::Embedded, Coordinator::Etcd].map(|one| Troubles::of(3, one).take(200));
+    for troubles in both.into_iter().flatten() {
         let alone = |fault: &Fault| match fault {
             Fault::Kill(host) | Fault::Stop(host) | Fault::Unplug(host) => Some(*host),
-            Fault::Part(_) | Fault::OneWay(..) | Fault::FullDisk(_) => None,
+            Fault::Part(_) | Fault::OneWay(..) | Fault::FullDisk(_) | Fault::KillEtcd(_) => None,
         };
         let mut hosts: Vec<_> = troubles.iter().filter_map(|trouble| alone(&trouble.fault)).collect();
         let all = hosts.len();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, Object, ObjectId, Presence};
+use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, Object, ObjectId, Presence, Spread};
 use plasmon_e2e::PATIENCE;
 
 use super::life::Life;
@@ -216,13 +216,18 @@ impl Worker {
                 self.explained(evicted);
             }
             Operation::Replicate { which, copies, patience } => {
-                self.spread("replicate", *which, *patience, |client, id| {
-                    client.replicate(id, *copies, Some(*patience)).map(drop)
+                let Some(key) = self.ground.model.find(*which).map(|record| record.key) else { return };
+                let number = self.ground.model.begin_replicate(key);
+                let end = self.spread("replicate", key, *patience, |client, id| {
+                    client.replicate(id, *copies, Some(*patience))
                 });
+                let holders = end.as_ref().map(|spread| &spread.holders[..]).map_err(Error::kind);
+                self.ground.model.end_replicate(key, number, holders);
             }
             Operation::Broadcast { which, patience } => {
-                self.spread("broadcast", *which, *patience, |client, id| {
-                    client.broadcast(id, &[], Some(*patience)).map(drop)
+                let Some(key) = self.ground.model.find(*which).map(|record| record.key) else { return };
+                let _ = self.spread("broadcast", key, *patience, |client, id| {
+                    client.broadcast(id, &[], Some(*patience))
                 });
             }
             Operation::List => {
@@ -412,12 +417,13 @@ impl Worker {
     fn spread(
         &mut self,
         what: &str,
-        which: Which,
+        key: Key,
         patience: Duration,
-        spread: impl FnOnce(&Client, ObjectId) -> Result<(), Error>,
-    ) {
-        let Some(Record { id, .. }) = self.ground.model.find(which) else { return };
-        if let Err(error) = self.call(&format!("{what} of {id}"), patience, |client| spread(client, id)) {
+        spread: impl FnOnce(&Client, ObjectId) -> Result<Spread, Error>,
+    ) -> Result<Spread, Error> {
+        let id = self.ground.model.id(key);
+        let end = self.call(&format!("{what} of {id}"), patience, |client| spread(client, id));
+        if let Err(error) = &end {
             let explained = [
                 ErrorKind::TimedOut,
                 ErrorKind::NotFound,
@@ -428,6 +434,7 @@ impl Worker {
             ];
             assert!(explained.contains(&error.kind()), "{:?}: {error}", error.kind());
         }
+        end
     }
 
     fn hold(&mut self, which: Which) {
