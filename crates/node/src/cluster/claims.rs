@@ -53,6 +53,8 @@ struct Own {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Asking,
+    /// It was held before, and another keeper is to know of it.
+    AskingAgain,
     Held,
     /// Another node was first.
     Lost,
@@ -108,7 +110,7 @@ impl Cluster {
 
     /// What is known of a claim of `asker`'s; nothing if it may have the id.
     fn against(&self, id: &ObjectId, asker: NodeId, tenant: u32) -> Option<Verdict> {
-        if self.directory.borrow().knows(id, tenant) {
+        if self.directory.borrow_mut().knows(id, tenant) {
             return Some(Verdict::Exists);
         }
         let granted = self.claims.granted.borrow();
@@ -130,7 +132,7 @@ impl Core {
         }
         self.enter_claim(id, tenant);
         let claim = Claim { core: Some(Rc::clone(self)), id };
-        self.ask_for(id, tenant).await?;
+        self.ask_for(id, tenant, false).await?;
         self.set_claim(&id, State::Held);
         Ok(claim)
     }
@@ -140,8 +142,9 @@ impl Core {
         self.cluster.claims.own.borrow_mut().insert(id, own);
     }
 
-    /// Asks the first keeper, whoever that becomes, until it has decided.
-    async fn ask_for(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Result<(), Error> {
+    /// Asks the first keeper, whoever that becomes, until it has decided. A claim that was held before waits for one that
+    /// is not: that one does not last, since this node is asked about it, unless it was held before as well.
+    async fn ask_for(self: &Rc<Self>, id: ObjectId, tenant: u32, again: bool) -> Result<(), Error> {
         let due = self.clock.now() + PATIENCE;
         loop {
             let keeper = self.cluster.keepers(&id).first;
@@ -167,8 +170,10 @@ impl Core {
                 Some(Verdict::Granted) if self.cluster.keepers(&id).first != keeper => continue,
                 Some(Verdict::Granted) => return Ok(()),
                 Some(Verdict::Exists) => return Err(taken(id, "exists already")),
-                Some(Verdict::Creating) => return Err(taken(id, "is being created on another node")),
-                Some(Verdict::NotKeeper) | None => {}
+                Some(Verdict::Creating) if !again => {
+                    return Err(taken(id, "is being created on another node"));
+                }
+                Some(Verdict::Creating | Verdict::NotKeeper) | None => {}
             }
             if self.clock.now() >= due {
                 let why = match self.cluster.fenced() {
@@ -211,7 +216,12 @@ impl Core {
         let (asker, tenant) = (asked.reply_to, asked.tenant);
         let keepers = cluster.keepers(&id);
         let verdict = if probe {
-            cluster.against(&id, asker, tenant).unwrap_or(Verdict::Granted)
+            // What it was creating before the first keeper became that, it may not have been told yet.
+            let again =
+                cluster.claims.own.borrow().get(&id).is_some_and(|own| own.state == State::AskingAgain);
+            let own = asker != self.node && again;
+            let verdict = cluster.against(&id, asker, tenant).or(own.then_some(Verdict::Creating));
+            verdict.unwrap_or(Verdict::Granted)
         } else if keepers.first != self.node || cluster.epoch() < asked.epoch {
             Verdict::NotKeeper
         } else {
@@ -280,7 +290,7 @@ impl Core {
     pub(crate) fn claim_holds(&self, id: &ObjectId) -> Option<Result<(), Error>> {
         match self.cluster.claims.own.borrow().get(id).map(|own| own.state) {
             None | Some(State::Held) => Some(Ok(())),
-            Some(State::Asking) => None,
+            Some(State::Asking | State::AskingAgain) => None,
             Some(State::Lost) => Some(Err(taken(*id, "was created on another node meanwhile"))),
         }
     }
@@ -347,14 +357,14 @@ impl Core {
             let first = cluster.keepers(id).first;
             let knows = old.keepers(id).first == first && !fresh.contains(&first);
             if was_solo || (own.state == State::Held && !knows) {
-                own.state = State::Asking;
+                own.state = State::AskingAgain;
                 again.push((*id, own.tenant));
             }
         }
         for (id, tenant) in again {
             let core = Rc::clone(self);
             self.spawn(async move {
-                let state = match core.ask_for(id, tenant).await {
+                let state = match core.ask_for(id, tenant, true).await {
                     Ok(()) => State::Held,
                     Err(error) => {
                         tracing::warn!("a claim does not stand under the new view: {error}");

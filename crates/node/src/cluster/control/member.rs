@@ -96,7 +96,9 @@ pub(super) async fn run(
                 let loss = tokio::select! {
                     loss = stay(&mut coordinator, &events) => loss,
                     _ = stop.wait_for(|stop| *stop) => {
-                        let _ = timeout(LEAVE, coordinator.leave()).await;
+                        if timeout(LEAVE, coordinator.leave()).await.is_err() {
+                            info!("the others learn from its lease that this node has gone");
+                        }
                         return Ok(());
                     }
                 };

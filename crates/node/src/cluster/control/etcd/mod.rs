@@ -414,12 +414,33 @@ impl Coordinator for Etcd {
 
     async fn leave(&mut self) {
         self.validity.end();
-        let Some(Membership { lease, session: Some(session), endpoint, .. }) = self.membership.take() else {
+        let Some(Membership { lease, session, mut endpoint, until, .. }) = self.membership.take() else {
             return;
         };
-        let mut client = session.client;
-        if let Err(error) = server::within(&endpoint, PATIENCE, client.lease_revoke(lease)).await {
-            info!("the others learn from its lease that this node has gone: {error}");
+        let mut client = session.map(|session| session.client);
+        // As long as whoever calls is patient: otherwise the others learn it from the lease.
+        while Instant::now() < until {
+            let left = match client.take() {
+                Some(mut client) => {
+                    let revoked = server::within(&endpoint, PATIENCE, client.lease_revoke(lease)).await;
+                    revoked.map(drop).map_err(|error| error.to_string())
+                }
+                None => {
+                    endpoint = self.next_endpoint();
+                    match server::connect(&self.config, &endpoint, PATIENCE).await {
+                        Ok(connected) => {
+                            client = Some(connected);
+                            continue;
+                        }
+                        Err(error) => Err(error.to_string()),
+                    }
+                }
+            };
+            match left {
+                Ok(()) => return,
+                Err(reason) => debug!("cannot leave yet: {reason}"),
+            }
+            sleep(PAUSE).await;
         }
     }
 }
