@@ -40,7 +40,7 @@ def make() -> None:
                 "map made anew",
                 "map after a join",
                 "map after a death",
-                "a view",
+                "a view, told to one that joins",
                 "shards of a keeper",
                 "shards of the busiest keeper",
             ],
@@ -101,7 +101,7 @@ def _draw(found: list[Figure]) -> None:
             "sent after one death",
             "bytes",
             [
-                ("views", "death: bytes of views from the coordinator", _MOST),
+                ("changes of members", "death: bytes from the coordinator", _MOST),
                 *(
                     (f"to keepers, $10^{power}$ objects", "death: bytes to keepers", 10**power)
                     for power in (6, 7, 8, 9)

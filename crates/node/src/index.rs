@@ -87,13 +87,14 @@ impl<T: Indexed> Index<T> {
         self.shards.iter().flat_map(HashTable::iter)
     }
 
-    /// All of them, in no order.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.shards.iter_mut().flat_map(HashTable::iter_mut)
+    /// Those of one shard.
+    pub(crate) fn shard_mut(&mut self, shard: usize) -> impl Iterator<Item = &mut T> {
+        self.shards[shard].iter_mut()
     }
 
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
-        self.shards.iter_mut().for_each(|shard| shard.retain(|held| keep(held)));
+    /// Takes those of one shard out that are not to stay.
+    pub(crate) fn retain_in(&mut self, shard: usize, mut keep: impl FnMut(&T) -> bool) {
+        self.shards[shard].retain(|held| keep(held));
     }
 
     fn entry(&mut self, id: &ObjectId) -> Entry<'_, T> {

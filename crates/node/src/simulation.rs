@@ -4,4 +4,6 @@
 //! Nothing is copied or modelled here: whoever knows the ids of nodes and objects gets what nodes would compute and
 //! say.
 
-pub use crate::cluster::simulation::{Frames, Holder, Keeper, Shards, Told, frames, view_len};
+pub use crate::cluster::simulation::{
+    Frames, Holder, Keeper, Shards, Told, death_len, frames, join_len, view_len,
+};

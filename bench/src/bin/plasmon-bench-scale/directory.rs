@@ -56,7 +56,7 @@ impl Costs {
         let ids: Vec<_> = objects.iter().map(|(_, id)| *id).collect();
         let holder = Holder::settled(&shards);
         let ((), settled) = timed(5, || holder.follow(&shards, &HashSet::new()));
-        let (_, scanned) = timed(3, || holder.tells(&shards, &ids, ids.len()));
+        let (_, scanned) = timed(3, || holder.tells(&shards, &ids));
         let each = |time: std::time::Duration, count: usize| time.as_secs_f64() / count as f64;
         Self {
             entry_bytes: used as f64 / objects.len() as f64,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use plasmon::NodeId;
-use plasmon_node::simulation::{Holder, Shards};
+use plasmon_node::simulation::{Holder, Shards, death_len, join_len, view_len};
 
 use crate::{How, object, timed};
 
@@ -60,8 +60,12 @@ impl<'a> Event<'a> {
         if self.fresh.is_empty() { "death" } else { "join" }
     }
 
-    pub(crate) fn members(&self) -> usize {
-        self.members
+    /// Bytes that the coordinator sends: all members to one that joins, the change to the others.
+    pub(crate) fn told_by_coordinator(&self) -> usize {
+        match self.fresh.len() {
+            0 => self.members * death_len(),
+            joined => joined * view_len(self.members) + (self.members - joined) * join_len(),
+        }
     }
 
     /// What the nodes from before tell the keepers; at most so many objects of a holder are gone through.
@@ -78,7 +82,7 @@ impl<'a> Event<'a> {
         all.follow(&self.after, &self.fresh);
         for holder in &holders {
             let ids: Vec<_> = (0..taken).map(|number| object(*holder, number)).collect();
-            let told = all.tells(&self.after, &ids, each.ceil() as usize);
+            let told = all.tells(&self.after, &ids);
             let all_of_it = scale.max(1.0) * stands_for;
             load.messages += told.messages as f64 * all_of_it;
             load.bytes += told.bytes as f64 * all_of_it;

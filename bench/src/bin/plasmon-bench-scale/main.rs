@@ -114,7 +114,7 @@ fn main() {
             let what = event.name();
             row(nodes, 0, &format!("map after a {what}"), event.map.as_secs_f64(), "s", How::Measured);
         }
-        row(nodes, 0, "a view", view_len(nodes) as f64, "bytes", How::Counted);
+        row(nodes, 0, "a view, told to one that joins", view_len(nodes) as f64, "bytes", How::Counted);
         let kept = events::kept(&shards, &members[..nodes]);
         let mean = kept.iter().sum::<usize>() as f64 / nodes as f64;
         let most = kept.iter().max().copied().unwrap_or_default() as f64;
@@ -169,8 +169,8 @@ fn tell(nodes: usize, objects: u64, event: &Event, load: &Load, busiest: f64, co
     say("messages to keepers", load.messages, "messages", load.how);
     say("bytes to keepers", load.bytes, "bytes", load.how);
     say("bytes to the busiest keeper", load.busiest_bytes, "bytes", load.how);
-    let views = event.members() as f64 * view_len(event.members()) as f64;
-    say("bytes of views from the coordinator", views, "bytes", How::Counted);
+    let views = event.told_by_coordinator() as f64;
+    say("bytes from the coordinator", views, "bytes", How::Counted);
 
     // One after the other, as if nothing overlapped: the view goes out, each node makes its map and looks through its
     // entries, then, lot by lot, through its objects, and the busiest keeper takes in what it is told.

@@ -10,15 +10,19 @@
 //! object existed. A *tombstone* is the memory of a deleted life: it turns away replicas that were
 //! being fetched meanwhile. An *orphan* has cached replicas only, which any eviction may take: one of
 //! its holders is told to become the primary, until it says that it is.
+//!
+//! A change of members concerns every entry, and there may be millions. They *follow* it a share at a time
+//! ([`Directory::sweep`]), others' turns in between; whoever asks about an object before its turn has its entry follow
+//! at once. One change is followed to the end before the next begins.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId};
 use smallvec::{SmallVec, smallvec};
 
 use super::frame::{Holding, Wish};
-use crate::index::{Index, Indexed};
+use crate::index::{self, Index, Indexed};
 use crate::object::Role;
 
 /// How long a deletion is remembered; a fetch that was under way is over by then.
@@ -188,21 +192,62 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Directory {
     entries: Index<Entry>,
-    /// Nodes of the cluster.
-    members: usize,
-    /// Objects that too few nodes keep, and when they are looked at next.
-    shorts: HashMap<ObjectId, Instant>,
+    concerns: Concerns,
+    /// The last change of members, until all entries have followed it.
+    sweep: Option<Sweep>,
     /// Spreads fetches over holders.
     turn: usize,
-    /// Objects that were lost, in that order; some may have been found again.
-    lost: VecDeque<(Instant, ObjectId)>,
-    /// Objects without a primary, and since when.
-    orphans: HashMap<ObjectId, Instant>,
     waiters: HashMap<ObjectId, Vec<(Waiter, Instant)>>,
     /// The lives of each id that have ended.
     tombstones: HashMap<ObjectId, Vec<u64>>,
     /// The same, in the order in which they are forgotten.
     buried: VecDeque<(Instant, ObjectId, u64)>,
+}
+
+/// Objects that something is to be done about.
+#[derive(Default)]
+struct Concerns {
+    /// Nodes of the cluster.
+    members: usize,
+    /// Objects that too few nodes keep, and when they are looked at next.
+    shorts: HashMap<ObjectId, Instant>,
+    /// Objects that were lost, in that order; some may have been found again.
+    lost: VecDeque<(Instant, ObjectId)>,
+    /// Objects without a primary, and since when.
+    orphans: HashMap<ObjectId, Instant>,
+}
+
+impl Concerns {
+    /// Has an entry keep these holders only, and notes what becomes of the object.
+    fn retain(&mut self, entry: &mut Entry, now: Instant, keep: impl Fn(&Holder) -> bool) {
+        let before = entry.lost;
+        entry.retain(keep);
+        if entry.lost {
+            if !before {
+                self.lost.push_back((now, entry.id));
+            }
+            return;
+        }
+        self.note_orphan(entry, now);
+        if entry.is_short(self.members) {
+            self.shorts.entry(entry.id).or_insert(now + SHORT);
+        }
+    }
+
+    fn note_orphan(&mut self, entry: &Entry, now: Instant) {
+        if entry.is_orphan() {
+            self.orphans.entry(entry.id).or_insert(now);
+        }
+    }
+}
+
+/// A change of members that entries follow.
+struct Sweep {
+    kept_here: Box<dyn Fn(&ObjectId) -> bool>,
+    alive: HashSet<NodeId>,
+    at: Instant,
+    /// The share of the entries that is next.
+    share: usize,
 }
 
 impl Directory {
@@ -212,13 +257,15 @@ impl Directory {
     }
 
     /// Whether a living holder is known of an object that this user may see.
-    pub(crate) fn knows(&self, id: &ObjectId, tenant: u32) -> bool {
+    pub(crate) fn knows(&mut self, id: &ObjectId, tenant: u32) -> bool {
+        self.settle(id);
         let holders = self.entries.get(id).map(Entry::holders);
         holders.unwrap_or_default().iter().any(|holder| holder.visible_to(tenant))
     }
 
     /// The living holders of an object that this user may see.
-    pub(crate) fn holders(&self, id: &ObjectId, tenant: u32) -> Vec<(NodeId, Role)> {
+    pub(crate) fn holders(&mut self, id: &ObjectId, tenant: u32) -> Vec<(NodeId, Role)> {
+        self.settle(id);
         let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
         let visible = holders.iter().filter(|holder| holder.visible_to(tenant));
         visible.map(|holder| (holder.node, holder.role)).collect()
@@ -227,6 +274,7 @@ impl Directory {
     /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that
     /// asks again for the same user waits once.
     pub(crate) fn fetch(&mut self, id: ObjectId, waiter: Waiter, except: &[NodeId], now: Instant) -> Lookup {
+        self.settle(&id);
         if let Some(entry) = self.entries.get(&id) {
             let Some(life) = entry.life() else {
                 return Lookup::Lost;
@@ -263,6 +311,7 @@ impl Directory {
     /// A node holds an object.
     pub(crate) fn publish(&mut self, node: NodeId, holding: Holding, now: Instant) -> Published {
         let Holding { id, role, copies, life, owner } = holding;
+        self.settle(&id);
         if self.tombstones.get(&id).is_some_and(|lives| lives.contains(&life)) {
             return Published::Stale;
         }
@@ -279,13 +328,11 @@ impl Directory {
             Some(known) => *known = holder,
             None => entry.holders.push(holder),
         }
-        if entry.is_orphan() {
-            self.orphans.entry(id).or_insert(now);
-        }
-        if entry.is_short(self.members) {
-            self.shorts.entry(id).or_insert(now + SHORT);
+        self.concerns.note_orphan(entry, now);
+        if entry.is_short(self.concerns.members) {
+            self.concerns.shorts.entry(id).or_insert(now + SHORT);
         } else {
-            self.shorts.remove(&id);
+            self.concerns.shorts.remove(&id);
         }
         let waiters = self.waiters.remove(&id).unwrap_or_default();
         Published::Welcome(waiters.into_iter().map(|(waiter, _)| waiter).collect())
@@ -293,15 +340,14 @@ impl Directory {
 
     /// A node dropped its replica to make room: without another, the object is lost.
     pub(crate) fn evicted(&mut self, node: NodeId, id: &ObjectId, now: Instant) {
+        self.settle(id);
         if let Some(entry) = self.entries.get_mut(id) {
             let before = entry.lost;
             entry.retain(|holder| holder.node != node);
             if entry.lost && !before {
-                self.lost.push_back((now, *id));
+                self.concerns.lost.push_back((now, *id));
             }
-            if entry.is_orphan() {
-                self.orphans.entry(*id).or_insert(now);
-            }
+            self.concerns.note_orphan(entry, now);
         }
     }
 
@@ -318,6 +364,7 @@ impl Directory {
 
     /// Forgets an object that a user deletes, and remembers the deletion.
     pub(crate) fn delete(&mut self, id: ObjectId, tenant: u32, now: Instant) -> Deletion {
+        self.settle(&id);
         let Some(entry) = self.entries.get(&id) else {
             return Deletion::Unknown;
         };
@@ -369,7 +416,7 @@ impl Directory {
 
     /// Forgets the oldest loss, unless the object was found again.
     fn unlose(&mut self) {
-        if let Some((_, id)) = self.lost.pop_front()
+        if let Some((_, id)) = self.concerns.lost.pop_front()
             && self.entries.get(&id).is_some_and(|entry| entry.lost)
         {
             self.entries.remove(&id);
@@ -382,16 +429,21 @@ impl Directory {
         while self.buried.front().is_some_and(|(at, ..)| *at + TOMBSTONE <= now) {
             self.unbury();
         }
-        while self.lost.len() > LOST_KEPT || self.lost.front().is_some_and(|(at, _)| *at + LOST <= now) {
+        while self.concerns.lost.len() > LOST_KEPT
+            || self.concerns.lost.front().is_some_and(|(at, _)| *at + LOST <= now)
+        {
             self.unlose();
         }
         self.waiters.retain(|_, waiters| {
             waiters.retain(|(_, until)| *until > now);
             !waiters.is_empty()
         });
+        if self.sweep.is_some() {
+            return Vec::new();
+        }
         let entries = &self.entries;
-        self.orphans.retain(|id, _| entries.get(id).is_some_and(Entry::is_orphan));
-        let due = self.orphans.iter().filter(|(_, since)| **since + ORPHAN <= now);
+        self.concerns.orphans.retain(|id, _| entries.get(id).is_some_and(Entry::is_orphan));
+        let due = self.concerns.orphans.iter().filter(|(_, since)| **since + ORPHAN <= now);
         // Both keepers come to the same choice.
         let heir =
             // One that is kept anyway before one that may be dropped.
@@ -411,9 +463,13 @@ impl Directory {
         most: usize,
         mine: impl Fn(&ObjectId) -> bool,
     ) -> Vec<Shortage> {
-        let (entries, members) = (&self.entries, self.members);
-        self.shorts.retain(|id, _| entries.get(id).is_some_and(|entry| entry.is_short(members)));
-        let due = self.shorts.iter_mut().filter(|(id, next)| **next <= now && mine(id)).take(most);
+        if self.sweep.is_some() {
+            return Vec::new();
+        }
+        let (entries, members) = (&self.entries, self.concerns.members);
+        let shorts = &mut self.concerns.shorts;
+        shorts.retain(|id, _| entries.get(id).is_some_and(|entry| entry.is_short(members)));
+        let due = shorts.iter_mut().filter(|(id, next)| **next <= now && mine(id)).take(most);
         let shortage = |(id, next): (&ObjectId, &mut Instant)| {
             *next = again;
             let entry = entries.get(id)?;
@@ -432,51 +488,67 @@ impl Directory {
 
     /// An object may be looked at again from that moment on, if too few nodes keep it still.
     pub(crate) fn look_again(&mut self, id: &ObjectId, at: Instant) {
-        if let Some(next) = self.shorts.get_mut(id) {
+        if let Some(next) = self.concerns.shorts.get_mut(id) {
             *next = at;
         }
     }
 
     /// How many objects too few nodes keep, as far as is known.
     pub(crate) fn short(&self) -> usize {
-        self.shorts.len()
+        self.concerns.shorts.len()
     }
 
-    /// Follows a change of members: drops the shards that are kept elsewhere now, and the dead.
-    /// Returns who waited for an object that is now lost.
+    /// Begins to follow a change of members: the shards that are kept elsewhere now go, and the dead. What is left of
+    /// a former change is done at once; returns who waited for an object that is lost by that.
     pub(crate) fn follow(
         &mut self,
-        kept_here: impl Fn(&ObjectId) -> bool,
-        alive: impl Fn(NodeId) -> bool,
-        members: usize,
+        kept_here: impl Fn(&ObjectId) -> bool + 'static,
+        alive: HashSet<NodeId>,
         now: Instant,
     ) -> Vec<(ObjectId, Waiter)> {
-        self.members = members;
-        self.entries.retain(|entry| kept_here(&entry.id));
+        let lost = self.finish();
         for waiters in self.waiters.values_mut() {
-            waiters.retain(|(waiter, _)| alive(waiter.node));
+            waiters.retain(|(waiter, _)| alive.contains(&waiter.node));
         }
         self.waiters.retain(|id, waiters| kept_here(id) && !waiters.is_empty());
+        self.concerns.members = alive.len();
+        self.sweep = Some(Sweep { kept_here: Box::new(kept_here), alive, at: now, share: 0 });
+        lost
+    }
+
+    /// Has the next share of the entries follow; returns who waited for an object that is lost, and nothing when all
+    /// have followed.
+    pub(crate) fn sweep(&mut self) -> Option<Vec<(ObjectId, Waiter)>> {
+        let sweep = self.sweep.as_mut()?;
+        if sweep.share == index::SHARDS {
+            self.sweep = None;
+            return None;
+        }
+        self.entries.retain_in(sweep.share, |entry| (sweep.kept_here)(&entry.id));
         let mut lost = Vec::new();
-        for entry in self.entries.iter_mut() {
-            let (id, before) = (entry.id, entry.lost);
-            entry.retain(|holder| alive(holder.node));
+        for entry in self.entries.shard_mut(sweep.share) {
+            self.concerns.retain(entry, sweep.at, |holder| sweep.alive.contains(&holder.node));
             if entry.lost {
-                if !before {
-                    self.lost.push_back((now, id));
-                }
-                let waiters = self.waiters.remove(&id).unwrap_or_default();
-                lost.extend(waiters.into_iter().map(|(waiter, _)| (id, waiter)));
-                continue;
-            }
-            if entry.is_orphan() {
-                self.orphans.entry(id).or_insert(now);
-            }
-            if entry.is_short(members) {
-                self.shorts.entry(id).or_insert(now + SHORT);
+                let waiters = self.waiters.remove(&entry.id).unwrap_or_default();
+                lost.extend(waiters.into_iter().map(|(waiter, _)| (entry.id, waiter)));
             }
         }
-        lost
+        sweep.share += 1;
+        Some(lost)
+    }
+
+    /// Has all entries follow that have not.
+    pub(crate) fn finish(&mut self) -> Vec<(ObjectId, Waiter)> {
+        std::iter::from_fn(|| self.sweep()).flatten().collect()
+    }
+
+    /// Has an entry follow before its turn.
+    fn settle(&mut self, id: &ObjectId) {
+        if let Some(sweep) = &self.sweep
+            && let Some(entry) = self.entries.get_mut(id)
+        {
+            self.concerns.retain(entry, sweep.at, |holder| sweep.alive.contains(&holder.node));
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who is in the cluster: what nodes tell each other through the coordinator.
 
+use std::collections::HashSet;
+
 use plasmon::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +66,59 @@ pub(crate) struct View {
     pub(crate) members: Vec<Member>,
 }
 
+/// What makes one view of another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    /// The epoch before it.
+    pub(crate) before: u64,
+    /// The one after it.
+    pub(crate) epoch: u64,
+    /// Incarnations that are no members any more.
+    pub(crate) gone: Vec<Gone>,
+    /// Those that have become members, in the order they joined.
+    pub(crate) joined: Vec<Member>,
+}
+
+/// A member that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Gone {
+    #[serde(with = "as_text")]
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+}
+
+impl Gone {
+    fn of(member: &Member) -> Self {
+        Self { node: member.node, incarnation: member.incarnation }
+    }
+}
+
+impl View {
+    /// What has changed since another view.
+    pub(crate) fn since(&self, before: &Self) -> Change {
+        let of = |view: &Self| view.members.iter().map(Gone::of).collect::<HashSet<_>>();
+        let (old, new) = (of(before), of(self));
+        let joined = self.members.iter().filter(|member| !old.contains(&Gone::of(member)));
+        Change {
+            before: before.epoch,
+            epoch: self.epoch,
+            gone: before.members.iter().map(Gone::of).filter(|gone| !new.contains(gone)).collect(),
+            joined: joined.cloned().collect(),
+        }
+    }
+
+    /// The view after a change; nothing if it is one of another view.
+    pub(crate) fn after(mut self, change: Change) -> Option<Self> {
+        if change.before != self.epoch {
+            return None;
+        }
+        let gone: HashSet<_> = change.gone.into_iter().collect();
+        self.members.retain(|member| !gone.contains(&Gone::of(member)));
+        self.members.extend(change.joined);
+        Some(Self { epoch: change.epoch, ..self })
+    }
+}
+
 mod as_text {
     use plasmon::NodeId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -74,5 +129,41 @@ mod as_text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NodeId, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn member((node, incarnation): (u8, u64)) -> Member {
+        let node = NodeId::from_bytes([node; 16]);
+        Member { node, incarnation, listen: String::new(), fabrics: Vec::new(), token: 0 }
+    }
+
+    /// Members in the order in which they joined: later ones have later incarnations.
+    fn view(epoch: u64, joined: &[(u8, u64)]) -> View {
+        View { epoch, members: joined.iter().copied().map(member).collect() }
+    }
+
+    proptest! {
+        #[test]
+        fn a_change_makes_one_view_of_the_other(
+            stay in prop::collection::btree_set(0u8..50, 0..20),
+            gone in prop::collection::btree_set(50u8..100, 0..20),
+            fresh in prop::collection::btree_set(40u8..150, 0..20),
+        ) {
+            let before: Vec<_> = stay.iter().chain(&gone).map(|node| (*node, 1)).collect();
+            let rejoined = |node: &u8| stay.contains(node) && fresh.contains(node);
+            let kept = stay.iter().filter(|node| !rejoined(node)).map(|node| (*node, 1));
+            let after: Vec<_> = kept.chain(fresh.iter().map(|node| (*node, 2))).collect();
+            let (before, after) = (view(7, &before), view(9, &after));
+            let change = after.since(&before);
+            prop_assert_eq!(change.joined.len(), fresh.len());
+            prop_assert_eq!(before.clone().after(change.clone()), Some(after.clone()));
+            prop_assert_eq!(after.after(change), None);
+        }
     }
 }

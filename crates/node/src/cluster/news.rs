@@ -31,7 +31,7 @@ pub(super) struct News {
 
 /// News for the directory.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+enum Change {
     Publish(Holding),
     Unpublish { id: ObjectId, deleted: bool },
 }
@@ -109,14 +109,14 @@ impl Core {
 
 /// Messages to each keeper; news of one object to one keeper stay in order.
 #[derive(Default)]
-pub(super) struct Batches {
+struct Batches {
     messages: Vec<(NodeId, Message)>,
     /// The last message to each keeper: there may be as many keepers as members.
     last: HashMap<NodeId, usize>,
 }
 
 impl Batches {
-    pub(super) fn add(&mut self, keeper: NodeId, change: Change) {
+    fn add(&mut self, keeper: NodeId, change: Change) {
         let last = self.last.get(&keeper).map(|at| &mut self.messages[*at].1);
         let message = match (last, change) {
             (Some(Message::Publish { holdings }), Change::Publish(holding))
@@ -136,17 +136,7 @@ impl Batches {
         self.messages.push((keeper, message));
     }
 
-    /// Whom they are for.
-    pub(super) fn keepers(&self) -> impl Iterator<Item = NodeId> {
-        self.last.keys().copied()
-    }
-
-    #[cfg(feature = "simulation")]
-    pub(super) fn into_messages(self) -> Vec<(NodeId, Message)> {
-        self.messages
-    }
-
-    pub(super) fn send(self, core: &Core) {
+    fn send(self, core: &Core) {
         for (keeper, message) in self.messages {
             // A keeper that has just gone is replaced by the next view, which publishes again.
             core.tell(keeper, message);

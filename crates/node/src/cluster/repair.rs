@@ -2,19 +2,21 @@
 //!
 //! Engine thread only. A keeper is *settled* in a shard when it was told of all objects of it that are here, and has
 //! kept the shard ever since. One walk over the objects settles everybody: a lot of objects a turn, so that
-//! gets go on meanwhile, and no faster than the keepers take it. A view that comes during a walk does not begin
-//! it anew; it makes it longer by one round, and what is still to be told is told to the keepers of the newest view.
+//! gets go on meanwhile, and no faster than the keepers take it. What a keeper is to be told is gathered until it fills a
+//! message, or many objects were looked at: after a death among a hundred nodes, each of them is told of few. A view
+//! that comes during a walk does not begin it anew; it makes it longer by one round, and what is still to be told is
+//! told to the keepers of the newest view.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::{NodeId, ObjectId};
 use smallvec::SmallVec;
 
-use super::frame::Holding;
-use super::news::{Batches, Change};
+use super::Message;
+use super::frame::{Holding, MAX_ENTRIES};
 use super::shards::{SHARDS, ShardMap, shard_of};
 use crate::engine::Core;
 use crate::object::Table;
@@ -23,7 +25,9 @@ use crate::object::Table;
 /// slowest will have.
 const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// Objects looked at in a turn.
-pub(super) const LOT: usize = 1024;
+const LOT: usize = 1024;
+/// Objects looked at before everybody is told what was gathered.
+pub(super) const ROUND: usize = 64 * LOT;
 
 /// What is still to be told.
 pub(super) struct Repair {
@@ -54,17 +58,19 @@ impl Repair {
         self.settled.borrow()[shard_of(id)].contains(&keeper)
     }
 
-    /// Of objects that are here, what their keepers are still to be told.
-    pub(super) fn untold(&self, shards: &ShardMap, holdings: impl Iterator<Item = Holding>) -> Batches {
-        let mut batches = Batches::default();
-        for holding in holdings {
-            for keeper in shards.keepers(&holding.id).iter() {
-                if !self.is_settled(&holding.id, keeper) {
-                    batches.add(keeper, Change::Publish(holding));
-                }
+    /// Whether a keeper is still to be told of an object that is here.
+    fn is_untold(&self, shards: &ShardMap, id: &ObjectId, keeper: NodeId) -> bool {
+        shards.keepers(id).contains(keeper) && !self.is_settled(id, keeper)
+    }
+
+    /// Gathers what the keepers of these objects are still to be told.
+    pub(super) fn gather(&self, shards: &ShardMap, ids: &[ObjectId], untold: &mut Untold) {
+        untold.looked += ids.len();
+        for id in ids {
+            for keeper in shards.keepers(id).iter().filter(|keeper| !self.is_settled(id, *keeper)) {
+                untold.by_keeper.entry(keeper).or_default().push(*id);
             }
         }
-        batches
     }
 
     /// Everybody was told.
@@ -72,6 +78,31 @@ impl Repair {
         for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
             *settled = keepers.iter().collect();
         }
+    }
+}
+
+/// What keepers are to be told of.
+#[derive(Default)]
+pub(super) struct Untold {
+    by_keeper: HashMap<NodeId, Vec<ObjectId>>,
+    /// Objects looked at since everybody was told.
+    looked: usize,
+}
+
+impl Untold {
+    /// Takes what fills messages, or all of it; a message at a time.
+    pub(super) fn take(&mut self, all: bool) -> Vec<(NodeId, Vec<ObjectId>)> {
+        let all = all || self.looked >= ROUND;
+        let mut messages = Vec::new();
+        for (keeper, ids) in &mut self.by_keeper {
+            while ids.len() >= MAX_ENTRIES || (all && !ids.is_empty()) {
+                messages.push((*keeper, ids.split_off(ids.len().saturating_sub(MAX_ENTRIES))));
+            }
+        }
+        if all {
+            *self = Self::default();
+        }
+        messages
     }
 }
 
@@ -123,14 +154,17 @@ impl Core {
         }
         let core = Rc::clone(self);
         self.spawn(async move {
-            let mut share = 0;
+            let (mut share, mut untold) = (0, Untold::default());
             let repair = &core.cluster.repair;
             while repair.left.get() > 0 {
                 if core.cluster.fenced() {
                     // The next membership begins with everything.
                     return repair.left.set(0);
                 }
-                core.tell_of_share(share).await;
+                core.tell_of_share(share, &mut untold).await;
+                if repair.left.get() == 1 {
+                    core.tell_untold(untold.take(true)).await;
+                }
                 share = (share + 1) % Table::SHARDS;
                 repair.left.set(repair.left.get() - 1);
             }
@@ -138,27 +172,33 @@ impl Core {
         });
     }
 
-    /// Publishes what lies in one share of the table to those who are not settled.
-    async fn tell_of_share(&self, share: usize) {
+    /// Looks through one share of the table for what is to be told to those who are not settled.
+    async fn tell_of_share(&self, share: usize, untold: &mut Untold) {
         let ids: Vec<_> = self.objects.borrow().sealed_in(share).map(|replica| replica.id()).collect();
         for lot in ids.chunks(LOT) {
             if self.cluster.fenced() {
                 return;
             }
-            // One may have gone since, or have been made anew.
-            let batches = {
-                let objects = self.objects.borrow();
-                let holdings =
-                    lot.iter().filter_map(|id| objects.get(id).map(|replica| Holding::of(replica)));
-                self.cluster.repair.untold(&self.cluster.shards.borrow(), holdings)
-            };
-            let told: SmallVec<[NodeId; 8]> = batches.keepers().collect();
-            batches.send(self);
-            for keeper in told {
-                self.network.drained(keeper).await;
-            }
+            self.cluster.repair.gather(&self.cluster.shards.borrow(), lot, untold);
+            self.tell_untold(untold.take(false)).await;
             // Others have their turn.
             self.clock.sleep(Duration::ZERO).await;
+        }
+    }
+
+    /// Publishes objects to keepers, as fast as they take it.
+    async fn tell_untold(&self, messages: Vec<(NodeId, Vec<ObjectId>)>) {
+        for (keeper, ids) in messages {
+            // Since they were gathered an object may have gone or been made anew, and the keeper be none any more.
+            let holdings: Vec<_> = {
+                let (objects, shards) = (self.objects.borrow(), self.cluster.shards.borrow());
+                let untold = ids.iter().filter(|id| self.cluster.repair.is_untold(&shards, id, keeper));
+                untold.filter_map(|id| objects.get(id).map(|replica| Holding::of(replica))).collect()
+            };
+            if !holdings.is_empty() {
+                self.tell(keeper, Message::Publish { holdings });
+                self.network.drained(keeper).await;
+            }
         }
     }
 }

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use plasmon::{NodeId, ObjectId, Protocol};
 
-use super::control::simulation::view_text;
+use super::control::simulation::{change_text, members_text};
 use super::directory::{Directory, Lookup, Published, Waiter};
 use super::frame::{Envelope, Holding, Location, MAX_ENTRIES, Message, Stage, Stamp, Verdict, Wish};
-use super::members::{Member, Reach, View};
-use super::repair::{LOT, Repair};
-use super::shards::{Keepers, ShardMap};
-use crate::object::{Head, Role, Table};
+use super::members::{Change, Gone, Member, Reach};
+use super::repair::{ROUND, Repair, Untold};
+use super::shards::{Keepers, ShardMap, shard_of};
+use crate::object::{Head, Role};
 
 /// Who keeps which shard.
 #[derive(PartialEq, Eq)]
@@ -62,17 +62,15 @@ impl Holder {
         self.0.follow(&shards.0, |node| !fresh.contains(&node));
     }
 
-    /// What it tells the keepers of these primaries: as many at a time as of `each`, which it holds.
-    pub fn tells(&self, shards: &Shards, ids: &[ObjectId], each: usize) -> Told {
-        let lot = each.div_ceil(Table::SHARDS).clamp(1, LOT);
-        let mut told = Told::default();
-        for ids in ids.chunks(lot) {
-            let batches = self.0.untold(&shards.0, ids.iter().copied().map(holding));
-            for (keeper, message) in batches.into_messages() {
-                let Message::Publish { holdings } = &message else { unreachable!("nothing else was added") };
-                *told.objects.entry(keeper).or_default() += holdings.len();
+    /// What it tells the keepers of these primaries.
+    pub fn tells(&self, shards: &Shards, ids: &[ObjectId]) -> Told {
+        let (mut told, mut untold) = (Told::default(), Untold::default());
+        for ids in ids.chunks(ROUND) {
+            self.0.gather(&shards.0, ids, &mut untold);
+            for (keeper, ids) in untold.take(true) {
+                *told.objects.entry(keeper).or_default() += ids.len();
                 told.messages += 1;
-                told.bytes += len(message);
+                told.bytes += len(Message::Publish { holdings: ids.into_iter().map(holding).collect() });
             }
         }
         told
@@ -154,13 +152,32 @@ pub fn frames() -> Frames {
     }
 }
 
-/// Bytes of what the coordinator sends to each member at every change, when there are so many: as nodes with TCP over
-/// IPv4 describe themselves.
+/// Bytes by which the coordinator tells a node that joins who the members are.
 pub fn view_len(members: usize) -> usize {
-    let member = |number: usize| Member {
+    // One of them stands for all: making ten thousand random ids is not what is asked.
+    let text = |count| members_text(vec![member(); count]).len();
+    let (one, two) = (text(1), text(2));
+    one + (members.saturating_sub(1)) * (two - one)
+}
+
+/// Bytes by which it tells each other member of one that joins.
+pub fn join_len() -> usize {
+    change_text(Change { before: 999_999, epoch: 1_000_000, gone: Vec::new(), joined: vec![member()] }).len()
+}
+
+/// Bytes by which it tells each member of one that has gone.
+pub fn death_len() -> usize {
+    let Member { node, incarnation, .. } = member();
+    let gone = vec![Gone { node, incarnation }];
+    change_text(Change { before: 999_999, epoch: 1_000_000, gone, joined: Vec::new() }).len()
+}
+
+/// A node with TCP over IPv4, as it describes itself.
+fn member() -> Member {
+    Member {
         node: NodeId::random(),
-        incarnation: 1_795_273_389_869 + number as u64,
-        listen: format!("10.{}.{}.{}:41463", number >> 16 & 255, number >> 8 & 255, number & 255),
+        incarnation: 1_795_273_389_869,
+        listen: "10.11.12.13:41463".into(),
         fabrics: vec![Reach {
             provider: "tcp;ofi_rxm".to_owned(),
             protocol: (2_147_483_649, 1),
@@ -168,11 +185,7 @@ pub fn view_len(members: usize) -> usize {
             bulk_address: vec![200; 16],
         }],
         token: u64::MAX / 3,
-    };
-    // The length of one in the middle stands for all: making ten thousand random ids is not what is asked.
-    let text = |count| view_text(View { epoch: 1_000_000, members: vec![member(5000); count] }).len();
-    let (one, two) = (text(1), text(2));
-    one + (members.saturating_sub(1)) * (two - one)
+    }
 }
 
 /// The directory of one keeper.
@@ -194,12 +207,9 @@ impl Keeper {
 
     /// The members change.
     pub fn follow(&mut self, own: NodeId, shards: &Shards, alive: &HashSet<NodeId>, now: Instant) {
-        self.0.follow(
-            |id| shards.0.keepers(id).contains(own),
-            |node| alive.contains(&node),
-            alive.len(),
-            now,
-        );
+        let kept: Vec<_> = shards.0.iter().map(|keepers| keepers.contains(own)).collect();
+        self.0.follow(move |id| kept[shard_of(id)], alive.clone(), now);
+        self.0.finish();
     }
 
     /// Objects known.

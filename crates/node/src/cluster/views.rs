@@ -11,8 +11,9 @@ use std::time::Duration;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{info, warn};
 
+use super::directory::Waiter;
 use super::frame::MAX_ENTRIES;
-use super::shards::ShardMap;
+use super::shards::{ShardMap, shard_of};
 use super::{Event, Incarnation, Message, View};
 use crate::engine::Core;
 
@@ -74,7 +75,12 @@ impl Core {
         );
         let gone = self.network.follow(self.node, &[]);
         cluster.abandon(&gone);
-        cluster.directory.borrow_mut().follow(|_| false, |_| false, 1, self.clock.now());
+        {
+            let mut directory = cluster.directory.borrow_mut();
+            directory.follow(|_| false, HashSet::from([self.node]), self.clock.now());
+            // Whoever waited here asks another keeper.
+            directory.finish();
+        }
         self.abandon_feeds(&gone);
         cluster.view.borrow_mut().members.retain(|member| member.node == self.node);
         cluster.shards.replace(ShardMap::alone(self.node));
@@ -150,16 +156,7 @@ impl Core {
         let again: Vec<NodeId> = fresh.iter().copied().filter(again).collect();
         let was_solo = cluster.solo.replace(cluster.solo.get() && nodes.len() == 1);
         self.objects.borrow_mut().shared.set_solo(cluster.solo.get());
-        let lost_waiters = cluster.directory.borrow_mut().follow(
-            |id| cluster.keepers(id).contains(self.node),
-            |node| alive.contains(&node),
-            nodes.len(),
-            self.clock.now(),
-        );
-        for (id, waiter) in lost_waiters {
-            let message = Message::Refused { error: lost(id) };
-            self.send(waiter.node, self.envelope(waiter.request, waiter.node, waiter.tenant, message));
-        }
+        self.sweep_directory(alive.clone());
         if !cluster.solo.get() {
             self.repair_after(&fresh, was_solo);
             self.repeat_to(again);
@@ -174,6 +171,38 @@ impl Core {
         self.wake_watchers();
         for envelope in self.network.admit_strangers(self.clock.now()) {
             self.dispatch(envelope);
+        }
+    }
+
+    /// Has the directory follow the members that there are now, a share of its entries a turn.
+    fn sweep_directory(self: &Rc<Self>, alive: HashSet<NodeId>) {
+        let kept: Vec<bool> =
+            self.cluster.shards.borrow().iter().map(|keepers| keepers.contains(self.node)).collect();
+        let kept_here = move |id: &ObjectId| kept[shard_of(id)];
+        let lost = self.cluster.directory.borrow_mut().follow(kept_here, alive, self.clock.now());
+        self.tell_lost(lost);
+        let (core, epoch) = (Rc::clone(self), self.cluster.epoch());
+        self.spawn(async move {
+            // The next view has a task of its own.
+            while core.cluster.epoch() == epoch {
+                let Some(lost) = core.cluster.directory.borrow_mut().sweep() else { return };
+                core.tell_lost(lost);
+                core.clock.sleep(Duration::ZERO).await;
+            }
+        });
+    }
+
+    /// The directory is to have followed the members of now, before those of a later view are heard of.
+    pub(super) fn finish_sweep(&self) {
+        let lost = self.cluster.directory.borrow_mut().finish();
+        self.tell_lost(lost);
+    }
+
+    /// Tells those who waited for objects that are lost.
+    fn tell_lost(&self, waiters: Vec<(ObjectId, Waiter)>) {
+        for (id, waiter) in waiters {
+            let message = Message::Refused { error: lost(id) };
+            self.send(waiter.node, self.envelope(waiter.request, waiter.node, waiter.tenant, message));
         }
     }
 

@@ -16,7 +16,7 @@ use super::guard::{Guard, Turned};
 use super::member::{Coordinator, JoinError, Joined, Loss, News};
 use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, parse_node};
 use super::registry::Registry;
-use crate::cluster::members::{Member, View};
+use crate::cluster::members::{Change, Member, View};
 
 /// How long one attempt at a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The coordinator of the node that it is embedded in.
 pub(super) struct Leading {
     node: NodeId,
-    views: watch::Receiver<View>,
+    views: watch::Receiver<Arc<View>>,
 }
 
 impl Leading {
@@ -43,13 +43,13 @@ impl Coordinator for Leading {
     }
 
     async fn join(&mut self, _: &Member) -> Result<Joined, JoinError> {
-        let view = self.views.borrow_and_update().clone();
+        let view = View::clone(&self.views.borrow_and_update());
         Ok(Joined { view, coordinator: Some(self.node) })
     }
 
     async fn next(&mut self) -> Result<News, Loss> {
         self.views.changed().await.map_err(|_| Loss::Membership("its registry has ended".into()))?;
-        Ok(News::View(self.views.borrow_and_update().clone()))
+        Ok(News::View(View::clone(&self.views.borrow_and_update())))
     }
 
     async fn leave(&mut self) {}
@@ -61,8 +61,8 @@ pub(super) struct Following {
     join: String,
     /// Where the coordinator was found, for those who ask this node.
     found: watch::Sender<String>,
-    /// The last epoch that was followed.
-    epoch: u64,
+    /// The last view that was followed.
+    view: View,
     membership: Option<Membership>,
 }
 
@@ -77,7 +77,8 @@ struct Membership {
 impl Following {
     /// Follows the coordinator that the node at `join` is or knows; `found` gets its address.
     pub(super) fn new(guard: Guard, join: String, found: watch::Sender<String>) -> Self {
-        Self { guard, join, found, epoch: 0, membership: None }
+        let view = View { epoch: 0, members: Vec::new() };
+        Self { guard, join, found, view, membership: None }
     }
 }
 
@@ -98,19 +99,22 @@ impl Coordinator for Following {
             let attempt = async {
                 let mut wire = self.guard.connect(&address).await?;
                 let member = member.clone();
-                wire.send(&FromNode::Join { protocol: PROTOCOL, member, epoch: self.epoch }).await?;
-                let answer =
+                wire.send(&FromNode::Join { protocol: PROTOCOL, member, epoch: self.view.epoch }).await?;
+                let mut answer =
                     wire.receive::<FromCoordinator>().await.map_err(|error| self.not_understood(error))?;
+                if let Some(FromCoordinator::Welcome { view, more, .. }) = &mut answer {
+                    take_more(&mut wire, view, *more).await?;
+                }
                 Ok::<_, JoinError>((wire, answer))
             };
             let (wire, answer) = timeout(CONNECT, attempt).await.map_err(|_| {
                 io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer"))
             })??;
             match answer {
-                Some(FromCoordinator::Welcome { view, coordinator, lease_ms }) => {
+                Some(FromCoordinator::Welcome { view, coordinator, lease_ms, .. }) => {
                     let coordinator = parse_node(&coordinator)?;
                     self.found.send_replace(address);
-                    self.epoch = view.epoch;
+                    self.view.clone_from(&view);
                     let lease = Duration::from_millis(lease_ms.clamp(100, 600_000));
                     let (beat, heard) = (interval(lease / 4), Instant::now());
                     self.membership = Some(Membership { wire, lease, beat, heard });
@@ -129,8 +133,11 @@ impl Coordinator for Following {
         let Some(membership) = &mut self.membership else {
             return Err(Loss::Coordinator(closed()));
         };
-        let view = membership.next_view().await.map_err(Loss::Coordinator)?;
-        self.epoch = view.epoch;
+        let change = membership.next_change().await.map_err(Loss::Coordinator)?;
+        let view = self.view.clone().after(change).ok_or_else(|| {
+            Loss::Coordinator(invalid("a change of members of another epoch than the last one"))
+        })?;
+        self.view.clone_from(&view);
         Ok(News::View(view))
     }
 
@@ -143,16 +150,16 @@ impl Coordinator for Following {
 }
 
 impl Membership {
-    /// Exchanges heartbeats until there is a view.
-    async fn next_view(&mut self) -> io::Result<View> {
+    /// Exchanges heartbeats until the members change.
+    async fn next_change(&mut self) -> io::Result<Change> {
         let Self { wire, lease, beat, heard } = self;
         let lease = *lease;
         loop {
             tokio::select! {
                 message = wire.receive() => match message? {
-                    Some(FromCoordinator::View(view)) => {
+                    Some(FromCoordinator::Changed(change)) => {
                         *heard = Instant::now();
-                        return Ok(view);
+                        return Ok(change);
                     }
                     Some(FromCoordinator::Heartbeat) => *heard = Instant::now(),
                     Some(_) => return Err(invalid("an unexpected message")),
@@ -167,6 +174,21 @@ impl Membership {
             }
         }
     }
+}
+
+/// Takes the members in that did not fit into the welcome.
+async fn take_more(wire: &mut Wire, view: &mut View, mut more: usize) -> io::Result<()> {
+    while more > 0 {
+        match wire.receive().await? {
+            Some(FromCoordinator::More(members)) if (1..=more).contains(&members.len()) => {
+                more -= members.len();
+                view.members.extend(members);
+            }
+            Some(_) => return Err(invalid("an unexpected message among the members")),
+            None => return Err(closed()),
+        }
+    }
+    Ok(())
 }
 
 impl Following {

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::etcd;
 use super::messages::{FromCoordinator, FromNode, PROTOCOL, parse_node};
-use crate::cluster::members::{Member, Reach, View};
+use crate::cluster::members::{Change, Gone, Member, Reach, View};
 
 /// Reads what a node may send, what a coordinator may, and what may stand in etcd as a member.
 pub(crate) fn control_message(bytes: &[u8]) {
@@ -35,11 +35,18 @@ pub(crate) fn control_messages() -> Vec<Vec<u8>> {
     let record = etcd::encode(&member, "", None);
     let node = member.node;
     let view = View { epoch: 3, members: vec![member.clone()] };
-    let join = FromNode::Join { protocol: PROTOCOL, member, epoch: 9 };
+    let change = Change {
+        before: 3,
+        epoch: 4,
+        gone: vec![Gone { node, incarnation: 4 }],
+        joined: vec![member.clone()],
+    };
+    let join = FromNode::Join { protocol: PROTOCOL, member: member.clone(), epoch: 9 };
     let of_node = [join, FromNode::Heartbeat, FromNode::Leave];
     let of_coordinator = [
-        FromCoordinator::Welcome { view: view.clone(), coordinator: node.to_string(), lease_ms: 5000 },
-        FromCoordinator::View(view),
+        FromCoordinator::Welcome { view, more: 1, coordinator: node.to_string(), lease_ms: 5000 },
+        FromCoordinator::More(vec![member.clone()]),
+        FromCoordinator::Changed(change),
         FromCoordinator::Heartbeat,
         FromCoordinator::Redirect("10.0.0.1:4740".into()),
         FromCoordinator::Refused("no".into()),

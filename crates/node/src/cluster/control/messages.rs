@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
-use crate::cluster::members::{Member, View};
+use crate::cluster::members::{Change, Member, View};
 
 /// Version of these messages.
-pub(super) const PROTOCOL: u32 = 3;
-/// Longest message: some thousands of members.
+pub(super) const PROTOCOL: u32 = 4;
+/// Longest message.
 const MAX_MESSAGE: usize = 4 << 20;
+/// Members in a message, at most: some hundred bytes each.
+pub(super) const MEMBERS: usize = 1024;
 
 /// From a node.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,15 +43,19 @@ pub(super) enum FromNode {
 pub(super) enum FromCoordinator {
     /// You are in.
     Welcome {
-        /// The members, you among them.
+        /// The members, you among them; the first of them, where more follow.
         view: View,
+        /// How many more follow, in [`FromCoordinator::More`].
+        more: usize,
         /// The node the coordinator is embedded in.
         coordinator: String,
         /// Silence after which either side takes the other for dead.
         lease_ms: u64,
     },
+    /// Further members of the view that you are welcome in.
+    More(Vec<Member>),
     /// The members changed.
-    View(View),
+    Changed(Change),
     /// I am alive.
     Heartbeat,
     /// I am not the coordinator: it listens there.

@@ -2,8 +2,10 @@
 //!
 //! Control thread. One task per connection talks to a node; the list sits behind a lock that is
 //! never held across an await. A node is a member for as long as its connection lives and speaks
-//! at least once per lease. Every change makes a new epoch, and every node gets the new view.
+//! at least once per lease. Every change makes a new epoch, and every node is told what changed: all members only when it
+//! joins, or was too slow for what is remembered of changes.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,31 +19,40 @@ use tracing::{info, warn};
 
 use super::admission;
 use super::guard::Guard;
-use super::messages::{FromCoordinator, FromNode, Wire};
-use crate::cluster::members::{Member, View};
+use super::messages::{FromCoordinator, FromNode, MEMBERS, Wire};
+use crate::cluster::members::{Change, Member, View};
 
 /// Epochs that a node may say it has seen; changes of members will never be that many.
 const LAST_EPOCH: u64 = 1 << 62;
+/// Changes that are remembered for those who have not been told yet.
+const REMEMBERED: usize = 256;
 
 /// The one list of members.
 pub(super) struct Registry {
     node: NodeId,
     lease: Duration,
-    view: Mutex<View>,
-    changed: watch::Sender<View>,
+    members: Mutex<Members>,
+    changed: watch::Sender<Arc<View>>,
+}
+
+struct Members {
+    view: Arc<View>,
+    /// The last changes, each from the epoch that the one before it led to.
+    changes: VecDeque<Arc<Change>>,
 }
 
 impl Registry {
     /// A cluster of one.
     pub(super) fn new(own: Member, lease: Duration) -> Arc<Self> {
         let node = own.node;
-        let view = View { epoch: 1, members: vec![own] };
-        let (changed, _) = watch::channel(view.clone());
-        Arc::new(Self { node, lease, view: Mutex::new(view), changed })
+        let view = Arc::new(View { epoch: 1, members: vec![own] });
+        let (changed, _) = watch::channel(Arc::clone(&view));
+        let members = Mutex::new(Members { view, changes: VecDeque::new() });
+        Arc::new(Self { node, lease, members, changed })
     }
 
     /// The view, now and after every change.
-    pub(super) fn views(&self) -> watch::Receiver<View> {
+    pub(super) fn views(&self) -> watch::Receiver<Arc<View>> {
         self.changed.subscribe()
     }
 
@@ -80,8 +91,8 @@ impl Registry {
 
     /// Enters a member, which has followed views up to an epoch, or says why not.
     fn add(&self, protocol: u32, member: &Member, epoch: u64) -> Result<(), String> {
-        let mut view = self.lock();
-        admission::check(protocol, member, &view.members)?;
+        let mut members = self.lock();
+        admission::check(protocol, member, &members.view.members)?;
         if member.node == self.node {
             return Err(format!("node {} is the coordinator's own", member.node));
         }
@@ -90,21 +101,20 @@ impl Registry {
                 "it says that it followed the cluster to epoch {epoch}, which none can reach"
             ));
         }
+        let mut view = View::clone(&members.view);
         view.members.retain(|other| other.node != member.node);
         view.members.push(member.clone());
         // A coordinator that starts again goes on where the members are.
         view.epoch = view.epoch.max(epoch);
-        self.announce(view);
+        self.announce(&mut members, view);
         Ok(())
     }
 
     /// Sends views and heartbeats and listens for heartbeats, until the node leaves or falls silent.
     async fn attend(&self, wire: &mut Wire) -> io::Result<()> {
         let mut views = self.views();
-        let view = views.borrow_and_update().clone();
-        let coordinator = self.node.to_string();
-        let lease_ms = self.lease.as_millis() as u64;
-        wire.send(&FromCoordinator::Welcome { view, coordinator, lease_ms }).await?;
+        let mut told = Arc::clone(&views.borrow_and_update());
+        self.welcome(wire, &told).await?;
         let mut beat = interval(self.lease / 4);
         let mut heard = tokio::time::Instant::now();
         loop {
@@ -118,8 +128,11 @@ impl Registry {
                     None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its connection closed")),
                 },
                 _ = views.changed() => {
-                    let view = views.borrow_and_update().clone();
-                    timeout(self.lease, wire.send(&FromCoordinator::View(view))).await??;
+                    let view = Arc::clone(&views.borrow_and_update());
+                    for change in self.changes(&told, &view) {
+                        timeout(self.lease, wire.send(&FromCoordinator::Changed(Change::clone(&change)))).await??;
+                    }
+                    told = view;
                 }
                 _ = beat.tick() => {
                     if heard.elapsed() > self.lease {
@@ -134,22 +147,56 @@ impl Registry {
         }
     }
 
-    /// Takes this incarnation of a node out.
-    fn remove(&self, gone: &Member) {
-        let mut view = self.lock();
-        let before = view.members.len();
-        view.members.retain(|member| (member.node, member.incarnation) != (gone.node, gone.incarnation));
-        if view.members.len() != before {
-            self.announce(view);
+    /// Tells a node that joins who the members are.
+    async fn welcome(&self, wire: &mut Wire, view: &View) -> io::Result<()> {
+        let (first, more) = view.members.split_at(view.members.len().min(MEMBERS));
+        let welcome = FromCoordinator::Welcome {
+            view: View { epoch: view.epoch, members: first.to_vec() },
+            more: more.len(),
+            coordinator: self.node.to_string(),
+            lease_ms: self.lease.as_millis() as u64,
+        };
+        timeout(self.lease, wire.send(&welcome)).await??;
+        for members in more.chunks(MEMBERS) {
+            timeout(self.lease, wire.send(&FromCoordinator::More(members.to_vec()))).await??;
+        }
+        Ok(())
+    }
+
+    /// What makes one view of the other, step by step if that is remembered.
+    fn changes(&self, told: &View, view: &View) -> Vec<Arc<Change>> {
+        let members = self.lock();
+        let since = members.changes.iter().skip_while(|change| change.before != told.epoch);
+        let steps: Vec<_> = since.take_while(|change| change.epoch <= view.epoch).cloned().collect();
+        drop(members);
+        match steps.last() {
+            Some(last) if last.epoch == view.epoch => steps,
+            _ => vec![Arc::new(view.since(told))],
         }
     }
 
-    fn announce(&self, mut view: MutexGuard<'_, View>) {
-        view.epoch += 1;
-        self.changed.send_replace(view.clone());
+    /// Takes this incarnation of a node out.
+    fn remove(&self, gone: &Member) {
+        let mut members = self.lock();
+        let mut view = View::clone(&members.view);
+        view.members.retain(|member| (member.node, member.incarnation) != (gone.node, gone.incarnation));
+        if view.members.len() != members.view.members.len() {
+            self.announce(&mut members, view);
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, View> {
-        self.view.lock().expect("no holder of this lock panics")
+    fn announce(&self, members: &mut Members, mut view: View) {
+        view.epoch += 1;
+        let change = view.since(&members.view);
+        if members.changes.len() == REMEMBERED {
+            members.changes.pop_front();
+        }
+        members.changes.push_back(Arc::new(change));
+        members.view = Arc::new(view);
+        self.changed.send_replace(Arc::clone(&members.view));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().expect("no holder of this lock panics")
     }
 }

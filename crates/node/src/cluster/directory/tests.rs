@@ -26,6 +26,13 @@ fn new() -> (Directory, ObjectId, Instant) {
     (Directory::default(), ObjectId::random(), Instant::now())
 }
 
+/// Has all of a directory follow the members.
+fn follow(directory: &mut Directory, kept: bool, alive: &[NodeId], now: Instant) -> Vec<(ObjectId, Waiter)> {
+    let mut lost = directory.follow(move |_| kept, alive.iter().copied().collect(), now);
+    lost.extend(directory.finish());
+    lost
+}
+
 fn forgotten() -> Deletion {
     Deletion::Forgotten { holders: vec![(A, 1)], lives: vec![1] }
 }
@@ -62,7 +69,7 @@ fn the_death_of_the_last_holder_is_a_loss() {
     let (mut directory, id, now) = new();
     directory.publish(A, primary(id, 1), now);
     assert_eq!(directory.fetch(id, waiter(C), &[A], now), Lookup::Waiting);
-    assert_eq!(directory.follow(|_| true, |node| node != A, 3, now), vec![(id, waiter(C))]);
+    assert_eq!(follow(&mut directory, true, &[B, C], now), vec![(id, waiter(C))]);
     assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost);
     assert!(!directory.knows(&id, 0));
     assert_eq!(directory.publish(C, primary(id, 1), now), Published::Welcome(vec![]), "found again");
@@ -76,7 +83,7 @@ fn an_object_without_a_primary_gets_one_however_it_lost_it() {
     directory.publish(B, cached(id, 1), now);
     directory.publish(C, cached(id, 1), now);
     assert_eq!(directory.expire(now), vec![]);
-    directory.follow(|_| true, |node| node != A, 3, now);
+    follow(&mut directory, true, &[B, C], now);
     assert_eq!(directory.expire(now), vec![], "a primary may be about to publish itself");
     let now = now + ORPHAN;
     assert_eq!(directory.expire(now), vec![(B, id)]);
@@ -120,7 +127,7 @@ fn a_publication_that_a_deletion_overtook_leaves_nothing() {
 fn a_deletion_reaches_holders_that_are_away() {
     let (mut directory, id, now) = new();
     directory.publish(A, Holding { owner: Some(7), ..primary(id, 1) }, now);
-    directory.follow(|_| true, |node| node != A, 3, now);
+    follow(&mut directory, true, &[B, C], now);
     assert_eq!(directory.delete(id, 8, now), Deletion::NotAllowed, "lost, and still private");
     assert_eq!(directory.delete(id, 7, now), Deletion::Forgotten { holders: vec![], lives: vec![1] });
     assert_eq!(directory.publish(A, primary(id, 1), now), Published::Stale);
@@ -146,8 +153,47 @@ fn waiters_end_by_forgetting_expiry_and_moved_shards() {
     assert!(directory.waiters.is_empty());
     directory.fetch(id, waiter(B), &[], now);
     directory.publish(A, primary(ObjectId::random(), 1), now);
-    directory.follow(|_| false, |_| true, 3, now);
+    follow(&mut directory, false, &[A, B, C], now);
     assert!(directory.waiters.is_empty() && directory.len() == 0);
+}
+
+#[test]
+fn whoever_asks_before_all_entries_have_followed_hears_nothing_of_the_dead() {
+    let (mut directory, _, now) = new();
+    let (gone, left, again, waited) =
+        (ObjectId::random(), ObjectId::random(), ObjectId::random(), ObjectId::random());
+    for id in [gone, left, again, waited] {
+        directory.publish(A, primary(id, 1), now);
+    }
+    directory.publish(B, cached(left, 1), now);
+    directory.fetch(waited, waiter(C), &[A], now);
+    assert_eq!(directory.follow(|_| true, HashSet::from([B, C]), now), []);
+    assert_eq!(directory.fetch(gone, waiter(C), &[], now), Lookup::Lost);
+    assert_eq!(directory.fetch(left, waiter(C), &[], now), Lookup::Holder(B, vec![]));
+    assert_eq!(directory.holders(&left, 0), [(B, Role::Cached)]);
+    assert_eq!(directory.publish(C, primary(again, 2), now), Published::Welcome(vec![]), "A's has gone");
+    assert_eq!(directory.expire(now + ORPHAN), [], "not all is known yet");
+    // A later change finds them all where they should be.
+    assert_eq!(directory.follow(|_| true, HashSet::from([C]), now), [(waited, waiter(C))]);
+    assert_eq!(directory.fetch(left, waiter(C), &[], now), Lookup::Lost);
+    assert_eq!(directory.finish(), []);
+    assert_eq!(directory.fetch(again, waiter(B), &[], now), Lookup::Holder(C, vec![]));
+    assert_eq!(directory.len(), 4);
+}
+
+#[test]
+fn what_is_kept_elsewhere_leaves_a_share_at_a_time() {
+    let (mut directory, _, now) = new();
+    for _ in 0..10_000 {
+        directory.publish(A, primary(ObjectId::random(), 1), now);
+    }
+    directory.follow(|_| false, HashSet::from([A]), now);
+    let mut before = directory.len();
+    while directory.sweep().is_some() {
+        assert!(before - directory.len() < 200, "too many at once");
+        before = directory.len();
+    }
+    assert_eq!(before, 0);
 }
 
 fn of(copies: u16, role: Role, holding: Holding) -> Holding {
@@ -157,7 +203,7 @@ fn of(copies: u16, role: Role, holding: Holding) -> Holding {
 #[test]
 fn objects_that_too_few_nodes_keep_are_told_after_a_while_and_not_again_before_it_is_time() {
     let (mut directory, id, now) = new();
-    directory.follow(|_| true, |_| true, 3, now);
+    follow(&mut directory, true, &[A, B, C], now);
     directory.publish(A, of(2, Role::Primary, primary(id, 1)), now);
     directory.publish(C, of(2, Role::Cached, primary(id, 1)), now);
     assert_eq!(directory.short(), 1);
@@ -177,12 +223,12 @@ fn objects_that_too_few_nodes_keep_are_told_after_a_while_and_not_again_before_i
 #[test]
 fn how_many_nodes_are_to_keep_an_object_outlives_each_of_them() {
     let (mut directory, id, now) = new();
-    directory.follow(|_| true, |_| true, 3, now);
+    follow(&mut directory, true, &[A, B, C], now);
     directory.publish(A, of(2, Role::Primary, primary(id, 1)), now);
     directory.publish(B, of(2, Role::Kept, primary(id, 1)), now);
     directory.publish(C, of(0, Role::Cached, primary(id, 1)), now);
     assert_eq!(directory.short(), 0);
-    directory.follow(|_| true, |node| node != A, 2, now);
+    follow(&mut directory, true, &[B, C], now);
     // What is kept takes the role before what may be dropped, whatever the ids.
     assert_eq!(directory.expire(now + ORPHAN), [(B, id)]);
     let short = directory.take_short(now + SHORT, now + SHORT, 9, |_| true);
@@ -191,7 +237,7 @@ fn how_many_nodes_are_to_keep_an_object_outlives_each_of_them() {
         [(2, &[B][..])]
     );
     // Nor can more keep it than there are.
-    directory.follow(|_| true, |node| node == B, 1, now);
+    follow(&mut directory, true, &[B], now);
     assert_eq!(directory.take_short(now + 2 * SHORT, now + SHORT, 9, |_| true), []);
 }
 
@@ -209,7 +255,7 @@ fn what_is_lost_is_remembered_for_its_time_and_not_for_ever() {
     for id in [id, found] {
         directory.publish(A, primary(id, 1), now);
     }
-    directory.follow(|_| true, |node| node != A, 2, now);
+    follow(&mut directory, true, &[B, C], now);
     directory.publish(B, primary(found, 1), now);
     directory.expire(now + LOST - Duration::from_secs(1));
     assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Lost);
@@ -228,7 +274,7 @@ fn of_many_lost_objects_the_oldest_are_forgotten() {
         bytes[..4].copy_from_slice(&number.to_le_bytes());
         directory.publish(B, primary(ObjectId::from_bytes(bytes), 1), now);
     }
-    directory.follow(|_| true, |node| node != B, 2, now);
+    follow(&mut directory, true, &[A, C], now);
     directory.expire(now);
     assert_eq!(directory.len(), LOST_KEPT);
     assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Waiting);
@@ -242,7 +288,7 @@ fn the_other_keeper_has_what_is_lost_forgotten_for_those_who_may_know_of_it() {
     // A holder that lives is not forgotten.
     directory.dropped(B, id, 7, now);
     assert!(directory.knows(&id, 7));
-    directory.follow(|_| true, |node| node != A, 2, now);
+    follow(&mut directory, true, &[B, C], now);
     directory.dropped(B, id, 8, now);
     assert_eq!(directory.fetch(id, Waiter { tenant: 7, ..waiter(B) }, &[], now), Lookup::Lost);
     directory.dropped(B, id, 7, now);
