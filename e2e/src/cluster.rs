@@ -360,6 +360,11 @@ impl Cluster {
         self.kept_logs = Some(folder);
     }
 
+    /// Waits until a node has ended by itself.
+    pub fn wait(&mut self, node: usize) -> ExitStatus {
+        self.nodes[node].daemon.wait()
+    }
+
     /// Asks a node to end and waits until it has.
     pub fn terminate(&mut self, node: usize, signal: Signal) -> ExitStatus {
         self.daemon(node).signal(signal);

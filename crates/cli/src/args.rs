@@ -30,6 +30,7 @@ Examples:
   plasmon get data --socket /tmp/b.sock -o copy.parquet
   plasmon wait part-0 part-1 part-2 --count 2 --timeout 60
   plasmon status --cluster
+  plasmon drain node7
   plasmon doctor --memory 64GiB";
 
 /// Plasmon: a distributed in-memory object store. Objects put on one node are read in place by any
@@ -85,6 +86,8 @@ out, and a line says how many. With --json each event is a line of its own.")]
     Migrate(Migrate),
     /// Bring an object to many nodes at the same time, each passing on what it has
     Broadcast(Broadcast),
+    /// Move everything that a node keeps to the others, and have it leave the cluster
+    Drain(Drain),
     /// Begin to bring objects to this host, without waiting for them
     Prefetch(Prefetch),
     /// Say how an object came to this host: from where, by which protocol and why, and what took how long
@@ -226,6 +229,26 @@ pub(crate) struct Broadcast {
     /// Only to these nodes: their ids, or the hosts they listen on [default: every node]
     #[arg(long, value_name = "NODE|HOST", num_args = 1..)]
     pub(crate) nodes: Vec<String>,
+    #[command(flatten)]
+    pub(crate) spreading: Spreading,
+}
+
+/// What `plasmon drain` takes.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+From the beginning on the node takes nothing new; reads go on, of what it holds and through it. When other nodes keep \
+everything, its daemon ends with exit code 0. What no other node has room for stays, and the node with it: it is \
+offered again each second. Ctrl-C and --timeout end the waiting, not the draining: --call-off does.
+
+The node with the embedded coordinator cannot be drained: stop it last. Only root and the user that the node runs as \
+may drain it.")]
+pub(crate) struct Drain {
+    /// The node: its id, or the host it listens on [default: the one of this host]
+    #[arg(value_name = "NODE|HOST")]
+    pub(crate) node: Option<String>,
+    /// End the draining: the node stays, and takes objects again. What has moved stays where it is
+    #[arg(long)]
+    pub(crate) call_off: bool,
     #[command(flatten)]
     pub(crate) spreading: Spreading,
 }

@@ -4,6 +4,7 @@
 mod args;
 mod calibrate;
 mod doctor;
+mod drain;
 mod explain;
 mod failure;
 mod objects;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Replicate(args) => placing::replicate(&socket, json, &args),
         Command::Migrate(args) => placing::migrate(&socket, json, &args),
         Command::Broadcast(args) => placing::broadcast(&socket, json, &args),
+        Command::Drain(args) => drain::drain(&socket, json, &args),
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
         Command::Explain(located) => explain::explain(&socket, json, &located),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),

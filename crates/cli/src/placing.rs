@@ -79,7 +79,7 @@ fn watched(socket: &Path, name: &str, which: &Which, quiet: bool) -> Result<Clie
 }
 
 /// The member that is meant.
-fn node(members: &[MemberStatus], wanted: &str) -> Result<NodeId, Failure> {
+pub(crate) fn node(members: &[MemberStatus], wanted: &str) -> Result<NodeId, Failure> {
     let meant = |member: &&MemberStatus| {
         let host = member.listen.rsplit_once(':').map_or(member.listen.as_str(), |(host, _)| host);
         [member.node.as_str(), member.listen.as_str(), host].contains(&wanted)

@@ -28,7 +28,7 @@ pub enum ErrorKind {
     NotAllowed = 8,
     /// The daemon limits what one client may have under way, and this is over the limit.
     Busy = 9,
-    /// The daemon cannot be reached, or the connection to it broke.
+    /// The daemon cannot be reached, the connection to it broke, or it is on its way out of the cluster.
     Disconnected = 10,
     /// The caller asked the wait to end (a signal, Ctrl-C).
     Interrupted = 11,

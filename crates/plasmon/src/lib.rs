@@ -9,6 +9,7 @@
 // The models are of what it shares with the daemon.
 #[cfg(not(loom))]
 mod client;
+pub mod drain;
 mod error;
 mod id;
 pub mod overview;

@@ -29,13 +29,13 @@ fn output(cluster: &Cluster, node: usize, words: &[&str]) -> Vec<u8> {
 }
 
 /// What it prints with `--json`.
-fn json(cluster: &Cluster, node: usize, words: &[&str]) -> Value {
+pub(crate) fn json(cluster: &Cluster, node: usize, words: &[&str]) -> Value {
     let text = output(cluster, node, &[words, &["--json"]].concat());
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{words:?} printed no JSON: {error}"))
 }
 
 /// The exit code of a command that fails, and its message.
-fn failure(cluster: &Cluster, node: usize, words: &[&str]) -> (i32, String) {
+pub(crate) fn failure(cluster: &Cluster, node: usize, words: &[&str]) -> (i32, String) {
     let output = run(cluster, node, words, b"");
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{words:?} should have failed");

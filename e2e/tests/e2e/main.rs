@@ -12,6 +12,7 @@ mod copies;
 mod death;
 mod deploy;
 mod doctor;
+mod drain;
 mod etcd;
 mod fetch;
 mod garbage;

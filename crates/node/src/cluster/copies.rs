@@ -152,6 +152,9 @@ impl Core {
 
     /// Gives the replica that is here the role of an order; says whether there is one.
     fn assume(self: &Rc<Self>, order: &Order) -> Result<bool, Error> {
+        if order.role.stays() {
+            self.ensure_stays()?;
+        }
         let Some(replica) = self.objects.borrow().get(&order.id).cloned() else { return Ok(false) };
         if replica.life != order.life {
             let text = format!("node {} holds another object of id {}", self.node, order.id);

@@ -58,6 +58,9 @@ impl Core {
                 // Whoever follows an older view may take this node for a keeper that it is not any more; with the
                 // next view it tells those who are. One that is ahead of this node knows better.
                 let behind = envelope.epoch < self.cluster.epoch();
+                if envelope.epoch > self.cluster.epoch() {
+                    self.finish_sweep();
+                }
                 let kept = |one: &&Holding| !behind || self.cluster.keepers(&one.id).contains(self.node);
                 holdings.iter().filter(kept).for_each(|one| self.published(from, *one));
             }
@@ -113,12 +116,12 @@ impl Core {
             Message::Migrate { id, to } => self.on_migrate(envelope.clone(), *id, *to),
             Message::Passed { request, bytes, state } => self.take_passed(from, *request, *bytes, *state),
             Message::Locate { id } => {
-                let mut holders = self.cluster.directory.borrow().holders(id, tenant);
+                let mut holders = self.cluster.directory.borrow_mut().holders(id, tenant);
                 holders.truncate(MAX_ENTRIES);
                 self.answer(&envelope, Message::Located { holders });
             }
             Message::Query { ids } => {
-                let directory = self.cluster.directory.borrow();
+                let mut directory = self.cluster.directory.borrow_mut();
                 let known = ids.iter().map(|id| directory.knows(id, tenant)).collect();
                 drop(directory);
                 self.answer(&envelope, Message::Found { known });
@@ -127,6 +130,7 @@ impl Core {
                 let json = self.summary_json().into();
                 self.answer(&envelope, Message::Reported { json });
             }
+            Message::Drain { step } => self.on_drain(&envelope, *step),
             // Answers were handled above; the network keeps segments and credits to itself.
             _ => {}
         }

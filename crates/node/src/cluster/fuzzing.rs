@@ -100,6 +100,7 @@ pub(crate) fn messages() -> Vec<Vec<u8>> {
         Message::Taken { ids: ids() },
         Message::Affirm { ids: ids() },
         Message::Migrate { id, to: node },
+        Message::Drain { step: plasmon::drain::DrainStep::Look },
         Message::Acquire {
             order: Order { id, life: 3, role: Role::Kept, copies: 2, patient: true, from: Some(node) },
         },

@@ -10,6 +10,7 @@ mod control;
 mod copies;
 mod directory;
 mod dispatch;
+mod drain;
 mod fabric;
 mod faults;
 mod frame;
@@ -45,6 +46,7 @@ pub(crate) use self::control::{Control, Event, EventSender, Listener};
 pub use self::control::{ControlError, GuardError, SecretError};
 use self::copies::Copies;
 use self::directory::Directory;
+use self::drain::Drain;
 pub(crate) use self::frame::{
     Envelope, FRAME_MAX, HEADER_LEN, Holding, Location, Message, Passing, Stage, Stamp, Wish,
 };
@@ -80,6 +82,7 @@ pub(crate) struct Cluster {
     solo: Cell<bool>,
     claims: Claims,
     copies: Copies,
+    drain: Drain,
     watchers: RefCell<Vec<oneshot::Sender<()>>>,
     /// What other nodes are to be told of this one's objects.
     news: News,
@@ -105,6 +108,7 @@ impl Cluster {
             solo: Cell::new(true),
             claims: Claims::default(),
             copies: Copies::new(),
+            drain: Drain::default(),
             watchers: RefCell::default(),
             news: News::default(),
             calls: RefCell::default(),
@@ -240,7 +244,7 @@ impl Cluster {
     /// Whether the cluster has an object that this user may see, if this node can tell by itself.
     pub(crate) fn known_here(&self, id: &ObjectId, tenant: u32) -> Option<bool> {
         let tells = self.solo() || self.keepers(id).contains(self.own);
-        tells.then(|| self.directory.borrow().knows(id, tenant))
+        tells.then(|| self.directory.borrow_mut().knows(id, tenant))
     }
 
     /// Whether this node remembers that the object was deleted.

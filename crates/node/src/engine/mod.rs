@@ -293,6 +293,9 @@ impl Node {
                     event => self.core.on_membership(event),
                 }
             }
+            if self.core.is_drained() {
+                return Ok(());
+            }
             work += self.core.clock.fire();
             work += self.sockets.turn(&self.core, looked)?;
             work += self.rings.turn(&self.core, &mut self.sockets.rung);

@@ -81,6 +81,8 @@ impl Core {
                 "the coordinator ({coordinator}) does not answer: this node serves what it knows of, and learns of no \
                  node that comes or goes"
             )
+        } else if self.is_draining() {
+            "it is being drained: it takes nothing new, and leaves when other nodes have what it holds".into()
         } else {
             return None;
         };

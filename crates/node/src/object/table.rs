@@ -119,6 +119,8 @@ pub(crate) struct Table {
     primary_bytes: u64,
     cached_bytes: u64,
     unsealed_bytes: u64,
+    /// Sealed objects that stay, in memory or not, and their bytes.
+    staying: (u64, u64),
     evicted: u64,
     /// What has happened, while somebody watches.
     pub(crate) happenings: Option<Vec<Happening>>,
@@ -143,6 +145,7 @@ impl Table {
             primary_bytes: 0,
             cached_bytes: 0,
             unsealed_bytes: 0,
+            staying: (0, 0),
             evicted: 0,
             happenings: None,
         }
@@ -238,6 +241,7 @@ impl Table {
             *self.bytes_of(replica.role()) += replica.len();
             self.enter_ring(&replica);
         }
+        self.count_staying(&replica, replica.role(), 1);
         self.happened(|| Happening::sealed(&replica));
         self.sealed.insert(Rc::clone(&replica));
         for waiter in self.waiting.remove(&id).into_iter().flatten() {
@@ -287,10 +291,24 @@ impl Table {
         (self.primary_bytes, self.cached_bytes, self.unsealed_bytes)
     }
 
+    /// Sealed objects that stay, and their bytes; objects that are being written.
+    pub(crate) fn staying(&self) -> (u64, u64, usize) {
+        (self.staying.0, self.staying.1, self.creating.len())
+    }
+
+    fn count_staying(&mut self, replica: &Replica, role: Role, change: i64) {
+        if role.stays() {
+            self.staying.0 = self.staying.0.wrapping_add_signed(change);
+            self.staying.1 = self.staying.1.wrapping_add_signed(change * replica.len() as i64);
+        }
+    }
+
     /// Gives the replica of this id another role.
     pub(crate) fn set_role(&mut self, id: &ObjectId, role: Role) -> Option<Rc<Replica>> {
         let replica = Rc::clone(self.sealed.get(id)?);
         let before = replica.role();
+        self.count_staying(&replica, before, -1);
+        self.count_staying(&replica, role, 1);
         replica.set_role(role);
         if before.stays() != role.stays() && replica.in_memory() {
             let len = replica.len();
@@ -332,6 +350,7 @@ impl Table {
         if replica.in_memory() {
             *self.bytes_of(replica.role()) -= replica.len();
         }
+        self.count_staying(replica, replica.role(), -1);
         self.happened(|| Happening::deleted(replica));
     }
 

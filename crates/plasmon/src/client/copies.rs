@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::connection::{Undo, unexpected};
 use super::reading::{microseconds, report};
 use super::{Client, CreateOptions, GRACE, done};
+use crate::drain::{DrainStatus, DrainStep};
 use crate::transfer::Spread;
 use crate::wire::{MAX_IDS, Reply, Request};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
@@ -66,6 +67,20 @@ impl Client {
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn unpin(&self, id: ObjectId) -> Result<()> {
         done(self.call(&Request::Unpin { id }, Undo::Nothing)?)
+    }
+
+    /// Has a node move everything that it keeps to other nodes, and leave the cluster then: its daemon ends. It takes
+    /// nothing new from then on; reads go on. Returns at once: [`DrainStep::Look`] says how far it is. It goes on if
+    /// nobody asks, and [`DrainStep::CallOff`] ends it.
+    ///
+    /// # Errors
+    /// `NotAllowed` for users other than root and the one that the node runs as; `Invalid` where no other node could
+    /// take anything, and for the node with the cluster's coordinator; `Disconnected` when there is no such node.
+    pub fn drain(&self, node: NodeId, step: DrainStep) -> Result<DrainStatus> {
+        match self.call(&Request::Drain { node, step }, Undo::Nothing)? {
+            Reply::Report { json, .. } => report(&json),
+            _ => Err(self.connection.fail(unexpected("something else than how far the drain is"))),
+        }
     }
 
     fn spread(&self, request: &Request, timeout: Option<Duration>) -> Result<Spread> {

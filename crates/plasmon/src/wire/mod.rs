@@ -188,6 +188,7 @@ mod opcode {
     pub(super) const BROADCAST: u8 = 31;
     pub(super) const PIN: u8 = 32;
     pub(super) const UNPIN: u8 = 33;
+    pub(super) const DRAIN: u8 = 34;
     pub(super) const OVERVIEW: u8 = 40;
 }
 

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use super::*;
+use crate::drain::DrainStep;
 use crate::{Error, ErrorKind, NodeId, ObjectId};
 
 fn object_id() -> impl Strategy<Value = ObjectId> {
@@ -95,6 +96,10 @@ fn request() -> impl Strategy<Value = Request> {
                 nodes: nodes.into_iter().map(NodeId::from_bytes).collect(),
             }
         ),
+        (any::<[u8; 16]>(), 0u8..3).prop_map(|(node, step)| Request::Drain {
+            node: NodeId::from_bytes(node),
+            step: DrainStep::from_wire(step).expect("in use"),
+        }),
         (any::<u64>(), object_id()).prop_map(|(timeout_us, id)| Request::Pin { timeout_us, id }),
         object_id().prop_map(|id| Request::Unpin { id }),
         (new_object(), any::<[u64; 3]>()).prop_map(|(object, [digest, buffer, data_len])| {

@@ -1,5 +1,7 @@
 //! Frames survive the wire, and whatever else comes is refused.
 
+use bytes::BufMut;
+use plasmon::ErrorKind;
 use proptest::prelude::*;
 
 use super::*;
@@ -119,6 +121,7 @@ fn message() -> impl Strategy<Value = Message> {
         lives().prop_map(|lives| Message::Bury { lives }),
         Just(Message::Done),
         Just(Message::Report),
+        (0u8..3).prop_map(|code| Message::Drain { step: DrainStep::from_wire(code).expect("in use") }),
         bytes().prop_map(|json| Message::Reported { json }),
         ids().prop_map(|ids| Message::Promote { ids }),
         ids().prop_map(|ids| Message::Hold { ids }),

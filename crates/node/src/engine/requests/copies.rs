@@ -1,7 +1,9 @@
-//! What applications say about where objects are to be: replicate, migrate, broadcast, pin. Engine thread only.
+//! What applications say about where objects are to be: replicate, migrate, broadcast, pin, drain. Engine thread
+//! only.
 
 use std::rc::Rc;
 
+use plasmon::drain::DrainStep;
 use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
@@ -47,6 +49,16 @@ impl Core {
         let tenant = self.client(client, |client| client.uid);
         let done = self.broadcast(id, tenant, nodes, self.due(timeout_us)).await?;
         Ok(Reply::broadcast(json(&done)))
+    }
+
+    pub(super) async fn drain_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        node: NodeId,
+        step: DrainStep,
+    ) -> Result<Reply, Error> {
+        let tenant = self.client(client, |client| client.uid);
+        Ok(Reply::drain(json(&self.drain(node, step, tenant).await?)))
     }
 
     /// Brings an object here, and keeps it in memory for as long as the client says.

@@ -150,6 +150,10 @@ impl Core {
                 let moved = plain(Rc::clone(self).migrate_for(client, timeout_us, id, node));
                 self.answer_in_time(client, request, 1, moved);
             }
+            Request::Drain { node, step } => {
+                let drained = plain(Rc::clone(self).drain_for(client, node, step));
+                self.answer_in_time(client, request, 1, drained);
+            }
             Request::Broadcast { timeout_us, id, nodes } => {
                 let done = plain(Rc::clone(self).broadcast_for(client, timeout_us, id, nodes));
                 self.answer_in_time(client, request, 1, done);

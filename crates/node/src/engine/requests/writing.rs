@@ -64,7 +64,7 @@ impl Core {
         head.digest = digest;
         let (extent, counted) = self.reserve(client, &head, Writer::Engine, room).await?;
         self.settle_claim(&head.id).await?;
-        self.not_here(client, head.id)?;
+        self.may_create(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         self.transfer.count_copy(head.len());
         let (bytes, created) = (Held::Memory(extent), self.clock.unix_ms());
@@ -82,7 +82,7 @@ impl Core {
         object: &NewObject,
     ) -> Result<Claim, Error> {
         let (id, tenant) = (object.id, self.client(client, |client| client.uid));
-        self.not_here(client, id)?;
+        self.may_create(client, id)?;
         if self.cluster.known_here(&id, tenant) == Some(true) {
             return Err(exists(id, "exists already"));
         }
@@ -151,7 +151,7 @@ impl Core {
     /// What is to be created, if it may be.
     pub(super) fn head(&self, client: ClientKey, object: NewObject, data_len: u64) -> Result<Head, Error> {
         let NewObject { id, private, name, metadata, terms } = object;
-        self.not_here(client, id)?;
+        self.may_create(client, id)?;
         let metadata_len = metadata.len() as u32;
         if data_len.checked_add(u64::from(metadata_len)).is_none() {
             return Err(Error::new(
@@ -166,7 +166,9 @@ impl Core {
         Ok(Head { id, name, life, tenant, private, data_len, metadata_len, digest: 0, copies, expires })
     }
 
-    pub(super) fn not_here(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+    /// Whether an object of this id may come to be here; asked again after each wait.
+    pub(super) fn may_create(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+        self.ensure_stays()?;
         match self.objects.borrow().conflict(&id) {
             None => Ok(()),
             Some(Conflict::Sealed) => Err(exists(id, "exists already")),
@@ -196,7 +198,7 @@ impl Core {
         let extent = self.room(zone, head.len(), room).await.map_err(|error| {
             Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
         })?;
-        self.not_here(client, head.id)?;
+        self.may_create(client, head.id)?;
         Ok((extent, counted))
     }
 

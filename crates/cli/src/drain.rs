@@ -1,0 +1,110 @@
+//! `plasmon drain`: a node gives to others what it keeps, and leaves.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plasmon::drain::{DrainStatus, DrainStep};
+use plasmon::{Client, Error, ErrorKind, NodeId};
+
+use crate::args::Drain;
+use crate::failure::Failure;
+use crate::output::{Progress, line, plain, size};
+use crate::placing;
+
+/// How often to ask how far it is.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a node that has nothing left may take to be gone.
+const LEAVING: Duration = Duration::from_secs(30);
+
+pub(crate) fn drain(socket: &Path, as_json: bool, args: &Drain) -> Result<(), Failure> {
+    let client = Client::connect_as(socket, "plasmon drain")?;
+    let node = match &args.node {
+        Some(wanted) => placing::node(&client.status()?.cluster.members, wanted)?,
+        None => client.node(),
+    };
+    if args.call_off {
+        client.drain(node, DrainStep::CallOff)?;
+        return say(as_json, &DrainStatus::default(), || format!("node {node} stays"));
+    }
+    let due = args.spreading.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let progress = Progress::bytes("draining", 0, as_json || args.spreading.quiet.quiet);
+    let mut status = client.drain(node, DrainStep::Begin)?;
+    while !status.finished {
+        if due.is_some_and(|due| Instant::now() >= due) {
+            return Err(in_vain(node, &status).into());
+        }
+        progress.moving(&doing(&status), status.moved_bytes, status.moved_bytes + status.bytes);
+        progress.say(doing(&status));
+        progress.show();
+        thread::sleep(LOOK);
+        status = client.drain(node, DrainStep::Look).map_err(|error| gone(node, &status, &error))?;
+        if !status.draining {
+            let text = format!("the drain of node {node} was called off; {}", left(&status));
+            return Err(Error::new(ErrorKind::Interrupted, text).into());
+        }
+    }
+    drop(progress);
+    await_leave(&client, node)?;
+    say(as_json, &status, || {
+        let moved = format!("{} objects ({})", status.moved_objects, size(status.moved_bytes));
+        format!("node {node} has left; other nodes keep the {moved} that it kept")
+    })
+}
+
+fn say(as_json: bool, status: &DrainStatus, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    match as_json {
+        true => line(&serde_json::to_string(status).expect("plain values")),
+        false => line(&text()),
+    }
+}
+
+fn doing(status: &DrainStatus) -> String {
+    let trouble = match status.trouble.as_str() {
+        "" => String::new(),
+        trouble => format!(" ({})", plain(trouble)),
+    };
+    format!("draining, {}{trouble}", left(status))
+}
+
+fn left(status: &DrainStatus) -> String {
+    let unsealed = match status.unsealed {
+        0 => String::new(),
+        unsealed => format!(" and {unsealed} that clients are writing"),
+    };
+    format!("{} objects ({}){unsealed} left", status.objects, size(status.bytes))
+}
+
+fn in_vain(node: NodeId, status: &DrainStatus) -> Error {
+    let trouble = match status.trouble.as_str() {
+        "" => String::new(),
+        trouble => format!("; of the last that was offered: {}", plain(trouble)),
+    };
+    let text = format!(
+        "node {node} is not drained yet, {}{trouble}. It goes on: `plasmon drain` waits again, \
+         `plasmon drain --call-off` ends it",
+        left(status)
+    );
+    Error::new(ErrorKind::TimedOut, text)
+}
+
+fn gone(node: NodeId, before: &DrainStatus, error: &Error) -> Error {
+    let text = format!("node {node} does not answer any more, {} when it last did: {error}", left(before));
+    Error::new(error.kind(), text)
+}
+
+/// Waits until the node is no member any more.
+fn await_leave(client: &Client, node: NodeId) -> Result<(), Failure> {
+    let due = Instant::now() + LEAVING;
+    while Instant::now() < due {
+        // The node of this host takes the connection with it.
+        let Ok(status) = client.status() else { return Ok(()) };
+        let id = node.to_string();
+        if status.cluster.members.iter().all(|member| member.node != id) {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    let text = format!("node {node} keeps nothing any more, but has not left; its log says why");
+    Err(Error::new(ErrorKind::TimedOut, text).into())
+}

@@ -1,0 +1,337 @@
+//! Draining: what a node is the one to keep moves to the others, and then it leaves.
+//!
+//! Engine thread only. From the moment it begins, nothing is created here and no order to keep anything is taken: what
+//! there is can only become less. Each object is moved by the first keeper of its shard, as any other move is
+//! ([`super::placing`]), so that whoever reads it meanwhile does not notice. What no node takes stays, is tried again,
+//! and keeps the node from leaving: nothing is lost by a drain. A pin of a client's does not delay it: its mapping
+//! outlives the node.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use plasmon::drain::{DrainStatus, DrainStep};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use tracing::{debug, info};
+
+use super::copies::candidates;
+use super::frame::{Holding, Order};
+use super::{Envelope, Message};
+use crate::engine::Core;
+use crate::object::{Replica, Role, Table};
+
+/// Objects that are moved at a time: many small ones, for each takes some round trips. Those who receive large ones
+/// read no more of them at once than they do of others.
+const AT_ONCE: usize = 32;
+/// Nodes that are asked to take an object, in one round.
+const TRIES: usize = 4;
+/// How long a node may take for an object.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long another node may take to begin, or to say how far it is.
+const ASK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long until what nobody took is offered again.
+const REST: Duration = Duration::from_secs(1);
+/// How long a node that is done waits for somebody to see it.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// How often it looks whether somebody has.
+const LOOK: Duration = Duration::from_millis(10);
+/// Characters of what is in the way, so that a report fits a frame.
+const MAX_TROUBLE: usize = 600;
+
+/// What is drained, if anything is.
+#[derive(Default)]
+pub(super) struct Drain {
+    /// Grows with every beginning and every end: a task of an earlier one ends.
+    number: Cell<u64>,
+    under_way: RefCell<Option<UnderWay>>,
+    /// Nothing is left: the node is to leave.
+    over: Cell<bool>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    moved_objects: u64,
+    moved_bytes: u64,
+    /// Everything is elsewhere.
+    finished: bool,
+    /// Somebody was told so.
+    told: bool,
+    /// Why what is left was not taken.
+    trouble: String,
+}
+
+impl Drain {
+    /// Whether nothing is to come to this node any more.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.borrow().is_some()
+    }
+
+    fn note<T>(&self, what: impl FnOnce(&mut UnderWay) -> T) -> Option<T> {
+        self.under_way.borrow_mut().as_mut().map(what)
+    }
+}
+
+impl Core {
+    /// Whether this node is drained, and so takes nothing new.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.cluster.drain.is_under_way()
+    }
+
+    /// Whether everything has gone, and the node is to go as well.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.cluster.drain.over.get()
+    }
+
+    /// An error while this node is drained.
+    pub(crate) fn ensure_stays(&self) -> Result<(), Error> {
+        match self.is_draining() {
+            false => Ok(()),
+            true => Err(Error::new(
+                ErrorKind::Disconnected,
+                format!("node {} is being drained and takes nothing new: use another node", self.node),
+            )),
+        }
+    }
+
+    /// Has a node do a step of its drain, for a user, and says how far it is.
+    ///
+    /// # Errors
+    /// `NotAllowed` for users other than root and the node's own, `Invalid` where it cannot be drained.
+    pub(crate) async fn drain(
+        self: &Rc<Self>,
+        node: NodeId,
+        step: DrainStep,
+        tenant: u32,
+    ) -> Result<DrainStatus, Error> {
+        if node == self.node {
+            return self.drain_here(step, tenant);
+        }
+        match self.ask(node, tenant, Message::Drain { step }, ASK_PATIENCE).await? {
+            Message::Reported { json } => serde_json::from_slice(&json).map_err(|error| {
+                Error::new(
+                    ErrorKind::Internal,
+                    format!("node {node} says of its drain what is none: {error}"),
+                )
+            }),
+            _ => Err(Error::new(
+                ErrorKind::Internal,
+                format!("node {node} answered a drain with something else"),
+            )),
+        }
+    }
+
+    /// The same, for another node.
+    pub(super) fn on_drain(self: &Rc<Self>, asked: &Envelope, step: DrainStep) {
+        let message = match self.drain_here(step, asked.tenant) {
+            Ok(status) => {
+                Message::Reported { json: serde_json::to_vec(&status).expect("plain values").into() }
+            }
+            Err(error) => Message::Refused { error },
+        };
+        self.answer(asked, message);
+    }
+
+    fn drain_here(self: &Rc<Self>, step: DrainStep, tenant: u32) -> Result<DrainStatus, Error> {
+        let drain = &self.cluster.drain;
+        if step != DrainStep::Look && tenant != 0 && tenant != rustix::process::getuid().as_raw() {
+            let text = format!("node {} is drained by root or by the user it runs as only", self.node);
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
+        match step {
+            DrainStep::Look => {}
+            DrainStep::Begin => self.begin_drain()?,
+            DrainStep::CallOff => {
+                if drain.under_way.take().is_some() {
+                    info!("the drain was called off: this node takes objects again");
+                }
+                drain.number.set(drain.number.get() + 1);
+            }
+        }
+        let status = self.drain_status();
+        drain.note(|drain| drain.told = drain.finished);
+        Ok(status)
+    }
+
+    fn begin_drain(self: &Rc<Self>) -> Result<(), Error> {
+        let drain = &self.cluster.drain;
+        if drain.is_under_way() {
+            return Ok(());
+        }
+        self.cluster.ensure_member()?;
+        if self.others(&[self.node]).is_empty() {
+            let text = format!(
+                "node {} cannot be drained: its cluster has no other node that could take what it holds",
+                self.node
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if self.cluster.coordinator.get() == Some(self.node) {
+            let text = format!(
+                "node {} cannot be drained: the cluster's coordinator is part of it, and without one no node can join \
+                 and no death is noticed. Stop it last, or give the cluster a coordinator of its own \
+                 (--coordinator etcd://...)",
+                self.node
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        info!("draining: what this node holds for others moves to them, and then it leaves");
+        drain.number.set(drain.number.get() + 1);
+        drain.under_way.replace(Some(UnderWay::default()));
+        let (core, number) = (Rc::clone(self), drain.number.get());
+        self.spawn(async move { core.run_drain(number).await });
+        Ok(())
+    }
+
+    fn drain_status(&self) -> DrainStatus {
+        let left = self.left_to_drain();
+        let status = self.cluster.drain.note(|drain| DrainStatus {
+            draining: true,
+            objects: left.objects,
+            bytes: left.bytes,
+            unsealed: left.unsealed,
+            moved_objects: drain.moved_objects,
+            moved_bytes: drain.moved_bytes,
+            finished: drain.finished,
+            trouble: drain.trouble.clone(),
+        });
+        status.unwrap_or_default()
+    }
+
+    /// Moves everything, again and again until nothing is left; then has the node leave.
+    async fn run_drain(self: Rc<Self>, number: u64) {
+        let drain = &self.cluster.drain;
+        let called_off = || drain.number.get() != number;
+        while !called_off() {
+            drain.note(|drain| drain.trouble.clear());
+            for shard in 0..Table::SHARDS {
+                let ids: Vec<_> = {
+                    let objects = self.objects.borrow();
+                    let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays());
+                    staying.map(|replica| replica.id()).collect()
+                };
+                let moves = stream::iter(ids).map(|id| self.drain_one(id)).buffer_unordered(AT_ONCE);
+                moves.take_while(|()| std::future::ready(!called_off())).collect::<()>().await;
+            }
+            if self.left_to_drain().nothing() && self.say_farewell(number).await {
+                info!("drained: everything that this node held for others is elsewhere");
+                return drain.over.set(true);
+            }
+            self.clock.sleep(REST).await;
+        }
+    }
+
+    /// Waits until somebody knows that nothing is left, or long enough; says whether that is still so.
+    async fn say_farewell(&self, number: u64) -> bool {
+        let drain = &self.cluster.drain;
+        drain.note(|drain| drain.finished = true);
+        let due = self.clock.now() + FAREWELL;
+        while self.clock.now() < due && drain.note(|drain| !drain.told) == Some(true) {
+            self.clock.sleep(LOOK).await;
+        }
+        let nothing = self.left_to_drain().nothing() && drain.number.get() == number;
+        drain.note(|drain| drain.finished = nothing);
+        nothing
+    }
+
+    /// Has another node keep an object in place of this one.
+    async fn drain_one(self: &Rc<Self>, id: ObjectId) {
+        let Some(replica) = self.objects.borrow().get(&id).filter(|one| one.role().stays()).cloned() else {
+            return;
+        };
+        let moved = self.move_away(&replica).await;
+        self.cluster.drain.note(|drain| match moved {
+            Ok(()) => {
+                drain.moved_objects += 1;
+                drain.moved_bytes += replica.len();
+            }
+            // It was deleted, or its time was over.
+            Err(_) if !self.objects.borrow().has(&replica) => {}
+            Err(error) => {
+                debug!("object {id} was not drained: {error}");
+                drain.trouble = error.message().chars().take(MAX_TROUBLE).collect();
+            }
+        });
+    }
+
+    async fn move_away(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+        let (id, tenant) = (replica.id(), replica.owner().unwrap_or_default());
+        let holders = self.holders(id, tenant).await?;
+        let elsewhere = |stays| {
+            let of_kind =
+                holders.iter().filter(move |(_, role)| role.stays() == stays).map(|(node, _)| *node);
+            of_kind.filter(|node| *node != self.node).collect::<Vec<_>>()
+        };
+        let (keeping, cached) = (elsewhere(true), elsewhere(false));
+        let others = self.others(&[&keeping[..], &[self.node]].concat());
+        let mut error = None;
+        for node in candidates(&id, others, &cached).into_iter().take(TRIES) {
+            let done = match replica.role() {
+                Role::Primary => self.migrate(id, tenant, node, self.in_time()).await.map(drop),
+                Role::Kept => self.keep_instead(replica, tenant, node).await,
+                Role::Cached => return Ok(()),
+            };
+            match done {
+                Ok(()) => return Ok(()),
+                Err(one) if !self.objects.borrow().has(replica) => return Err(one),
+                Err(one) => error = Some(Error::new(one.kind(), format!("node {node}: {}", one.message()))),
+            }
+        }
+        // Fewer keep it then than are to, and the directory looks for another that can.
+        match (replica.role(), keeping.first()) {
+            (Role::Primary, Some(node)) => self.migrate(id, tenant, *node, self.in_time()).await.map(drop),
+            (Role::Kept, Some(_)) => {
+                self.demote(replica);
+                Ok(())
+            }
+            _ => Err(error.unwrap_or_else(|| {
+                Error::new(ErrorKind::TooFew, format!("no other node is there to keep object {id}"))
+            })),
+        }
+    }
+
+    /// Has another node keep a replica that this one kept beside the primary.
+    async fn keep_instead(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        tenant: u32,
+        node: NodeId,
+    ) -> Result<(), Error> {
+        let (id, life, copies) = (replica.id(), replica.life, replica.copies());
+        let order = Order { id, life, role: Role::Kept, copies, patient: false, from: Some(self.node) };
+        self.ask(node, tenant, Message::Acquire { order }, PATIENCE).await?;
+        self.demote(replica);
+        Ok(())
+    }
+
+    /// Makes a replica that this node kept a cached one.
+    fn demote(&self, replica: &Rc<Replica>) {
+        if self.objects.borrow().has(replica) && replica.role() == Role::Kept {
+            self.objects.borrow_mut().set_role(&replica.id(), Role::Cached);
+            self.publish(Holding::of(replica));
+        }
+    }
+
+    fn in_time(&self) -> Option<std::time::Instant> {
+        Some(self.clock.now() + PATIENCE)
+    }
+
+    fn left_to_drain(&self) -> Left {
+        let (objects, bytes, unsealed) = self.objects.borrow().staying();
+        Left { objects, bytes, unsealed: unsealed as u64 }
+    }
+}
+
+/// What has not gone yet.
+struct Left {
+    objects: u64,
+    bytes: u64,
+    /// Being written by clients.
+    unsealed: u64,
+}
+
+impl Left {
+    fn nothing(&self) -> bool {
+        self.objects == 0 && self.unsealed == 0
+    }
+}
