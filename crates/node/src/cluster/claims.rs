@@ -31,6 +31,8 @@ const YOUNG: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long a claim is made again and again: longer than a dead keeper is taken for a living one.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one that was held before waits for one that was not, and is about to be refused.
+const YIELDING: Duration = Duration::from_millis(2500);
 /// How long to wait before it is made again.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -38,12 +40,15 @@ const AGAIN: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(super) struct Claims {
     own: RefCell<HashMap<ObjectId, Own>>,
+    made: Cell<u64>,
     granted: RefCell<HashMap<ObjectId, NodeId>>,
     followed: Cell<Option<Instant>>,
 }
 
 /// A claim of this node's.
 struct Own {
+    /// Which: an id may be claimed again after it was given up.
+    number: u64,
     tenant: u32,
     state: State,
     /// Those who wait until it is answered.
@@ -93,6 +98,13 @@ impl Drop for Claim {
     }
 }
 
+impl Claims {
+    /// When the members last changed.
+    pub(super) fn followed(&self) -> Option<Instant> {
+        self.followed.get()
+    }
+}
+
 impl Cluster {
     /// Whether nobody has to be asked whether an id is taken.
     pub(crate) fn decides_here(&self, id: &ObjectId, now: Instant) -> bool {
@@ -138,14 +150,17 @@ impl Core {
     }
 
     fn enter_claim(&self, id: ObjectId, tenant: u32) {
-        let own = Own { tenant, state: State::Asking, waiting: Vec::new() };
+        let number = self.cluster.claims.made.get() + 1;
+        self.cluster.claims.made.set(number);
+        let own = Own { number, tenant, state: State::Asking, waiting: Vec::new() };
         self.cluster.claims.own.borrow_mut().insert(id, own);
     }
 
-    /// Asks the first keeper, whoever that becomes, until it has decided. A claim that was held before waits for one that
-    /// is not: that one does not last, since this node is asked about it, unless it was held before as well.
+    /// Asks the first keeper, whoever that becomes, until it has decided. A claim that was held before waits a while for
+    /// one that was not: where this node is the second keeper it is asked about that one, which is refused then.
     async fn ask_for(self: &Rc<Self>, id: ObjectId, tenant: u32, again: bool) -> Result<(), Error> {
-        let due = self.clock.now() + PATIENCE;
+        let begun = self.clock.now();
+        let due = begun + PATIENCE;
         loop {
             let keeper = self.cluster.keepers(&id).first;
             let next_view = self.cluster.next_view();
@@ -170,7 +185,7 @@ impl Core {
                 Some(Verdict::Granted) if self.cluster.keepers(&id).first != keeper => continue,
                 Some(Verdict::Granted) => return Ok(()),
                 Some(Verdict::Exists) => return Err(taken(id, "exists already")),
-                Some(Verdict::Creating) if !again => {
+                Some(Verdict::Creating) if !again || self.clock.now() >= begun + YIELDING => {
                     return Err(taken(id, "is being created on another node"));
                 }
                 Some(Verdict::Creating | Verdict::NotKeeper) | None => {}
@@ -358,10 +373,10 @@ impl Core {
             let knows = old.keepers(id).first == first && !fresh.contains(&first);
             if was_solo || (own.state == State::Held && !knows) {
                 own.state = State::AskingAgain;
-                again.push((*id, own.tenant));
+                again.push((*id, own.number, own.tenant));
             }
         }
-        for (id, tenant) in again {
+        for (id, number, tenant) in again {
             let core = Rc::clone(self);
             self.spawn(async move {
                 let state = match core.ask_for(id, tenant, true).await {
@@ -371,7 +386,10 @@ impl Core {
                         State::Lost
                     }
                 };
-                core.set_claim(&id, state);
+                let own = core.cluster.claims.own.borrow().get(&id).map(|own| own.number);
+                if own == Some(number) {
+                    core.set_claim(&id, state);
+                }
             });
         }
     }

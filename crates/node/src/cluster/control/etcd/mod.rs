@@ -422,8 +422,10 @@ impl Coordinator for Etcd {
         while Instant::now() < until {
             let left = match client.take() {
                 Some(mut client) => {
-                    let revoked = server::within(&endpoint, PATIENCE, client.lease_revoke(lease)).await;
-                    revoked.map(drop).map_err(|error| error.to_string())
+                    let revoked = client.lease_revoke(lease);
+                    // A lease that is not there any more needs no end: an answer may have been lost.
+                    let revoked = async { revoked.await.map(drop).or_else(server::absent) };
+                    server::within(&endpoint, PATIENCE, revoked).await.map_err(|error| error.to_string())
                 }
                 None => {
                     endpoint = self.next_endpoint();

@@ -120,6 +120,14 @@ pub(super) async fn within<T>(
     }
 }
 
+/// What is asked to end and is not there, has ended.
+pub(super) fn absent(error: Error) -> Result<(), Error> {
+    match &error {
+        Error::GRpcStatus(status) if i32::from(status.code()) == 5 => Ok(()),
+        _ => Err(error),
+    }
+}
+
 /// What is said of a user who may not: no other server would say otherwise.
 pub(super) fn refused(error: &Error) -> Option<JoinError> {
     let Error::GRpcStatus(status) = error else { return None };
