@@ -252,3 +252,17 @@ fn a_node_that_died_comes_back_as_a_new_one() {
     let result = cluster.client(0).get(&[gone], Some(Duration::from_millis(300))).expect("get").remove(0);
     assert!(matches!(kind(result), ErrorKind::Lost | ErrorKind::TimedOut));
 }
+
+#[test]
+fn a_keeper_that_hangs_hardly_slows_gets_of_what_others_hold() {
+    let cluster = Cluster::builder().nodes(3).args(&["--lease", "30"]).start();
+    let objects: Vec<_> = (0..300).map(|seed| put(&cluster.client(1), Pattern(seed), 2000)).collect();
+    cluster.pause(2);
+    // A third of them is asked for at the node that hangs, and waits for the other keeper: but not each time.
+    for (seed, id) in objects.iter().enumerate() {
+        Pattern(seed as u64).check(get(&cluster.client(0), *id).data());
+    }
+    assert_eq!(cluster.status(0).cluster.members.len(), 3, "all came before its lease was over");
+    cluster.resume(2);
+    Pattern(0).check(get(&cluster.client(2), objects[0]).data());
+}

@@ -26,6 +26,7 @@ const ASK_PATIENCE: Duration = Duration::from_secs(5);
 impl Core {
     /// Acts on a member's frame.
     pub(crate) fn dispatch(self: &Rc<Self>, envelope: Envelope) {
+        self.cluster.trust(&envelope.from);
         if envelope.message.is_answer() {
             if let Some(Envelope { from, request, message, .. }) = self.cluster.complete(envelope)
                 && message.comes_with_a_lease()
@@ -35,6 +36,13 @@ impl Core {
             }
             return;
         }
+        if let Some(envelope) = self.hold_early(envelope) {
+            self.act(envelope);
+        }
+    }
+
+    /// Does what a member asks for, or takes note of what it says.
+    pub(super) fn act(self: &Rc<Self>, envelope: Envelope) {
         let Envelope { from, request, reply_to, tenant, .. } = envelope;
         match &envelope.message {
             Message::Fetch { id, stage: Stage::Asked, avoid, wish } => {

@@ -11,6 +11,7 @@ mod copies;
 mod directory;
 mod dispatch;
 mod drain;
+mod early;
 mod fabric;
 mod faults;
 mod frame;
@@ -34,7 +35,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
@@ -47,6 +48,7 @@ pub use self::control::{ControlError, GuardError, SecretError};
 use self::copies::Copies;
 use self::directory::Directory;
 use self::drain::Drain;
+use self::early::Early;
 pub(crate) use self::frame::{
     Envelope, FRAME_MAX, HEADER_LEN, Holding, Location, Message, Passing, Stage, Stamp, Wish,
 };
@@ -58,6 +60,9 @@ use self::rekey::Rekeying;
 use self::repair::Repair;
 use self::shards::{Keepers, ShardMap};
 pub(crate) use self::validity::Validity;
+
+/// How long a keeper that was silent comes second.
+const SUSPECTED: Duration = Duration::from_secs(2);
 
 /// What the node knows of its cluster. Engine thread only.
 pub(crate) struct Cluster {
@@ -84,6 +89,10 @@ pub(crate) struct Cluster {
     copies: Copies,
     drain: Drain,
     watchers: RefCell<Vec<oneshot::Sender<()>>>,
+    /// Keepers that were silent, and until when others are asked first.
+    suspects: RefCell<HashMap<NodeId, Instant>>,
+    /// What nodes say that have followed a later view already.
+    early: Early,
     /// What other nodes are to be told of this one's objects.
     news: News,
     calls: RefCell<HashMap<u64, calls::Open>>,
@@ -110,6 +119,8 @@ impl Cluster {
             copies: Copies::new(),
             drain: Drain::default(),
             watchers: RefCell::default(),
+            suspects: RefCell::default(),
+            early: Early::default(),
             news: News::default(),
             calls: RefCell::default(),
             rekeying: Rekeying::default(),
@@ -239,6 +250,27 @@ impl Cluster {
             order.reverse();
         }
         order[attempt % 2].unwrap_or(keepers.first)
+    }
+
+    /// The same, but that a keeper which was silent lately comes second.
+    pub(crate) fn keeper_for(&self, id: &ObjectId, attempt: usize, now: Instant) -> NodeId {
+        let first = self.keeper(id, 0);
+        let suspects = self.suspects.borrow();
+        let suspected = suspects.get(&first).is_some_and(|until| now < *until);
+        self.keeper(id, attempt + usize::from(suspected))
+    }
+
+    /// A keeper did not answer, and the other did.
+    pub(crate) fn suspect(&self, keeper: NodeId, now: Instant) {
+        self.suspects.borrow_mut().insert(keeper, now + SUSPECTED);
+    }
+
+    /// A node that says something is no suspect.
+    pub(crate) fn trust(&self, node: &NodeId) {
+        let mut suspects = self.suspects.borrow_mut();
+        if !suspects.is_empty() {
+            suspects.remove(node);
+        }
     }
 
     /// Whether the cluster has an object that this user may see, if this node can tell by itself.

@@ -25,9 +25,9 @@ use crate::object::Table;
 /// slowest will have.
 const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// Objects looked at in a turn.
-const LOT: usize = 1024;
+const LOT: usize = 256;
 /// Objects looked at before everybody is told what was gathered.
-pub(super) const ROUND: usize = 64 * LOT;
+pub(super) const ROUND: usize = 256 * LOT;
 
 /// What is still to be told.
 pub(super) struct Repair {

@@ -169,6 +169,7 @@ impl Core {
             was_solo && !cluster.solo.get(),
         );
         self.wake_watchers();
+        self.follow_early();
         for envelope in self.network.admit_strangers(self.clock.now()) {
             self.dispatch(envelope);
         }

@@ -3,7 +3,8 @@
 //! One fetch serves all gets of an object by one user; it ends when the last of them stops waiting.
 //! Where an object was before is tried first ([`known`](super::known)). Else it asks the object's keeper, which
 //! sends it on to a holder or keeps it until there is one, and it asks again when the members change, when a
-//! holder fails it, and from time to time in any case, so that no lost message can strand it.
+//! holder fails it, and from time to time in any case, so that no lost message can strand it. A keeper that is silent
+//! where the other one is not comes second for a while: it may be dead, and nobody have noticed yet.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +26,10 @@ use crate::engine::Core;
 use crate::memory::Extent;
 use crate::object::{Conflict, Head, Held, Role, Sealing};
 
-/// When an unanswered request is made again, at first; every further time after twice as long.
+/// When the other keeper is asked as well: far more than an answer takes, and little to whoever waits for a keeper that
+/// has just died.
+const ASK_OTHER: Duration = Duration::from_millis(50);
+/// When an unanswered request is made again then; every further time after twice as long.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// And at the longest: before the keeper forgets that this node waits.
 const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
@@ -133,8 +137,9 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
         Some(Err(error)) => return Err(error),
     }
     let mut except = Vec::new();
-    let mut patience = ASK_AGAIN;
+    let mut patience = ASK_OTHER;
     let mut attempt = 0;
+    let mut silent = None;
     loop {
         if core.cluster.fenced() {
             // Whom to ask is known when this node is a member again.
@@ -149,8 +154,8 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
         }
         let next_view = core.cluster.next_view();
         let again = core.clock.sleep(patience);
-        patience = (2 * patience).min(ASK_AGAIN_AT_LAST);
-        let keeper = core.cluster.keeper(&id, attempt);
+        patience = (2 * patience).clamp(ASK_AGAIN, ASK_AGAIN_AT_LAST);
+        let keeper = core.cluster.keeper_for(&id, attempt, core.clock.now());
         attempt += 1;
         let call = Call::open(&core, None);
         let mut ask = Ask { core: Rc::clone(&core), call, id, keeper, settled: false };
@@ -165,12 +170,16 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
             Either::Left((answer, _)) => answer,
             Either::Right(_) => {
                 except.clear();
-                // Asking again replaces this request, at this keeper; the other lets it expire.
-                ask.settled = true;
+                silent = Some(keeper);
                 continue;
             }
         };
         ask.settled = true;
+        // If it came at once: the object may have been put only now.
+        let at_once = core.clock.now() < asked_at + ASK_OTHER;
+        if let Some(silent) = silent.take().filter(|silent| at_once && *silent != keeper) {
+            core.cluster.suspect(silent, core.clock.now());
+        }
         let Some(answer) = answer else { continue };
         let from = answer.from;
         match core.take(id, tenant, answer, asked_at, &target, &mut trace).await {
