@@ -94,6 +94,44 @@ fn everything_is_elsewhere_before_the_node_leaves() {
     }
     // Its mapping outlives the node.
     Pattern(0).check(held.data());
+    // And nothing of what has gone elsewhere comes back from its disk.
+    cluster.start_again(1, &[]);
+    assert_eq!(cluster.client(1).list().expect("list"), []);
+    assert_eq!(cluster.status(1).spill.objects, 0);
+}
+
+#[test]
+fn every_node_is_asked_until_one_has_room() {
+    let mut cluster = Cluster::builder().nodes(7).start();
+    let (client, node) = (cluster.client(1), cluster.client(1).node());
+    let objects: Vec<_> = (0..6).map(|seed| put(&client, Pattern(seed), 9 * MIB)).collect();
+    for full in [0, 2, 3, 4, 5] {
+        put(&cluster.client(full), Pattern(100), 60 * MIB);
+    }
+    json(&cluster, 0, &["drain", &node.to_string()]);
+    assert!(cluster.wait(1).success());
+    for (seed, id) in objects.iter().enumerate() {
+        Pattern(seed as u64).check(here(&cluster.client(6), *id).expect("it has room").data());
+    }
+}
+
+#[test]
+fn the_last_copy_is_waited_for_although_it_may_be_dropped() {
+    let mut cluster = Cluster::builder().nodes(4).start();
+    let objects: Vec<_> = (0..20).map(|seed| put(&cluster.client(1), Pattern(seed), 20_000)).collect();
+    for (seed, id) in objects.iter().enumerate() {
+        Pattern(seed as u64).check(get(&cluster.client(2), *id).data());
+    }
+    for id in &objects {
+        eventually("both are known", || cluster.client(0).locations(*id).expect("locations").len() == 2);
+    }
+    let node = cluster.client(2).node();
+    cluster.kill(1);
+    json(&cluster, 0, &["drain", &node.to_string()]);
+    assert!(cluster.wait(2).success());
+    for (seed, id) in objects.iter().enumerate() {
+        Pattern(seed as u64).check(get(&cluster.client(3), *id).data());
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::frame::{Holding, Order};
 use super::shards::ranked;
 use super::{Envelope, Message};
 use crate::engine::Core;
-use crate::object::Role;
+use crate::object::{Replica, Role};
 
 /// Orders of a keeper under way that nobody waits for.
 const ORDERS: usize = 64;
@@ -171,12 +171,28 @@ impl Core {
         if order.copies > 0 {
             replica.set_copies(order.copies);
         }
+        if (role, before.0) == (Role::Cached, Role::Kept) {
+            self.keep_no_longer(&replica);
+            return Ok(true);
+        }
         self.objects.borrow_mut().set_role(&order.id, role);
         if (role, replica.copies()) != before {
             self.publish(Holding::of(&replica));
             self.note_expiry(&replica);
         }
         Ok(true)
+    }
+
+    /// Makes a replica that this node kept a cached one. Nothing of it stays on disk: the next start of this node would
+    /// take it for a primary, whatever has become of the object.
+    pub(super) fn keep_no_longer(&self, replica: &Rc<Replica>) {
+        if replica.in_memory() {
+            self.forget_on_disk(replica);
+            self.objects.borrow_mut().set_role(&replica.id(), Role::Cached);
+            self.publish(Holding::of(replica));
+        } else if self.remove(&replica.id()).is_some() {
+            self.unpublish(replica.id(), false);
+        }
     }
 
     /// Orders replicas of objects that too few nodes keep; to be called now and then.

@@ -3,12 +3,13 @@
 //! Engine thread only. From the moment it begins, nothing is created here and no order to keep anything is taken: what
 //! there is can only become less. Each object is moved by the first keeper of its shard, as any other move is
 //! ([`super::placing`]), so that whoever reads it meanwhile does not notice. What no node takes stays, is tried again,
-//! and keeps the node from leaving: nothing is lost by a drain. A pin of a client's does not delay it: its mapping
-//! outlives the node.
+//! and keeps the node from leaving: nothing is lost by a drain. Nor does the node leave while it is not certain that
+//! others have what it let go of: when a death has left a cached replica of this node's the only one, the directory
+//! takes [`SETTLED`] to make that the primary. A pin of a client's does not delay it: its mapping outlives the node.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
 use plasmon::drain::{DrainStatus, DrainStep};
@@ -16,7 +17,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{debug, info};
 
 use super::copies::candidates;
-use super::frame::{Holding, Order};
+use super::frame::Order;
 use super::{Envelope, Message};
 use crate::engine::Core;
 use crate::object::{Replica, Role, Table};
@@ -34,16 +35,21 @@ const ASK_PATIENCE: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(1);
 /// How long a node that is done waits for somebody to see it.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// How long it stays after that: others may be looking too.
+const LINGER: Duration = Duration::from_millis(500);
 /// How often it looks whether somebody has.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long after a change of members, or after a replica was left to another node that kept it before, everybody
+/// knows what follows: the directory gives orphans 3 s, and looks once a second.
+const SETTLED: Duration = Duration::from_secs(6);
 /// Characters of what is in the way, so that a report fits a frame.
 const MAX_TROUBLE: usize = 600;
 
 /// What is drained, if anything is.
 #[derive(Default)]
 pub(super) struct Drain {
-    /// Grows with every beginning and every end: a task of an earlier one ends.
-    number: Cell<u64>,
+    /// Drains so far.
+    begun: Cell<u64>,
     under_way: RefCell<Option<UnderWay>>,
     /// Nothing is left: the node is to leave.
     over: Cell<bool>,
@@ -51,6 +57,10 @@ pub(super) struct Drain {
 
 #[derive(Default)]
 struct UnderWay {
+    /// Which drain it is: the tasks of one that was called off have no part in it.
+    number: u64,
+    /// When a replica was last left to another node that kept it before.
+    left: Option<Instant>,
     moved_objects: u64,
     moved_bytes: u64,
     /// Everything is elsewhere.
@@ -67,8 +77,15 @@ impl Drain {
         self.under_way.borrow().is_some()
     }
 
-    fn note<T>(&self, what: impl FnOnce(&mut UnderWay) -> T) -> Option<T> {
-        self.under_way.borrow_mut().as_mut().map(what)
+    fn is(&self, number: u64) -> bool {
+        self.under_way.borrow().as_ref().is_some_and(|drain| drain.number == number)
+    }
+
+    /// Notes something of a drain, if it still goes on.
+    fn note(&self, number: u64, what: impl FnOnce(&mut UnderWay)) {
+        if let Some(drain) = self.under_way.borrow_mut().as_mut().filter(|drain| drain.number == number) {
+            what(drain);
+        }
     }
 }
 
@@ -145,11 +162,12 @@ impl Core {
                 if drain.under_way.take().is_some() {
                     info!("the drain was called off: this node takes objects again");
                 }
-                drain.number.set(drain.number.get() + 1);
             }
         }
         let status = self.drain_status();
-        drain.note(|drain| drain.told = drain.finished);
+        if let Some(drain) = drain.under_way.borrow_mut().as_mut() {
+            drain.told = drain.finished;
+        }
         Ok(status)
     }
 
@@ -158,7 +176,13 @@ impl Core {
         if drain.is_under_way() {
             return Ok(());
         }
-        self.cluster.ensure_member()?;
+        if let Some(trouble) = self.cluster.trouble() {
+            let text = format!(
+                "node {} cannot be drained now: {trouble}. Try again when its coordinator is back",
+                self.node
+            );
+            return Err(Error::new(ErrorKind::Disconnected, text));
+        }
         if self.others(&[self.node]).is_empty() {
             let text = format!(
                 "node {} cannot be drained: its cluster has no other node that could take what it holds",
@@ -176,16 +200,18 @@ impl Core {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         info!("draining: what this node holds for others moves to them, and then it leaves");
-        drain.number.set(drain.number.get() + 1);
-        drain.under_way.replace(Some(UnderWay::default()));
-        let (core, number) = (Rc::clone(self), drain.number.get());
+        let number = drain.begun.get() + 1;
+        drain.begun.set(number);
+        drain.under_way.replace(Some(UnderWay { number, ..UnderWay::default() }));
+        let core = Rc::clone(self);
         self.spawn(async move { core.run_drain(number).await });
         Ok(())
     }
 
     fn drain_status(&self) -> DrainStatus {
         let left = self.left_to_drain();
-        let status = self.cluster.drain.note(|drain| DrainStatus {
+        let under_way = self.cluster.drain.under_way.borrow();
+        under_way.as_ref().map_or_else(DrainStatus::default, |drain| DrainStatus {
             draining: true,
             objects: left.objects,
             bytes: left.bytes,
@@ -194,26 +220,27 @@ impl Core {
             moved_bytes: drain.moved_bytes,
             finished: drain.finished,
             trouble: drain.trouble.clone(),
-        });
-        status.unwrap_or_default()
+        })
     }
 
     /// Moves everything, again and again until nothing is left; then has the node leave.
     async fn run_drain(self: Rc<Self>, number: u64) {
         let drain = &self.cluster.drain;
-        let called_off = || drain.number.get() != number;
-        while !called_off() {
-            drain.note(|drain| drain.trouble.clear());
+        for round in 0.. {
+            drain.note(number, |drain| drain.trouble.clear());
             for shard in 0..Table::SHARDS {
                 let ids: Vec<_> = {
                     let objects = self.objects.borrow();
                     let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays());
                     staying.map(|replica| replica.id()).collect()
                 };
-                let moves = stream::iter(ids).map(|id| self.drain_one(id)).buffer_unordered(AT_ONCE);
-                moves.take_while(|()| std::future::ready(!called_off())).collect::<()>().await;
+                let moves = stream::iter(ids).map(|id| self.drain_one(id, number, round));
+                moves.buffer_unordered(AT_ONCE).collect::<()>().await;
             }
-            if self.left_to_drain().nothing() && self.say_farewell(number).await {
+            if !drain.is(number) {
+                return;
+            }
+            if self.may_leave() && self.say_farewell(number).await {
                 info!("drained: everything that this node held for others is elsewhere");
                 return drain.over.set(true);
             }
@@ -221,26 +248,39 @@ impl Core {
         }
     }
 
+    /// Whether nothing is left, for certain, and the coordinator will hear that this node goes.
+    fn may_leave(&self) -> bool {
+        let left = self.cluster.drain.under_way.borrow().as_ref().and_then(|drain| drain.left);
+        let changes = [left, self.cluster.claims.followed()];
+        let settled = changes.into_iter().flatten().all(|at| self.clock.now() >= at + SETTLED);
+        settled && self.cluster.trouble().is_none() && self.left_to_drain().nothing()
+    }
+
     /// Waits until somebody knows that nothing is left, or long enough; says whether that is still so.
     async fn say_farewell(&self, number: u64) -> bool {
         let drain = &self.cluster.drain;
-        drain.note(|drain| drain.finished = true);
+        drain.note(number, |drain| drain.finished = true);
         let due = self.clock.now() + FAREWELL;
-        while self.clock.now() < due && drain.note(|drain| !drain.told) == Some(true) {
+        let told = || drain.under_way.borrow().as_ref().is_none_or(|drain| drain.told);
+        while self.clock.now() < due && !told() {
             self.clock.sleep(LOOK).await;
         }
-        let nothing = self.left_to_drain().nothing() && drain.number.get() == number;
-        drain.note(|drain| drain.finished = nothing);
+        self.clock.sleep(LINGER).await;
+        let nothing = drain.is(number) && self.may_leave();
+        drain.note(number, |drain| drain.finished = nothing);
         nothing
     }
 
     /// Has another node keep an object in place of this one.
-    async fn drain_one(self: &Rc<Self>, id: ObjectId) {
+    async fn drain_one(self: &Rc<Self>, id: ObjectId, number: u64, round: usize) {
+        if !self.cluster.drain.is(number) {
+            return;
+        }
         let Some(replica) = self.objects.borrow().get(&id).filter(|one| one.role().stays()).cloned() else {
             return;
         };
-        let moved = self.move_away(&replica).await;
-        self.cluster.drain.note(|drain| match moved {
+        let moved = self.move_away(&replica, number, round).await;
+        self.cluster.drain.note(number, |drain| match moved {
             Ok(()) => {
                 drain.moved_objects += 1;
                 drain.moved_bytes += replica.len();
@@ -254,18 +294,23 @@ impl Core {
         });
     }
 
-    async fn move_away(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+    async fn move_away(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        number: u64,
+        round: usize,
+    ) -> Result<(), Error> {
         let (id, tenant) = (replica.id(), replica.owner().unwrap_or_default());
-        let holders = self.holders(id, tenant).await?;
-        let elsewhere = |stays| {
-            let of_kind =
-                holders.iter().filter(move |(_, role)| role.stays() == stays).map(|(node, _)| *node);
-            of_kind.filter(|node| *node != self.node).collect::<Vec<_>>()
-        };
-        let (keeping, cached) = (elsewhere(true), elsewhere(false));
+        let (keeping, cached) = self.elsewhere(id, tenant).await?;
         let others = self.others(&[&keeping[..], &[self.node]].concat());
+        let mut nodes = candidates(&id, others, &cached);
+        // Every round asks others, until all were asked.
+        let asked = TRIES * round;
+        let all_asked = asked + TRIES >= nodes.len();
+        let first = asked.checked_rem(nodes.len()).unwrap_or_default();
+        nodes.rotate_left(first);
         let mut error = None;
-        for node in candidates(&id, others, &cached).into_iter().take(TRIES) {
+        for node in nodes.into_iter().take(TRIES) {
             let done = match replica.role() {
                 Role::Primary => self.migrate(id, tenant, node, self.in_time()).await.map(drop),
                 Role::Kept => self.keep_instead(replica, tenant, node).await,
@@ -277,10 +322,14 @@ impl Core {
                 Err(one) => error = Some(Error::new(one.kind(), format!("node {node}: {}", one.message()))),
             }
         }
+        let (keeping, _) = self.elsewhere(id, tenant).await?;
         // Fewer keep it then than are to, and the directory looks for another that can.
         match (replica.role(), keeping.first()) {
-            (Role::Primary, Some(node)) => self.migrate(id, tenant, *node, self.in_time()).await.map(drop),
-            (Role::Kept, Some(_)) => {
+            (Role::Primary, Some(node)) if all_asked => {
+                self.migrate(id, tenant, *node, self.in_time()).await.map(drop)
+            }
+            (Role::Kept, Some(_)) if all_asked => {
+                self.cluster.drain.note(number, |drain| drain.left = Some(self.clock.now()));
                 self.demote(replica);
                 Ok(())
             }
@@ -288,6 +337,19 @@ impl Core {
                 Error::new(ErrorKind::TooFew, format!("no other node is there to keep object {id}"))
             })),
         }
+    }
+
+    /// Who else keeps an object, and who has it cached.
+    async fn elsewhere(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+    ) -> Result<(Vec<NodeId>, Vec<NodeId>), Error> {
+        let holders = self.holders(id, tenant).await?;
+        let others = holders.into_iter().filter(|(node, _)| *node != self.node);
+        let (keeping, cached): (Vec<_>, Vec<_>) = others.partition(|(_, role)| role.stays());
+        let nodes = |holders: Vec<(NodeId, Role)>| holders.into_iter().map(|(node, _)| node).collect();
+        Ok((nodes(keeping), nodes(cached)))
     }
 
     /// Has another node keep a replica that this one kept beside the primary.
@@ -304,15 +366,14 @@ impl Core {
         Ok(())
     }
 
-    /// Makes a replica that this node kept a cached one.
+    /// Keeps a replica no longer, if it has not become the primary meanwhile.
     fn demote(&self, replica: &Rc<Replica>) {
         if self.objects.borrow().has(replica) && replica.role() == Role::Kept {
-            self.objects.borrow_mut().set_role(&replica.id(), Role::Cached);
-            self.publish(Holding::of(replica));
+            self.keep_no_longer(replica);
         }
     }
 
-    fn in_time(&self) -> Option<std::time::Instant> {
+    fn in_time(&self) -> Option<Instant> {
         Some(self.clock.now() + PATIENCE)
     }
 

@@ -293,13 +293,13 @@ impl Node {
                     event => self.core.on_membership(event),
                 }
             }
-            if self.core.is_drained() {
-                return Ok(());
-            }
             work += self.core.clock.fire();
             work += self.sockets.turn(&self.core, looked)?;
             work += self.rings.turn(&self.core, &mut self.sockets.rung);
             self.pool.run_until_stalled();
+            if self.core.is_drained() {
+                return Ok(());
+            }
             if self.core.objects.borrow().limbo_grew() {
                 self.core.reap();
             }
@@ -373,6 +373,7 @@ async fn housekeeping(core: Rc<Core>) {
         let now = core.clock.now();
         core.transfer.expire(now);
         core.tend_directory();
+        core.tend_early();
         core.tend_copies();
         core.tend_relays();
         core.tend_expiry();

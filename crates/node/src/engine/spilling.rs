@@ -155,7 +155,7 @@ impl Core {
     }
 
     /// An object is gone: its bytes on disk are not needed any more.
-    pub(super) fn forget_on_disk(&self, replica: &Replica) {
+    pub(crate) fn forget_on_disk(&self, replica: &Replica) {
         if let (Some(place), Some(store)) = (replica.on_disk(), self.spill_store()) {
             replica.set_on_disk(None);
             store.forget(place);

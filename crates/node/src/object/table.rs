@@ -457,7 +457,7 @@ impl Table {
 
     /// A primary has been written to disk; says whether it is still wanted there.
     pub(crate) fn written(&mut self, replica: &Rc<Replica>, place: Place) -> bool {
-        if !holds(&self.sealed, replica) {
+        if !holds(&self.sealed, replica) || !replica.role().stays() {
             return false;
         }
         replica.set_on_disk(Some(place));
