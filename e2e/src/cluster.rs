@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, id};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::panicking;
+use std::time::Duration;
 
 use plasmon::Client;
 use plasmon::status::Status;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::clocks::Clocks;
 use crate::daemon::{Daemon, Refused, binary};
 use crate::etcd::{Etcd, EtcdOptions};
 use crate::network::{Network, PREFIX};
@@ -25,6 +27,7 @@ pub struct Builder {
     memory: String,
     args: Vec<String>,
     etcd: Option<EtcdOptions>,
+    clocks: bool,
 }
 
 impl Builder {
@@ -52,6 +55,12 @@ impl Builder {
         self
     }
 
+    /// Gives every node a clock of its own, for [`Cluster::jump`].
+    pub fn clocks(mut self) -> Self {
+        self.clocks = true;
+        self
+    }
+
     /// Starts the nodes one after the other and waits until all know all. They end with this process.
     ///
     /// # Panics
@@ -67,6 +76,7 @@ impl Builder {
             network,
             memory: self.memory,
             args: self.args,
+            clocks: self.clocks.then(Clocks::new),
             launched: AtomicUsize::new(0),
             folder,
             kept_logs: None,
@@ -86,6 +96,7 @@ pub struct Cluster {
     network: Network,
     memory: String,
     args: Vec<String>,
+    clocks: Option<Clocks>,
     launched: AtomicUsize,
     kept_logs: Option<PathBuf>,
     folder: TempDir,
@@ -100,7 +111,7 @@ struct Node {
 impl Cluster {
     /// One node with 64 MiB, for a start.
     pub fn builder() -> Builder {
-        Builder { nodes: 1, memory: "64MiB".to_owned(), args: Vec::new(), etcd: None }
+        Builder { nodes: 1, memory: "64MiB".to_owned(), args: Vec::new(), etcd: None, clocks: false }
     }
 
     /// Adds a host with a node that joins the others, waits until all know it, and gives its number.
@@ -119,6 +130,7 @@ impl Cluster {
         let index = self.nodes.len();
         let address = self.network.add_host();
         fs::create_dir(self.node_folder(index)).expect("the temporary folder is writable");
+        self.clocks.iter().for_each(|clocks| clocks.set(&self.node_folder(index), [0, 0]));
         let mut command = self.serve(index);
         command.args(["--listen", &format!("{address}:0")]).args(args);
         command.args(match (&self.etcd, self.nodes.first()) {
@@ -150,6 +162,7 @@ impl Cluster {
         command.args(["serve", "--json", "--exit-with-parent", "--memory", &self.memory]);
         command.env("XDG_STATE_HOME", self.folder.path()).env("PLASMON_CONFIG", "/dev/null");
         command.arg("--socket").arg(socket).args(&self.args);
+        self.clocks.iter().for_each(|clocks| clocks.preload(&mut command, &self.node_folder(node)));
         command
             .current_dir(self.node_folder(node))
             .env("TMPDIR", self.node_folder(node))
@@ -288,6 +301,17 @@ impl Cluster {
     /// Lets a paused node go on.
     pub fn resume(&self, node: usize) {
         self.daemon(node).signal(Signal::CONT);
+    }
+
+    /// Has the clocks of a node jump: monotonic ones ahead, and the time of day by so many seconds.
+    ///
+    /// # Panics
+    /// When the nodes have this machine's: see [`Builder::clocks`].
+    pub fn jump(&self, node: usize, ahead: Duration, day: i64) {
+        let (clocks, folder) =
+            (self.clocks.as_ref().expect("it has a clock of its own"), self.node_folder(node));
+        let [before, day_before] = clocks.get(&folder);
+        clocks.set(&folder, [before + ahead.as_nanos() as i64, day_before + day * 1_000_000_000]);
     }
 
     /// Pulls the network cable of a node's host. Processes of the host itself reach each other.

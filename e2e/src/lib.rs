@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod chance;
+mod clocks;
 mod cluster;
 mod daemon;
 mod etcd;

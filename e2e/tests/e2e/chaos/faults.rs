@@ -33,7 +33,7 @@ pub(super) struct Faults {
 impl Faults {
     /// Starts hosts, each with a small disk.
     pub(super) fn new(seed: u64, coordinator: Coordinator) -> Self {
-        let mut builder = Cluster::builder().nodes(0).memory("32MiB");
+        let mut builder = Cluster::builder().nodes(0).memory("32MiB").clocks();
         if coordinator == Coordinator::Etcd {
             builder = builder.etcd(EtcdOptions { servers: SERVERS, ..EtcdOptions::default() });
         }
@@ -105,6 +105,9 @@ impl Faults {
                 self.stopped.push(*node);
             }
             Fault::FullDisk(node) => self.disks[*node].iter().for_each(SmallDisk::shrink),
+            Fault::Jump(node, ahead, day) => {
+                self.cluster.jump(*node, Duration::from_millis(*ahead), *day);
+            }
             Fault::KillEtcd(servers) => {
                 for server in servers {
                     self.cluster.kill_etcd(*server);
@@ -137,6 +140,7 @@ impl Faults {
                 self.stopped.retain(|stopped| stopped != node);
             }
             Fault::FullDisk(node) => self.disks[*node].iter().for_each(|disk| disk.grow(DISK)),
+            Fault::Jump(..) => {}
             Fault::KillEtcd(servers) => servers.iter().for_each(|server| self.start_etcd(*server)),
             _ if !own_namespaces() => {}
             Fault::Unplug(node) => {
@@ -206,9 +210,7 @@ fn ways(fault: &Fault) -> Vec<(usize, usize)> {
     match fault {
         Fault::Part(some) => all.filter(|(from, to)| some.contains(from) != some.contains(to)).collect(),
         Fault::OneWay(from, to) => vec![(*from, *to)],
-        Fault::Kill(_) | Fault::Stop(_) | Fault::Unplug(_) | Fault::FullDisk(_) | Fault::KillEtcd(_) => {
-            Vec::new()
-        }
+        _ => Vec::new(),
     }
 }
 
@@ -218,4 +220,12 @@ pub(super) fn rest(until: Instant, look: &dyn Fn()) {
         look();
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn a_daemon_has_the_clock_that_it_is_given() {
+    let cluster = Cluster::builder().clocks().start();
+    let before = cluster.status(0).uptime_seconds;
+    cluster.jump(0, Duration::from_secs(1000), -7200);
+    assert!(cluster.status(0).uptime_seconds >= before + 1000.0);
 }

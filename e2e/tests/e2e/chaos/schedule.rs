@@ -188,6 +188,8 @@ pub(super) enum Fault {
     OneWay(usize, usize),
     /// The disk for spilled objects takes no more.
     FullDisk(usize),
+    /// Its clocks jump: the monotonic ones ahead by so many milliseconds, the time of day by so many seconds.
+    Jump(usize, u64, i64),
     /// SIGKILL for servers of etcd, which go on with what they have on disk at the end: without two of the three nobody
     /// is a member any more when leases are over.
     KillEtcd(Vec<usize>),
@@ -237,6 +239,10 @@ const DECK: &[Draught] = &[
         Fault::OneWay(from, (from + 1 + chance.below(NODES - 1)) % NODES)
     },
     |chance, _| Fault::FullDisk(chance.below(NODES)),
+    |chance, _| {
+        let ahead = *chance.pick(&[300, 1_000, 4_000, 10_000]);
+        Fault::Jump(chance.below(NODES), ahead, *chance.pick(&[-7_200, 0, 30, 86_400]))
+    },
     |chance, hosts| match (hosts.first, hosts.take_first()) {
         (None, _) => {
             let one = chance.below(SERVERS);
@@ -343,7 +349,11 @@ fn no_host_is_killed_while_it_is_stopped() {
     for troubles in both.into_iter().flatten() {
         let alone = |fault: &Fault| match fault {
             Fault::Kill(host) | Fault::Stop(host) | Fault::Unplug(host) => Some(*host),
-            Fault::Part(_) | Fault::OneWay(..) | Fault::FullDisk(_) | Fault::KillEtcd(_) => None,
+            Fault::Part(_)
+            | Fault::OneWay(..)
+            | Fault::FullDisk(_)
+            | Fault::Jump(..)
+            | Fault::KillEtcd(_) => None,
         };
         let mut hosts: Vec<_> = troubles.iter().filter_map(|trouble| alone(&trouble.fault)).collect();
         let all = hosts.len();
