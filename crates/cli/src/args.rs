@@ -18,7 +18,7 @@ Exit codes:
   4  timed out
   5  the object exists already
   6  the store is full, or too small for the object
-  7  no daemon answers
+  7  no daemon answers, or it is being drained
   8  the object is lost: every node that held it is gone
   9  the object is damaged: its bytes are not those that were sealed
   10 fewer nodes hold the object than was asked for; it stays where it is
@@ -38,8 +38,9 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "plasmon", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Unix socket of the node of this host [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR;
-    /// /run/plasmon/plasmon.sock for root, and for others who have no node of their own]
+    /// Unix socket of the node of this host [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR, or without
+    /// that /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for others; commands that find
+    /// none there take /run/plasmon/plasmon.sock]
     #[arg(long, global = true, env = "PLASMON_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON for programs to read
@@ -210,7 +211,7 @@ pub(crate) struct Migrate {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
-    /// The node: its id, or the host it listens on
+    /// The node: its host's name or address, or its id or the beginning of it
     #[arg(value_name = "NODE|HOST")]
     pub(crate) node: String,
     #[command(flatten)]
@@ -226,7 +227,7 @@ pub(crate) struct Broadcast {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
-    /// Only to these nodes: their ids, or the hosts they listen on [default: every node]
+    /// Only to these nodes: hosts' names or addresses, or ids or their beginnings [default: every node]
     #[arg(long, value_name = "NODE|HOST", num_args = 1..)]
     pub(crate) nodes: Vec<String>,
     #[command(flatten)]
@@ -243,7 +244,7 @@ offered again each second. Ctrl-C and --timeout end the waiting, not the drainin
 The node with the embedded coordinator cannot be drained: stop it last. Only root and the user that the node runs as \
 may drain it.")]
 pub(crate) struct Drain {
-    /// The node: its id, or the host it listens on [default: the one of this host]
+    /// The node: its host's name or address, or its id or the beginning of it [default: the one of this host]
     #[arg(value_name = "NODE|HOST")]
     pub(crate) node: Option<String>,
     /// End the draining: the node stays, and takes objects again. What has moved stays where it is
@@ -283,7 +284,7 @@ The node reads memory that the other lends it, small and large, in messages and 
 second or two for each peer. What was fastest is in force from then on, and kept for later starts. Measure \
 when nothing else goes on: what disturbs the one disturbs the other.")]
 pub(crate) struct Calibrate {
-    /// Only towards this node: its id, or the host it listens on [default: every other node]
+    /// Only towards this node: its host's name or address, or its id or the beginning of it [default: every other node]
     #[arg(long, value_name = "NODE|HOST")]
     pub(crate) peer: Option<String>,
     /// Draw the curves into this file

@@ -1,5 +1,6 @@
 //! `plasmon replicate`, `migrate` and `broadcast`: where objects are to be.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +14,8 @@ use crate::args::{Broadcast, Migrate, Replicate, Which};
 use crate::failure::Failure;
 use crate::output::{Progress, line, table};
 
+/// The shortest beginning of a node's id that stands for it.
+const SHORTEST: usize = 6;
 /// How often to ask who holds the object by now.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -80,16 +83,24 @@ fn watched(socket: &Path, name: &str, which: &Which, quiet: bool) -> Result<Clie
 
 /// The member that is meant.
 pub(crate) fn node(members: &[MemberStatus], wanted: &str) -> Result<NodeId, Failure> {
+    // Hosts have names, members addresses.
+    let address = wanted.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    let (host, port) = address.map_or((wanted, None), |(host, port)| (host, Some(port)));
+    let addresses = (host, 0).to_socket_addrs().into_iter().flatten();
+    let hosts: Vec<_> = addresses.map(|address| address.ip()).collect();
     let meant = |member: &&MemberStatus| {
-        let host = member.listen.rsplit_once(':').map_or(member.listen.as_str(), |(host, _)| host);
-        [member.node.as_str(), member.listen.as_str(), host].contains(&wanted)
+        let listen = member.listen.parse::<SocketAddr>().ok();
+        let there = listen.is_some_and(|listen| {
+            hosts.contains(&listen.ip()) && port.is_none_or(|port| port == listen.port().to_string())
+        });
+        there || member.listen == wanted || (wanted.len() >= SHORTEST && member.node.starts_with(wanted))
     };
     let mut found = members.iter().filter(meant).filter_map(|member| member.node.parse().ok());
     match (found.next(), found.next()) {
         (Some(node), None) => Ok(node),
         (first, _) => {
             let text = match first {
-                Some(_) => format!("several nodes listen on {wanted}: name one by its port or its id"),
+                Some(_) => format!("several nodes are {wanted}: name one with its port, or by its id"),
                 None => format!("no node of the cluster is {wanted}; `plasmon status` lists them"),
             };
             Err(Error::new(ErrorKind::Invalid, text).into())

@@ -37,7 +37,8 @@ pub(crate) struct Serve {
     /// room, and are refused when their time is up]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
-    /// Be a cache: when the store is full, drop the least recently used objects instead of refusing
+    /// Be a cache: when the store is full, drop the least recently used objects instead of refusing; not together
+    /// with --spill-dir
     /// new ones
     #[arg(long)]
     pub(crate) cache: bool,

@@ -173,7 +173,7 @@ class Client:
             name: The name of the object: it gets the id `ObjectId.from_name(name)`.
             private: Whether only this user may see the object.
             timeout: Seconds to wait for others to make room, if there is none; what the node itself does to
-                make room is waited for in any case.
+                make room is waited for in any case; `None` does not wait.
             digest: Whether to make a digest, to compare the object's bytes with later: `verify`.
             replicas: How many nodes are to hold the object and keep it: the call returns when they do. No
                 eviction drops these replicas, and should a node die, another takes its place.
@@ -230,7 +230,8 @@ class Client:
             The ids, in order.
 
         Raises:
-            ObjectExists, StoreFull, ObjectTooLarge, InvalidArgument: As `put`, for the first that failed.
+            ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`, for the first
+                that failed.
                 The others are stored all the same.
         """
         encoded = [_values.encode(value) for value in values]
@@ -284,7 +285,7 @@ class Client:
             The id of the object.
 
         Raises:
-            ObjectExists, StoreFull, ObjectTooLarge, InvalidArgument: As `put`.
+            ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`.
         """
         object_id, name = _identify(id, name)
         flat = data if type(data) is bytes else _values.flat(memoryview(data))
@@ -374,7 +375,7 @@ class Client:
             of a `with` block.
 
         Raises:
-            ObjectExists, StoreFull, ObjectTooLarge, InvalidArgument: As `put`.
+            ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`.
         """
         object_id, name = _identify(id, name)
         if not 0 <= size < 1 << 63:
@@ -480,7 +481,8 @@ class Client:
             The id of the object.
 
         Raises:
-            ObjectExists, StoreFull, ObjectTooLarge, InvalidArgument: As `put`; the memory is what it was.
+            ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`; the memory is
+                what it was.
         """
         if isinstance(value, Scratch):
             value = memoryview(value)

@@ -7,7 +7,7 @@ from typing_extensions import Buffer as Readable
 
 IdLike: TypeAlias = ObjectId | bytes | str
 
-State: TypeAlias = Literal["unsealed", "primary", "cached", "doomed", "spilled"]
+State: TypeAlias = Literal["unsealed", "primary", "kept", "cached", "doomed", "spilled"]
 _T = TypeVar("_T")
 
 Row: TypeAlias = tuple[ObjectId, str | None, State, bool, int, int, int, float]

@@ -56,7 +56,10 @@ class Busy(Error):  # noqa: N818
 
 
 class Disconnected(Error, ConnectionError):  # noqa: N818
-    """The node cannot be reached, the connection to it broke, or the client was closed."""
+    """No connection to the node, or the node is being drained and takes nothing new.
+
+    It cannot be reached, the connection broke, or the client was closed.
+    """
 
 
 class MalformedValue(Error, ValueError):  # noqa: N818

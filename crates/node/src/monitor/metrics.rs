@@ -80,11 +80,12 @@ fn memory_metrics(out: &mut Out<'_>, memory: &MemoryStatus) -> fmt::Result {
 }
 
 fn object_metrics(out: &mut Out<'_>, objects: &ObjectsStatus) -> fmt::Result {
-    let by_role = |primary, cached| [("primary", real(primary)), ("cached", real(cached))];
-    let counts = by_role(objects.primary, objects.cached);
-    out.gauges("plasmon_objects", "Sealed objects in memory", "role", &counts)?;
-    let bytes = by_role(objects.primary_bytes, objects.cached_bytes);
-    out.gauges("plasmon_objects_bytes", "Bytes of sealed objects in memory", "role", &bytes)?;
+    let by_role =
+        |primary, kept, cached| [("primary", real(primary)), ("kept", real(kept)), ("cached", real(cached))];
+    let counts = by_role(objects.primary, objects.kept, objects.cached);
+    out.gauges("plasmon_objects", "Sealed objects", "role", &counts)?;
+    let bytes = by_role(objects.primary_bytes, objects.kept_bytes, objects.cached_bytes);
+    out.gauges("plasmon_objects_bytes", "Bytes of sealed objects", "role", &bytes)?;
     out.gauge("plasmon_objects_unsealed", "Objects being created", real(objects.unsealed))?;
     out.gauge("plasmon_objects_pinned", "Objects with at least one pin", real(objects.pinned))?;
     out.gauge("plasmon_objects_doomed", "Objects deleted, but still pinned", real(objects.doomed))?;

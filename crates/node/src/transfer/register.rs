@@ -1,5 +1,5 @@
-//! *read-register*: what *read* would cost if memory were registered for each transfer, on both sides, as in
-//! the thesis that Plasmon's protocols come from. For measuring. Engine thread only.
+//! *read-register*: what *read* would cost if memory were registered for each transfer, on both sides, for
+//! measuring. Engine thread only.
 
 use std::rc::Rc;
 
