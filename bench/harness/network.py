@@ -1,7 +1,8 @@
 """Where the servers and clients of a run live: hosts of their own, or this one.
 
-As root every host is a network namespace, with a virtual cable to a switch in one more. The machine's own
-network sees nothing of it. Where there are no namespaces to be had, all hosts are this one, over loopback.
+As root every host is a network namespace, with a virtual cable to a switch in one more, as fast as the
+machine or as a link of a given rate. The machine's own network sees nothing of it. Where there are no
+namespaces to be had, or not such links, all hosts are this one, over loopback.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _PATIENCE = 30.0
 """Seconds for a command of the network; it takes milliseconds."""
 _GRACE = 5.0
 """Seconds for what still runs in a namespace that is to go."""
+_BUCKET = ["burst", "256kb", "latency", "50ms"]
+"""Of a link: what it sends at once after a rest, and how long something waits in it before it is dropped."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,15 @@ HERE = Host()
 class Network:
     """Some hosts that reach each other, until it is closed."""
 
-    def __init__(self, hosts: int) -> None:
-        """Makes the hosts: of namespaces if they can be had, and `PLASMON_BENCH_NETNS` is not 0."""
+    def __init__(self, hosts: int, link_gbit: float = 0) -> None:
+        """Makes the hosts: of namespaces if they can be had, and `PLASMON_BENCH_NETNS` is not 0.
+
+        Args:
+            hosts: How many.
+            link_gbit: Gbit/s that each may send, and receive at the same time; 0 for no limit.
+        """
         remove_stale()
+        self._link_gbit = link_gbit
         self._prefix = f"{PREFIX}{os.getpid()}-{time.monotonic_ns()}"
         wanted = os.environ.get("PLASMON_BENCH_NETNS") != "0"
         self.why_not: str | None = None if wanted else "PLASMON_BENCH_NETNS is 0"
@@ -88,6 +97,8 @@ class Network:
     def description(self) -> str:
         """For people."""
         kind = "network namespaces" if self.why_not is None else f"loopback, not namespaces: {self.why_not}"
+        if self.why_not is None and self._link_gbit:
+            kind += f", links of {self._link_gbit:g} Gbit/s"
         return f"{len(self.hosts)} hosts on one machine ({kind})"
 
     @property
@@ -110,6 +121,14 @@ class Network:
             _ip("-n", host.namespace, "address", "add", f"{host.address}/24", "dev", "eth0")
             _ip("-n", host.namespace, "link", "set", "eth0", "up")
             _ip("-n", host.namespace, "link", "set", "lo", "up")
+            if self._link_gbit:
+                # What a port of the switch sends is what its host receives.
+                self._limit(host.namespace, "eth0")
+                self._limit(switch, port)
+
+    def _limit(self, namespace: str, device: str) -> None:
+        rate = ["rate", f"{self._link_gbit:g}gbit", *_BUCKET]
+        _run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", *rate)
 
 
 def remove_stale() -> None:
@@ -140,5 +159,9 @@ def _remove(namespace: str) -> None:
 
 
 def _ip(*words: str) -> str:
-    done = subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=_PATIENCE)
+    return _run("ip", *words)
+
+
+def _run(*words: str) -> str:
+    done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=_PATIENCE)
     return done.stdout

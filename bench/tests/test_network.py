@@ -1,6 +1,8 @@
 """Hosts of a run, and what is left of them."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +74,36 @@ def test_without_namespaces_all_hosts_are_this_one(monkeypatch: pytest.MonkeyPat
     with Network(3) as network:
         assert [host.command(["true"]) for host in network.hosts] == [["true"]] * 3
         assert "loopback" in network.description
+
+
+def test_a_link_limits_what_a_host_sends_and_what_it_receives() -> None:
+    with Network(2, link_gbit=2.5) as network:
+        if network.why_not is not None:
+            pytest.skip(f"no links here: {network.why_not}")
+        assert "links of 2.5 Gbit/s" in network.description
+        switch = f"{network.hosts[0].namespace.rpartition('-')[0]}-switch"
+        for number, host in enumerate(network.hosts):
+            for namespace, device in ((host.namespace, "eth0"), (switch, f"port{number}")):
+                words = ["tc", "-json", "-n", namespace, "qdisc", "show", "dev", device]
+                (queue,) = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+                assert (queue["kind"], queue["options"]["rate"]) == ("tbf", 2.5e9 / 8)
+
+
+def test_without_tc_there_are_hosts_but_no_links(
+    network: Network, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    network.close()
+    program = shutil.which("ip")
+    assert program is not None
+    (tmp_path / "ip").symlink_to(program)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with Network(2) as without:
+        assert without.why_not is None
+    with Network(2, link_gbit=1) as limited:
+        assert limited.why_not is not None
+        assert "tc" in limited.why_not
+        assert [host.namespace for host in limited.hosts] == ["", ""]
+    assert left(f"{PREFIX}{os.getpid()}-") == []
 
 
 def test_processor_time_is_that_of_the_process_and_its_ended_threads() -> None:

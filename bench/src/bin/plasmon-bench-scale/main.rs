@@ -174,8 +174,10 @@ fn tell(nodes: usize, objects: u64, event: &Event, load: &Load, busiest: f64, co
 
     // One after the other, as if nothing overlapped: the view goes out, each node makes its map and looks through its
     // entries, then, lot by lot, through its objects, and the busiest keeper takes in what it is told.
-    let look = event.map.as_secs_f64() + costs.settle_s + busiest * costs.follow_s;
-    say("the engine of the busiest keeper stands still", look, "s", How::Computed);
+    let still = event.map.as_secs_f64() + costs.settle_s;
+    say("a node's engine stands still", still, "s", How::Computed);
+    let look = still + busiest * costs.follow_s;
+    say("the busiest keeper has looked at its entries", look, "s", How::Computed);
     let walk = objects as f64 / nodes as f64 * costs.scan_s;
     let taken_in = load.busiest_objects * costs.publish_s;
     for link in LINKS {
