@@ -17,14 +17,18 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from harness import machine, paths
+from harness import machine, page, paths
 from harness.figures import percentile
+from harness.page import short, table
 
+NAME = "heal"
 NODES = 4
 LEASE = 5
 """Seconds."""
 OBJECTS = [1_000, 100_000]
 QUICK_OBJECTS = [1_000]
+GOALS = (2.0, 2.0)
+"""Leases until the directory is healed, and times the p99 of gets meanwhile."""
 COORDINATORS = ["embedded", "etcd"]
 DEATHS = ["SIGKILL", "SIGSTOP"]
 _LIMIT = 600.0
@@ -77,9 +81,9 @@ def run(quick: bool, results: Path) -> int:
                     f"{row.failed_gets} failed"
                 )
     described |= {"seconds": round(time.monotonic() - begin), "failures": failures}
-    write(results / "heal.csv", deaths)
-    (results / "heal.json").write_text(json.dumps(described, indent=2) + "\n")
-    print(f"Measured in {described['seconds']} s: {results}/heal.csv", file=sys.stderr)
+    write(results / f"{NAME}.csv", deaths)
+    (results / f"{NAME}.json").write_text(json.dumps(described, indent=2) + "\n")
+    print(f"Measured in {described['seconds']} s: {results / NAME}.csv", file=sys.stderr)
     return 1 if failures or any(row.failed_gets for row in deaths) else 0
 
 
@@ -123,3 +127,59 @@ def write(path: Path, deaths: Sequence[Death]) -> None:
         writer = csv.DictWriter(file, [field.name for field in fields(Death)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(death) for death in deaths)
+
+
+def read(path: Path) -> list[Death]:
+    """Reads what `write` has written."""
+    kinds = {"coordinator": str, "death": str, "nodes": int, "objects": int}
+    kinds |= {"usual_gets": int, "healing_gets": int, "failed_gets": int}
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [Death(**{name: kinds.get(name, float)(value) for name, value in row.items()}) for row in rows]
+
+
+def report() -> None:
+    """Writes the section of the page."""
+    path = page.results(NAME)
+    if path is None:
+        page.replace(NAME, "Not measured yet: `make bench-heal`.")
+        return
+    deaths, described = read(path), page.run(NAME)
+    cells = [
+        [
+            f"{death.objects:,}",
+            death.coordinator,
+            death.death,
+            f"{death.followed_s:.2f}",
+            f"{death.healed_s:.2f}",
+            f"{short(death.usual_median_us)} ({short(death.usual_p99_us)})",
+            f"{short(death.healing_median_us)} ({short(death.healing_p99_us)})",
+            f"{death.healing_gets:,}",
+            f"{death.healing_p99_us / death.usual_p99_us:.2f}",
+            str(death.failed_gets),
+        ]
+        for death in deaths
+    ]
+    heads = [
+        "objects",
+        "coordinator",
+        "death",
+        "followed, s",
+        "healed, s",
+        "gets before, µs",
+        "gets until healed, µs",
+        "gets",
+        "p99 / p99 before",
+        "failed",
+    ]
+    leases = max(death.healed_s / death.lease_s for death in deaths)
+    slower = [death for death in deaths if death.healing_p99_us > GOALS[1] * death.usual_p99_us]
+    body = [
+        page.points([*page.machine(described), *page.quick(described)]),
+        f"Of {deaths[0].nodes} nodes with a lease of {deaths[0].lease_s:g} s one dies; gets: median (p99).",
+        table(heads, cells),
+        f"Goals: healed within {GOALS[0]:g} leases; measured: at most {leases:.1f}, reached: "
+        f"{page.yes_or_no(leases <= GOALS[0])}. The p99 of gets under {GOALS[1]:g} times the usual: "
+        f"in {len(deaths) - len(slower)} of {len(deaths)} cases, reached: {page.yes_or_no(not slower)}.",
+    ]
+    page.replace(NAME, "\n\n".join(body))

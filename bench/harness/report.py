@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness import broadcast, figures, goals, objects, page, paths, peers, plots, rdma, scale_report
+from harness import broadcast, figures, goals, heal, objects, page, paths, peers, plots, rdma, scale_report
 from harness.figures import Row
 from harness.goals import Figures, Goal
 from harness.objects import Stage
@@ -53,6 +53,7 @@ def make() -> None:
     page.replace("figures", "\n\n".join(sections))
     remote.make()
     broadcast.report()
+    heal.report()
     rdma.report()
     scale_report.make()
 

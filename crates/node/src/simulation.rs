@@ -5,5 +5,5 @@
 //! say.
 
 pub use crate::cluster::simulation::{
-    Frames, Holder, Keeper, Shards, Told, death_len, frames, join_len, view_len,
+    Frames, Holder, Keeper, Shards, Told, death_len, frames, join_len, rests, view_len,
 };

@@ -13,7 +13,7 @@ use std::env;
 use std::time::Duration;
 
 use plasmon::{NodeId, ObjectId};
-use plasmon_node::simulation::{Frames, Shards, frames, view_len};
+use plasmon_node::simulation::{Frames, Shards, frames, rests, view_len};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::directory::Costs;
@@ -178,7 +178,8 @@ fn tell(nodes: usize, objects: u64, event: &Event, load: &Load, busiest: f64, co
     say("a node's engine stands still", still, "s", How::Computed);
     let look = still + busiest * costs.follow_s;
     say("the busiest keeper has looked at its entries", look, "s", How::Computed);
-    let walk = objects as f64 / nodes as f64 * costs.scan_s;
+    let each = objects as f64 / nodes as f64;
+    let walk = each * costs.scan_s + rests(each as usize).as_secs_f64();
     let taken_in = load.busiest_objects * costs.publish_s;
     for link in LINKS {
         let rate = f64::from(link) * 1e9 / 8.0;

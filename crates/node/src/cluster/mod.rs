@@ -61,6 +61,8 @@ use self::repair::Repair;
 use self::shards::{Keepers, ShardMap};
 pub(crate) use self::validity::Validity;
 
+/// How long a keeper comes second that has only just become one.
+const NEW: Duration = Duration::from_secs(5);
 /// How long a keeper that was silent comes second.
 const SUSPECTED: Duration = Duration::from_secs(2);
 
@@ -69,6 +71,8 @@ pub(crate) struct Cluster {
     own: NodeId,
     view: RefCell<View>,
     shards: RefCell<ShardMap>,
+    /// The map before the last change, for as long as new keepers may know little; none if this node was alone.
+    former: RefCell<Option<(Option<ShardMap>, Instant)>>,
     directory: RefCell<Directory>,
     /// The node that the coordinator is embedded in, if it is in one.
     coordinator: Cell<Option<NodeId>>,
@@ -106,6 +110,7 @@ impl Cluster {
             own,
             view: RefCell::new(View { epoch: 0, members: Vec::new() }),
             shards: RefCell::new(ShardMap::alone(own)),
+            former: RefCell::default(),
             directory: RefCell::default(),
             coordinator: Cell::new(None),
             connected: Cell::new(false),
@@ -252,12 +257,25 @@ impl Cluster {
         order[attempt % 2].unwrap_or(keepers.first)
     }
 
-    /// The same, but that a keeper which was silent lately comes second.
+    /// The same, but that a keeper comes second which was silent lately, or has only just become one.
     pub(crate) fn keeper_for(&self, id: &ObjectId, attempt: usize, now: Instant) -> NodeId {
-        let first = self.keeper(id, 0);
         let suspects = self.suspects.borrow();
-        let suspected = suspects.get(&first).is_some_and(|until| now < *until);
-        self.keeper(id, attempt + usize::from(suspected))
+        let doubtful = |keeper: &NodeId| {
+            suspects.get(keeper).is_some_and(|until| now < *until) || self.is_new_keeper(id, keeper, now)
+        };
+        let [first, other] = [0, 1].map(|attempt| self.keeper(id, attempt));
+        self.keeper(id, attempt + usize::from(doubtful(&first) && !doubtful(&other)))
+    }
+
+    fn is_new_keeper(&self, id: &ObjectId, keeper: &NodeId, now: Instant) -> bool {
+        let former = self.former.borrow();
+        former.as_ref().is_some_and(|(former, until)| {
+            let knew = match former {
+                Some(former) => former.keepers(id).contains(*keeper),
+                None => *keeper != self.own,
+            };
+            now < *until && !knew
+        })
     }
 
     /// A keeper did not answer, and the other did.

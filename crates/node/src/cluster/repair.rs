@@ -26,6 +26,9 @@ use crate::object::Table;
 const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// Objects looked at in a turn.
 const LOT: usize = 256;
+/// Between two lots, so that gets hardly notice; and how long a walk may rest in all.
+const PAUSE: Duration = Duration::from_millis(1);
+const RESTS: Duration = Duration::from_secs(2);
 /// Objects looked at before everybody is told what was gathered.
 pub(super) const ROUND: usize = 256 * LOT;
 
@@ -81,15 +84,36 @@ impl Repair {
     }
 }
 
+/// How long a walk past so many objects rests, in all.
+pub(super) fn rests(objects: usize) -> Duration {
+    RESTS.min(lots(objects) * PAUSE)
+}
+
+fn lots(objects: usize) -> u32 {
+    objects.div_ceil(LOT).max(1) as u32
+}
+
 /// What keepers are to be told of.
 #[derive(Default)]
 pub(super) struct Untold {
     by_keeper: HashMap<NodeId, Vec<ObjectId>>,
     /// Objects looked at since everybody was told.
     looked: usize,
+    /// Objects looked at since the last rest.
+    since_pause: usize,
 }
 
 impl Untold {
+    /// How long to rest after so many objects more of all.
+    fn pause(&mut self, more: usize, of: usize) -> Duration {
+        self.since_pause += more;
+        if self.since_pause < LOT {
+            return Duration::ZERO;
+        }
+        self.since_pause = 0;
+        rests(of) / lots(of)
+    }
+
     /// Takes what fills messages, or all of it; a message at a time.
     pub(super) fn take(&mut self, all: bool) -> Vec<(NodeId, Vec<ObjectId>)> {
         let all = all || self.looked >= ROUND;
@@ -100,7 +124,7 @@ impl Untold {
             }
         }
         if all {
-            *self = Self::default();
+            *self = Self { since_pause: self.since_pause, ..Self::default() };
         }
         messages
     }
@@ -181,8 +205,9 @@ impl Core {
             }
             self.cluster.repair.gather(&self.cluster.shards.borrow(), lot, untold);
             self.tell_untold(untold.take(false)).await;
-            // Others have their turn.
-            self.clock.sleep(Duration::ZERO).await;
+            // Others have their turn, on this node and on the keepers'.
+            let pause = untold.pause(lot.len(), self.objects.borrow().len());
+            self.clock.sleep(pause).await;
         }
     }
 

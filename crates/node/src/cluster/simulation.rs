@@ -1,7 +1,7 @@
 //! What the simulation of large clusters asks of this module's code.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId, Protocol};
 
@@ -75,6 +75,11 @@ impl Holder {
         }
         told
     }
+}
+
+/// How long a node that holds so many objects rests meanwhile, in all.
+pub fn rests(objects: usize) -> Duration {
+    super::repair::rests(objects)
 }
 
 /// What one node tells others.

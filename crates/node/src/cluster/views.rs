@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::directory::Waiter;
 use super::frame::MAX_ENTRIES;
 use super::shards::{ShardMap, shard_of};
-use super::{Event, Incarnation, Message, View};
+use super::{Event, Incarnation, Message, NEW, View};
 use crate::engine::Core;
 
 /// What joining anew is given at least, however short the lease.
@@ -168,6 +168,8 @@ impl Core {
             |node| alive.contains(&node),
             was_solo && !cluster.solo.get(),
         );
+        let former = (before.members.len() > 1).then_some(old_shards);
+        cluster.former.replace(Some((former, self.clock.now() + NEW)));
         self.wake_watchers();
         self.follow_early();
         for envelope in self.network.admit_strangers(self.clock.now()) {

@@ -486,6 +486,11 @@ impl Table {
         holds(&self.sealed, replica)
     }
 
+    /// How many objects are sealed.
+    pub(crate) fn len(&self) -> usize {
+        self.sealed.len()
+    }
+
     /// Every sealed object.
     pub(crate) fn sealed(&self) -> impl Iterator<Item = &Rc<Replica>> {
         self.sealed.iter()

@@ -168,9 +168,13 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
         }
         let answer = match select(std::pin::pin!(ask.call.answer()), select(next_view, again)).await {
             Either::Left((answer, _)) => answer,
-            Either::Right(_) => {
+            Either::Right((why, _)) => {
                 except.clear();
-                silent = Some(keeper);
+                match why {
+                    // Other keepers, perhaps: all begins anew.
+                    Either::Left(_) => (attempt, patience, silent) = (0, ASK_OTHER, None),
+                    Either::Right(_) => silent = Some(keeper),
+                }
                 continue;
             }
         };
