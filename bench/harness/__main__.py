@@ -39,6 +39,8 @@ def main() -> int:
         command.add_argument(
             "--quick", action="store_true", help="see that it works; the figures are no good"
         )
+        if name == "remote":
+            command.add_argument("--minutes", type=float, help="for the rounds, instead of five")
         if name == "growth":
             command.add_argument("--million", action="store_true", help="up to a million objects")
         elif name == "mpi":
@@ -76,7 +78,7 @@ def main() -> int:
     if arguments.command == "scale":
         return scale.run(arguments.quick, arguments.results)
     if arguments.command == "remote":
-        return remote.run(arguments.peers, arguments.quick, arguments.results)
+        return remote.run(arguments.peers, arguments.quick, arguments.minutes, arguments.results)
     if arguments.command == "growth":
         return growth.run(arguments.quick, arguments.million, arguments.results)
     if arguments.command == "broadcast":

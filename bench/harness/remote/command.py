@@ -25,11 +25,14 @@ _FOR_STORES = 0.6
 _LEAST_MEMORY = 64 << 20
 
 
-def run(names: Sequence[str] | None, quick: bool, results: Path) -> int:
+def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results: Path) -> int:
     """Measures, and writes figures and the description of the run, also when it is ended before its time."""
     description: dict[str, Any] = machine.describe() | {"quick": quick}
     contenders, missing = choose(names)
-    plan = fit(running.QUICK if quick else running.FULL, contenders, machine.available())
+    plan = running.QUICK if quick else running.FULL
+    if minutes is not None:
+        plan = replace(plan, seconds=60 * minutes)
+    plan = fit(plan, contenders, machine.available())
     begin = time.monotonic()
     kept: list[Fetches] = []
     failures: dict[str, list[str]] = {}
