@@ -67,7 +67,7 @@ fn main() -> Result<()> {
         }],
     });
     let mut control = Control::connect(control)?;
-    control.send(&json!({ "Join": { "protocol": 3, "member": member } }))?;
+    control.send(&json!({ "Join": { "protocol": 4, "member": member } }))?;
     let welcome = control.receive()?;
     let view = welcome.pointer("/Welcome/view").ok_or(format!("not let in: {welcome}"))?.clone();
     let RemoteRegion { base, key, len } = fabric.open.remote();
@@ -160,9 +160,10 @@ impl Control {
         thread::spawn(move || {
             let mut beaten = Instant::now();
             while let (Ok(message), Err(TryRecvError::Empty)) = (self.poll(), leaves.try_recv()) {
-                if let Some(new) = message.as_ref().and_then(|message| message.get("View")) {
-                    *view.lock().expect("no holder panics") = new.clone();
-                    say(&format!("view {new}"));
+                if let Some(change) = message.as_ref().and_then(|message| message.get("Changed")) {
+                    let mut view = view.lock().expect("no holder panics");
+                    follow(&mut view, change);
+                    say(&format!("view {view}"));
                 }
                 if beaten.elapsed() >= BEAT {
                     beaten = Instant::now();
@@ -174,6 +175,20 @@ impl Control {
         });
         member
     }
+}
+
+/// Makes a view the one after a change.
+fn follow(view: &mut Value, change: &Value) {
+    let list = |key: &str| change[key].as_array().cloned().unwrap_or_default();
+    let gone = list("gone");
+    let same = |member: &Value| {
+        gone.iter().any(|gone| ["node", "incarnation"].iter().all(|key| gone[*key] == member[*key]))
+    };
+    if let Some(members) = view["members"].as_array_mut() {
+        members.retain(|member| !same(member));
+        members.extend(list("joined"));
+    }
+    view["epoch"] = change["epoch"].clone();
 }
 
 /// Takes every certificate.

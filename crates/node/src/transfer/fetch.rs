@@ -7,7 +7,7 @@
 //! where the other one is not comes second for a while: it may be dead, and nobody have noticed yet.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -113,8 +113,19 @@ struct Ask {
     call: Call,
     id: ObjectId,
     keeper: NodeId,
-    /// Nobody is to be told: it was answered, or is about to be asked again.
+    at: Instant,
+    /// Nobody is to be told: it was answered, or could not be asked.
     settled: bool,
+}
+
+impl Ask {
+    /// The answer, if there was a request.
+    async fn answer(ask: &mut Option<Self>) -> Option<Envelope> {
+        match ask {
+            Some(ask) => ask.call.answer().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl Drop for Ask {
@@ -139,7 +150,8 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
     let mut except = Vec::new();
     let mut patience = ASK_OTHER;
     let mut attempt = 0;
-    let mut silent = None;
+    // The request before the last: its answer may still come.
+    let mut earlier = None;
     loop {
         if core.cluster.fenced() {
             // Whom to ask is known when this node is a member again.
@@ -158,32 +170,48 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
         let keeper = core.cluster.keeper_for(&id, attempt, core.clock.now());
         attempt += 1;
         let call = Call::open(&core, None);
-        let mut ask = Ask { core: Rc::clone(&core), call, id, keeper, settled: false };
-        let asked_at = core.clock.now();
+        let at = core.clock.now();
+        let mut ask = Ask { core: Rc::clone(&core), call, id, keeper, at, settled: false };
         let fetch = Message::Fetch { id, stage: Stage::Asked, avoid: except.clone(), wish: core.wish() };
         if !ask.call.send(keeper, tenant, fetch) && attempt % 2 == 1 {
             // It cannot be reached: the other keeper is asked at once.
             ask.settled = true;
             continue;
         }
-        let answer = match select(std::pin::pin!(ask.call.answer()), select(next_view, again)).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right((why, _)) => {
+        let answers = {
+            let (last, before) = (pin!(ask.call.answer()), pin!(Ask::answer(&mut earlier)));
+            match select(select(last, before), select(next_view, again)).await {
+                Either::Left((Either::Left((answer, _)), _)) => Ok((answer, true)),
+                Either::Left((Either::Right((answer, _)), _)) => Ok((answer, false)),
+                Either::Right((Either::Left(_), _)) => Err(true),
+                Either::Right((Either::Right(_), _)) => Err(false),
+            }
+        };
+        let (answer, of_the_last) = match answers {
+            Ok(answered) => answered,
+            Err(followed) => {
                 except.clear();
-                match why {
+                earlier = Some(ask);
+                if followed {
                     // Other keepers, perhaps: all begins anew.
-                    Either::Left(_) => (attempt, patience, silent) = (0, ASK_OTHER, None),
-                    Either::Right(_) => silent = Some(keeper),
+                    (attempt, patience, earlier) = (0, ASK_OTHER, None);
                 }
                 continue;
             }
         };
-        ask.settled = true;
         // If it came at once: the object may have been put only now.
-        let at_once = core.clock.now() < asked_at + ASK_OTHER;
-        if let Some(silent) = silent.take().filter(|silent| at_once && *silent != keeper) {
-            core.cluster.suspect(silent, core.clock.now());
+        let at_once = core.clock.now() < ask.at + ASK_OTHER;
+        match &earlier {
+            Some(earlier) if of_the_last && at_once && earlier.keeper != keeper => {
+                core.cluster.suspect(earlier.keeper, core.clock.now());
+            }
+            _ => {}
         }
+        let mut answered = if of_the_last { ask } else { earlier.take().expect("it has answered") };
+        answered.settled = true;
+        let asked_at = answered.at;
+        // Whoever has not answered need not.
+        earlier = None;
         let Some(answer) = answer else { continue };
         let from = answer.from;
         match core.take(id, tenant, answer, asked_at, &target, &mut trace).await {
