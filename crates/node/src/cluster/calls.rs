@@ -46,6 +46,11 @@ impl Call {
         self.core.send(to, self.core.envelope(self.request, self.core.node, tenant, message))
     }
 
+    /// The answer, if it has come.
+    pub(crate) fn take_answer(&mut self) -> Option<Envelope> {
+        self.answer.try_recv().ok().flatten()
+    }
+
     /// The answer; nothing when the node that was asked has gone.
     pub(crate) async fn answer(&mut self) -> Option<Envelope> {
         (&mut self.answer).await.ok()

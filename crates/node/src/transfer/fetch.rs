@@ -130,9 +130,20 @@ impl Ask {
 
 impl Drop for Ask {
     fn drop(&mut self) {
-        if !self.settled {
-            let (core, request) = (&self.core, self.call.request());
-            core.send(self.keeper, core.envelope(request, core.node, 0, Message::Forget { id: self.id }));
+        if self.settled {
+            return;
+        }
+        let (core, request) = (&self.core, self.call.request());
+        match self.call.take_answer() {
+            // It came, and nobody wants it any more.
+            Some(answer) if answer.message.comes_with_a_lease() => {
+                core.tell(answer.from, Message::Release { requests: vec![request] });
+            }
+            Some(_) => {}
+            None => {
+                _ = core
+                    .send(self.keeper, core.envelope(request, core.node, 0, Message::Forget { id: self.id }))
+            }
         }
     }
 }
@@ -207,11 +218,14 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
             }
             _ => {}
         }
-        let mut answered = if of_the_last { ask } else { earlier.take().expect("it has answered") };
+        // Whoever has not answered need not: what comes nevertheless is given back.
+        let mut answered = ask;
+        if !of_the_last {
+            answered = earlier.take().expect("it has answered");
+        }
+        earlier = None;
         answered.settled = true;
         let asked_at = answered.at;
-        // Whoever has not answered need not.
-        earlier = None;
         let Some(answer) = answer else { continue };
         let from = answer.from;
         match core.take(id, tenant, answer, asked_at, &target, &mut trace).await {
