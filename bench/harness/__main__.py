@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             figures.write(results / "local.csv", rows)
         else:
             stages, failures = objects.measure(chosen, arguments.quick, Path(folder))
-            objects.write(results / "objects.csv", stages)
+            figures.write_rows(results / "objects.csv", stages, objects.Stage)
     description |= {
         "quick": arguments.quick,
         "seconds": round(time.monotonic() - begin),

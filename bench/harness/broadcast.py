@@ -7,7 +7,6 @@ a link so slow that the cores are no limit.
 
 from __future__ import annotations
 
-import csv
 import json
 import statistics
 import subprocess
@@ -15,11 +14,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import machine, page, paths
+from harness import figures, machine, page, paths
 from harness.network import Network
 from harness.page import size_of, table
 from harness.peers import absent
@@ -93,7 +92,7 @@ def run(quick: bool, results: Path) -> int:
         return 1
     finally:
         say.end()
-    write(results / f"{NAME}.csv", gather(lines))
+    figures.write_rows(results / f"{NAME}.csv", gather(lines), Row)
     described["seconds"] = round(time.monotonic() - begin)
     (results / f"{NAME}.json").write_text(json.dumps(described, indent=2) + "\n")
     if described["no_links"]:
@@ -166,30 +165,13 @@ def gather(lines: list[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def write(path: Path, rows: list[Row]) -> None:
-    """Writes a CSV."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-
-
-def read(path: Path) -> list[Row]:
-    """Reads what `write` has written."""
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    kinds = {"way": str, "nodes": int, "size": int, "samples": int}
-    return [Row(**{name: kinds.get(name, float)(value) for name, value in row.items()}) for row in rows]
-
-
 def report() -> None:
     """Writes the section of the page."""
     path = page.results(NAME)
     if path is None:
         page.replace(NAME, "Not measured yet: `make bench-broadcast`.")
         return
-    rows, described = read(path), page.run(NAME)
+    rows, described = figures.read(path, Row), page.run(NAME)
     shared = [row for row in rows if not row.link_gbit]
     linked = [row for row in rows if row.link_gbit]
     points = [*page.machine(described), *page.quick(described)]

@@ -8,7 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Row(Case):
     """Bytes moved, in 10^9 a second; none where an operation leaves them in place."""
 
 
-Kind = TypeVar("Kind", bound=Row)
+Kind = TypeVar("Kind", bound="DataclassInstance")
 
 
 class Samples:
@@ -87,16 +90,21 @@ def percentile(values: Iterable[int], part: float) -> int:
 
 def write(path: Path, rows: Iterable[Row], kind: type[Row] = Row) -> None:
     """Writes a CSV, in an order that does not depend on that of the run."""
+    write_rows(path, sorted(rows, key=_order), kind)
+
+
+def write_rows(path: Path, rows: Iterable[Kind], kind: type[Kind]) -> None:
+    """Writes rows of any kind as a CSV, as they come."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = [field.name for field in fields(kind)]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(row) for row in sorted(rows, key=_order))
+        writer.writerows(asdict(row) for row in rows)
 
 
 def read(path: Path, kind: type[Kind]) -> list[Kind]:
-    """Reads what `write` has written."""
+    """Reads what `write` or `write_rows` has written."""
     convert: dict[str, Callable[[str], Any]]
     convert = {
         "str": str,

@@ -7,17 +7,15 @@ directory again; beside it gets of living objects, in the five seconds before an
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import machine, page, paths
+from harness import figures, machine, page, paths
 from harness.figures import percentile
 from harness.page import short, table
 
@@ -81,7 +79,7 @@ def run(quick: bool, results: Path) -> int:
                     f"{row.failed_gets} failed"
                 )
     described |= {"seconds": round(time.monotonic() - begin), "failures": failures}
-    write(results / f"{NAME}.csv", deaths)
+    figures.write_rows(results / f"{NAME}.csv", deaths, Death)
     (results / f"{NAME}.json").write_text(json.dumps(described, indent=2) + "\n")
     print(f"Measured in {described['seconds']} s: {results / NAME}.csv", file=sys.stderr)
     return 1 if failures or any(row.failed_gets for row in deaths) else 0
@@ -121,30 +119,13 @@ def measure(coordinator: str, death: str, objects: int) -> Death:
     )
 
 
-def write(path: Path, deaths: Sequence[Death]) -> None:
-    """As CSV."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Death)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(death) for death in deaths)
-
-
-def read(path: Path) -> list[Death]:
-    """Reads what `write` has written."""
-    kinds = {"coordinator": str, "death": str, "nodes": int, "objects": int}
-    kinds |= {"usual_gets": int, "healing_gets": int, "failed_gets": int}
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [Death(**{name: kinds.get(name, float)(value) for name, value in row.items()}) for row in rows]
-
-
 def report() -> None:
     """Writes the section of the page."""
     path = page.results(NAME)
     if path is None:
         page.replace(NAME, "Not measured yet: `make bench-heal`.")
         return
-    deaths, described = read(path), page.run(NAME)
+    deaths, described = figures.read(path, Death), page.run(NAME)
     cells = [
         [
             f"{death.objects:,}",

@@ -7,14 +7,13 @@ of the empty store, divided by the objects. For Plasmon, the daemon then does no
 
 from __future__ import annotations
 
-import csv
 import re
 import statistics
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -154,20 +153,3 @@ def resident(pid: int) -> dict[str, int]:
         elif field := _RESIDENT.match(line):
             sizes[kind] += int(field[2]) * 1024
     return sizes
-
-
-def write(path: Path, stages: Sequence[Stage]) -> None:
-    """Writes the stages as a CSV."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Stage)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(stage) for stage in stages)
-
-
-def read(path: Path) -> list[Stage]:
-    """Reads what `write` has written."""
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    kinds = {"peer": str, "objects": int, "size": int}
-    return [Stage(**{name: kinds.get(name, float)(value) for name, value in row.items()}) for row in rows]

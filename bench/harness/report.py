@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness import broadcast, figures, goals, heal, objects, page, paths, peers, plots, rdma, scale_report
+from harness import broadcast, figures, goals, heal, page, paths, peers, plots, rdma, scale_report
 from harness.figures import Row
 from harness.goals import Figures, Goal
 from harness.objects import Stage
@@ -61,7 +61,7 @@ def make() -> None:
 def _objects() -> tuple[list[Stage], dict[str, Any]]:
     """Of another run, which may not have been made."""
     path = paths.RESULTS / "objects.csv"
-    return (objects.read(path), page.run("objects")) if path.exists() else ([], {})
+    return (figures.read(path, Stage), page.run("objects")) if path.exists() else ([], {})
 
 
 def _machine(run: dict[str, Any]) -> str:

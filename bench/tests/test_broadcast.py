@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import broadcast, machine, paths
+from harness import broadcast, figures, machine, paths
 
 MIB = 1 << 20
 
@@ -34,8 +34,8 @@ def test_rounds_of_one_way_to_as_many_nodes_over_the_same_links_are_one_row(tmp_
         (2.5, "gets", 2, 1),
     ]
     assert (rows[1].least_ms, rows[1].median_ms, rows[1].most_ms, rows[1].cpu_s) == (300, 400, 500, 0.8)
-    broadcast.write(tmp_path / "some.csv", rows)
-    assert broadcast.read(tmp_path / "some.csv") == rows
+    figures.write_rows(tmp_path / "some.csv", rows, broadcast.Row)
+    assert figures.read(tmp_path / "some.csv", broadcast.Row) == rows
 
 
 def test_before_each_round_the_object_is_on_one_node_alone() -> None:
@@ -54,7 +54,7 @@ def test_before_each_round_the_object_is_on_one_node_alone() -> None:
 def test_it_is_measured_without_links_and_with_them_where_they_can_be_had(tmp_path: Path) -> None:
     assert broadcast.run(True, tmp_path) == 0
     described = json.loads((tmp_path / "broadcast.json").read_text())
-    rows = broadcast.read(tmp_path / "broadcast.csv")
+    rows = figures.read(tmp_path / "broadcast.csv", broadcast.Row)
     plans = [plan for plan in broadcast.QUICK if described["no_links"] is None or not plan.link_gbit]
     assert {(row.link_gbit, row.nodes, row.way) for row in rows} == {
         (plan.link_gbit, nodes, way)
@@ -69,7 +69,7 @@ def test_without_namespaces_it_is_measured_without_links_and_says_why(
 ) -> None:
     monkeypatch.setenv("PLASMON_BENCH_NETNS", "0")
     assert broadcast.run(True, tmp_path) == 0
-    assert {row.link_gbit for row in broadcast.read(tmp_path / "broadcast.csv")} == {0}
+    assert {row.link_gbit for row in figures.read(tmp_path / "broadcast.csv", broadcast.Row)} == {0}
     assert json.loads((tmp_path / "broadcast.json").read_text())["no_links"] == "PLASMON_BENCH_NETNS is 0"
 
 
@@ -102,7 +102,7 @@ def page_of(
     paths.PAGE.write_text(
         "<!-- broadcast: begin (written by `make bench-report`) -->\n<!-- broadcast: end -->\n"
     )
-    broadcast.write(folder / "broadcast.csv", broadcast.gather(lines))
+    figures.write_rows(folder / "broadcast.csv", broadcast.gather(lines), broadcast.Row)
     described = machine.describe() | {"quick": False, "seconds": 1, "network": "hosts", "no_links": why}
     (folder / "broadcast.json").write_text(json.dumps(described))
     broadcast.report()

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import figures as harness_figures
 from harness import page
 from harness.processes import PeerError
 from harness.remote import conditions, conditions_report, figures, goals, growth
@@ -76,8 +77,8 @@ def test_a_csv_gives_back_what_was_written(tmp_path: Path) -> None:
     figures.write(tmp_path / "remote.csv", rows)
     assert sorted(figures.read(tmp_path / "remote.csv"), key=str) == sorted(rows, key=str)
     points = [growth.Grown("nodes", 3, KIB, 64, 3, 1, 4096, 5, 30000.5, 29000.0, 31000.0)]
-    growth.write(tmp_path / "growth.csv", points)
-    assert growth.read(tmp_path / "growth.csv") == points
+    harness_figures.write_rows(tmp_path / "growth.csv", points, growth.Grown)
+    assert harness_figures.read(tmp_path / "growth.csv", growth.Grown) == points
 
 
 def test_a_get_of_what_was_here_already_is_noticed() -> None:

@@ -5,18 +5,18 @@ One cluster, Plasmon as it comes, clients in Rust. Every object is got once, and
 
 from __future__ import annotations
 
-import csv
 import json
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness import machine
+from harness.figures import write_rows
 from harness.network import Network
 from harness.processes import PeerError, Worker, ask_all
 from harness.progress import Progress
@@ -206,28 +206,9 @@ def run(quick: bool, million: bool, results: Path) -> int:
             say.end()
             cluster.close()
     described |= {"seconds": round(time.monotonic() - begin), "store_bytes": plan.memory}
-    write(results / "growth.csv", points)
+    write_rows(results / "growth.csv", points, Grown)
     (results / "growth.json").write_text(json.dumps(described, indent=2) + "\n")
     for reason in failures:
         print(f"Not all was measured: {reason}", file=sys.stderr)
     print(f"Measured in {described['seconds']} s: {results}/growth.csv", file=sys.stderr)
     return 1 if failures else 0
-
-
-def write(path: Path, points: Sequence[Grown]) -> None:
-    """Writes a CSV."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Grown)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(point) for point in points)
-
-
-def read(path: Path) -> list[Grown]:
-    """Reads what `write` has written."""
-    convert: dict[str, Any] = {"str": str, "int": int, "float": float}
-    types = {field.name: convert[str(field.type)] for field in fields(Grown)}
-    with path.open(newline="") as file:
-        return [
-            Grown(**{name: types[name](text) for name, text in row.items()}) for row in csv.DictReader(file)
-        ]

@@ -51,7 +51,7 @@ def make() -> None:
         page.replace("remote", NOT_MEASURED.format("make bench-remote"))
     path = page.results("growth")
     if path:
-        grown = growth.read(path)
+        grown = read(path, growth.Grown)
         plots.draw_growth(grown)
         page.replace("growth", _growth(grown, page.run("growth")))
     else:
