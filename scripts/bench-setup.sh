@@ -33,7 +33,8 @@ redis() {
         if ! program=$(command -v redis-server); then
             program=/usr/bin/redis-check-rdb
             if [ ! -x $program ] && ! install_redis; then
-                echo "there is no redis-server here; as root: apt-get update && apt-get install -y redis-tools"
+                echo "there is no redis-server here; as root:" \
+                    "apt-get update && apt-get install -y redis-tools"
                 return 1
             fi
         fi
@@ -47,8 +48,9 @@ redis() {
 install_redis() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
     say "Installing the Debian package redis-tools" >&2
-    local install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends redis-tools)
-    "${install[@]}" >/dev/null 2>&1 </dev/null || { apt-get -qq update && "${install[@]}"; } >/dev/null 2>&1 </dev/null
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y)
+    install+=(--no-install-recommends redis-tools)
+    { "${install[@]}" || (apt-get -qq update && "${install[@]}"); } >/dev/null 2>&1 </dev/null
 }
 
 # optional PEER COMMAND...: runs it; when it fails, keeps what it printed as the reason.
@@ -72,6 +74,8 @@ fi
 optional redis redis
 optional ray environment ray 3.13 3.12 3.11
 optional mooncake environment mooncake 3.13 3.12 3.11
-# The package is found in the environment it was built for: one of another version would have no use for its NumPy.
-built_for=$("${PLASMON_PYTHON:-$VENV/bin/python}" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)
+# The package is found in the environment it was built for: one of another version would have no use for its
+# NumPy.
+version='import sys; print("%d.%d" % sys.version_info[:2])'
+built_for=$("${PLASMON_PYTHON:-$VENV/bin/python}" -c "$version" 2>/dev/null || true)
 optional mpi environment mpi ${built_for:-3.14 3.13 3.12 3.11}

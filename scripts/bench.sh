@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The benchmarks: bench.sh local | objects | remote | growth | mpi | heal | broadcast | rdma | scale | report, with the harness's
-# own options behind.
+# The benchmarks: bench.sh local | objects | remote | growth | mpi | heal | broadcast | rdma | scale | report,
+# with the harness's own options behind.
 #
 # Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
 . "$(dirname "$0")/lib.sh"
@@ -8,20 +8,20 @@
 command=${1:?local, objects, remote, growth, mpi, heal, broadcast, rdma, scale or report}
 if [ "$command" = rdma ]; then
     scripts/setup.sh --rdma >&2
-    cargo build --quiet --release --locked -p plasmon-bench
-    cargo build --quiet --locked -p plasmon-e2e
+    build_benchmarks
+    cargo test --quiet --locked --no-run "${TESTED[@]}" --test e2e
     PLASMON_BENCH=$(target_dir)/release/plasmon-bench PLASMON_GUEST_BIN=$(target_dir)/debug/plasmon-e2e-guest
     export PLASMON_BENCH PLASMON_GUEST_BIN
     scripts/bench-setup.sh harness >&2
 elif [ "$command" = scale ]; then
-    cargo build --quiet --release --locked -p plasmon-bench
+    build_benchmarks
     PLASMON_BENCH=$(target_dir)/release/plasmon-bench
     export PLASMON_BENCH
     scripts/bench-setup.sh harness >&2
 elif [ "$command" != report ]; then
     [ -n "${PLASMON_PYTHON:-}" ] || scripts/build.sh >&2
     if [ -z "${PLASMON_BENCH:-}" ]; then
-        cargo build --quiet --release --locked -p plasmon-bench
+        build_benchmarks
         PLASMON_BENCH=$(target_dir)/release/plasmon-bench
         export PLASMON_BENCH
     fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Leaves the plasmon binary in cargo's release folder, and in .venv the Python package and a link to the binary.
+# Leaves the plasmon binary in cargo's release folder, and in .venv the Python package and a link to the
+# binary.
 . "$(dirname "$0")/lib.sh"
 scripts/setup.sh
 
@@ -11,12 +12,14 @@ stamp=$VENV/.plasmon
 # It stays there for other environments.
 wheels=$VENV/wheel
 wanted=$(checksum Cargo.toml Cargo.lock python crates/plasmon)
-if ! fresh "$stamp" "$wanted" || [ ! -d "$wheels" ] || ! "$VENV/bin/python" -c 'import plasmon' 2>/dev/null; then
+if ! fresh "$stamp" "$wanted" || [ ! -d "$wheels" ] ||
+    ! "$VENV/bin/python" -c 'import plasmon' 2>/dev/null; then
     say "Building the Python package and installing it into .venv"
     rm -f "$stamp"
     rm -rf "$wheels"
-    "$VENV/bin/maturin" build --quiet --release --locked --compatibility linux --interpreter "$VENV/bin/python" \
-        --manifest-path python/Cargo.toml --out "$wheels"
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheels"/*.whl
+    "$VENV/bin/maturin" build --quiet --release --locked --compatibility linux \
+        --interpreter "$VENV/bin/python" --manifest-path python/Cargo.toml --out "$wheels"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
+        "$wheels"/*.whl
     echo "$wanted" >"$stamp"
 fi

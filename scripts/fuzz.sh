@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # scripts/fuzz.sh SECONDS: libFuzzer on every decoder of untrusted bytes, so long altogether.
 #
-# It follows what bytes make the code do, by LLVM's coverage instrumentation, which the stable toolchain has as well.
-# What it learned is kept in .cache/fuzz. Bytes that break something end it and are left in fuzz/found: mended, they go
-# to fuzz/regressions, which the tests of the crate run. The crate itself uses no instrumentation: its tests, a part of
-# `cargo test`, give every target thousands of damaged seeds.
+# It follows what bytes make the code do, by LLVM's coverage instrumentation, which the stable toolchain has
+# as well. What it learned is kept in .cache/fuzz. Bytes that break something end it and are left in
+# fuzz/found: mended, they go to fuzz/regressions, which the tests of the crate run. The crate itself uses no
+# instrumentation: its tests, a part of `cargo test`, give every target thousands of damaged seeds.
 . "$(dirname "$0")/lib.sh"
 
 scripts/setup.sh --fuzz
@@ -32,7 +32,8 @@ for name in "${targets[@]}"; do
     known=("$corpus/seeds/$name")
     [ -d fuzz/regressions/"$name" ] && known+=(fuzz/regressions/"$name")
     # Its advice to itself is left out.
-    PLASMON_FUZZ=$name "$out/$target_triple/debug/plasmon-fuzz" -max_total_time=$((seconds / ${#targets[@]} + 1)) \
+    PLASMON_FUZZ=$name "$out/$target_triple/debug/plasmon-fuzz" \
+        -max_total_time=$((seconds / ${#targets[@]} + 1)) \
         -max_len=16384 -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
         -artifact_prefix=fuzz/found/"$name"/ "$corpus/$name" "${known[@]}" 2>&1 |
         { grep -Ev '^"|ecommended dictionary|^WARNING: Failed to find function' || true; }

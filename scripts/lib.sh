@@ -38,16 +38,27 @@ fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 # python_of VERSION...: the first interpreter of one of these versions (such as 3.11) that can make a venv.
 python_of() {
-    local version python
+    local version python right
     for version in "$@"; do
         for python in "python$version" "/usr/bin/python$version" python3; do
-            if "$python" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
+            right="sys.exit('%d.%d' % sys.version_info[:2] != '$version')"
+            if "$python" -c "import sys, venv, ensurepip; $right" 2>/dev/null; then
                 command -v "$python"
                 return
             fi
         done
     done
     return 1
+}
+
+# What cargo selects whenever it builds tests. The features of a dependency are those that all selected
+# packages ask for: whoever selects others compiles half of the dependencies again.
+TESTED=(--workspace --exclude plasmon-python)
+
+# build_benchmarks: the programs of the benchmarks, optimised. The command is selected with them, for the same
+# reason, but is not built: what people get has no doors for simulations.
+build_benchmarks() {
+    cargo build --quiet --release --locked -p plasmon-cli -p plasmon-bench --bin 'plasmon-bench*'
 }
 
 # target_dir: where cargo puts what it builds.

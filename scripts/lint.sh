@@ -15,6 +15,8 @@ say "cargo fmt --check"
 cargo fmt --all --check
 say "cargo clippy"
 cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+say "cargo clippy, without etcd's client"
+cargo clippy --quiet --locked -p plasmon-cli --no-default-features -- -D warnings
 say "ruff"
 "$VENV/bin/ruff" format --check "${PYTHON_CODE[@]}"
 "$VENV/bin/ruff" check "${PYTHON_CODE[@]}"
@@ -23,4 +25,5 @@ export MYPYPATH=$ROOT/python/python
 "$VENV/bin/mypy" --config-file python/pyproject.toml python/python python/tests
 "$VENV/bin/mypy" --config-file python/pyproject.toml examples/*/*.py
 MYPYPATH=$ROOT/bench "$VENV/bin/mypy" --config-file bench/mypy.ini bench/harness bench/tests
-MYPYPATH=$MYPYPATH:$ROOT/bench/workers "$VENV/bin/mypy" --config-file bench/mypy.ini bench/workers/*.py bench/mpi/*.py
+MYPYPATH=$MYPYPATH:$ROOT/bench/workers "$VENV/bin/mypy" --config-file bench/mypy.ini \
+    bench/workers/*.py bench/mpi/*.py

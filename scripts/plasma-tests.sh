@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The tests that `plasmon.plasma` shares with PyArrow 11's own Plasma, on both: what docs/migration.md calls the same
-# is seen to be so. Ends with 77 where there is no Python that PyArrow 11 and Plasmon are both made for.
+# The tests that `plasmon.plasma` shares with PyArrow 11's own Plasma, on both: what docs/migration.md calls
+# the same is seen to be so. Ends with 77 where there is no Python that PyArrow 11 and Plasmon are both made
+# for.
 #
 # The environment is that of the benchmarks, .cache/bench/plasma; Plasmon is what scripts/build.sh left.
 . "$(dirname "$0")/lib.sh"

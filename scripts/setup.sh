@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building and testing needs: system packages, and a Python environment in .venv.
-# Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only installs
-# what guests need, the virtual machines in which RDMA is tested, with --fuzz also what libFuzzer is built with.
+# Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only
+# installs what guests need, the virtual machines in which RDMA is tested, with --fuzz also what libFuzzer is
+# built with.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt
@@ -32,7 +33,7 @@ missing_packages() {
     command -v pkg-config >/dev/null || echo pkg-config
     pkg-config --exists 'libfabric >= 1.17' 2>/dev/null || echo libfabric-dev
     has_libclang || echo libclang-dev
-    # The client of etcd is made from etcd's own description of its protocol.
+    # The client of etcd (the Cargo feature `etcd`, which is on) is made from etcd's own description of its protocol.
     command -v protoc >/dev/null || echo protobuf-compiler
     usable_python >/dev/null || echo python3-venv
     # Only root can make network namespaces; the end-to-end tests of others run on loopback.

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Chaos by hand: test-chaos.sh SEED MINUTES. Builds what it needs; the logs of a run that failed are in target/chaos.
+# Chaos by hand: test-chaos.sh SEED MINUTES. Builds what it needs; the logs of a run that failed are in
+# target/chaos.
 . "$(dirname "$0")/lib.sh"
 
 seed=${1:?a number, or random} minutes=${2:?how many}
 [ "$seed" != random ] || seed=$((RANDOM * 32768 + RANDOM))
-cargo build --quiet --locked -p plasmon-cli -p plasmon-e2e
+cargo build --quiet --locked "${TESTED[@]}" --bin plasmon --bin plasmon-node --example plasmon_e2e_clock
 PLASMON_CHAOS_LOGS=$(target_dir)/chaos
 export PLASMON_CHAOS_SEED=$seed PLASMON_CHAOS_MINUTES=$minutes PLASMON_CHAOS_LOGS
 say "Chaos of seed $seed for about $minutes minutes"
-cargo test --quiet --locked -p plasmon-e2e -- --nocapture chaos::breaks ||
-    die "It failed. Again: make test-chaos SEED=$seed MINUTES=$minutes" "Its logs and journal: $PLASMON_CHAOS_LOGS"
+cargo test --quiet --locked "${TESTED[@]}" --test e2e -- --nocapture chaos::breaks ||
+    die "It failed. Again: make test-chaos SEED=$seed MINUTES=$minutes" \
+        "Its logs and journal: $PLASMON_CHAOS_LOGS"

@@ -3,33 +3,46 @@
 #
 # Unit tests run as debug builds, with their assertions; Python and the end-to-end tests run against the
 # release build, which is what people get.
+#
+# Two steps run at a time, because many of them mostly wait: as soon as one has ended, the next begins.
+# PLASMON_TEST_LANES=1 has one at a time. What a step prints is shown when it ends, and whole.
 . "$(dirname "$0")/lib.sh"
 
-RESULTS=()
-FAILED=0
+LANES=${PLASMON_TEST_LANES:-2}
+# Tests of clusters mostly wait, too.
+E2E_THREADS=${PLASMON_E2E_THREADS:-$((2 * $(nproc)))}
+WORK=$(mktemp -d)
 
-# step NAME COMMAND...: runs it, whatever became of the steps before, and notes the result: 77 is a step that this
-# machine cannot do, and said why.
-step() {
-    local name=$1 start=$SECONDS result=ok status=0
-    shift
-    say "$name"
-    "$@" || status=$?
-    case $status in
-    0) ;;
-    77) result=skipped ;;
-    *) result=FAILED FAILED=1 ;;
-    esac
-    RESULTS+=("$(printf '  %-34s %-7s %4d s' "$name" "$result" $((SECONDS - start)))")
+# unit_test_targets: how cargo is told to test every target of the workspace but the end-to-end tests. What is
+# said of targets leaves the packages, and so the features of dependencies, as they are.
+unit_test_targets() {
+    cargo metadata --format-version 1 --no-deps --offline | "$VENV/bin/python" -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    for target in package["targets"]:
+        kind, name = target["kind"][0], target["name"]
+        if package["name"] == "plasmon-python" or not target["test"] or name == "e2e":
+            continue
+        print("--lib" if kind == "lib" else f"--{kind}={name}")
+' | sort -u
 }
 
-unit_tests() { cargo test --quiet --locked --workspace --exclude plasmon-python --exclude plasmon-e2e; }
+unit_tests() {
+    local targets
+    mapfile -t targets < <(unit_test_targets)
+    [ ${#targets[@]} -gt 1 ] || die "There are no unit tests, which cannot be."
+    cargo test --quiet --locked --no-fail-fast "${TESTED[@]}" "${targets[@]}"
+}
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
+python_tests_at_length() { PLASMON_PYTHON_LONG=1 python_tests; }
 benchmark_tests() {
-    cargo build --quiet --release --locked -p plasmon-bench &&
-        PLASMON_BENCH=$(target_dir)/release/plasmon-bench "$VENV/bin/pytest" -q bench/tests
+    build_benchmarks && PLASMON_BENCH=$(target_dir)/release/plasmon-bench "$VENV/bin/pytest" -q bench/tests
 }
-end_to_end() { PLASMON_BIN=$VENV/bin/plasmon cargo test --locked -p plasmon-e2e; }
+end_to_end() {
+    cargo build --quiet --locked "${TESTED[@]}" --example plasmon_e2e_clock &&
+        PLASMON_BIN=$VENV/bin/plasmon cargo test --locked "${TESTED[@]}" --test e2e -- \
+            --test-threads="$E2E_THREADS"
+}
 rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh; }
 rdma_at_length() { PLASMON_E2E_LONG=1 rdma; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
@@ -38,26 +51,102 @@ models() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(target_dir)/loom \
         cargo test --quiet --release --locked -p plasmon --lib models
 }
-documentation() { RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --quiet --locked --workspace --no-deps --document-private-items; }
+documentation() {
+    RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \
+        cargo doc --quiet --locked --workspace --no-deps --document-private-items
+}
 demo() { "$VENV/bin/python" examples/flights/flights.py; }
+
+# Steps in the order in which they begin, each the command and its name: long ones that wait first, beside
+# those that compile.
+STEPS=(
+    "end_to_end end-to-end tests"
+    "scripts/lint.sh formatting, lints and types"
+    "unit_tests unit tests"
+    "rdma RDMA, in guests"
+    "python_tests Python tests"
+    "scripts/plasma-tests.sh the same on PyArrow's Plasma"
+    "benchmark_tests tests of the benchmarks"
+)
+if [ "${1:-}" = --all ]; then
+    STEPS=("${STEPS[@]/#rdma /rdma_at_length }")
+    STEPS=("${STEPS[@]/#python_tests /python_tests_at_length }")
+    STEPS+=(
+        "end_to_end_on_loopback end-to-end tests on loopback"
+        "models loom models of shared memory"
+        "documentation documentation"
+        "demo demo"
+    )
+fi
+
+# printing_to FILE COMMAND: what it prints goes there. `time` has to be told of both as one.
+printing_to() { ("$2") >"$1" 2>&1 </dev/null; }
+
+# step COMMAND NAME: runs it, whatever became of the steps before, and notes the result: 77 is a step that this
+# machine cannot do, and said why.
+step() {
+    local command=$1 name=$2 start=$SECONDS result=ok status=0 log user system
+    log=$(mktemp "$WORK/log.XXXXXX")
+    say "$name: begins"
+    TIMEFORMAT='%0U %0S'
+    { time printing_to "$log" "$command"; } 2>"$log.time" || status=$?
+    case $status in
+    0) ;;
+    77) result=skipped ;;
+    *) result=FAILED && touch "$WORK/failed" ;;
+    esac
+    read -r user system < <(tail -n 1 "$log.time")
+    {
+        flock 9
+        say "$name: $result"
+        cat "$log"
+        printf '  %-34s %-7s %4d s %6d core-s\n' "$name" "$result" $((SECONDS - start)) $((user + system)) |
+            tee -a "$WORK/results"
+    } 9>"$WORK/printing"
+}
+
+# next_step: the number of the next step, which nobody else gets.
+next_step() {
+    {
+        flock 9
+        local number
+        number=$(cat "$WORK/next" 2>/dev/null || echo 0)
+        echo $((number + 1)) >"$WORK/next"
+        echo "$number"
+    } 9>"$WORK/choosing"
+}
+
+lane() {
+    local number
+    # Its steps belong to its group.
+    set +m
+    while number=$(next_step) && [ "$number" -lt ${#STEPS[@]} ]; do
+        step "${STEPS[number]%% *}" "${STEPS[number]#* }"
+    done
+}
 
 # Nothing below can run without it.
 scripts/build.sh
+build_seconds=$SECONDS
 
-step "formatting, lints and types" scripts/lint.sh
-step "unit tests" unit_tests
-step "Python tests" python_tests
-step "the same on PyArrow's Plasma" scripts/plasma-tests.sh
-step "tests of the benchmarks" benchmark_tests
-step "end-to-end tests" end_to_end
-if [ "${1:-}" = --all ]; then step "RDMA, in guests" rdma_at_length; else step "RDMA, in guests" rdma; fi
-if [ "${1:-}" = --all ]; then
-    step "end-to-end tests on loopback" end_to_end_on_loopback
-    step "loom models of shared memory" models
-    step "documentation" documentation
-    step "demo" demo
-fi
+# Each lane is a group of processes that can be ended as a whole, and in which an interrupt is not ignored.
+lanes=()
+end() {
+    for lane in "${lanes[@]}"; do kill -- "-$lane" 2>/dev/null || true; done
+    rm -rf "$WORK"
+}
+trap end EXIT
+trap 'exit 130' INT TERM
+set -m
+for ((number = 0; number < LANES; number++)); do
+    lane </dev/null &
+    lanes+=($!)
+done
+set +m
+for lane in "${lanes[@]}"; do wait "$lane" || touch "$WORK/failed"; done
+lanes=()
 
 say "Summary"
-printf '%s\n' "${RESULTS[@]}"
-exit $FAILED
+cat "$WORK/results"
+printf '  %-34s %-7s %4d s\n' "the build before" ok "$build_seconds" "all" "" "$SECONDS"
+[ ! -e "$WORK/failed" ]

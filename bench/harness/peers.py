@@ -146,6 +146,7 @@ class _PlasmonNode(Peer):
     def _command(self, memory: int) -> list[str]:
         # The same for all nodes of a run: who has it may join.
         secret = paths.CACHE / "secret"
+        secret.parent.mkdir(parents=True, exist_ok=True)
         if not secret.exists():
             subprocess.run([str(paths.plasmon()), "secret", str(secret)], check=True)
         listen = ["--listen", f"{self.host.address}:0", "--secret-file", str(secret)]

@@ -1,7 +1,8 @@
-//! What the workers of the benchmarks have in common: the harness's requests, the loops that time, and memory.
+//! What the workers of the benchmarks have in common: the harness's requests, the loops that time, and
+//! memory.
 //!
-//! The programs are `plasmon-bench`, and `plasmon-bench-fabric`, which is apart because loading libfabric takes
-//! its time and no client of Plasmon does it.
+//! The programs are `plasmon-bench`, and `plasmon-bench-fabric`, which is apart because loading libfabric
+//! takes its time and no client of Plasmon does it.
 #![deny(unsafe_code)]
 
 pub mod content;

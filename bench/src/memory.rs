@@ -42,8 +42,8 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// Maps memory of this process alone, all there, and in huge pages if the kernel has them: nothing is faster
-    /// to copy to or from.
+    /// Maps memory of this process alone, all there, and in huge pages if the kernel has them: nothing is
+    /// faster to copy to or from.
     ///
     /// # Errors
     /// When the system has none.
@@ -53,7 +53,8 @@ impl Mapping {
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)? };
         let mapping =
             Self { start: NonNull::new(start.cast()).ok_or("the kernel mapped memory at address 0")?, len };
-        // SAFETY: the range was just mapped, and neither advice changes what it holds. The first may be refused.
+        // SAFETY: the range was just mapped, and neither advice changes what it holds. The first may be
+        // refused.
         unsafe {
             let _ = madvise(start, len, Advice::LinuxHugepage);
             madvise(start, len, Advice::LinuxPopulateWrite)?;

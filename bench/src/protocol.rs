@@ -151,7 +151,8 @@ pub trait Call {
     fn check(&mut self, index: usize) -> Result<()>;
 }
 
-/// A [`Call`] that is the same for all units and leaves nothing behind: what a machine can do without a store.
+/// A [`Call`] that is the same for all units and leaves nothing behind: what a machine can do without a
+/// store.
 pub trait Limit {
     /// Makes ready for the call; is not timed.
     ///

@@ -1,10 +1,10 @@
-//! What a TCP connection can do without any store: a request of 64 bytes, and an answer of as many bytes as it asks
-//! for, from memory that is there to memory that is there: one place again and again (`fetch`), in huge pages and
-//! soon in the processor's caches, or as many places as a store has objects, in memory as a store has it
-//! (`fetch_places`).
+//! What a TCP connection can do without any store: a request of 64 bytes, and an answer of as many bytes as
+//! it asks for, from memory that is there to memory that is there: one place again and again (`fetch`), in
+//! huge pages and soon in the processor's caches, or as many places as a store has objects, in memory as a
+//! store has it (`fetch_places`).
 //!
-//! [`Tcp`] is the asking side, a worker; [`answer`] the other one, `plasmon-bench tcp-serve`: a thread a connection,
-//! which waits in the kernel.
+//! [`Tcp`] is the asking side, a worker; [`answer`] the other one, `plasmon-bench tcp-serve`: a thread a
+//! connection, which waits in the kernel.
 
 use std::io::{Read, Write, stdout};
 use std::net::{TcpListener, TcpStream};

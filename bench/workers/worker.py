@@ -231,7 +231,8 @@ class Worker:
         if self._store.apart and operation.startswith("put"):
             return  # It is the fetch of it that is checked.
         if operation.endswith("array"):
-            right = np.array_equal(self._store.get_array(key), np.frombuffer(self._value(size), np.uint8))  # type: ignore[attr-defined]
+            got = self._store.get_array(key)  # type: ignore[attr-defined]
+            right = np.array_equal(got, np.frombuffer(self._value(size), np.uint8))
         else:
             right = self._store.read(key) == self._value(size)
         if not right:

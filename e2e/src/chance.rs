@@ -1,19 +1,23 @@
-//! Randomness that can be had again: a test prints its seed, and `PLASMON_E2E_SEED` sets it.
+//! The one pseudo-random generator of the tests.
+//!
+//! Owns the state of a generator. Any thread. Invariant: a seed gives the same words again in every run and
+//! on every machine. A test prints its seed, and `PLASMON_E2E_SEED` sets it.
 
 use std::collections::hash_map::RandomState;
 use std::env;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-/// SplitMix64.
+/// Pseudo-random generator (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// The seed of this run: `PLASMON_E2E_SEED`, else a new one. It is printed under the test's name.
+    /// Makes the generator of this run. Its seed is `PLASMON_E2E_SEED`, or else a new one, and is printed
+    /// under the test's name.
     ///
     /// # Panics
-    /// When `PLASMON_E2E_SEED` is no number.
+    /// Panics when `PLASMON_E2E_SEED` is not a number.
     pub fn of_this_run(test: &str) -> Self {
         let seed = match env::var("PLASMON_E2E_SEED") {
             Ok(seed) => seed.parse().expect("PLASMON_E2E_SEED is a number"),
@@ -23,17 +27,17 @@ impl Chance {
         Self(seed)
     }
 
-    /// The chances of a seed.
+    /// Makes the generator of a seed.
     pub fn of_seed(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Chances of its own for another thread.
+    /// Makes another generator, for example for another thread.
     pub fn split(&mut self) -> Self {
         Self(self.word())
     }
 
-    /// Any word.
+    /// Draws any word.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -41,29 +45,29 @@ impl Chance {
         word ^ word >> 31
     }
 
-    /// A number below `end`.
+    /// Draws a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.word() % end as u64) as usize
     }
 
-    /// One of several.
+    /// Draws one of several values.
     pub fn pick<'a, T>(&mut self, several: &'a [T]) -> &'a T {
         &several[self.below(several.len())]
     }
 
-    /// Whether something happens that does so `times` in a hundred.
+    /// Draws true `times` in a hundred.
     pub fn percent(&mut self, times: usize) -> bool {
         self.below(100) < times
     }
 
-    /// Several in another order.
+    /// Puts several values in another order.
     pub fn shuffle<T>(&mut self, several: &mut [T]) {
         for at in (1..several.len()).rev() {
             several.swap(at, self.below(at + 1));
         }
     }
 
-    /// A while, shorter than `longest`.
+    /// Draws a time shorter than `longest`.
     pub fn span(&mut self, longest: Duration) -> Duration {
         longest.mul_f64(self.below(1000) as f64 / 1000.0)
     }

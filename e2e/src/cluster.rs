@@ -1,4 +1,8 @@
-//! Some daemons that know each other, and the folder they live in.
+//! A cluster of daemons that know each other, and the folder that they live in.
+//!
+//! Owns the daemons, the etcd servers, the network and the folder. The thread of the test changes the
+//! cluster; any thread may ask it. Invariant: nothing of a cluster is left when its [`Cluster`] is dropped,
+//! except logs that the test keeps.
 
 use std::fs;
 use std::io;
@@ -20,7 +24,7 @@ use crate::etcd::{Etcd, EtcdOptions};
 use crate::network::{Network, PREFIX};
 use crate::wait::{PATIENCE, eventually};
 
-/// What to start.
+/// Description of a cluster to start.
 #[derive(Debug, Clone)]
 pub struct Builder {
     nodes: usize,
@@ -31,19 +35,19 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How many nodes; 1 unless said otherwise.
+    /// Sets the number of nodes. It is 1 by default.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// Memory of each node; "64MiB" unless said otherwise.
+    /// Sets the memory of each node. It is "64MiB" by default.
     pub fn memory(mut self, memory: &str) -> Self {
         self.memory = memory.to_owned();
         self
     }
 
-    /// More arguments of `plasmon serve`, for every node.
+    /// Adds arguments of `plasmon serve`, for every node.
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|&arg| arg.to_owned()));
         self
@@ -61,10 +65,10 @@ impl Builder {
         self
     }
 
-    /// Starts the nodes one after the other and waits until all know all. They end with this process.
+    /// Starts the nodes one after the other and waits until all know all. The nodes end with this process.
     ///
     /// # Panics
-    /// When a daemon does not start; its log is in the message.
+    /// Panics when a daemon does not start, with its log.
     pub fn start(self) -> Cluster {
         let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", id())).tempdir();
         let folder = folder.expect("the temporary folder is writable");
@@ -88,9 +92,9 @@ impl Builder {
     }
 }
 
-/// Daemons that form a cluster. The first is the coordinator, unless etcd is.
+/// Daemons that form a cluster. The first daemon is the coordinator, unless etcd coordinates.
 pub struct Cluster {
-    // In this order they are dropped: processes, then the namespaces they ran in, then the folder.
+    // The fields are dropped in this order: processes, then the namespaces they ran in, then the folder.
     nodes: Vec<Node>,
     etcd: Option<Etcd>,
     network: Network,
@@ -102,14 +106,14 @@ pub struct Cluster {
     folder: TempDir,
 }
 
-/// A host and the last daemon that ran on it.
+/// Host of a cluster, and the last daemon that ran on it.
 struct Node {
     address: Ipv4Addr,
     daemon: Daemon,
 }
 
 impl Cluster {
-    /// One node with 64 MiB, for a start.
+    /// Describes a cluster of one node with 64 MiB.
     pub fn builder() -> Builder {
         Builder { nodes: 1, memory: "64MiB".to_owned(), args: Vec::new(), etcd: None, clocks: false }
     }
@@ -117,15 +121,15 @@ impl Cluster {
     /// Adds a host with a node that joins the others, waits until all know it, and gives its number.
     ///
     /// # Panics
-    /// When the daemon does not start; its log is in the message.
+    /// Panics when the daemon does not start, with its log.
     pub fn add_node(&mut self) -> usize {
         self.add_node_with(&[])
     }
 
-    /// As [`Cluster::add_node`], with arguments of its own.
+    /// Adds a node as [`Cluster::add_node`] does, with further arguments for this node.
     ///
     /// # Panics
-    /// When the daemon does not start; its log is in the message.
+    /// Panics when the daemon does not start, with its log.
     pub fn add_node_with(&mut self, args: &[&str]) -> usize {
         let index = self.nodes.len();
         let address = self.network.add_host();
@@ -150,13 +154,13 @@ impl Cluster {
         index
     }
 
-    /// The command `plasmon serve` with the memory and the socket of a node, on its host, still without
-    /// `--listen` and `--join`.
+    /// Command `plasmon serve` with the memory and the socket of a node, on its host. It has neither
+    /// `--listen` nor `--join`.
     pub fn serve(&self, node: usize) -> Command {
         self.serve_at(node, &self.socket(node))
     }
 
-    /// The same with another socket: for one more daemon on that host.
+    /// Command of [`Cluster::serve`] with another socket, for one more daemon on the node's host.
     pub fn serve_at(&self, node: usize, socket: &Path) -> Command {
         let mut command = self.network.command(node, &binary());
         command.args(["serve", "--json", "--exit-with-parent", "--memory", &self.memory]);
@@ -170,67 +174,67 @@ impl Cluster {
         command
     }
 
-    /// Runs a command made by [`Cluster::serve`] and waits until it serves.
+    /// Runs a command made by [`Cluster::serve`] and waits until the daemon serves.
     ///
     /// # Errors
-    /// When it ends instead.
+    /// Fails when the daemon ends instead.
     pub fn launch(&self, node: usize, command: Command) -> Result<Daemon, Refused> {
         let number = self.launched.fetch_add(1, Ordering::Relaxed);
         Daemon::start(command, self.folder(), &format!("daemon{number}-node{node}"))
     }
 
-    /// A command that runs a program of one's own on the host of a node.
+    /// Command that runs another program on the host of a node.
     pub fn command(&self, node: usize, program: &Path) -> Command {
         self.network.command(node, program)
     }
 
-    /// How many hosts there are.
+    /// Number of hosts of the cluster.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The folder of the whole cluster, with the logs.
+    /// Folder of the whole cluster, with the logs.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The folder of a node: its socket, its working folder and its temporary folder.
+    /// Folder of a node. It holds the node's socket, and is its working folder and its temporary folder.
     pub fn node_folder(&self, node: usize) -> PathBuf {
         self.folder().join(format!("node{node}"))
     }
 
-    /// The unix socket of a node.
+    /// Path of a node's unix socket.
     pub fn socket(&self, node: usize) -> PathBuf {
         self.node_folder(node).join("plasmon.sock")
     }
 
-    /// A new client of a node.
+    /// Connects a new client to a node.
     ///
     /// # Panics
-    /// When it cannot connect.
+    /// Panics when the client cannot connect.
     pub fn client(&self, node: usize) -> Client {
         Client::connect(self.socket(node)).unwrap_or_else(|error| panic!("node {node}: {error}"))
     }
 
-    /// The state of a node, asked by a client of its own.
+    /// Status of a node, asked by a new client.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// Panics when the node does not answer.
     pub fn status(&self, node: usize) -> Status {
         self.client(node).status().unwrap_or_else(|error| panic!("node {node}: {error}"))
     }
 
-    /// The daemon of a node.
+    /// Daemon of a node.
     pub fn daemon(&self, node: usize) -> &Daemon {
         &self.nodes[node].daemon
     }
 
-    /// Where the control connections of a node are accepted.
+    /// Address at which a node accepts control connections.
     pub fn listen(&self, node: usize) -> SocketAddr {
         self.daemon(node).listen().parse().expect("the daemon announces a numeric address")
     }
 
-    /// The address of a node's host.
+    /// Address of a node's host.
     pub fn address(&self, node: usize) -> Ipv4Addr {
         self.nodes[node].address
     }
@@ -238,7 +242,7 @@ impl Cluster {
     /// Connects to the control port of a node, from its own host.
     ///
     /// # Panics
-    /// When it cannot connect.
+    /// Panics when it cannot connect.
     pub fn connect(&self, node: usize) -> TcpStream {
         self.connect_to(node, self.listen(node).port())
     }
@@ -246,7 +250,7 @@ impl Cluster {
     /// Connects to another port of a node, from its own host.
     ///
     /// # Panics
-    /// When it cannot connect.
+    /// Panics when it cannot connect.
     pub fn connect_to(&self, node: usize, port: u16) -> TcpStream {
         let address = (self.address(node), port).into();
         let stream = self.network.connect(node, address, PATIENCE).expect("the node listens");
@@ -254,7 +258,7 @@ impl Cluster {
         stream
     }
 
-    /// Kills a node with SIGKILL and waits until it is gone.
+    /// Kills a node with SIGKILL and waits until the process is gone.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].daemon.kill();
     }
@@ -262,16 +266,16 @@ impl Cluster {
     /// Starts the only node of a cluster again, after its daemon has ended.
     ///
     /// # Panics
-    /// When the daemon does not start; its log is in the message.
+    /// Panics when the daemon does not start, with its log.
     pub fn restart(&mut self) {
         self.start_again(0, &[]);
     }
 
-    /// Starts a node again, after its daemon has ended, with arguments of its own: the first at the address
-    /// where the others look for it, any other as one that joins.
+    /// Starts a node again, after its daemon has ended, with further arguments. The first node starts at the
+    /// address where the others look for it; any other node joins.
     ///
     /// # Panics
-    /// When the daemon does not start; its log is in the message.
+    /// Panics when the daemon does not start, with its log.
     pub fn start_again(&mut self, node: usize, args: &[&str]) {
         let mut command = self.serve(node);
         command.args(args);
@@ -293,20 +297,20 @@ impl Cluster {
         });
     }
 
-    /// Stops a node as a machine that hangs would (SIGSTOP).
+    /// Stops a node by SIGSTOP, as if its machine hung.
     pub fn pause(&self, node: usize) {
         self.daemon(node).signal(Signal::STOP);
     }
 
-    /// Lets a paused node go on.
+    /// Lets a node go on that [`Cluster::pause`] stopped.
     pub fn resume(&self, node: usize) {
         self.daemon(node).signal(Signal::CONT);
     }
 
-    /// Has the clocks of a node jump: monotonic ones ahead, and the time of day by so many seconds.
+    /// Has the clocks of a node jump: the monotonic clocks by `ahead`, and the time of day by `day` seconds.
     ///
     /// # Panics
-    /// When the nodes have this machine's: see [`Builder::clocks`].
+    /// Panics when the nodes have no clocks of their own: see [`Builder::clocks`].
     pub fn jump(&self, node: usize, ahead: Duration, day: i64) {
         let (clocks, folder) =
             (self.clocks.as_ref().expect("it has a clock of its own"), self.node_folder(node));
@@ -314,72 +318,88 @@ impl Cluster {
         clocks.set(&folder, [before + ahead.as_nanos() as i64, day_before + day * 1_000_000_000]);
     }
 
-    /// Pulls the network cable of a node's host. Processes of the host itself reach each other.
+    /// Pulls the network cable of a node's host. Processes on the host still reach each other.
     ///
     /// # Panics
-    /// When the nodes are processes on loopback: see [`own_namespaces`](crate::own_namespaces).
+    /// Panics when the nodes are processes on loopback: see [`own_namespaces`](crate::own_namespaces).
     pub fn unplug(&self, node: usize) {
         self.network.plug(node, false);
     }
 
-    /// Puts the cable back.
+    /// Puts the network cable of a node's host back.
     ///
     /// # Panics
-    /// As [`Cluster::unplug`].
+    /// Panics when the nodes are processes on loopback.
     pub fn plug(&self, node: usize) {
         self.network.plug(node, true);
     }
 
-    /// Kills one of the etcd servers.
+    /// Kills an etcd server.
     ///
     /// # Panics
-    /// When etcd does not coordinate, as all that follow.
+    /// Panics when etcd does not coordinate.
     pub fn kill_etcd(&mut self, server: usize) {
         self.etcd.as_mut().expect("etcd coordinates").kill(server);
     }
 
-    /// Starts one of the etcd servers again, with what it had on disk; some of the others may be down.
+    /// Starts an etcd server again, with the data that it had on disk. Other servers may be down.
+    ///
+    /// # Panics
+    /// Panics when etcd does not coordinate.
     pub fn start_etcd(&mut self, server: usize) {
         self.etcd.as_mut().expect("etcd coordinates").launch(&self.network, server);
     }
 
-    /// Waits until one of the etcd servers answers, which takes most of them.
+    /// Waits until an etcd server answers. It answers while most of the servers run.
+    ///
+    /// # Panics
+    /// Panics when etcd does not coordinate.
     pub fn await_etcd(&self, server: usize) {
         self.etcd.as_ref().expect("etcd coordinates").await_health(&self.network, server);
     }
 
-    /// Sends a signal to one of the etcd servers.
+    /// Sends a signal to an etcd server.
+    ///
+    /// # Panics
+    /// Panics when etcd does not coordinate.
     pub fn signal_etcd(&self, server: usize, signal: Signal) {
         self.etcd.as_ref().expect("etcd coordinates").signal(server, signal);
     }
 
-    /// Runs etcdctl, and gives what it says.
+    /// Runs etcdctl, and gives its output.
+    ///
+    /// # Panics
+    /// Panics when etcd does not coordinate, or when etcdctl fails.
     pub fn etcdctl(&self, arguments: &[&str]) -> String {
         self.etcd.as_ref().expect("etcd coordinates").ask(&self.network, arguments)
     }
 
-    /// What `plasmon serve` is to be told of etcd.
+    /// Arguments of `plasmon serve` for a cluster that etcd coordinates.
+    ///
+    /// # Panics
+    /// Panics when etcd does not coordinate.
     pub fn etcd_arguments(&self) -> Vec<String> {
         self.etcd.as_ref().expect("etcd coordinates").arguments()
     }
 
-    /// Has what a node sends to another get lost: only that way, and nobody is told.
+    /// Has all packets from one node to another get lost. Packets the other way arrive, and neither node is
+    /// told.
     ///
     /// # Panics
-    /// As [`Cluster::unplug`].
+    /// Panics when the nodes are processes on loopback.
     pub fn lose(&self, from: usize, to: usize) {
         self.network.lose(from, self.address(to), true);
     }
 
-    /// Has it arrive again.
+    /// Has packets arrive again that [`Cluster::lose`] had get lost.
     ///
     /// # Panics
-    /// As [`Cluster::unplug`], and when nothing was lost that way.
+    /// Panics when the nodes are processes on loopback, or when no packets got lost that way.
     pub fn carry(&self, from: usize, to: usize) {
         self.network.lose(from, self.address(to), false);
     }
 
-    /// Where the logs of all daemons are left, also of those that were killed, if the test fails.
+    /// Has the logs of all daemons, also of killed ones, copied to `folder` if the test fails.
     pub fn keep_logs(&mut self, folder: PathBuf) {
         self.kept_logs = Some(folder);
     }
@@ -389,13 +409,13 @@ impl Cluster {
         self.nodes[node].daemon.wait()
     }
 
-    /// Asks a node to end and waits until it has.
+    /// Sends a signal to a node, and waits until the node has ended.
     pub fn terminate(&mut self, node: usize, signal: Signal) -> ExitStatus {
         self.daemon(node).signal(signal);
         self.nodes[node].daemon.wait()
     }
 
-    /// What a node logged.
+    /// Log of a node.
     pub fn log(&self, node: usize) -> String {
         self.daemon(node).log()
     }
@@ -421,7 +441,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Copies what daemons and tests logged in a cluster's folder.
+/// Copies the logs of a cluster's folder.
 fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

@@ -1,4 +1,7 @@
 //! One `plasmon serve` process.
+//!
+//! Owns the process, and the paths of its output and its log. Any thread. Invariant: the process ends when
+//! its [`Daemon`] is dropped.
 
 use std::env;
 use std::fs::{self, File};
@@ -12,23 +15,24 @@ use tempfile::NamedTempFile;
 
 use crate::wait::until;
 
-/// A daemon that serves. Dropping it kills it.
+/// Daemon that serves. Dropping it kills the process.
 pub struct Daemon {
     child: Child,
     log: PathBuf,
     announcement: Value,
 }
 
-/// A daemon that ended instead of serving.
+/// End of a daemon that ended instead of serving.
 #[derive(Debug)]
 pub struct Refused {
-    /// How it ended.
+    /// Exit status of the daemon.
     pub status: ExitStatus,
-    /// What it wrote to stderr.
+    /// Text that the daemon wrote to stderr.
     pub log: String,
 }
 
-/// The `plasmon` binary under test: `PLASMON_BIN`, else the one in the same target folder.
+/// Path of the `plasmon` binary under test: `PLASMON_BIN`, or else the binary in the tests' own target
+/// folder.
 pub fn binary() -> PathBuf {
     if let Some(path) = env::var_os("PLASMON_BIN") {
         let path = PathBuf::from(path);
@@ -38,7 +42,8 @@ pub fn binary() -> PathBuf {
         .expect("there is no plasmon binary: cargo build -p plasmon-cli, or set PLASMON_BIN")
 }
 
-/// A binary of this workspace, in the folder that cargo builds the tests into.
+/// Path of a binary of this workspace, in the folder that cargo builds the tests into. Returns `None` if it
+/// is not there.
 pub(crate) fn beside_tests(name: &str) -> Option<PathBuf> {
     // target/<profile>/deps/<test>
     let test = env::current_exe().ok()?;
@@ -46,15 +51,16 @@ pub(crate) fn beside_tests(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Names the file of the cluster's secret. Daemons get one; a test that takes it away does without.
+/// Environment variable that names the file of the cluster's secret. [`Daemon::start`] sets it unless the
+/// command sets or removes it.
 pub const SECRET_FILE: &str = "PLASMON_SECRET_FILE";
-/// The same for all daemons, also in other guests.
+/// Secret of all clusters of the tests, also in other guests.
 pub const SECRET: &str = "what all clusters of tests have in common";
 
-/// A file with that secret, in a folder that may have it already.
+/// Path of a file with [`SECRET`] in `folder`. The file is made unless it is there.
 pub fn secret_file(folder: &Path) -> PathBuf {
     let path = folder.join("secret");
-    // Whole from the beginning, for its owner alone, and kept if it is there.
+    // The file appears whole, readable by its owner alone, and is kept if it is there.
     let mut file = NamedTempFile::new_in(folder).expect("the temporary folder is writable");
     file.write_all(SECRET.as_bytes()).expect("the temporary folder has room");
     match file.persist_noclobber(&path) {
@@ -68,7 +74,7 @@ impl Daemon {
     /// of `folder`, and waits until it serves.
     ///
     /// # Errors
-    /// When it ends instead.
+    /// Fails when the daemon ends instead.
     pub fn start(mut command: Command, folder: &Path, name: &str) -> Result<Self, Refused> {
         let (out, log) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.log")));
         let create = |path| File::create(path).expect("the temporary folder is writable");
@@ -79,7 +85,8 @@ impl Daemon {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
 
         let line = until("the daemon serves or ends", || {
-            // In this order: what it wrote before it ended is seen.
+            // The end is asked for before the output is read, so that all output of a daemon that ended is
+            // seen.
             let ended = child.try_wait().expect("it is our child");
             let text = fs::read_to_string(&out).expect("it was created");
             let line = text.split_once('\n').map(|(line, _)| Ok(line.to_owned()));
@@ -95,52 +102,52 @@ impl Daemon {
         }
     }
 
-    /// Process id.
+    /// Process id of the daemon.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it listens for other nodes.
+    /// Address at which the daemon listens for other nodes.
     pub fn listen(&self) -> &str {
         self.announced("listen")
     }
 
-    /// Its unix socket.
+    /// Path of the daemon's unix socket.
     pub fn socket(&self) -> &Path {
         Path::new(self.announced("socket"))
     }
 
-    /// What it logged so far.
+    /// Log of the daemon so far.
     pub fn log(&self) -> String {
         read(&self.log)
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the daemon.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("the daemon has not been waited for");
     }
 
-    /// Kills it with SIGKILL and waits until it is gone.
+    /// Kills the daemon with SIGKILL and waits until it is gone.
     pub fn kill(&mut self) {
         self.child.kill().expect("it is our child");
         self.child.wait().expect("it is our child");
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the daemon ends by itself.
     pub fn wait(&mut self) -> ExitStatus {
         until("the daemon ends", || self.child.try_wait().expect("it is our child"))
     }
 
-    /// Whether it said such a thing of itself.
+    /// Whether the daemon announced a text under `key` when it began to serve.
     pub fn announces(&self, key: &str) -> bool {
         self.announcement.get(key).is_some_and(Value::is_string)
     }
 
-    /// What it said of itself when it began to serve.
+    /// Text that the daemon announced under `key` when it began to serve.
     ///
     /// # Panics
-    /// When it said no such thing.
+    /// Panics when the daemon announced no such text.
     pub fn announced(&self, key: &str) -> &str {
         let value = self.announcement.get(key).and_then(Value::as_str);
         value.unwrap_or_else(|| panic!("the daemon announced no {key}: {}", self.announcement))
@@ -149,12 +156,13 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended; that is what is wanted.
+        // These fail when the daemon has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
+/// Text of a log. A log that cannot be read is empty.
 fn read(log: &Path) -> String {
     fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }

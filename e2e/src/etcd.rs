@@ -1,4 +1,7 @@
 //! Real etcd servers, each on a host of its own.
+//!
+//! Owns the server processes and their folder. The thread of the test. Invariant: the servers end when their
+//! [`Etcd`] is dropped.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,19 +14,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::network::Network;
 use crate::wait::eventually;
 
-/// The user that nodes are, and the password.
+/// Name and password of the nodes' etcd user.
 const USER: [&str; 2] = ["node", "a password of nodes"];
-/// The one that is needed to have users at all.
+/// Name and password of etcd's root user, without which etcd has no users.
 const ROOT: &str = "root:another password";
 
-/// What kind of etcd to start.
+/// Kind of etcd cluster to start.
 #[derive(Debug, Clone, Copy)]
 pub struct EtcdOptions {
-    /// How many servers.
+    /// Number of servers.
     pub servers: usize,
-    /// Whether connections are TLS, with certificates at both ends.
+    /// Whether clients' connections use TLS, with certificates at both ends.
     pub tls: bool,
-    /// Whether nodes must have a user and a password.
+    /// Whether nodes need a user and a password.
     pub users: bool,
 }
 
@@ -33,18 +36,20 @@ impl Default for EtcdOptions {
     }
 }
 
-/// An etcd cluster. Dropping it kills it.
+/// Cluster of etcd servers. Dropping it kills the servers.
 pub struct Etcd {
     options: EtcdOptions,
     servers: Vec<Server>,
     folder: PathBuf,
 }
 
+/// Server of an etcd cluster.
 struct Server {
     host: usize,
     address: Ipv4Addr,
-    /// For clients and for the other servers.
+    /// Ports for clients and for the other servers.
     ports: [u16; 2],
+    /// Process of the server, while it runs.
     child: Option<Child>,
 }
 
@@ -53,7 +58,7 @@ impl Etcd {
     pub(crate) fn start(options: EtcdOptions, network: &mut Network, folder: &Path) -> Self {
         let server = |_| {
             let (host, address) = network.add_other();
-            // Free on this machine, and certainly where nobody else is.
+            // Ports that are free on this machine are free in a new namespace as well.
             let free = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("there are ports"));
             let ports = free.map(|listener| listener.local_addr().expect("it is bound").port());
             Server { host, address, ports, child: None }
@@ -72,7 +77,7 @@ impl Etcd {
         etcd
     }
 
-    /// What `plasmon serve` is to be told.
+    /// Arguments of `plasmon serve` for this etcd.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let endpoints: Vec<_> =
             self.servers.iter().map(|one| format!("{}:{}", one.address, one.ports[0])).collect();
@@ -95,6 +100,7 @@ impl Etcd {
         arguments
     }
 
+    /// Kills a server, if it runs, and waits until it is gone.
     pub(crate) fn kill(&mut self, server: usize) {
         if let Some(mut child) = self.servers[server].child.take() {
             child.kill().expect("it is our child");
@@ -102,12 +108,13 @@ impl Etcd {
         }
     }
 
+    /// Sends a signal to a server.
     pub(crate) fn signal(&self, server: usize, signal: Signal) {
         let child = self.servers[server].child.as_ref().expect("it runs");
         kill_process(Pid::from_child(child), signal).expect("it has not been waited for");
     }
 
-    /// Starts a server, with what it had on disk.
+    /// Starts a server, with the data that it had on disk.
     pub(crate) fn launch(&mut self, network: &Network, server: usize) {
         let url = |address, port| format!("http://{address}:{port}");
         let peer = |(number, one): (usize, &Server)| format!("s{number}={}", url(one.address, one.ports[1]));
@@ -135,7 +142,7 @@ impl Etcd {
         self.servers[server].child = Some(child);
     }
 
-    /// Waits until a server answers, which takes most of them to be there.
+    /// Waits until a server answers. It answers while most of the servers run.
     pub(crate) fn await_health(&self, network: &Network, server: usize) {
         eventually("etcd answers", || {
             let mut health = self.control(network, server, self.options.users.then_some(ROOT));
@@ -144,14 +151,14 @@ impl Etcd {
         });
     }
 
-    /// Before there are users, nobody is one.
+    /// Whether a server answers without a user, as it does before users are made.
     fn no_users_yet(&self, network: &Network, server: usize) -> bool {
         let mut health = self.control(network, server, None);
         self.options.users
             && health.args(["endpoint", "health"]).output().is_ok_and(|output| output.status.success())
     }
 
-    /// Runs etcdctl as root, and gives what it says.
+    /// Runs etcdctl as etcd's root user, and gives its output.
     pub(crate) fn ask(&self, network: &Network, arguments: &[&str]) -> String {
         let mut command = self.control(network, 0, self.options.users.then_some(ROOT));
         let output = command.args(arguments).output().unwrap_or_else(|error| panic!("etcdctl: {error}"));
@@ -163,6 +170,7 @@ impl Etcd {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Command that runs etcdctl against a server.
     fn control(&self, network: &Network, server: usize, user: Option<&str>) -> Command {
         let one = &self.servers[server];
         let mut command = network.command_on_other(one.host, Path::new("etcdctl"));
@@ -179,6 +187,7 @@ impl Etcd {
         command
     }
 
+    /// Makes the users of etcd, and has etcd ask for them.
     fn make_users(&self, network: &Network) {
         let [name, password] = USER;
         let run = |arguments: &[&str]| {
@@ -198,7 +207,7 @@ impl Etcd {
         run(&["auth", "enable"]);
     }
 
-    /// An authority, and what it signed: a certificate of the servers and one of the nodes.
+    /// Writes the certificates: of an authority, and those that it signed, of the servers and of the nodes.
     fn make_certificates(&self) {
         let write = |name: &str, text: String| {
             fs::write(self.folder.join(name), text).expect("the temporary folder is writable");
@@ -218,10 +227,12 @@ impl Etcd {
         }
     }
 
+    /// Scheme of the servers' URLs for clients.
     fn scheme(&self) -> &'static str {
         if self.options.tls { "https" } else { "http" }
     }
 
+    /// Log of a server.
     pub(crate) fn log(&self, server: usize) -> String {
         fs::read_to_string(self.folder.join(format!("s{server}.log"))).unwrap_or_default()
     }

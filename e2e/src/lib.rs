@@ -1,12 +1,12 @@
 //! The end-to-end harness: real `plasmon serve` daemons, and processes that use and abuse them.
 //!
-//! A [`Cluster`] is some daemons. As root each is a host: a network namespace with its own address,
-//! joined to the others by a virtual switch. Otherwise, or with `PLASMON_E2E_NETNS=0`, they are
-//! processes on loopback. Sockets, logs and everything else of a cluster lie in one temporary folder.
-//! Dropping the cluster, also by a panic, ends its processes and removes namespaces and folder; the logs
-//! are shown first when a test fails. What a killed run left behind is removed by the next.
+//! A [`Cluster`] is a number of daemons. As root each daemon is a host: a network namespace with its own
+//! address, joined to the others by a virtual switch. Otherwise, or with `PLASMON_E2E_NETNS=0`, the daemons
+//! are processes on loopback. Sockets, logs and all other files of a cluster lie in one temporary folder.
+//! Dropping the cluster, also by a panic, ends its processes and removes namespaces and folder. When a test
+//! fails, the logs are shown first. The next run removes the remains of a run that was killed.
 //!
-//! Nothing here sleeps to let something happen: [`eventually`] looks until it has.
+//! The harness never sleeps to let something happen: [`eventually`] looks until a condition holds.
 #![forbid(unsafe_code)]
 
 mod chance;
@@ -15,9 +15,10 @@ mod cluster;
 mod daemon;
 mod etcd;
 pub mod guest;
+pub mod linear;
 mod network;
 mod pattern;
-mod wait;
+pub mod wait;
 
 pub use chance::Chance;
 pub use cluster::{Builder, Cluster};

@@ -1,8 +1,9 @@
-//! Where the nodes of a cluster live: each in a network namespace of its own, or all on one address.
+//! The network of a cluster: each node in a network namespace of its own, or all nodes on one address.
 //!
-//! A cluster with namespaces has one more, the switch: a bridge into which every host's virtual cable
-//! is plugged. The machine's own network sees none of it, so all clusters use the same addresses, and
-//! removing the namespaces removes everything.
+//! Owns the namespaces. The thread of the test changes the network; any thread may connect through it. A
+//! cluster with namespaces has one namespace more, the switch: a bridge into which every host's virtual cable
+//! is plugged. Invariant: the machine's own network sees no namespace, so all clusters use the same
+//! addresses, and removing the namespaces removes everything.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,19 +20,20 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// How the names of all namespaces and temporary folders of this harness begin; a process id follows.
+/// Beginning of the names of all namespaces and temporary folders of this harness. A process id follows it.
 pub(crate) const PREFIX: &str = "plasmon-e2e-";
 
-/// The network of a cluster.
+/// Network of a cluster.
 pub(crate) enum Network {
-    /// All on one address of this machine.
+    /// All nodes are on one address of this machine.
     Together(Ipv4Addr),
-    /// Holds what the names of this cluster's namespaces begin with, and the numbers of hosts and of further ones.
+    /// Every node is in a namespace of its own: the names of the namespaces begin with `prefix`, and there
+    /// are `hosts` for nodes and `others` for further processes.
     Namespaces { prefix: String, hosts: usize, others: usize },
 }
 
-/// The address that all nodes are to have, if one was named: that of an RDMA device, which is in no namespace
-/// but the machine's own.
+/// Address that `PLASMON_E2E_ADDRESS` gives to all nodes. It is the address of an RDMA device, which is in no
+/// namespace but the machine's own.
 pub(crate) fn common_address() -> Option<Ipv4Addr> {
     let address = env::var("PLASMON_E2E_ADDRESS").ok()?;
     Some(address.parse().unwrap_or_else(|error| panic!("PLASMON_E2E_ADDRESS={address}: {error}")))
@@ -39,8 +41,8 @@ pub(crate) fn common_address() -> Option<Ipv4Addr> {
 
 /// Whether clusters of this process are hosts in network namespaces.
 ///
-/// `PLASMON_E2E_ADDRESS=...` puts all nodes on that address, `PLASMON_E2E_NETNS=0` on loopback, `=1` into
-/// namespaces; otherwise they are where the system lets us.
+/// `PLASMON_E2E_ADDRESS=...` puts all nodes on that address, `PLASMON_E2E_NETNS=0` on loopback, and
+/// `PLASMON_E2E_NETNS=1` into namespaces. Otherwise the nodes are in namespaces where the system allows it.
 pub fn own_namespaces() -> bool {
     static DECISION: OnceLock<bool> = OnceLock::new();
     *DECISION.get_or_init(|| {
@@ -61,6 +63,7 @@ pub fn own_namespaces() -> bool {
 }
 
 impl Network {
+    /// Makes a network without hosts.
     pub(crate) fn new() -> Self {
         static CLUSTERS: AtomicU32 = AtomicU32::new(0);
         if !own_namespaces() {
@@ -100,7 +103,7 @@ impl Network {
         (number, address)
     }
 
-    /// A command that runs `program` on a host.
+    /// Command that runs `program` on the host of a node.
     pub(crate) fn command(&self, on: usize, program: &Path) -> Command {
         match self {
             Self::Together(_) => Command::new(program),
@@ -108,7 +111,7 @@ impl Network {
         }
     }
 
-    /// The same, on one of the others.
+    /// Command that runs `program` on one of the further hosts.
     pub(crate) fn command_on_other(&self, on: usize, program: &Path) -> Command {
         match self {
             Self::Together(_) => Command::new(program),
@@ -116,22 +119,23 @@ impl Network {
         }
     }
 
-    /// Pulls a host's cable out of the switch, or puts it back: nothing is told, what was sent is lost.
+    /// Pulls a host's cable out of the switch, or puts it back. The host is not told, and packets on the way
+    /// are lost.
     ///
     /// # Panics
-    /// When the hosts are processes on loopback, which have no cables.
+    /// Panics when the hosts are processes on loopback, which have no cables.
     pub(crate) fn plug(&self, host: usize, plugged: bool) {
         let Self::Namespaces { prefix, .. } = self else { panic!("processes on loopback have no cables") };
         let state = if plugged { "up" } else { "down" };
         ip(["-n", &switch(prefix), "link", "set", &format!("port{host}"), state]);
     }
 
-    /// Has all that a host sends to another get lost on its way, or arrive again. What comes back arrives in any
-    /// case, and neither host is told. The kernel is told of a neighbour at a hardware address that nobody has,
-    /// which needs no packet filter.
+    /// Has all packets from a host to another get lost, or arrive again. Packets the other way arrive in any
+    /// case, and neither host is told. The sender's kernel is given a hardware address of the receiver that
+    /// no host has, which needs no packet filter.
     ///
     /// # Panics
-    /// As [`Network::plug`].
+    /// Panics when the hosts are processes on loopback, which have no cables.
     pub(crate) fn lose(&self, from: usize, to: Ipv4Addr, lost: bool) {
         let Self::Namespaces { prefix, .. } = self else { panic!("processes on loopback have no cables") };
         let (host, to) = (host(prefix, from), to.to_string());
@@ -166,7 +170,8 @@ impl Network {
             return TcpStream::connect_timeout(&address, patience);
         };
         let namespace = File::open(Path::new("/run/netns").join(host(prefix, from)))?;
-        // A thread of its own, which ends in the namespace it moved into; the stream may leave it.
+        // A new thread moves into the namespace and ends there. The stream stays in the namespace when it is
+        // used by other threads.
         let connecting = thread::spawn(move || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             TcpStream::connect_timeout(&address, patience)
@@ -185,14 +190,17 @@ impl Drop for Network {
     }
 }
 
+/// Name of the switch's namespace.
 fn switch(prefix: &str) -> String {
     format!("{prefix}-switch")
 }
 
+/// Name of the namespace of a node's host.
 fn host(prefix: &str, number: usize) -> String {
     format!("{prefix}-host{number}")
 }
 
+/// Name of the namespace of a further host.
 fn other(prefix: &str, number: usize) -> String {
     format!("{prefix}-other{number}")
 }
@@ -208,29 +216,33 @@ fn plug_in(prefix: &str, host: &str, port: &str, address: Ipv4Addr) {
     ip(["-n", host, "link", "set", "lo", "up"]);
 }
 
-/// A command that replaces itself by the program: the child is the program.
+/// Command that runs a program in a namespace. The command replaces itself by the program, so that the child
+/// process is the program.
 fn run_in(namespace: &str, program: &Path) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(program);
     command
 }
 
+/// Runs the command `ip`, which has to succeed.
 fn ip<const N: usize>(args: [&str; N]) {
     try_ip(args).unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// Runs the command `ip`.
 fn try_ip<const N: usize>(args: [&str; N]) -> Result<(), String> {
     let failed = |why: &str| format!("ip {} failed: {why}", args.join(" "));
     let output = Command::new("ip").args(args).output().map_err(|error| failed(&error.to_string()))?;
     if output.status.success() { Ok(()) } else { Err(failed(&String::from_utf8_lossy(&output.stderr))) }
 }
 
+/// Removes a namespace, if it is there.
 fn remove(namespace: &str) {
-    // Not checked: it runs while a test fails, and may meet namespaces that were never finished.
+    // A failure is ignored: a test that fails may leave namespaces that were never finished.
     let _ = Command::new("ip").args(["netns", "delete", namespace]).output();
 }
 
-/// Tries what a network is made of: some containers let root do none or only part of it.
+/// Whether a network of namespaces can be made here. Some containers let root make none, or only parts of it.
 fn namespaces_work() -> bool {
     let name = format!("{PREFIX}{}-try", id());
     let tried = try_ip(["netns", "add", &name])

@@ -1,30 +1,34 @@
-//! Data that cannot be right by accident: every word depends on a seed and on its place.
+//! Data that cannot be right by accident.
+//!
+//! Owns nothing but a seed. Any thread. Invariant: every word depends on the seed and on its place.
 
-use std::iter::successors;
+use std::iter;
 
-/// Data of a seed, of any length.
+use crate::chance::Chance;
+
+/// Data of any length that a seed makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern(pub u64);
 
 impl Pattern {
-    /// Fills `data`.
+    /// Fills `data` with the pattern.
     pub fn fill(self, data: &mut [u8]) {
         for (chunk, word) in data.chunks_mut(8).zip(self.words()) {
             chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
         }
     }
 
-    /// `len` bytes of it.
+    /// Makes `len` bytes of the pattern.
     pub fn bytes(self, len: usize) -> Vec<u8> {
         let mut data = vec![0; len];
         self.fill(&mut data);
         data
     }
 
-    /// Compares `data` with it.
+    /// Compares `data` with the pattern.
     ///
     /// # Panics
-    /// At the first 8 bytes that differ, with their place.
+    /// Panics at the first 8 bytes that differ, with their place.
     pub fn check(self, data: &[u8]) {
         for (at, (chunk, word)) in data.chunks(8).zip(self.words()).enumerate() {
             assert!(
@@ -36,17 +40,10 @@ impl Pattern {
         }
     }
 
-    /// xorshift64*: no word of a run repeats.
+    /// Words of the pattern. None is repeated.
     fn words(self) -> impl Iterator<Item = u64> {
-        let start = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        successors(Some(start), |&state| {
-            let mut next = state;
-            next ^= next >> 12;
-            next ^= next << 25;
-            next ^= next >> 27;
-            Some(next)
-        })
-        .map(|state| state.wrapping_mul(0x2545_f491_4f6c_dd1d))
+        let mut chance = Chance::of_seed(self.0);
+        iter::repeat_with(move || chance.word())
     }
 }
 

@@ -1,9 +1,11 @@
-//! A clock that jumps, for a daemon that does not know: a library to be preloaded, with a `clock_gettime` that adds
-//! what a file says.
+//! A clock that jumps, for a daemon that does not know: a library to be preloaded, whose `clock_gettime` adds
+//! offsets from a file.
 //!
-//! The file, named by `PLASMON_E2E_CLOCK`, is two 64-bit numbers of nanoseconds in this machine's order: by how much the
-//! monotonic clocks are ahead, and by how much the time of day is. Whoever runs the daemon writes them at any time.
-//! Time-outs in the kernel are not touched by it, nor are they by a machine that was suspended.
+//! Owns the mapping of the file. Any thread of the daemon. Invariant: the mapping is never undone. The file,
+//! named by `PLASMON_E2E_CLOCK`, holds two 64-bit numbers of nanoseconds in this machine's byte order: the
+//! first says how far the monotonic clocks are ahead, the second how far the time of day is. The test that
+//! runs the daemon may write them at any time. Time-outs in the kernel do not change with the file, as they
+//! do not change when a machine was suspended.
 
 use std::env;
 use std::fs::File;
@@ -12,23 +14,27 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+/// Environment variable that names the file.
 const FILE: &str = "PLASMON_E2E_CLOCK";
-const SECOND: i64 = 1_000_000_000;
+/// Nanoseconds of a second.
+const SECOND_NS: i64 = 1_000_000_000;
 
+/// Mapped offsets of the monotonic clocks and of the time of day, in nanoseconds.
 struct Offsets(NonNull<[AtomicI64; 2]>);
 
 // SAFETY: it points to atomics that are never unmapped.
 unsafe impl Send for Offsets {}
-// SAFETY: as above.
+// SAFETY: it points to atomics that are never unmapped.
 unsafe impl Sync for Offsets {}
 
-/// Both at zero where there is no file.
+/// Offsets of the clocks. Returns `None` if there is no file.
 fn offsets() -> Option<&'static [AtomicI64; 2]> {
     static OFFSETS: OnceLock<Option<Offsets>> = OnceLock::new();
     let offsets = OFFSETS.get_or_init(|| {
         let file = File::open(env::var_os(FILE)?).ok()?;
         let len = size_of::<[AtomicI64; 2]>();
-        // SAFETY: a new mapping; a file that is too short would end the daemon by SIGBUS, and the test with it.
+        // SAFETY: a new mapping; a file that is too short would end the daemon by SIGBUS, and the test with
+        // it.
         let mapped =
             unsafe { libc::mmap(null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         (mapped != libc::MAP_FAILED).then(|| NonNull::new(mapped.cast())).flatten().map(Offsets)
@@ -37,10 +43,10 @@ fn offsets() -> Option<&'static [AtomicI64; 2]> {
     offsets.as_ref().map(|offsets| unsafe { offsets.0.as_ref() })
 }
 
-/// What the C library's does, and a little more.
+/// Reads a clock as the C library's function does, and adds the clock's offset.
 ///
 /// # Safety
-/// As of the C library's: `time` is to be written to.
+/// `time` is valid for writes, as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
     // SAFETY: the caller's promise.
@@ -59,9 +65,9 @@ pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::
         // SAFETY: it was just written.
         let time = unsafe { &mut *time };
         let ahead = offsets[which].load(Ordering::Relaxed);
-        let nanoseconds = time.tv_nsec + ahead % SECOND;
-        time.tv_sec += ahead / SECOND + nanoseconds.div_euclid(SECOND);
-        time.tv_nsec = nanoseconds.rem_euclid(SECOND);
+        let nanoseconds = time.tv_nsec + ahead % SECOND_NS;
+        time.tv_sec += ahead / SECOND_NS + nanoseconds.div_euclid(SECOND_NS);
+        time.tv_nsec = nanoseconds.rem_euclid(SECOND_NS);
     }
     done
 }

@@ -1,5 +1,5 @@
-//! The page set of a client: whatever it writes anywhere in it, the engine takes entries, bytes, pins and access bits
-//! out of it, and loses nothing but this client's.
+//! The page set of a client: whatever it writes anywhere in it, the engine takes entries, bytes, pins and
+//! access bits out of it, and loses nothing but this client's.
 //!
 //! The bytes are a list of what the client writes and the engine does, in turn: a verb, and what it takes.
 
@@ -118,16 +118,17 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let words = words.iter().flat_map(|word| word.to_le_bytes());
         std::iter::once(verb).chain(words).collect()
     };
-    // A put of 100 bytes with a name of 3, a creation, a seal.
-    let put = words(4, &[0, 1 | 3 << 16, 9, 1, 2, 3, 100, 0, 0]);
-    let create = words(4, &[1, 2 | 8 << 32, 10, 1, 2, 4 | 64 << 32, 1 << 20, 0, 0]);
-    let seal = words(4, &[2, 3, 11, 1, 2, 4, 0, 7, 0]);
-    let tail = words(1, &[3]);
+    // One of each operation, with a name of 3 bytes, metadata of 4 and data of 100.
+    let submissions = (0..).zip(Operation::ALL).map(|(at, operation)| {
+        words(4, &[at, *operation as u64 | 3 << 16 | 4 << 32, 9 + at, 1, 2, 3 | at << 38, 100, 7, 0])
+    });
+    let submissions = submissions.collect::<Vec<_>>().concat();
+    let tail = words(1, &[Operation::ALL.len() as u64]);
     let pins = [words(3, &[2]), words(5, &[0, 1 << 63 | 7]), words(5, &[1, 1 << 63 | 1 << 32 | 8])].concat();
     vec![
-        [put.clone(), create.clone(), seal.clone(), tail.clone(), vec![6]].concat(),
+        [submissions.clone(), tail.clone(), vec![6]].concat(),
         [pins.clone(), vec![7]].concat(),
-        [put, tail, vec![6], words(2, &[1]), create, seal, words(1, &[300]), vec![6], pins, vec![7]].concat(),
+        [submissions, tail, vec![6], words(2, &[1]), words(1, &[300]), vec![6], pins, vec![7]].concat(),
         [words(1, &[u64::MAX]), vec![6], words(3, &[u64::MAX]), vec![7]].concat(),
         [words(0, &[100 << 10, 7]), vec![6]].concat(),
     ]

@@ -1,5 +1,5 @@
-//! Every decoder of bytes that others wrote, as a target of the fuzzer: it must neither panic nor give anything that
-//! does not survive being encoded and decoded again.
+//! Every decoder of bytes that others wrote, as a target of the fuzzer: it must neither panic nor give
+//! anything that does not survive being encoded and decoded again.
 //!
 //! The tests here run each target on its seeds, on what once broke it (`regressions`), and on damaged seeds.
 //! `make fuzz` runs libFuzzer on them, which follows what the bytes make the code do.

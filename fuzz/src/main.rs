@@ -1,11 +1,13 @@
 //! The fuzzer: see `scripts/fuzz.sh`, which builds and runs it. `PLASMON_FUZZ` names the target.
 //!
-//! Built without the instrumentation, `plasmon-fuzz TARGET FILE...` runs a target on files, to see what a file that
-//! the fuzzer found does, and `plasmon-fuzz seeds FOLDER` writes what the fuzzer begins with.
+//! Built without the instrumentation, `plasmon-fuzz TARGET FILE...` runs a target on files, to see what a
+//! file that the fuzzer found does, and `plasmon-fuzz seeds FOLDER` writes what the fuzzer begins with.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(init: { assert!(target().is_some(), "PLASMON_FUZZ names no target"); }, |bytes: &[u8]| {
+libfuzzer_sys::fuzz_target!(init: {
+    assert!(target().is_some(), "PLASMON_FUZZ names no target");
+}, |bytes: &[u8]| {
     if let Some(target) = target() {
         (target.run)(bytes);
     }

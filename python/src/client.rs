@@ -3,28 +3,30 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use plasmon::{CreateOptions, DeleteOutcome, ErrorKind, ObjectState, Presence, Result};
+use plasmon::{DeleteOutcome, ErrorKind, ObjectState, Presence, Result, Rights, not_allowed};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error::{invalid, raised, signalled};
+use crate::detached::{detached, ended_by};
+use crate::error::{closed, invalid, raised, signalled};
 use crate::id::{ObjectId, object_id, object_ids};
 use crate::memory::{Buffer, Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::subscription::Subscription;
+use crate::terms::{Terms, room};
 
-/// A row of `list`: id, name, state, private, data length, metadata length, pins, age in seconds.
-type Row = (ObjectId, Option<String>, &'static str, bool, u64, u32, u32, f64);
+/// A row of `list`: id, name, state, private, rights of others, data length, metadata length, pins, age, and time
+/// from creation to seal, both in seconds.
+type Row = (ObjectId, Option<String>, &'static str, bool, Option<&'static str>, u64, u32, u32, f64, u32);
 
 /// Pieces of a value, each with the offset it goes to.
 type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
 /// Id, size, parts and metadata of a value to store.
 type Value<'py> = (Bound<'py, PyAny>, usize, Parts<'py>, Bound<'py, PyBytes>);
 
-/// Whether the id is a random one, how many nodes are to keep the object, and how many seconds it lives.
-type Terms = (bool, i64, Option<f64>);
 /// Who holds an object, and who does not and why.
 type Spread = (Vec<String>, Vec<(String, String)>);
 
@@ -33,6 +35,8 @@ type Spread = (Vec<String>, Vec<(String, String)>);
 pub(crate) struct Client {
     /// `None` once closed. Buffers and creations keep the connection itself.
     client: Mutex<Option<plasmon::Client>>,
+    /// Ends the calls that other threads make when it is closed.
+    closing: Arc<AtomicBool>,
     /// What `seal` and `abort` find by id.
     creations: Mutex<HashMap<plasmon::ObjectId, Weak<OpenCreation>>>,
     /// What `put_from` finds by address.
@@ -41,19 +45,31 @@ pub(crate) struct Client {
 
 #[pymethods]
 impl Client {
+    /// Connects: to a socket that was named, or to the one to be found. `timeout` is for that, and for calls without one.
     #[new]
-    fn new(py: Python<'_>, socket: PathBuf, name: &str) -> PyResult<Self> {
-        let client = py.detach(|| plasmon::Client::connect_as(&socket, name));
+    fn new(py: Python<'_>, socket: Option<PathBuf>, name: &str, timeout: Option<f64>) -> PyResult<Self> {
+        let timeout =
+            timeout.map(|_| duration(py, timeout)).transpose()?.map(|it| it.unwrap_or(Duration::MAX));
+        let client = detached(py, || {
+            let socket = socket.map_or_else(plasmon::Socket::find, plasmon::Socket::from);
+            let client = plasmon::Client::connect_with(socket, name, timeout, Some(&mut signalled))?;
+            Ok(match timeout {
+                Some(timeout) => client.within(timeout),
+                None => client,
+            })
+        });
         let client = client.map_err(|error| raised(py, &error))?.interruptible(signalled);
         Ok(Self {
             client: Mutex::new(Some(client)),
+            closing: Arc::default(),
             creations: Mutex::default(),
             scratches: Mutex::default(),
         })
     }
 
-    /// Ends the use of the connection; it is closed with the last buffer.
+    /// Ends the use of the connection, and the calls that other threads make; it is closed with the last buffer.
     fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
         lock(&self.client).take();
         lock(&self.creations).clear();
         lock(&self.scratches).clear();
@@ -69,13 +85,24 @@ impl Client {
         Ok(self.client(py)?.socket().into())
     }
 
+    /// The user whose node it is.
+    #[getter]
+    fn owner(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.client(py)?.owner())
+    }
+
+    /// The user that this client is to the node.
+    #[getter]
+    fn user(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.client(py)?.user())
+    }
+
     #[getter]
     fn node(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.client(py)?.node().to_string())
     }
 
     /// Stores `size` bytes: `parts`, each with the offset it goes to, ascending; zeros between.
-    #[allow(clippy::too_many_arguments)]
     fn put(
         &self,
         py: Python<'_>,
@@ -83,29 +110,17 @@ impl Client {
         size: usize,
         parts: Parts<'_>,
         metadata: &[u8],
-        name: Option<String>,
-        private: bool,
-        timeout: Option<f64>,
-        digest: bool,
         terms: Terms,
     ) -> PyResult<()> {
-        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest, terms)?);
+        let (id, options) = (object_id(id)?, terms.options(py)?);
         let parts = held(&parts)?;
         self.call(py, |client| client.put_parts(id, size, &slices(&parts), metadata, &options))
     }
 
     /// Stores values, each its id, size, parts and metadata: together, where they are small. Raises the first
     /// error, once all were tried.
-    fn put_many(
-        &self,
-        py: Python<'_>,
-        values: Vec<Value<'_>>,
-        private: bool,
-        timeout: Option<f64>,
-        digest: bool,
-        terms: Terms,
-    ) -> PyResult<()> {
-        let options = options(py, None, private, timeout, digest, terms)?;
+    fn put_many(&self, py: Python<'_>, values: Vec<Value<'_>>, terms: Terms) -> PyResult<()> {
+        let mut options = terms.options(py)?;
         let values = values
             .iter()
             .map(|(id, size, parts, metadata)| Ok((object_id(id)?, *size, held(parts)?, metadata.as_bytes())))
@@ -113,35 +128,40 @@ impl Client {
         self.call(py, |client| {
             let mut whole = Vec::with_capacity(values.len());
             let mut results = Vec::new();
+            let (began, room) = (Instant::now(), options.room.filter(|room| !room.is_zero()));
+            let left = || room.map(|room| room.saturating_sub(began.elapsed()).max(Duration::from_micros(1)));
             for (id, size, parts, metadata) in &values {
                 match parts.as_slice() {
                     [] if *size == 0 => whole.push((*id, &[][..], *metadata)),
                     [(0, data)] if data.as_slice().len() == *size => {
                         whole.push((*id, data.as_slice(), *metadata))
                     }
-                    parts => results.push(client.put_parts(*id, *size, &slices(parts), metadata, &options)),
+                    parts => {
+                        options.room = left();
+                        results.push(client.put_parts(*id, *size, &slices(parts), metadata, &options));
+                        // Nothing more is tried when the time is over.
+                        if room.is_some_and(|room| began.elapsed() >= room) {
+                            return results.into_iter().collect();
+                        }
+                    }
                 }
             }
+            options.room = left();
             results.extend(client.put_many(&whole, &options)?);
             results.into_iter().collect()
         })
     }
 
     /// Starts an object of `size` bytes.
-    #[allow(clippy::too_many_arguments)]
     fn create(
         &self,
         py: Python<'_>,
         id: &Bound<'_, PyAny>,
         size: u64,
         metadata: &[u8],
-        name: Option<String>,
-        private: bool,
-        timeout: Option<f64>,
-        digest: bool,
         terms: Terms,
     ) -> PyResult<Creation> {
-        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest, terms)?);
+        let (id, options) = (object_id(id)?, terms.options(py)?);
         let creation = self.call(py, |client| client.create(id, size, metadata, &options))?;
         let creation = Creation::new(creation);
         let mut creations = lock(&self.creations);
@@ -152,8 +172,8 @@ impl Client {
 
     /// Memory of the node to work in.
     fn buffer(&self, py: Python<'_>, size: usize, private: bool, timeout: Option<f64>) -> PyResult<Scratch> {
-        let options = options(py, None, private, timeout, false, (false, 1, None))?;
-        let scratch = self.call(py, |client| client.buffer(size, private, options.room))?;
+        let room = room(py, timeout)?;
+        let scratch = self.call(py, |client| client.buffer(size, private, room))?;
         Ok(self.keep(scratch))
     }
 
@@ -176,20 +196,15 @@ impl Client {
     }
 
     /// Stores the bytes at the beginning of a scratch, and gives that up; `None` if they are in none.
-    #[allow(clippy::too_many_arguments)]
     fn put_from(
         &self,
         py: Python<'_>,
         id: &Bound<'_, PyAny>,
         from: &Bound<'_, PyAny>,
         metadata: &[u8],
-        name: Option<String>,
-        private: bool,
-        timeout: Option<f64>,
-        digest: bool,
         terms: Terms,
     ) -> PyResult<Option<bool>> {
-        let (id, options) = (object_id(id)?, options(py, name, private, timeout, digest, terms)?);
+        let (id, options) = (object_id(id)?, terms.options(py)?);
         let (address, len) = {
             let from = Bytes::of(from)?;
             (from.address(), from.as_slice().len())
@@ -214,26 +229,40 @@ impl Client {
 
     /// Waits for objects, `timeout` seconds or for ever; raises the first error among them.
     fn get(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<Buffer>> {
-        let ids = object_ids(ids)?;
-        // What is in memory takes less time than to let go of the GIL.
-        let client = self.client(py)?;
-        let here: Option<Vec<_>> = ids.iter().map(|id| client.get_here(id).map(Buffer)).collect();
-        if let Some(here) = here {
+        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
+        let look = |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer)).collect();
+        if let Some(here) = self.look(py, look)? {
             return Ok(here);
         }
-        let timeout = duration(py, timeout)?;
         let objects =
             self.call(py, |client| client.get(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>())?;
         Ok(objects.into_iter().map(Buffer).collect())
     }
 
+    /// Waits for objects as `get` does; `None` for those that were not there in time.
+    fn get_available(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<Option<Buffer>>> {
+        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
+        let objects = self.call(py, |client| {
+            let available = |result: Result<plasmon::Object>| match result {
+                Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::NotFound) => Ok(None),
+                result => result.map(Some),
+            };
+            client.get(&ids, timeout)?.into_iter().map(available).collect::<Result<Vec<_>>>()
+        })?;
+        Ok(objects.into_iter().map(|object| object.map(Buffer)).collect())
+    }
+
     /// Waits for one object as `get` does.
     fn get_one(&self, py: Python<'_>, id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Buffer> {
-        let id = object_id(id)?;
-        if let Some(here) = self.client(py)?.get_here(&id) {
+        let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
+        if let Some(here) = self.look(py, |client| client.get_here(&id))? {
             return Ok(Buffer(here));
         }
-        let timeout = duration(py, timeout)?;
         Ok(Buffer(self.call(py, |client| client.get(&[id], timeout)?.remove(0))?))
     }
 
@@ -288,14 +317,11 @@ impl Client {
         let ids = object_ids(ids)?;
         let outcomes = self.call(py, |client| {
             let outcomes = client.delete(&ids)?;
-            match outcomes.iter().position(|outcome| *outcome == DeleteOutcome::NotAllowed) {
-                Some(at) => {
-                    let message =
-                        format!("object {} is private to another user: it was not deleted", ids[at]);
-                    Err(plasmon::Error::new(ErrorKind::NotAllowed, message))
-                }
-                None => Ok(outcomes),
-            }
+            let refused = ids.iter().zip(&outcomes).find_map(|(id, outcome)| match outcome {
+                DeleteOutcome::NotAllowed { creator } => Some(not_allowed(*id, *creator, client.user())),
+                _ => None,
+            });
+            refused.map_or(Ok(outcomes), Err)
         })?;
         Ok(outcomes.into_iter().map(|outcome| outcome != DeleteOutcome::Absent).collect())
     }
@@ -314,7 +340,13 @@ impl Client {
             };
             let age = Duration::from_millis(info.age_ms).as_secs_f64();
             let sizes = (info.data_len, info.metadata_len);
-            (ObjectId(info.id), info.name, state, info.private, sizes.0, sizes.1, info.pins, age)
+            let (private, public) = match info.rights {
+                Rights::Private => (true, None),
+                Rights::Read => (false, Some("r")),
+                Rights::ReadWrite => (false, Some("rw")),
+            };
+            let took = info.construction_s;
+            (ObjectId(info.id), info.name, state, private, public, sizes.0, sizes.1, info.pins, age, took)
         };
         Ok(rows.into_iter().map(row).collect())
     }
@@ -365,6 +397,10 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
         let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
+        // The node takes none for all.
+        if nodes.as_ref().is_some_and(Vec::is_empty) {
+            return Ok((Vec::new(), Vec::new()));
+        }
         let nodes =
             nodes.unwrap_or_default().iter().map(|node| node_id(py, node)).collect::<PyResult<Vec<_>>>()?;
         Ok(spread(self.call(py, |client| client.broadcast(id, &nodes, timeout))?))
@@ -383,8 +419,8 @@ impl Client {
     }
 
     /// Begins to bring objects to this node.
-    fn prefetch(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: f64) -> PyResult<()> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, Some(timeout))?.unwrap_or(Duration::MAX));
+    fn prefetch(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?.unwrap_or(Duration::MAX));
         self.call(py, |client| client.prefetch(&ids, timeout))
     }
 
@@ -396,21 +432,29 @@ impl Client {
 
 impl Client {
     pub(crate) fn client(&self, py: Python<'_>) -> PyResult<plasmon::Client> {
-        let closed = || {
-            let message = "this client is closed: connect again";
-            raised(py, &plasmon::Error::new(ErrorKind::Disconnected, message))
-        };
-        lock(&self.client).clone().ok_or_else(closed)
+        lock(&self.client).clone().ok_or_else(|| raised(py, &closed()))
     }
 
-    /// Calls the client without the GIL; signals end it where it waits.
+    /// Looks for what is in memory, which takes less time than to let go of the GIL or to clone the client: `look`
+    /// runs with the GIL and the lock held. It must not run Python, which might give the GIL to another thread that
+    /// waits for the lock.
+    fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&plasmon::Client) -> T) -> PyResult<T> {
+        let found = lock(&self.client).as_ref().map(look);
+        found.ok_or_else(|| raised(py, &closed()))
+    }
+
+    /// Calls the client without the GIL; signals end it where it waits, and so does `close`.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
     ) -> PyResult<T> {
         let client = self.client(py)?;
-        py.detach(|| call(&client)).map_err(|error| raised(py, &error))
+        let result = detached(py, || ended_by(&self.closing, || call(&client)));
+        result.map_err(|error| match error.kind() {
+            ErrorKind::Interrupted if self.closing.load(Ordering::Relaxed) => raised(py, &closed()),
+            _ => raised(py, &error),
+        })
     }
 
     fn keep(&self, scratch: plasmon::Scratch) -> Scratch {
@@ -441,30 +485,6 @@ fn slices(parts: &[(usize, Bytes)]) -> Vec<(usize, &[u8])> {
     parts.iter().map(|(at, part)| (*at, part.as_slice())).collect()
 }
 
-fn options(
-    py: Python<'_>,
-    name: Option<String>,
-    private: bool,
-    timeout: Option<f64>,
-    digest: bool,
-    (fresh, copies, ttl): Terms,
-) -> PyResult<CreateOptions> {
-    let room = match timeout {
-        None => None,
-        // For ever, as far as calls go.
-        Some(_) => Some(duration(py, timeout)?.unwrap_or(Duration::MAX)),
-    };
-    let ttl = match ttl {
-        Some(seconds) if seconds <= 0.0 => {
-            return Err(invalid(py, "an object lives for more than 0 seconds, or for ever"));
-        }
-        ttl => duration(py, ttl)?,
-    };
-    let copies = u16::try_from(copies).ok().filter(|copies| *copies > 0);
-    let copies = copies.ok_or_else(|| invalid(py, "there are 1 to 65,535 replicas of an object"))?;
-    Ok(CreateOptions { name, private, room, digest, fresh, copies, ttl })
-}
-
 fn node_id(py: Python<'_>, node: &str) -> PyResult<plasmon::NodeId> {
     let wrong = |_| {
         invalid(py, &format!("{node:?} is no id of a node: 32 hexadecimal digits, as `Client.node` has them"))
@@ -479,9 +499,6 @@ fn spread(spread: plasmon::Spread) -> Spread {
 
 /// A time-out in seconds; `None` and infinity wait for ever.
 pub(crate) fn duration(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
-    match timeout {
-        None => Ok(None),
-        Some(seconds) if seconds >= 0.0 => Ok(Duration::try_from_secs_f64(seconds).ok()),
-        Some(_) => Err(invalid(py, "a time-out is a number of seconds, 0 or more")),
-    }
+    let seconds = timeout.unwrap_or(f64::INFINITY);
+    plasmon::timeout(seconds).map_err(|error| raised(py, &error))
 }

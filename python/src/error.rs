@@ -1,34 +1,30 @@
 //! Errors of the client as exceptions of `plasmon.errors`.
 
-use std::cell::{Cell, RefCell};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
 
+use plasmon::text::printable;
 use plasmon::{Error, ErrorKind};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::detached::{is_ended, stay_if_leaving};
+
 thread_local! {
     /// What the handler of a signal raised while this thread waited.
     static SIGNAL: Cell<Option<PyErr>> = const { Cell::new(None) };
-    /// What ends the call that this thread makes for somebody else.
-    static CANCELLED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
-}
-
-/// Has calls of this thread end once that is set; returns what did before.
-pub(crate) fn cancel_by(flag: Option<Arc<AtomicBool>>) -> Option<Arc<AtomicBool>> {
-    CANCELLED.replace(flag)
 }
 
 /// Runs the handlers of signals that came; says whether the wait is to end, because one raised or whoever wanted it
 /// does so no more.
 pub(crate) fn signalled() -> bool {
-    if CANCELLED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))) {
+    stay_if_leaving();
+    if is_ended() {
         return true;
     }
-    match Python::attach(|py| py.check_signals()) {
-        Ok(()) => false,
-        Err(error) => {
+    // Without an interpreter there is nothing to come back to, and no signal.
+    match Python::try_attach(|py| py.check_signals()) {
+        None | Some(Ok(())) => false,
+        Some(Err(error)) => {
             SIGNAL.set(Some(error));
             true
         }
@@ -42,6 +38,11 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
         return signal;
     }
     exception(py, class_of(error.kind()), error.message())
+}
+
+/// The error of a client that is closed.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Disconnected, "this client is closed: connect again")
 }
 
 /// An exception for an argument that makes no sense.
@@ -62,6 +63,7 @@ fn class_of(kind: ErrorKind) -> &'static str {
         ErrorKind::NotAllowed => "NotAllowed",
         ErrorKind::Busy => "Busy",
         ErrorKind::TooFew => "TooFewReplicas",
+        ErrorKind::OutcomeUnknown => "OutcomeUnknown",
         ErrorKind::Disconnected => "Disconnected",
         _ => "Error",
     }
@@ -70,7 +72,7 @@ fn class_of(kind: ErrorKind) -> &'static str {
 fn exception(py: Python<'_>, class: &str, message: &str) -> PyErr {
     let made = || {
         let class = py.import("plasmon.errors")?.getattr(class)?.cast_into::<PyType>()?;
-        PyResult::Ok(PyErr::from_type(class, message.to_owned()))
+        PyResult::Ok(PyErr::from_type(class, printable(message).into_owned()))
     };
     made().unwrap_or_else(|error| error)
 }

@@ -38,6 +38,13 @@ impl ObjectId {
         Ok(Self(plasmon::ObjectId::from_name(name)))
     }
 
+    /// The id that a name of a user's private object stands for.
+    #[staticmethod]
+    fn from_private_name(py: Python<'_>, name: &str, user: u32) -> PyResult<Self> {
+        Self::from_name(py, name)?;
+        Ok(Self(plasmon::ObjectId::from_private_name(name, user)))
+    }
+
     /// The id whose 40 hexadecimal digits are given.
     #[staticmethod]
     fn from_hex(py: Python<'_>, text: &str) -> PyResult<Self> {

@@ -6,13 +6,16 @@
 #![deny(unsafe_code)]
 
 mod client;
+mod detached;
 mod error;
 mod id;
 mod looping;
 mod memory;
 mod subscription;
+mod terms;
 
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 /// Native half of plasmon: use the package `plasmon`.
 #[pymodule]
@@ -32,17 +35,18 @@ mod _internal {
     /// Path of the socket on which the node of this host listens unless told otherwise.
     #[pyfunction]
     fn default_socket() -> std::ffi::OsString {
-        plasmon::Client::default_socket().into()
+        plasmon::Socket::default().path().into()
     }
 
-    /// Path of the socket at which a client finds the node of this host.
+    /// Text in lines, with every character escaped that steers a terminal or deceives its reader.
     #[pyfunction]
-    fn find_socket() -> std::ffi::OsString {
-        plasmon::Client::find_socket().into()
+    fn printable(text: &Bound<'_, PyString>) -> String {
+        plasmon::text::printable_lines(&text.to_string_lossy()).into_owned()
     }
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::detached::init(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

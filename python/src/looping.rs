@@ -8,7 +8,8 @@ use plasmon::{Error, ErrorKind, Result, Turn};
 use pyo3::prelude::*;
 
 use crate::client::{Client, duration};
-use crate::error::{cancel_by, raised};
+use crate::detached::ended_by;
+use crate::error::{closed, raised};
 use crate::id::object_ids;
 use crate::memory::Buffer;
 
@@ -35,10 +36,19 @@ impl Loop {
         (self.socket.as_raw_fd(), self.bell.as_raw_fd())
     }
 
-    /// The objects, if all of them are in this host's memory.
-    fn get_here(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Buffer>>> {
-        let (client, ids) = (self.client(py)?, object_ids(ids)?);
-        Ok(ids.iter().map(|id| client.get_here(id).map(Buffer)).collect())
+    /// The objects, if all of them are in this host's memory; the time-out is only looked at.
+    fn get_here(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Vec<Buffer>>> {
+        let ids = object_ids(ids)?;
+        duration(py, timeout)?;
+        // Nothing of Python runs while this is locked.
+        let look = |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer)).collect();
+        let found = lock(&self.client).as_ref().map(look);
+        found.ok_or_else(|| raised(py, &closed()))
     }
 
     /// Begins to get at most 1,024 objects.
@@ -75,9 +85,7 @@ impl Loop {
 
 impl Loop {
     fn client(&self, py: Python<'_>) -> PyResult<plasmon::Client> {
-        let closed =
-            || raised(py, &Error::new(ErrorKind::Disconnected, "this client is closed: connect again"));
-        lock(&self.client).clone().ok_or_else(closed)
+        lock(&self.client).clone().ok_or_else(|| raised(py, &closed()))
     }
 }
 
@@ -106,6 +114,11 @@ impl Pending {
     #[getter]
     fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Seconds to wait from now on before it is to be given up; `None` if it has no end.
+    fn patience(&self) -> Option<f64> {
+        lock(&self.call).as_ref().and_then(plasmon::Pending::patience).map(|patience| patience.as_secs_f64())
     }
 
     /// The objects of a get that is complete; raises the first error among them.
@@ -138,10 +151,7 @@ impl Cancellation {
 
     /// Calls it on this thread; what it waits for ends soon after `cancel`.
     fn run(&self, call: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let before = cancel_by(Some(Arc::clone(&self.0)));
-        let result = call.call0();
-        cancel_by(before);
-        Ok(result?.unbind())
+        Ok(ended_by(&self.0, || call.call0())?.unbind())
     }
 
     fn cancel(&self) {

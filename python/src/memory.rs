@@ -18,6 +18,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::detached::detached;
 use crate::error::{invalid, raised};
 use crate::id::ObjectId;
 
@@ -53,7 +54,7 @@ impl Buffer {
     fn digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let digest = match self.0.digest() {
             Some(digest) => digest,
-            None => py.detach(|| self.0.verify()).map_err(|error| raised(py, &error))?,
+            None => detached(py, || self.0.verify()).map_err(|error| raised(py, &error))?,
         };
         Ok(PyBytes::new(py, &digest.to_le_bytes()))
     }
@@ -62,7 +63,7 @@ impl Buffer {
     ///
     /// Raises `ObjectDamaged` if they differ.
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.verify()).map(drop).map_err(|error| raised(py, &error))
+        detached(py, || self.0.verify()).map(drop).map_err(|error| raised(py, &error))
     }
 
     fn __len__(&self) -> usize {
@@ -115,7 +116,7 @@ impl OpenCreation {
         let creation = self.lock().take();
         let creation =
             creation.ok_or_else(|| invalid(py, &format!("object {id} is sealed or aborted already")))?;
-        py.detach(|| how(creation)).map_err(|error| raised(py, &error))
+        detached(py, || how(creation)).map_err(|error| raised(py, &error))
     }
 }
 

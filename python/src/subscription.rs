@@ -1,7 +1,8 @@
 //! Watching the objects of a node, for Python.
 //!
 //! Invariant: nobody waits for the stream with the GIL, since whoever waits for an event holds the stream and
-//! takes the GIL to look for signals.
+//! takes the GIL to look for signals. [`Subscription::close`] does not wait for it at all: when the interpreter ends, a
+//! thread that holds it may never come back.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,6 +13,7 @@ use plasmon::{Error, ErrorKind, Event};
 use pyo3::prelude::*;
 
 use crate::client::duration;
+use crate::detached::detached;
 use crate::error::{raised, signalled};
 use crate::id::ObjectId;
 
@@ -44,9 +46,16 @@ impl Subscription {
     /// The next event, or nothing if none comes within `timeout` seconds.
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Row>> {
         let timeout = duration(py, timeout)?;
-        let event = py.detach(|| match lock(&self.stream).as_mut() {
-            Some(stream) => stream.next(timeout, Some(&mut signalled)),
-            None => Err(closed()),
+        let event = detached(py, || {
+            let mut held = lock(&self.stream);
+            let event = match held.as_mut() {
+                Some(stream) => stream.next(timeout, Some(&mut signalled)),
+                None => Err(closed()),
+            };
+            if self.is_closed() {
+                held.take();
+            }
+            event
         });
         let event = match event {
             // By another thread, while this one waited.
@@ -68,14 +77,17 @@ impl Subscription {
     }
 
     /// Ends it, and with it the wait of another thread.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self) {
         let socket = lock(&self.socket).take();
         // In a forked child it is the parent's.
         if let Some(socket) = socket.filter(|_| self.process == std::process::id()) {
             // If it is closed already, all is well.
             let _ = socket.shutdown(Shutdown::Both);
         }
-        py.detach(|| drop(lock(&self.stream).take()));
+        // Else whoever waits for an event drops it.
+        if let Ok(mut stream) = self.stream.try_lock() {
+            stream.take();
+        }
     }
 }
 

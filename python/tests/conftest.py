@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import time
@@ -24,6 +25,18 @@ def until(what: str, condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"still waiting: {what}"
         time.sleep(0.005)
+
+
+def let_pass(seconds: float, why: str) -> None:
+    """Lets a time pass where there is no condition to wait for, and says why there is none."""
+    assert why
+    time.sleep(seconds)
+
+
+async def let_pass_async(seconds: float, why: str) -> None:
+    """The same in a task."""
+    assert why
+    await asyncio.sleep(seconds)
 
 
 def held(client: plasmon.Client) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import plasmon
 import plasmon.aio
 import pytest
-from conftest import ANTI_HANG, held, until
+from conftest import ANTI_HANG, held, let_pass_async, until
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -126,7 +126,7 @@ def test_a_cancelled_get_leaves_nothing(near: plasmon.Client) -> None:
                 await asyncio.sleep(0)
                 put = asyncio.create_task(client.put(b"x" * 100_000, name=name))
                 # Some have their answer on the way when they are cancelled.
-                await asyncio.sleep(0.0005 * turn)
+                await let_pass_async(0.0005 * turn, "how far the answers have come differs")
                 for task in tasks:
                     task.cancel()
                 for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -195,7 +195,7 @@ def test_close_ends_those_who_wait(near: plasmon.Client) -> None:
     async def main() -> None:
         client = await plasmon.aio.connect(near.socket)
         task = asyncio.create_task(client.get("never there"))
-        await asyncio.sleep(0.01)
+        await eventually("the get to wait", lambda: near.status()["transfer"]["fetching"] == 1)
         await client.close()
         with pytest.raises(plasmon.Disconnected):
             await task
@@ -207,7 +207,8 @@ def test_a_node_that_dies_ends_those_who_wait() -> None:
     async def main(cluster: plasmon.LocalCluster) -> None:
         client = await plasmon.aio.connect(cluster.sockets[0])
         tasks = [asyncio.create_task(client.get(f"never {number}")) for number in range(10)]
-        await asyncio.sleep(0.01)
+        looking = cluster.client(0)
+        await eventually("the gets to wait", lambda: looking.status()["transfer"]["fetching"] == 10)
         await asyncio.to_thread(cluster.kill, 0)
         for task in tasks:
             with pytest.raises(plasmon.Disconnected):
@@ -227,7 +228,7 @@ def test_events(near: plasmon.Client) -> None:
             assert (event := await anext(events)).kind == "sealed"
             assert event.id == id
             next_one = asyncio.create_task(events.next())
-            await asyncio.sleep(0.01)
+            await let_pass_async(0.01, "that it waits for an event cannot be seen")
             next_one.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await next_one
@@ -270,5 +271,39 @@ def test_a_child_is_told_to_connect_anew(near: plasmon.Client) -> None:
             assert os.waitstatus_to_exitcode(ended) == 0
             assert value == b"of the parent"
             assert await client.get(id) == b"of the parent"
+
+    run(main())
+
+
+def test_close_ends_all_that_waits(near: plasmon.Client) -> None:
+    async def main() -> None:
+        client = await plasmon.aio.connect(near.socket)
+        held = await client.get(await client.put(b"held" * 100_000))
+        calls: list[Coroutine[Any, Any, Any]] = [client.get("never"), client.wait(["never"])]
+        # More than there are threads: some have not begun.
+        calls += [client.get_into("never", bytearray(1)) for _ in range(20)]
+        tasks = [asyncio.create_task(call) for call in calls]
+        last = "plasmon-aio-patient_7"
+        await eventually("them to run", lambda: last in {thread.name for thread in threading.enumerate()})
+        await client.close()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(outcome, plasmon.Disconnected), outcome
+            assert "this client is closed" in str(outcome)
+        assert held == b"held" * 100_000
+        del held
+
+    run(main())
+
+
+def test_a_subscription_that_is_closed_ends_the_wait_of_a_task(near: plasmon.Client) -> None:
+    async def main() -> None:
+        async with plasmon.aio.connect(near.socket) as client:
+            events = await client.subscribe()
+            waiting = asyncio.create_task(events.next())
+            await asyncio.sleep(0)
+            events.close()
+            with pytest.raises(plasmon.Disconnected, match="closed"):
+                await waiting
+            assert [event async for event in events] == []
 
     run(main())

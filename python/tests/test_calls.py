@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import pickle
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import plasmon
+import plasmon.aio
+import plasmon.plasma
 import pytest
+from plasmon import ObjectId
 
 MEBI = 1 << 20
 
@@ -133,8 +139,6 @@ def test_arguments_of_other_types_are_refused(near: plasmon.Client) -> None:
         wrong.get("x", timeout="1")
     with pytest.raises(TypeError):
         wrong.put(b"", name=5)
-    with pytest.raises(plasmon.InvalidArgument, match="metadata"):
-        near.create("x", 1, bytes((64 << 10) + 1))
     with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
         near.put(lambda: 0)
     with pytest.raises(TypeError):
@@ -188,3 +192,119 @@ def test_the_default_socket_follows_the_environment(monkeypatch: pytest.MonkeyPa
     assert plasmon.default_socket() == "/run/user/7/plasmon/plasmon.sock"
     monkeypatch.setenv("PLASMON_SOCKET", "/somewhere/p.sock")
     assert plasmon.default_socket() == "/somewhere/p.sock"
+
+
+TIMED: dict[str, Callable[[plasmon.Client, float], object]] = {
+    "get": lambda client, timeout: client.get("here", timeout),
+    "get of several": lambda client, timeout: client.get(["here"], timeout=timeout),
+    "get of none": lambda client, timeout: client.get([], timeout=timeout),
+    "get_buffers": lambda client, timeout: client.get_buffers(["here"], timeout),
+    "get_into": lambda client, timeout: client.get_into("here", bytearray(4), timeout),
+    "wait": lambda client, timeout: client.wait(["here"], timeout=timeout),
+    "metadata": lambda client, timeout: client.metadata("here", timeout),
+    "hash": lambda client, timeout: client.hash("here", timeout),
+    "verify": lambda client, timeout: client.verify("here", timeout),
+    "pin": lambda client, timeout: client.pin("here", timeout),
+    "prefetch": lambda client, timeout: client.prefetch(["here"], timeout),
+    "replicate": lambda client, timeout: client.replicate("here", 1, timeout),
+    "migrate": lambda client, timeout: client.migrate("here", client.node, timeout),
+    "broadcast": lambda client, timeout: client.broadcast("here", [client.node], timeout),
+    "broadcast to none": lambda client, timeout: client.broadcast("here", [], timeout),
+    "put": lambda client, timeout: client.put(b"", timeout=timeout),
+    "put_many": lambda client, timeout: client.put_many([b""], timeout=timeout),
+    "create": lambda client, timeout: client.create(ObjectId.random(), 1, timeout=timeout).abort(),
+    "create_and_seal": lambda client, timeout: client.create_and_seal(
+        ObjectId.random(), b"", timeout=timeout
+    ),
+    "buffer": lambda client, timeout: client.buffer(1, timeout=timeout),
+    "put_from": lambda client, timeout: client.put_from(client.buffer(1), timeout=timeout),
+    "next": lambda client, timeout: client.subscribe().next(timeout),
+    "plasma get": lambda client, timeout: plasma(client).get(named("here"), timeout_ms=timeout * 1000),
+    "plasma get_buffers": lambda client, timeout: plasma(client).get_buffers([named("here")], timeout * 1000),
+    "plasma get_metadata": lambda client, timeout: plasma(client).get_metadata(
+        [named("here")], timeout * 1000
+    ),
+    "aio get": lambda client, timeout: asyncio.run(in_aio(client, lambda aio: aio.get("here", timeout))),
+    "aio get_buffers": lambda client, timeout: asyncio.run(
+        in_aio(client, lambda aio: aio.get_buffers(["here"], timeout))
+    ),
+    "aio wait": lambda client, timeout: asyncio.run(
+        in_aio(client, lambda aio: aio.wait(["here"], timeout=timeout))
+    ),
+    "aio put": lambda client, timeout: asyncio.run(in_aio(client, lambda aio: aio.put(1, timeout=timeout))),
+}
+
+
+def plasma(client: plasmon.Client) -> Any:
+    return plasmon.plasma.connect(client.socket)
+
+
+def named(name: str) -> plasmon.plasma.ObjectID:
+    return plasmon.plasma.ObjectID(ObjectId.from_name(name).binary())
+
+
+async def in_aio(client: plasmon.Client, call: Callable[[plasmon.aio.Client], Awaitable[Any]]) -> Any:
+    async with plasmon.aio.connect(client.socket) as aio:
+        return await call(aio)
+
+
+@pytest.mark.parametrize("call", TIMED)
+def test_time_outs_are_the_same_everywhere(near: plasmon.Client, call: str) -> None:
+    client = plasmon.connect(near.socket)
+    client.put(b"here", name="here")
+    for wrong in [-2.0, -1e-9, math.nan, -math.inf]:
+        with pytest.raises(ValueError, match="a time-out is a number of seconds, 0 or more") as raised:
+            TIMED[call](client, wrong)
+        assert isinstance(raised.value, plasmon.InvalidArgument)
+    for right in [30, 0.5, math.inf, 1e300]:
+        TIMED[call](client, right)
+    client.close()
+
+
+def test_an_object_lives_for_more_than_no_time(near: plasmon.Client) -> None:
+    for wrong in [0, -1, math.nan, -math.inf]:
+        with pytest.raises(plasmon.InvalidArgument, match="lives for more than 0 seconds"):
+            near.put(b"", ttl=wrong)
+    near.put(b"", ttl=math.inf)
+
+
+def test_a_replica_that_is_here_takes_no_time(near: plasmon.Client) -> None:
+    id = near.put(b"here")
+    assert near.replicate(id, 1, timeout=0).holders == [near.node]
+
+
+DECEIVING = "\x1b[31m \x07\r\n\x7f\x9b \u202e\u2066 \u2028 \u200b\u200f \U000e0041"
+
+
+def test_messages_show_what_would_deceive_as_escapes(near: plasmon.Client) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: near.put(b"", name=DECEIVING * 20),
+        lambda: near.put(b"", id=DECEIVING, name="other"),
+        lambda: near.get(DECEIVING, timeout=0),
+        lambda: plasmon.connect("/nowhere/" + DECEIVING),
+        lambda: near.migrate("here", DECEIVING),
+        lambda: plasmon.ObjectId.from_hex(DECEIVING),
+        lambda: near.get(
+            near.create_and_seal(ObjectId.random(), b"", b'PLPY\x01{"kind":"\x1b\xe2\x80\xae"}')
+        ),
+    ]
+    messages = []
+    for call in calls:
+        with pytest.raises(plasmon.Error) as raised:
+            call()
+        messages.append(str(raised.value))
+    near.set_options(name=DECEIVING)
+    held = [near.create(ObjectId.random(), 100 << 20) for _ in range(2)]
+    with pytest.raises(plasmon.StoreFull) as full:
+        near.put(bytes(100 << 20))
+    near.set_options(name="pytest")
+    messages.append(str(full.value))
+    for creation in held:
+        creation.abort()
+    messages.append(str(plasmon.Error(DECEIVING + "\ud800")))
+    messages.append(repr(near))
+    for message in messages:
+        assert all(char.isprintable() or char == "\n" for char in message), ascii(message)
+    assert r"\u{1b}[31m" in messages[3]
+    assert r"\u{202e}" in messages[3]
+    assert "\n" not in messages[3]

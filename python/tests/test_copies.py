@@ -37,8 +37,8 @@ def test_a_put_waits_for_its_replicas(three: plasmon.LocalCluster) -> None:
         assert states == {"kept"}
         first.delete(oid)
     oids = first.put_many([b"1", b"2", bytes(100_000)], replicas=2)
-    for oid in oids:
-        until("two keep it", lambda oid=oid: sorted(roles(first, oid).values()) == ["kept", "primary"])  # type: ignore[misc]
+    twice = ["kept", "primary"]
+    until("two keep them", lambda: all(sorted(roles(first, oid).values()) == twice for oid in oids))
     with first.create("in place", 10, replicas=2) as creation:
         memoryview(creation)[:] = b"0123456789"
     placed = plasmon.ObjectId.from_name("in place")

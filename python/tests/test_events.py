@@ -67,7 +67,7 @@ with plasmon.connect(sys.argv[1]) as client:
     reader.start()
     while not seen:  # Then it waits for the second.
         client.put(b"") if not client.list() else time.sleep(0.01)
-    time.sleep(0.1)
+    time.sleep(0.1)  # That it waits cannot be seen.
     events.close()
     events.close()
     reader.join()

@@ -140,6 +140,26 @@ def test_metadata(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
         client.create_and_seal(new_id(), "text")
 
 
+@pytest.mark.parametrize("size", [64 << 10, (64 << 10) + 1, 10**7, 2 * 10**7])
+def test_large_metadata(client: Any, other: Any, new_id: Callable[[], Any], size: int) -> None:
+    metadata = np.random.default_rng(size).bytes(size)
+    created, made = new_id(), new_id()
+    buffer = client.create(created, 3, metadata)
+    assert other.list()[created]["metadata_size"] == size
+    pa.FixedSizeBufferWriter(buffer).write(b"abc")
+    client.seal(created)
+    client.create_and_seal(made, b"abc", metadata)
+    for oid in (created, made):
+        [(got, data)] = other.get_buffers([oid], with_meta=True)
+        assert (got, data.to_pybytes()) == (metadata, b"abc")
+        assert other.get_metadata([oid])[0].to_pybytes() == metadata
+        assert [other.list()[oid][key] for key in ("data_size", "metadata_size")] == [3, size]
+    assert client.hash(created) == client.hash(made)
+    del buffer, data
+    until("its uses to end", lambda: other.list()[made]["ref_count"] == 0)
+    assert client.evict(1) == size + 3
+
+
 def test_an_id_is_taken_from_its_creation_on(
     plasma: ModuleType, client: Any, other: Any, new_id: Callable[[], Any]
 ) -> None:
@@ -455,6 +475,20 @@ def test_evict(client: Any, new_id: Callable[[], Any]) -> None:
     assert [client.contains(oid) for oid in ids] == [False, False, True]
 
 
+def test_evict_takes_what_is_empty_on_its_way(client: Any, new_id: Callable[[], Any]) -> None:
+    sizes = [(0, 0), (0, 0), (1000, 200_000), (5, 0), (0, 0)]
+    ids = [new_id() for _ in sizes]
+    for oid, (size, metadata_size) in zip(ids, sizes, strict=True):
+        client.create_and_seal(oid, bytes(size), bytes(metadata_size))
+    assert client.evict(1) == 201_000
+    assert [client.contains(oid) for oid in ids] == [False, False, False, True, True]
+    assert client.evict(100) == 5
+    assert not any(client.contains(oid) for oid in ids)
+    client.create_and_seal(ids[0], b"")
+    assert client.evict(1) == 0
+    assert not client.contains(ids[0])
+
+
 def test_delete(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
     ids = [new_id() for _ in range(100)]
     for oid in ids:
@@ -490,6 +524,17 @@ def test_list(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
     assert other.list()[oid]["ref_count"] == 2
     del held
     assert set(other.list()) == {oid}
+
+
+def test_how_long_a_creation_took(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
+    oid, before = new_id(), time.time()
+    client.create(oid, 1)
+    created = time.time()
+    until("a second to pass", lambda: time.time() > created + 1.1)
+    client.seal(oid)
+    entry = other.list()[oid]
+    assert 1 <= entry["construct_duration"] <= ANTI_HANG
+    assert before - 2 <= entry["create_time"] <= created + 2
 
 
 def test_notifications(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
@@ -532,7 +577,7 @@ def test_notifications_on_a_socket(client: Any, other: Any, new_id: Callable[[],
 
 def test_what_a_client_says_of_the_store(client: Any, store: str) -> None:
     assert client.store_socket_name == store
-    assert client.store_capacity() >= MEMORY
+    assert client.store_capacity() == MEMORY
     before = client.debug_string()
     oid = client.put_raw_buffer(bytes(1 << 20))
     assert client.debug_string() != before

@@ -112,6 +112,30 @@ def test_all_memory_can_be_used(plasma: ModuleType, client: Any) -> None:
     client.create(oid, 1)
 
 
+@pytest.mark.parametrize("memory", [10_000, 5_000_001, MEMORY])
+def test_a_store_has_what_it_was_given_to_the_byte(plasma: ModuleType, memory: int) -> None:
+    with plasma.start_plasma_store(memory) as (socket, _):
+        client = plasma.connect(socket)
+        assert client.store_capacity() == memory
+        for size, metadata_size in ((memory, 0), (memory - memory // 3, memory // 3), (0, memory)):
+            oid = plasma.ObjectID.from_random()
+            client.create_and_seal(oid, bytes(size), bytes(metadata_size))
+            [(metadata, data)] = client.get_buffers([oid], with_meta=True)
+            assert (len(metadata), data.size) == (metadata_size, size)
+            del data
+        for size, metadata_size in ((memory + 1, 0), (memory // 2, memory - memory // 2 + 1)):
+            with pytest.raises(plasma.PlasmaStoreFull):
+                client.create(plasma.ObjectID.from_random(), size, bytes(metadata_size))
+        most = client.create(plasma.ObjectID.from_random(), memory - 10)
+        small = [plasma.ObjectID.from_random() for _ in range(2)]
+        client.create_and_seal(small[0], b"1234567")
+        client.create_and_seal(small[1], b"1234", b"md")
+        assert [client.contains(oid) for oid in small] == [False, True]
+        with pytest.raises(plasma.PlasmaStoreFull):
+            client.create(small[0], 11)
+        del most
+
+
 def test_a_reader_may_die(
     plasma: ModuleType, store: tuple[str, subprocess.Popen[bytes]], client: Any
 ) -> None:
@@ -326,10 +350,13 @@ def test_a_folder_is_the_external_store(tmp_path: Path) -> None:
         with plasmon.plasma.start_plasma_store(MEMORY, external_store=f"file://{folder}") as (socket, _):
             client = plasmon.plasma.connect(socket)
             if evicted:
-                client.create_and_seal(oid, b"x" * (40 * PERCENT))
+                client.create_and_seal(oid, b"x" * (39 * PERCENT), b"m" * PERCENT)
                 for _ in range(2):
                     client.create_and_seal(plasmon.plasma.ObjectID.from_random(), bytes(40 * PERCENT))
-            assert client.get_buffers([oid])[0].to_pybytes() == b"x" * (40 * PERCENT)
+            [(metadata, data)] = client.get_buffers([oid], with_meta=True)
+            assert data.to_pybytes() == b"x" * (39 * PERCENT)
+            assert metadata == b"m" * PERCENT
+            del data
     shutil.rmtree(folder)
 
 

@@ -27,6 +27,27 @@ def test_raw_bytes_with_metadata(
     assert [row.name for row in near.list() if row.id != oid] == ["a name"]
 
 
+@pytest.mark.parametrize("size", [0, 10, MEBI])
+@pytest.mark.parametrize("metadata_size", [64 << 10, (64 << 10) + 1, 5 * MEBI])
+def test_metadata_of_any_size(
+    near: plasmon.Client, reader: plasmon.Client, size: int, metadata_size: int
+) -> None:
+    """What no frame carries is written into the store by its creator."""
+    random = np.random.default_rng(size + metadata_size)
+    data, metadata = random.bytes(size), random.bytes(metadata_size)
+    made = near.create_and_seal(plasmon.ObjectId.random(), data, metadata, digest=True)
+    with near.create(plasmon.ObjectId.random(), size, metadata, digest=True) as creation:
+        memoryview(creation)[:] = data
+    for oid in (made, creation.id):
+        [buffer] = reader.get_buffers([oid], timeout=30)
+        assert (bytes(memoryview(buffer)), buffer.metadata) == (data, metadata)
+        buffer.verify()
+        into = bytearray(size)
+        assert (reader.get_into(oid, into, timeout=30), bytes(into)) == (size, data)
+    assert near.hash(made) == near.hash(creation.id)
+    assert {(row.size, row.metadata_size) for row in near.list()} == {(size, metadata_size)}
+
+
 def test_raw_bytes_of_any_type_are_stored_in_c_order(near: plasmon.Client) -> None:
     array: Any = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
     assert near.get(near.create_and_seal(plasmon.ObjectId.random(), array)) == array.tobytes()

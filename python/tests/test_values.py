@@ -71,6 +71,28 @@ def test_arrays(near: plasmon.Client, reader: plasmon.Client, name: str) -> None
     assert value.flags.f_contiguous == array.flags.f_contiguous or not array.flags.f_contiguous
 
 
+RICH_TYPES = {
+    "metadata": np.dtype("f8", metadata={"unit": "K"}),
+    "metadata of a field": np.dtype([("a", np.dtype("i4", metadata={"unit": "m"}))]),
+    "aligned": np.dtype([("a", "u1"), ("b", "f8")], align=True),
+    "aligned within": np.dtype([("c", np.dtype([("a", "u1"), ("b", "f8")], align=True), (2,))]),
+    "records": np.dtype((np.record, [("a", "i4")])),
+}
+
+
+@pytest.mark.parametrize("name", RICH_TYPES)
+def test_types_of_arrays_keep_what_no_literal_tells(
+    near: plasmon.Client, reader: plasmon.Client, name: str
+) -> None:
+    dtype = RICH_TYPES[name]
+    array = np.zeros((2, 3), dtype)
+    got = reader.get(near.put(array), timeout=30)
+    assert got.dtype == dtype
+    assert pickle.dumps(got.dtype) == pickle.dumps(dtype), "equality does not look at all of a type"
+    assert got.shape == array.shape
+    assert not got.flags.writeable
+
+
 def test_arrays_that_numpy_alone_can_read_are_pickled(near: plasmon.Client, reader: plasmon.Client) -> None:
     overlapping = np.dtype({"names": ["a", "b"], "formats": ["u4", "u2"], "offsets": [0, 2]})
     for value in [
@@ -105,6 +127,36 @@ def test_arrow(near: plasmon.Client, reader: plasmon.Client, rows: int) -> None:
     got = reader.get(near.put(batch), timeout=30)
     assert isinstance(got, pa.RecordBatch)
     assert got.equals(batch)
+
+
+class Unreadable(pa.ExtensionType):  # type: ignore[misc]
+    """An extension type that cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int8(), "plasmon.test.unreadable")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Unreadable:
+        raise RuntimeError("the program's own")
+
+
+def test_an_extension_type_that_raises_makes_a_value_malformed(
+    near: plasmon.Client, reader: plasmon.Client
+) -> None:
+    kind = Unreadable()
+    pa.register_extension_type(kind)
+    try:
+        column = pa.ExtensionArray.from_storage(kind, pa.array([1], pa.int8()))
+        id = near.put(pa.table({"column": column}))
+        with pytest.raises(plasmon.MalformedValue, match="RuntimeError: the program's own") as raised:
+            reader.get(id, timeout=30)
+        assert isinstance(raised.value.__cause__, RuntimeError)
+        assert len(reader.get_buffers([id])[0]) > 0
+    finally:
+        pa.unregister_extension_type("plasmon.test.unreadable")
 
 
 @dataclass

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import plasmon
+import plasmon.plasma
 import pytest
-from conftest import ANTI_HANG, until
+from conftest import ANTI_HANG, let_pass, until
 
 MEBI = 1 << 20
 
@@ -309,3 +311,145 @@ def test_a_get_ends_even_if_the_node_has_stopped() -> None:
             os.kill(cluster.pids[0], signal.SIGCONT)
         assert client.get(oid) == b"out of reach for a while"
         until("the late reply to be undone", lambda: client.status()["objects"]["pinned"] == 0)
+
+
+WAITS: dict[str, Callable[[plasmon.Client], object]] = {
+    "get": lambda client: client.get("never"),
+    "get of several": lambda client: client.get(["never", "here"]),
+    "get with a time-out": lambda client: client.get("never", timeout=600),
+    "get_buffers": lambda client: client.get_buffers(["never"]),
+    "get_into": lambda client: client.get_into("never", bytearray(1)),
+    "wait": lambda client: client.wait(["never"]),
+    "metadata": lambda client: client.metadata("never"),
+    "pin": lambda client: client.pin("never"),
+    "put": lambda client: client.put(bytes(200 * MEBI), timeout=600),
+    "create": lambda client: client.create(plasmon.ObjectId.random(), 200 * MEBI, timeout=600),
+    "buffer": lambda client: client.buffer(200 * MEBI, timeout=600),
+}
+
+
+@pytest.mark.parametrize("call", WAITS)
+def test_close_ends_the_calls_of_other_threads(
+    cluster: plasmon.LocalCluster, near: plasmon.Client, call: str
+) -> None:
+    client = cluster.connect()
+    client.put(b"", name="here")
+    value = client.get(client.put(b"x" * (100 * MEBI)))
+    made = client.create(plasmon.ObjectId.random(), 1)
+    begun = threading.Semaphore(0)
+    outcomes: list[object] = []
+
+    def wait() -> None:
+        begun.release()
+        try:
+            outcomes.append(WAITS[call](client))
+        except BaseException as error:
+            outcomes.append(error)
+
+    for _ in range(5):
+        threading.Thread(target=wait, daemon=True).start()
+        assert begun.acquire(timeout=ANTI_HANG)
+    let_pass(0.1, "that they wait cannot be seen; whoever comes too late gets the same")
+    client.close()
+    until("all calls to end", lambda: len(outcomes) == 5)
+    for outcome in outcomes:
+        assert isinstance(outcome, plasmon.Disconnected), outcome
+        assert "this client is closed" in str(outcome)
+    assert value == b"x" * (100 * MEBI)
+    near.evict(256 * MEBI)
+    assert value[-1:] == b"x", "it is pinned"
+    made.seal()
+    assert near.get(made.id, timeout=0).nbytes == 1
+    outcomes.clear()
+    del value
+
+
+def test_disconnect_ends_the_calls_of_other_threads_with_plasma(
+    cluster: plasmon.LocalCluster, near: plasmon.Client
+) -> None:
+    client = plasmon.plasma.connect(cluster.sockets[0])
+    begun = threading.Event()
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        begun.set()
+        try:
+            client.get(plasmon.plasma.ObjectID.from_random())
+        except OSError as error:
+            ended.append(error)
+
+    threading.Thread(target=wait, daemon=True).start()
+    assert begun.wait(ANTI_HANG)
+    until("the get to wait", lambda: near.status()["transfer"]["fetching"] == 1)
+    client.disconnect()
+    until("the get to end", lambda: bool(ended))
+
+
+LEFT_BEHIND = """
+import sys, threading, time, plasmon
+client = plasmon.connect(sys.argv[1])
+events = client.subscribe()
+while events.next(0):
+    pass
+
+CALLS = [
+    lambda: client.get("never"),
+    lambda: client.get("never", timeout=0.2),
+    lambda: client.wait(["never"], timeout=0.1),
+    lambda: events.next(0.2),
+    lambda: next(events),
+    lambda: client.delete(client.put(bytes(1 << 20))),
+    lambda: plasmon.connect(sys.argv[1]).status(),
+]
+
+def again_and_again(call):
+    while True:
+        try:
+            call()
+        except plasmon.TimedOut:
+            pass
+
+for call in eval(sys.argv[2]):
+    threading.Thread(target=again_and_again, args=(call,), daemon=True).start()
+time.sleep(0.1)
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.3)  # The interpreter ends meanwhile: threads that want it back find none.
+
+slow = Slow()
+"""
+
+
+@pytest.mark.parametrize("calls", [f"CALLS[{number}:{number + 1}]" for number in range(7)] + ["CALLS * 4"])
+def test_daemon_threads_that_wait_do_not_disturb_the_end(near: plasmon.Client, calls: str) -> None:
+    command = [sys.executable, "-c", LEFT_BEHIND, near.socket, calls]
+    programs = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    for program in programs:
+        _, errors = program.communicate(timeout=ANTI_HANG)
+        assert (program.returncode, errors) == (0, "")
+
+
+CHILD = """
+import os, sys, threading, plasmon
+client = plasmon.connect(sys.argv[1])
+for _ in range(4):
+    call = lambda: [client.wait(["never"], timeout=0) for _ in iter(int, 1)]
+    threading.Thread(target=call, daemon=True).start()
+for _ in range(8):
+    if os.fork() == 0:
+        sys.exit()
+    assert os.wait()[1] == 0
+"""
+
+
+def test_a_forked_child_ends_without_the_threads_of_its_parent(near: plasmon.Client) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CHILD, near.socket],
+        capture_output=True,
+        text=True,
+        timeout=ANTI_HANG,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

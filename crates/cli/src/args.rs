@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use plasmon::ObjectId;
+use plasmon::{Client, ObjectId, Rights};
 
-use crate::serve_args::{Serve, positive_size, seconds};
+use crate::serve_args::{Serve, memory, positive_size, public, seconds};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -22,6 +22,8 @@ Exit codes:
   8  the object is lost: every node that held it is gone
   9  the object is damaged: its bytes are not those that were sealed
   10 fewer nodes hold the object than was asked for; it stays where it is
+  11 there is no other node (calibrate)
+  12 what happened is not known: a node that knows does not answer (rm)
 
 Examples:
   plasmon serve --memory 8GiB
@@ -40,8 +42,8 @@ Examples:
 pub(crate) struct Args {
     /// Unix socket of the node of this host [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR, or without
     /// that /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for others; commands that find
-    /// none there take /run/plasmon/plasmon.sock]
-    #[arg(long, global = true, env = "PLASMON_SOCKET", value_name = "PATH")]
+    /// none of their user's there take /run/plasmon/plasmon.sock]. One that is named here may be any user's
+    #[arg(long, global = true, env = "PLASMON_SOCKET", hide_env_values = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON for programs to read
     #[arg(long, global = true)]
@@ -127,7 +129,8 @@ Prints the id of the object. What is read from standard input is gathered in mem
 pub(crate) struct Put {
     /// The file; - reads standard input
     pub(crate) file: PathBuf,
-    /// Name of the object: its id is the name's hash, the same on every node
+    /// Name of the object: its id is the name's hash, the same on every node; with --private it is this user's, and others
+    /// may have the same
     #[arg(long, conflicts_with = "id", value_parser = name)]
     pub(crate) name: Option<String>,
     /// Id of the object, 40 hexadecimal digits [default: a random one]
@@ -136,6 +139,9 @@ pub(crate) struct Put {
     /// Only processes of this user may see the object
     #[arg(long)]
     pub(crate) private: bool,
+    /// What other users may do with the object: r (read it), or rw (delete and move it as well)
+    #[arg(long, value_name = "r|rw", default_value = "r", conflicts_with = "private", value_parser = public)]
+    pub(crate) public: Rights,
     /// Make a digest of the object, which `plasmon hash` compares it with at any time
     #[arg(long)]
     pub(crate) digest: bool,
@@ -145,8 +151,9 @@ pub(crate) struct Put {
     /// Seconds that the object lives: then it is deleted everywhere [default: for ever]
     #[arg(long, value_name = "SECONDS", value_parser = lifetime)]
     pub(crate) ttl: Option<Duration>,
-    /// Seconds to wait for room when the store is full [default: not at all]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Seconds that the node may take, above all to get room when the store is full [default: as long as it takes the
+    /// node itself, without waiting for others to make room]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -167,11 +174,13 @@ pub(crate) struct Get {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
     /// Write to this file, whole or not at all [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Seconds to wait for the object; 0 takes only what is on this node
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -183,6 +192,8 @@ pub(crate) struct Located {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
 }
 
 /// What `plasmon replicate` takes.
@@ -195,6 +206,8 @@ pub(crate) struct Replicate {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
     /// How many nodes
     #[arg(value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) copies: u16,
@@ -205,12 +218,14 @@ pub(crate) struct Replicate {
 /// What `plasmon migrate` takes.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-The object belongs to that node then, and the replica of the node that had it is dropped. Whoever reads it does \
-not notice.")]
+The object belongs to that node then, and the replica of the node that had it is dropped. As many nodes keep it as \
+before: if that node kept a replica already, the two change places. Whoever reads it does not notice.")]
 pub(crate) struct Migrate {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
     /// The node: its host's name or address, or its id or the beginning of it
     #[arg(value_name = "NODE|HOST")]
     pub(crate) node: String,
@@ -227,6 +242,8 @@ pub(crate) struct Broadcast {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
     /// Only to these nodes: hosts' names or addresses, or ids or their beginnings [default: every node]
     #[arg(long, value_name = "NODE|HOST", num_args = 1..)]
     pub(crate) nodes: Vec<String>,
@@ -258,7 +275,7 @@ pub(crate) struct Drain {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Spreading {
     /// Seconds to wait [default: as long as it takes]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -272,8 +289,10 @@ pub(crate) struct Prefetch {
     /// The objects
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
     /// Seconds to wait for objects that do not exist yet
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Duration,
 }
 
@@ -297,6 +316,8 @@ pub(crate) struct Rm {
     /// The objects
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
 }
 
 /// What `plasmon wait` takes.
@@ -307,11 +328,13 @@ pub(crate) struct Wait {
     /// The objects, at most 65536
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
     /// So many of them are enough [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<usize>,
     /// Seconds to wait; 0 only looks
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -327,8 +350,10 @@ pub(crate) struct Hash {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
     /// Seconds to wait for the object; 0 takes only what is on this node
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -352,11 +377,17 @@ Looks at huge pages, memory, limits, cores and RDMA devices, and at what the nod
 of them, if one runs. Changes nothing. Exit code 1 when there is a problem; advice is no problem.")]
 pub(crate) struct Doctor {
     /// Memory the store is to have [default: what the node of this host has, or else 4GiB]
-    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<u64>,
     /// Directory for objects when memory is short [default: the one of the node of this host]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
+}
+
+/// Seconds that a call may take; infinity is no limit.
+fn timeout(text: &str) -> Result<Duration, String> {
+    let timeout = plasmon::timeout(text.parse().unwrap_or(f64::NAN)).map_err(|error| error.to_string())?;
+    Ok(timeout.unwrap_or(Duration::MAX))
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -382,16 +413,43 @@ pub(crate) struct Secret {
 #[derive(Debug, Clone)]
 pub(crate) struct Which {
     pub(crate) text: String,
-    pub(crate) id: ObjectId,
+    /// None if the text is a name.
+    id: Option<ObjectId>,
+}
+
+impl Which {
+    /// The object's id, to this client.
+    pub(crate) fn id(&self, client: &Client, whose: &Whose) -> ObjectId {
+        self.id.unwrap_or_else(|| whose.named(&self.text, client))
+    }
 }
 
 /// 40 hexadecimal digits are an id, everything else is a name.
 fn which(text: &str) -> Result<Which, String> {
-    let id = match text.parse() {
-        Ok(id) => id,
-        Err(_) => ObjectId::from_name(&name(text)?),
-    };
+    let id = text.parse().ok();
+    if id.is_none() {
+        name(text)?;
+    }
     Ok(Which { text: text.to_owned(), id })
+}
+
+/// Whose names are meant.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Whose {
+    /// Names are those of this user's private objects (`plasmon put --private`)
+    #[arg(long)]
+    private: bool,
+}
+
+impl Whose {
+    /// The id behind a name.
+    fn named(&self, name: &str, client: &Client) -> ObjectId {
+        if self.private {
+            ObjectId::from_private_name(name, client.user())
+        } else {
+            ObjectId::from_name(name)
+        }
+    }
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {

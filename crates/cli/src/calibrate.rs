@@ -3,23 +3,28 @@
 use std::path::Path;
 
 use plasmon::transfer::Calibration;
-use plasmon::{Client, Error, ErrorKind, NodeId};
+use plasmon::{Client, NodeId, Socket};
 use plotters::prelude::*;
 
 use crate::args::Calibrate;
+use crate::connecting::connect;
 use crate::failure::Failure;
-use crate::output::{line, size, table};
+use crate::output::{json, line, size, table};
+use crate::placing;
 
 /// The longest bar, in characters.
 const BAR: f64 = 40.0;
 
-pub(crate) fn calibrate(socket: &Path, as_json: bool, args: &Calibrate) -> Result<(), Failure> {
-    let client = Client::connect(socket)?;
+pub(crate) fn calibrate(socket: &Socket, as_json: bool, args: &Calibrate) -> Result<(), Failure> {
+    let client = connect(socket, "plasmon calibrate")?;
     let peers = peers(&client, args.peer.as_deref())?;
     let mut measured = Vec::new();
     for (peer, listen) in peers {
         if !as_json {
-            line(&format!("{}node {peer} at {listen}", if measured.is_empty() { "" } else { "\n" }))?;
+            if !measured.is_empty() {
+                line("")?;
+            }
+            line(&format!("node {peer} at {listen}"))?;
         }
         let calibration = client.calibrate(peer)?;
         if !as_json {
@@ -33,30 +38,21 @@ pub(crate) fn calibrate(socket: &Path, as_json: bool, args: &Calibrate) -> Resul
         })?;
     }
     if as_json {
-        line(&serde_json::to_string_pretty(&measured).expect("plain values"))?;
+        json(&serde_json::to_string_pretty(&measured).expect("plain values"))?;
     }
     Ok(())
 }
 
 /// The nodes to measure towards, with where they listen.
 fn peers(client: &Client, wanted: Option<&str>) -> Result<Vec<(NodeId, String)>, Failure> {
-    let others = client.status()?.cluster.members.into_iter().filter(|member| !member.this);
-    let is_wanted = |node: &str, listen: &str| {
-        let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
-        wanted.is_none_or(|wanted| [node, listen, host].contains(&wanted))
-    };
-    let peers: Vec<_> = others
-        .filter(|member| is_wanted(&member.node, &member.listen))
-        .filter_map(|member| Some((member.node.parse().ok()?, member.listen)))
-        .collect();
-    if peers.is_empty() {
-        let text = match wanted {
-            Some(wanted) => format!("no other node of the cluster is {wanted}; `plasmon status` lists them"),
-            None => "there is no other node to measure towards; start one with `plasmon serve --join`".into(),
-        };
-        return Err(Error::new(ErrorKind::NotFound, text).into());
+    let members = client.status()?.cluster.members;
+    let others: Vec<_> = members.into_iter().filter(|member| !member.this).collect();
+    if others.is_empty() {
+        return Err(Failure::Alone);
     }
-    Ok(peers)
+    let wanted = wanted.map(|wanted| placing::node(&others, wanted)).transpose()?;
+    let peers = others.into_iter().filter_map(|member| Some((member.node.parse().ok()?, member.listen)));
+    Ok(peers.filter(|(node, _)| wanted.is_none_or(|wanted| wanted == *node)).collect())
 }
 
 fn print(calibration: &Calibration) -> Result<(), Failure> {

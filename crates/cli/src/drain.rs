@@ -1,15 +1,15 @@
 //! `plasmon drain`: a node gives to others what it keeps, and leaves.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::drain::{DrainStatus, DrainStep};
-use plasmon::{Client, Error, ErrorKind, NodeId};
+use plasmon::{Client, Error, ErrorKind, NodeId, Socket};
 
 use crate::args::Drain;
+use crate::connecting::Within;
 use crate::failure::Failure;
-use crate::output::{Progress, line, plain, size};
+use crate::output::{Progress, json, line, size};
 use crate::placing;
 
 /// How often to ask how far it is.
@@ -17,8 +17,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long a node that has nothing left may take to be gone.
 const LEAVING: Duration = Duration::from_secs(30);
 
-pub(crate) fn drain(socket: &Path, as_json: bool, args: &Drain) -> Result<(), Failure> {
-    let client = Client::connect_as(socket, "plasmon drain")?;
+pub(crate) fn drain(socket: &Socket, as_json: bool, args: &Drain) -> Result<(), Failure> {
+    let client = Within::new(args.spreading.timeout).connect(socket, "plasmon drain")?;
     let node = match &args.node {
         Some(wanted) => placing::node(&client.status()?.cluster.members, wanted)?,
         None => client.node(),
@@ -35,7 +35,7 @@ pub(crate) fn drain(socket: &Path, as_json: bool, args: &Drain) -> Result<(), Fa
             return Err(in_vain(node, &status).into());
         }
         progress.moving(&doing(&status), status.moved_bytes, status.moved_bytes + status.bytes);
-        progress.say(doing(&status));
+        progress.say(&doing(&status));
         progress.show();
         thread::sleep(LOOK);
         status = client.drain(node, DrainStep::Look).map_err(|error| gone(node, &status, &error))?;
@@ -54,7 +54,7 @@ pub(crate) fn drain(socket: &Path, as_json: bool, args: &Drain) -> Result<(), Fa
 
 fn say(as_json: bool, status: &DrainStatus, text: impl FnOnce() -> String) -> Result<(), Failure> {
     match as_json {
-        true => line(&serde_json::to_string(status).expect("plain values")),
+        true => json(&serde_json::to_string(status).expect("plain values")),
         false => line(&text()),
     }
 }
@@ -62,7 +62,7 @@ fn say(as_json: bool, status: &DrainStatus, text: impl FnOnce() -> String) -> Re
 fn doing(status: &DrainStatus) -> String {
     let trouble = match status.trouble.as_str() {
         "" => String::new(),
-        trouble => format!(" ({})", plain(trouble)),
+        trouble => format!(" ({})", trouble),
     };
     format!("draining, {}{trouble}", left(status))
 }
@@ -78,7 +78,7 @@ fn left(status: &DrainStatus) -> String {
 fn in_vain(node: NodeId, status: &DrainStatus) -> Error {
     let trouble = match status.trouble.as_str() {
         "" => String::new(),
-        trouble => format!("; of the last that was offered: {}", plain(trouble)),
+        trouble => format!("; of the last that was offered: {}", trouble),
     };
     let text = format!(
         "node {node} is not drained yet, {}{trouble}. It goes on: `plasmon drain` waits again, \

@@ -1,18 +1,18 @@
 //! `plasmon explain`, `locations` and `prefetch`: where objects are, and how they come.
 
-use std::path::Path;
-
 use plasmon::transfer::Fetched;
-use plasmon::{Client, Error, ErrorKind, ObjectId};
+use plasmon::{Error, ErrorKind, ObjectId, Socket};
 
 use crate::args::{Located, Prefetch};
+use crate::connecting::connect;
 use crate::failure::Failure;
-use crate::output::{line, size, table};
+use crate::output::{json, line, size, table};
 
-pub(crate) fn explain(socket: &Path, as_json: bool, args: &Located) -> Result<(), Failure> {
-    let explanation = Client::connect_as(socket, "plasmon explain")?.explain(args.object.id)?;
+pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<(), Failure> {
+    let client = connect(socket, "plasmon explain")?;
+    let explanation = client.explain(args.object.id(&client, &args.whose))?;
     if as_json {
-        return line(&serde_json::to_string_pretty(&explanation).expect("plain values"));
+        return json(&serde_json::to_string_pretty(&explanation).expect("plain values"));
     }
     let here = match explanation.here.as_str() {
         "primary" => "it was put here, or took that role when its node went",
@@ -72,10 +72,11 @@ fn print(fetched: &Fetched) -> Result<(), Failure> {
     )
 }
 
-pub(crate) fn locations(socket: &Path, as_json: bool, args: &Located) -> Result<(), Failure> {
-    let locations = Client::connect_as(socket, "plasmon locations")?.locations(args.object.id)?;
+pub(crate) fn locations(socket: &Socket, as_json: bool, args: &Located) -> Result<(), Failure> {
+    let client = connect(socket, "plasmon locations")?;
+    let locations = client.locations(args.object.id(&client, &args.whose))?;
     if as_json {
-        return line(&serde_json::to_string_pretty(&locations).expect("plain values"));
+        return json(&serde_json::to_string_pretty(&locations).expect("plain values"));
     }
     if locations.is_empty() {
         let text = format!("no node is known to hold {}", args.object.text);
@@ -85,7 +86,8 @@ pub(crate) fn locations(socket: &Path, as_json: bool, args: &Located) -> Result<
     table(["NODE", "ROLE"], &rows)
 }
 
-pub(crate) fn prefetch(socket: &Path, args: &Prefetch) -> Result<(), Failure> {
-    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id).collect();
-    Ok(Client::connect_as(socket, "plasmon prefetch")?.prefetch(&ids, args.timeout)?)
+pub(crate) fn prefetch(socket: &Socket, args: &Prefetch) -> Result<(), Failure> {
+    let client = connect(socket, "plasmon prefetch")?;
+    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id(&client, &args.whose)).collect();
+    Ok(client.prefetch(&ids, args.timeout)?)
 }

@@ -18,8 +18,8 @@ pub(crate) enum Failure {
     /// Nothing of these names is known.
     #[error("no such object: {0}")]
     Absent(String),
-    /// Other users' private objects.
-    #[error("not deleted, because they are private to another user: {0}")]
+    /// Other users' objects.
+    #[error("not deleted: {0}")]
     Refused(String),
     /// The daemon's program is not beside this one.
     #[error("{0} is missing: plasmon and plasmon-node are installed together, in one directory")]
@@ -36,6 +36,12 @@ pub(crate) enum Failure {
     /// A broadcast did not come to all.
     #[error("{0}")]
     Unreached(String),
+    /// A measurement towards other nodes, of which there are none.
+    #[error(
+        "there is no other node to measure towards: this one is alone in its cluster; start one with \
+         `plasmon serve --join`"
+    )]
+    Alone,
     /// The doctor has told what they are.
     #[error("{0} of what the doctor found are problems")]
     Problems(usize),
@@ -55,6 +61,7 @@ impl Failure {
             Self::Absent(_) => 3,
             Self::TooFew { .. } => 4,
             Self::Unreached(_) => 10,
+            Self::Alone => 11,
             Self::Store(error) => match error.kind() {
                 ErrorKind::NotFound => 3,
                 ErrorKind::TimedOut => 4,
@@ -64,6 +71,7 @@ impl Failure {
                 ErrorKind::Lost => 8,
                 ErrorKind::Damaged => 9,
                 ErrorKind::TooFew => 10,
+                ErrorKind::OutcomeUnknown => 12,
                 _ => 1,
             },
             Self::File { .. }

@@ -1,8 +1,10 @@
 //! The `plasmon` command: run a node, put and get objects, see what a node holds and does.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod calibrate;
+mod cgroup;
+mod connecting;
 mod doctor;
 mod drain;
 mod explain;
@@ -16,6 +18,7 @@ mod secret;
 mod serve;
 mod serve_args;
 mod settings;
+mod status;
 mod top;
 mod watch;
 
@@ -23,14 +26,21 @@ use std::process::ExitCode;
 
 use args::{Args, Command, StatusOf};
 use clap::{CommandFactory, FromArgMatches};
+use failure::Failure;
+use plasmon::Socket;
 
 fn main() -> ExitCode {
-    let matches = settings::with_environment(Args::command()).get_matches();
-    let Args { socket, json, command } =
-        Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let socket = socket.unwrap_or_else(plasmon::Client::find_socket);
+    let matches = settings::with_environment(Args::command()).try_get_matches();
+    let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
+        Ok(args) => args,
+        Err(error) => {
+            return ended(output::about_arguments(&error), ExitCode::from(error.exit_code() as u8));
+        }
+    };
+    let Args { socket, json, command } = args;
+    let socket = socket.map_or_else(Socket::find, Socket::from);
     let done = match command {
-        Command::Serve(_) => serve::serve(),
+        Command::Serve(args) => serve::serve(&args),
         Command::Put(put) => objects::put(&socket, json, &put),
         Command::Get(get) => objects::get(&socket, json, &get),
         Command::Rm(rm) => objects::rm(&socket, json, &rm),
@@ -39,7 +49,7 @@ fn main() -> ExitCode {
         Command::Hash(hash) => objects::hash(&socket, json, &hash),
         Command::Evict(evict) => objects::evict(&socket, json, &evict),
         Command::Subscribe => watch::subscribe(&socket, json),
-        Command::Status(StatusOf { cluster: false }) => report::status(&socket, json),
+        Command::Status(StatusOf { cluster: false }) => status::status(&socket, json),
         Command::Status(StatusOf { cluster: true }) => overview::status(&socket, json),
         Command::Top(args) => top::top(&socket, json, &args),
         Command::Clients => report::clients(&socket, json),
@@ -54,10 +64,15 @@ fn main() -> ExitCode {
         Command::Secret(args) => secret::secret(&args),
         Command::Doctor(args) => doctor::doctor(&socket, json, &args),
     };
+    ended(done, ExitCode::SUCCESS)
+}
+
+/// Says why it failed, if it did.
+fn ended(done: Result<(), Failure>, well: ExitCode) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => well,
         Err(failure) => {
-            eprintln!("plasmon: {failure}");
+            output::complain(&failure.to_string());
             failure.exit_code()
         }
     }

@@ -1,11 +1,13 @@
 //! `plasmon-node`: the daemon behind `plasmon serve`, with the same command line.
 #![forbid(unsafe_code)]
 
+mod cgroup;
 mod config;
 mod serve_args;
 mod settings;
 
 use std::error::Error;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,13 +15,17 @@ use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use config::Settings;
-use plasmon_node::{Config, EtcdConfig, Node, Numa, TlsConfig};
+use plasmon::Socket;
+use plasmon::text::{printable_json, printable_lines};
+use plasmon_node::memory::Allowance;
+use plasmon_node::{Config, EtcdConfig, Node, NodeError, Numa, TlsConfig};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 use sd_notify::NotifyState;
 use serde_json::json;
 use serve_args::{LogFormat, Serve};
+use tracing::info;
 use tracing_subscriber::EnvFilter;
 
 /// The daemon of Plasmon. `plasmon serve` starts it.
@@ -48,28 +54,38 @@ fn main() -> ExitCode {
     let settings = match Settings::read(Args::command(), &words) {
         Ok(settings) => settings,
         Err(error) => {
-            eprintln!("plasmon: {error}");
+            complain(&error.to_string());
             return ExitCode::from(WRONG_ARGUMENTS);
         }
     };
     let args = Args::from_arg_matches(&settings.matches).unwrap_or_else(|error| error.exit());
     let Args { socket, json, command: Command::Serve(serve) } = args;
     if serve.print_config {
-        // Whoever reads it may have read enough.
-        let _ = io::stdout().write_all(settings.print(json).as_bytes());
-        return ExitCode::SUCCESS;
+        return match io::stdout().write_all(printable_json(&settings.print(json)).as_bytes()) {
+            // Whoever reads it may have read enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                complain(&format!("cannot write standard output: {error}"));
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     if serve.cache && serve.spill_dir.is_some() {
         settings.refuse("cache and spill-dir exclude each other: a cache drops what a store would spill");
     }
-    let socket = socket.unwrap_or_else(plasmon::Client::default_socket);
-    match run(&socket, json, serve) {
+    let socket = socket.map_or_else(Socket::default, Socket::from);
+    match run(socket.path(), json, serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("plasmon: {error}");
+            complain(&error.to_string());
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says something on standard error, whether anybody hears it or not.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "plasmon: {}", printable_lines(text));
 }
 
 fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> {
@@ -87,6 +103,8 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
         secret_file: args.secret_file.map(std::path::absolute).transpose()?,
         tls,
         provider: args.provider,
+        allowance: cgroup::allowance(|path| fs::read_to_string(path).ok(), "/proc/self")
+            .map(|cgroup::Allowance { limit, used, file }| Allowance { limit, used, file }),
         huge_pages: !args.no_huge_pages,
         prefault: !args.no_prefault,
         numa: match args.numa {
@@ -100,13 +118,22 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
         lease: args.lease,
         spill_dir: args.spill_dir.map(std::path::absolute).transpose()?,
         cache: args.cache,
+        public: args.public,
         client_quota: args.client_quota,
         user_quota: args.user_quota,
+        capacity: args.capacity,
         max_clients: args.max_clients,
         ..Config::new(args.memory, std::path::absolute(socket)?)
     };
     let socket = config.socket.clone();
-    let node = Node::start(config)?;
+    let node = match Node::start(config) {
+        // Who stops a node that starts has got what was wanted.
+        Err(stopped @ NodeError::Stopped(_)) => {
+            info!("{stopped}");
+            return Ok(());
+        }
+        started => started?,
+    };
     let (id, listen, metrics) = (node.id(), node.listen(), node.metrics());
     let others = match &args.coordinator {
         Some(etcd) => format!("--coordinator etcd://{}{}", etcd.endpoints.join(","), etcd.prefix),
@@ -120,7 +147,7 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
         format!("node {id} serves at {}; other nodes join with: plasmon serve {others}", socket.display())
     };
     // Nobody may be reading, and no systemd be waiting: the node serves all the same.
-    let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+    let _ = writeln!(io::stdout(), "{}", printable_json(&line)).and_then(|()| io::stdout().flush());
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     Ok(node.run()?)
 }

@@ -8,35 +8,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, DeleteOutcome, Object, ObjectId};
+use plasmon::{Client, CreateOptions, DeleteOutcome, Object, ObjectId, Rights, Socket, not_allowed};
 use rustix::fs::{AtFlags, CWD, linkat};
 use serde_json::json;
 
-use crate::args::{Evict, Get, Hash, Put, Rm, Which};
+use crate::args::{Evict, Get, Hash, Put, Rm, Which, Whose};
+use crate::connecting::{Within, connect};
 use crate::failure::Failure;
-use crate::output::{Progress, line, size, tolerant};
+use crate::output::{self, Progress, line, size, standard, tolerant};
 
 /// Bytes moved between two looks at the progress.
 const STEP: usize = 8 << 20;
 /// How often to ask how far an object has come.
 const LOOK: Duration = Duration::from_millis(200);
 
-pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failure> {
-    let id = match (&args.name, args.id) {
-        (Some(name), _) => ObjectId::from_name(name),
-        (None, Some(id)) => id,
-        (None, None) => ObjectId::random(),
-    };
+pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Failure> {
     let options = CreateOptions {
         name: args.name.clone(),
-        private: args.private,
+        rights: if args.private { Rights::Private } else { args.public },
         room: args.timeout,
         digest: args.digest,
         fresh: args.name.is_none() && args.id.is_none(),
         copies: args.replicas,
         ttl: args.ttl,
     };
-    let client = Client::connect_as(socket, "plasmon put")?;
+    let client = Within::new(args.timeout).connect(socket, "plasmon put")?;
+    let id = match (&args.name, args.id) {
+        (Some(name), _) if args.private => ObjectId::from_private_name(name, client.user()),
+        (Some(name), _) => ObjectId::from_name(name),
+        (None, Some(id)) => id,
+        (None, None) => ObjectId::random(),
+    };
     let bytes = if args.file == Path::new("-") {
         let mut data = Vec::new();
         io::stdin().read_to_end(&mut data).map_err(Failure::file("read", "standard input"))?;
@@ -46,7 +48,7 @@ pub(crate) fn put(socket: &Path, as_json: bool, args: &Put) -> Result<(), Failur
         put_file(&client, id, &args.file, &options, as_json || args.quiet.quiet)?
     };
     if as_json {
-        line(&json!({ "id": id.to_string(), "name": args.name, "bytes": bytes }).to_string())?;
+        output::json(&json!({ "id": id.to_string(), "name": args.name, "bytes": bytes }).to_string())?;
     } else {
         line(&id.to_string())?;
     }
@@ -84,21 +86,21 @@ fn put_file(
     Ok(bytes)
 }
 
-pub(crate) fn get(socket: &Path, as_json: bool, args: &Get) -> Result<(), Failure> {
+pub(crate) fn get(socket: &Socket, as_json: bool, args: &Get) -> Result<(), Failure> {
     let quiet = as_json || args.quiet.quiet;
-    let object = fetch(socket, "plasmon get", &args.object, args.timeout, quiet)?;
+    let object = fetch(socket, "plasmon get", (&args.object, &args.whose), args.timeout, quiet)?;
     let data = object.data();
     let progress = Progress::bytes("writing", data.len() as u64, quiet);
     match &args.output {
         None => {
-            tolerant(write_all(&mut io::stdout().lock(), data, &progress))?;
+            tolerant(standard().and_then(|mut out| write_all(&mut out, data, &progress)))?;
         }
         Some(path) => {
             write_file(path, data, &progress)?;
             drop(progress);
             if as_json {
                 let id = object.id().to_string();
-                line(&json!({ "id": id, "bytes": data.len(), "output": path }).to_string())?;
+                output::json(&json!({ "id": id, "bytes": data.len(), "output": path }).to_string())?;
             } else {
                 line(&format!("{} in {}", size(data.len() as u64), path.display()))?;
             }
@@ -109,18 +111,20 @@ pub(crate) fn get(socket: &Path, as_json: bool, args: &Get) -> Result<(), Failur
 
 /// Waits for an object, and shows that it does, and how far it has come.
 fn fetch(
-    socket: &Path,
+    socket: &Socket,
     name: &str,
-    which: &Which,
+    (which, whose): (&Which, &Whose),
     timeout: Duration,
     quiet: bool,
 ) -> Result<Object, Failure> {
-    let client = Client::connect_as(socket, name)?;
+    let within = Within::new(Some(timeout));
+    let client = within.connect(socket, name)?;
+    let id = which.id(&client, whose);
     let waiting = Progress::waiting(&format!("waiting for {}", which.text), quiet);
     let mut watch = None;
     let mut look = || {
         if waiting.is_wanted() {
-            let watch = watch.get_or_insert_with(|| Watch::start(socket, name, which.id));
+            let watch = watch.get_or_insert_with(|| Watch::start(socket, name, id));
             if let Some((arrived, bytes)) = watch.seen() {
                 waiting.moving("getting", arrived, bytes);
             }
@@ -128,7 +132,7 @@ fn fetch(
         }
         false
     };
-    let mut results = client.get_interruptible(&[which.id], Some(timeout), &mut look)?;
+    let mut results = client.get_interruptible(&[id], within.left(), &mut look)?;
     Ok(results.pop().expect("one id has one result")?)
 }
 
@@ -139,9 +143,9 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(socket: &Path, name: &str, id: ObjectId) -> Self {
+    fn start(socket: &Socket, name: &str, id: ObjectId) -> Self {
         let seen = Arc::new(Mutex::new(None));
-        let (socket, name, shown) = (socket.to_owned(), format!("{name}, progress"), Arc::downgrade(&seen));
+        let (socket, name, shown) = (socket.clone(), format!("{name}, progress"), Arc::downgrade(&seen));
         // Whatever fails, there is no progress to be shown. The thread ends with the watch, or with the program.
         thread::spawn(move || {
             let Ok(client) = Client::connect_as(socket, &name) else { return };
@@ -161,21 +165,23 @@ impl Watch {
     }
 }
 
-pub(crate) fn hash(socket: &Path, as_json: bool, args: &Hash) -> Result<(), Failure> {
+pub(crate) fn hash(socket: &Socket, as_json: bool, args: &Hash) -> Result<(), Failure> {
     let quiet = as_json || args.quiet.quiet;
-    let object = fetch(socket, "plasmon hash", &args.object, args.timeout, quiet)?;
+    let object = fetch(socket, "plasmon hash", (&args.object, &args.whose), args.timeout, quiet)?;
     let digest = format!("{:016x}", object.verify()?);
     if as_json {
         let id = object.id().to_string();
-        return line(&json!({ "id": id, "hash": digest, "compared": object.digest().is_some() }).to_string());
+        return output::json(
+            &json!({ "id": id, "hash": digest, "compared": object.digest().is_some() }).to_string(),
+        );
     }
     line(&digest)
 }
 
-pub(crate) fn evict(socket: &Path, as_json: bool, args: &Evict) -> Result<(), Failure> {
-    let bytes = Client::connect_as(socket, "plasmon evict")?.evict(args.size)?;
+pub(crate) fn evict(socket: &Socket, as_json: bool, args: &Evict) -> Result<(), Failure> {
+    let bytes = connect(socket, "plasmon evict")?.evict(args.size)?;
     if as_json {
-        return line(&json!({ "bytes": bytes }).to_string());
+        return output::json(&json!({ "bytes": bytes }).to_string());
     }
     let note = if bytes < args.size { "; the rest is pinned, or in this memory alone" } else { "" };
     line(&format!("{} became free{note}", size(bytes)))
@@ -238,23 +244,25 @@ fn write_new(path: &Path, data: &[u8], mode: Option<Permissions>, progress: &Pro
     })
 }
 
-pub(crate) fn rm(socket: &Path, as_json: bool, args: &Rm) -> Result<(), Failure> {
-    let client = Client::connect_as(socket, "plasmon rm")?;
-    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id).collect();
+pub(crate) fn rm(socket: &Socket, as_json: bool, args: &Rm) -> Result<(), Failure> {
+    let client = connect(socket, "plasmon rm")?;
+    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id(&client, &args.whose)).collect();
     let outcomes = client.delete(&ids)?;
     let (mut absent, mut refused) = (Vec::new(), Vec::new());
     let mut rows = Vec::new();
-    for (object, outcome) in args.objects.iter().zip(outcomes) {
+    for ((object, id), outcome) in args.objects.iter().zip(&ids).zip(outcomes) {
         let word = match outcome {
             DeleteOutcome::Absent => "absent",
             DeleteOutcome::Deleted => "deleted",
             DeleteOutcome::Deferred => "deferred",
-            DeleteOutcome::NotAllowed => "not allowed",
+            DeleteOutcome::NotAllowed { .. } => "not allowed",
         };
-        rows.push(json!({ "object": object.text, "id": object.id.to_string(), "outcome": word }));
+        rows.push(json!({ "object": object.text, "id": id.to_string(), "outcome": word }));
         match outcome {
             DeleteOutcome::Absent => absent.push(object.text.clone()),
-            DeleteOutcome::NotAllowed => refused.push(object.text.clone()),
+            DeleteOutcome::NotAllowed { creator } => {
+                refused.push(format!("{}: {}", object.text, not_allowed(*id, creator, client.user())));
+            }
             DeleteOutcome::Deferred if !as_json => {
                 line(&format!("{} is pinned: its memory is freed with its last pin", object.text))?;
             }
@@ -262,10 +270,10 @@ pub(crate) fn rm(socket: &Path, as_json: bool, args: &Rm) -> Result<(), Failure>
         }
     }
     if as_json {
-        line(&serde_json::Value::from(rows).to_string())?;
+        output::json(&serde_json::Value::from(rows).to_string())?;
     }
     match (refused.is_empty(), absent.is_empty()) {
-        (false, _) => Err(Failure::Refused(refused.join(", "))),
+        (false, _) => Err(Failure::Refused(refused.join("; "))),
         (true, false) => Err(Failure::Absent(absent.join(", "))),
         (true, true) => Ok(()),
     }

@@ -1,12 +1,21 @@
-//! What all commands print with: sizes, tables, progress.
+//! What all commands print with: lines, JSON, sizes, tables, progress.
+//!
+//! Names of objects, clients, files and hosts are others' choice, and so are parts of messages: whatever is printed here
+//! is printed as [`plasmon::text`] has it.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plasmon::text::{printable, printable_json, printable_lines};
+use rustix::io::{Errno, fcntl_getfd};
 
+/// What messages call it.
+pub(crate) const STANDARD_OUTPUT: &str = "standard output";
 /// What takes less shows no progress.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -25,21 +34,66 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
-/// Text of someone else's choice, without what would steer a terminal.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char }).collect()
+/// Whether standard output was closed when the program began.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Looks at standard output before Rust's runtime does, which opens `/dev/null` in the place of a closed one: whatever
+/// is written there afterwards seems to arrive.
+// SAFETY: the system calls what stands in this section before `main`, one after the other, as functions of this type;
+// this one makes a system call and stores a flag.
+#[allow(unsafe_code)]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = {
+    extern "C" fn look() {
+        let closed = fcntl_getfd(io::stdout()) == Err(Errno::BADF);
+        CLOSED.store(closed, Ordering::Relaxed);
+    }
+    look
+};
+
+/// Standard output, to write to.
+///
+/// # Errors
+/// When it is closed.
+pub(crate) fn standard() -> io::Result<io::StdoutLock<'static>> {
+    if CLOSED.load(Ordering::Relaxed) { Err(Errno::BADF.into()) } else { Ok(io::stdout().lock()) }
 }
 
 /// Prints a line; a reader that has gone away is no error.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
-    tolerant(writeln!(io::stdout(), "{text}"))
+    tolerant(standard().and_then(|mut out| writeln!(out, "{}", printable(text))))
+}
+
+/// Prints JSON, for programs, which read the names in it as they are.
+pub(crate) fn json(text: &str) -> Result<(), Failure> {
+    tolerant(standard().and_then(|mut out| writeln!(out, "{}", printable_json(text))))
+}
+
+/// Says something on standard error. That nobody hears it changes nothing.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "plasmon: {}", printable(text));
+}
+
+/// Says what there is to say of the command line: help and version, or what is wrong with it.
+pub(crate) fn about_arguments(error: &clap::Error) -> Result<(), Failure> {
+    if !error.use_stderr() {
+        return tolerant(standard().and_then(|_| error.print()));
+    }
+    let text = error.render().to_string();
+    // As with a complaint. In colours, if nothing is to be escaped.
+    let _ = match printable_lines(&text) {
+        Cow::Borrowed(_) => error.print(),
+        Cow::Owned(text) => io::stderr().write_all(text.as_bytes()),
+    };
+    Ok(())
 }
 
 /// What became of writing to standard output.
 pub(crate) fn tolerant(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::file("write", "standard output")(error))
+            Err(Failure::file("write", STANDARD_OUTPUT)(error))
         }
         _ => Ok(()),
     }
@@ -47,6 +101,8 @@ pub(crate) fn tolerant(written: io::Result<()>) -> Result<(), Failure> {
 
 /// Prints rows under headings, each column as wide as it must be.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
+    let rows: Vec<[Cow<'_, str>; N]> =
+        rows.iter().map(|row| std::array::from_fn(|column| printable(&row[column]))).collect();
     let widths: [usize; N] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([headings[column].len()]).max().unwrap_or(0)
@@ -56,7 +112,7 @@ pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -
         line(padded.collect::<Vec<_>>().join("  ").trim_end())
     };
     print(headings)?;
-    rows.iter().try_for_each(|row| print(std::array::from_fn(|column| row[column].as_str())))
+    rows.iter().try_for_each(|row| print(std::array::from_fn(|column| &*row[column])))
 }
 
 /// What a length that is known is shown with.
@@ -84,7 +140,7 @@ impl Progress {
     fn new(what: &str, bar: ProgressBar, style: &str, quiet: bool) -> Self {
         bar.set_draw_target(ProgressDrawTarget::hidden());
         bar.set_style(template(style));
-        bar.set_message(what.to_owned());
+        bar.set_message(printable(what).into_owned());
         Self { bar, started: Instant::now(), wanted: !quiet && io::stderr().is_terminal() }
     }
 
@@ -97,7 +153,7 @@ impl Progress {
     pub(crate) fn moving(&self, what: &str, moved: u64, total: u64) {
         if self.bar.length() != Some(total) {
             self.bar.set_style(template(BYTES));
-            self.bar.set_message(what.to_owned());
+            self.say(what);
             self.bar.set_length(total);
             self.bar.set_position(moved);
             // The time of the wait says nothing of the rate.
@@ -107,8 +163,8 @@ impl Progress {
     }
 
     /// What is being waited for now.
-    pub(crate) fn say(&self, what: String) {
-        self.bar.set_message(what);
+    pub(crate) fn say(&self, what: &str) {
+        self.bar.set_message(printable(what).into_owned());
     }
 
     /// Moves on by `bytes`.

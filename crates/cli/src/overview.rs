@@ -1,22 +1,23 @@
 //! `plasmon status --cluster`: a line for every node, as text or JSON; `plasmon top` draws the same lines.
 
-use std::path::Path;
 use std::time::Duration;
 
-use plasmon::Client;
+use plasmon::Socket;
 use plasmon::overview::{NodeOverview, Overview, Summary};
+use plasmon::text::printable;
 
+use crate::connecting::connect;
 use crate::failure::Failure;
-use crate::output::{age, line, plain, size, table};
+use crate::output::{age, json, line, size, table};
 
 /// Headings of a node's cells.
 pub(crate) const HEADINGS: [&str; 8] =
     ["NODE", "LISTEN", "MEMORY", "PRIMARY", "CACHED", "FETCHED", "SERVED", "CLIENTS"];
 
-pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
-    let client = Client::connect_as(socket, "plasmon status")?;
+pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
+    let client = connect(socket, "plasmon status")?;
     if as_json {
-        return line(&client.overview_json()?);
+        return json(&client.overview_json()?);
     }
     print(&client.overview()?)
 }
@@ -46,14 +47,14 @@ pub(crate) fn heading(overview: &Overview) -> String {
         "{} nodes{silent}, epoch {}, coordinator {}{lost}",
         overview.nodes.len() as u64 + overview.left_out,
         overview.epoch,
-        plain(&overview.coordinator)
+        printable(&overview.coordinator)
     )
 }
 
 /// What a node is and holds.
 pub(crate) fn cells(node: &NodeOverview) -> [String; 8] {
     let name = node.node.chars().take(8).collect();
-    let listen = plain(&node.listen);
+    let listen = printable(&node.listen).into_owned();
     let Some(summary) = &node.summary else {
         return [name, listen, "-".into(), "-".into(), "-".into(), "-".into(), "-".into(), "-".into()];
     };
@@ -75,8 +76,8 @@ pub(crate) fn cells(node: &NodeOverview) -> [String; 8] {
 pub(crate) fn note(node: &NodeOverview) -> String {
     let here = if node.this { "this node; " } else { "" };
     match &node.summary {
-        None => format!("no answer: {}", plain(&node.failure)),
-        Some(summary) if !summary.unfit.is_empty() => format!("{here}{}", plain(&summary.unfit)),
+        None => format!("no answer: {}", printable(&node.failure)),
+        Some(summary) if !summary.unfit.is_empty() => format!("{here}{}", printable(&summary.unfit)),
         Some(summary) => {
             let spilled = if summary.spilled_objects > 0 {
                 format!("; {} on disk", size(summary.spilled_bytes))

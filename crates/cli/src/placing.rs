@@ -1,46 +1,48 @@
 //! `plasmon replicate`, `migrate` and `broadcast`: where objects are to be.
 
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use plasmon::status::MemberStatus;
-use plasmon::{Client, Error, ErrorKind, NodeId, Spread};
+use plasmon::{Client, Error, ErrorKind, NodeId, ObjectId, Socket, Spread};
 
-use crate::args::{Broadcast, Migrate, Replicate, Which};
+use crate::args::{Broadcast, Migrate, Replicate, Which, Whose};
+use crate::connecting::Within;
 use crate::failure::Failure;
-use crate::output::{Progress, line, table};
+use crate::output::{Progress, json, table};
 
 /// The shortest beginning of a node's id that stands for it.
 const SHORTEST: usize = 6;
 /// How often to ask who holds the object by now.
 const LOOK: Duration = Duration::from_millis(200);
 
-pub(crate) fn replicate(socket: &Path, as_json: bool, args: &Replicate) -> Result<(), Failure> {
+pub(crate) fn replicate(socket: &Socket, as_json: bool, args: &Replicate) -> Result<(), Failure> {
     let quiet = as_json || args.spreading.quiet.quiet;
-    let (copies, timeout) = (args.copies, args.spreading.timeout);
-    let client = watched(socket, "plasmon replicate", &args.object, quiet)?;
-    let spread = client.replicate(args.object.id, copies, timeout)?;
+    let within = Within::new(args.spreading.timeout);
+    let (client, id) = watched(&within, socket, "plasmon replicate", (&args.object, &args.whose), quiet)?;
+    let spread = client.replicate(id, args.copies, within.left())?;
     show(&client, as_json, &spread)
 }
 
-pub(crate) fn migrate(socket: &Path, as_json: bool, args: &Migrate) -> Result<(), Failure> {
+pub(crate) fn migrate(socket: &Socket, as_json: bool, args: &Migrate) -> Result<(), Failure> {
     let quiet = as_json || args.spreading.quiet.quiet;
-    let client = watched(socket, "plasmon migrate", &args.object, quiet)?;
+    let within = Within::new(args.spreading.timeout);
+    let (client, id) = watched(&within, socket, "plasmon migrate", (&args.object, &args.whose), quiet)?;
     let node = node(&client.status()?.cluster.members, &args.node)?;
-    let spread = client.migrate(args.object.id, node, args.spreading.timeout)?;
+    let spread = client.migrate(id, node, within.left())?;
     show(&client, as_json, &spread)
 }
 
-pub(crate) fn broadcast(socket: &Path, as_json: bool, args: &Broadcast) -> Result<(), Failure> {
+pub(crate) fn broadcast(socket: &Socket, as_json: bool, args: &Broadcast) -> Result<(), Failure> {
     let quiet = as_json || args.spreading.quiet.quiet;
-    let client = watched(socket, "plasmon broadcast", &args.object, quiet)?;
+    let within = Within::new(args.spreading.timeout);
+    let (client, id) = watched(&within, socket, "plasmon broadcast", (&args.object, &args.whose), quiet)?;
     let members = client.status()?.cluster.members;
     let nodes: Result<Vec<_>, _> = args.nodes.iter().map(|wanted| node(&members, wanted)).collect();
-    let spread = client.broadcast(args.object.id, &nodes?, args.spreading.timeout)?;
+    let spread = client.broadcast(id, &nodes?, within.left())?;
     show(&client, as_json, &spread)?;
     match spread.failed.as_slice() {
         [] => Ok(()),
@@ -53,16 +55,22 @@ pub(crate) fn broadcast(socket: &Path, as_json: bool, args: &Broadcast) -> Resul
     }
 }
 
-/// A client that shows how many nodes hold an object by now while it waits.
-fn watched(socket: &Path, name: &str, which: &Which, quiet: bool) -> Result<Client, Failure> {
+/// The object's id, and a client that shows how many nodes hold an object by now while it waits.
+fn watched(
+    within: &Within,
+    socket: &Socket,
+    name: &str,
+    (which, whose): (&Which, &Whose),
+    quiet: bool,
+) -> Result<(Client, ObjectId), Failure> {
     let progress = Progress::waiting(&format!("spreading {}", which.text), quiet);
-    let client = Client::connect_as(socket, name)?;
+    let client = within.connect(socket, name)?;
+    let id = which.id(&client, whose);
     if !progress.is_wanted() {
-        return Ok(client);
+        return Ok((client, id));
     }
     let holders = Arc::new(AtomicUsize::new(0));
-    let (seen, socket, name, id) =
-        (Arc::downgrade(&holders), socket.to_owned(), format!("{name}, progress"), which.id);
+    let (seen, socket, name) = (Arc::downgrade(&holders), socket.clone(), format!("{name}, progress"));
     // By a client of its own, which ends with the other. Whatever fails, there is no progress to be shown.
     thread::spawn(move || {
         let Ok(client) = Client::connect_as(socket, &name) else { return };
@@ -73,29 +81,32 @@ fn watched(socket: &Path, name: &str, which: &Which, quiet: bool) -> Result<Clie
         }
     });
     let (progress, text) = (Mutex::new(progress), which.text.clone());
-    Ok(client.interruptible(move || {
+    let client = client.interruptible(move || {
         let progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.say(format!("spreading {text}: on {} nodes", holders.load(Ordering::Relaxed)));
+        progress.say(&format!("spreading {text}: on {} nodes", holders.load(Ordering::Relaxed)));
         progress.show();
         false
-    }))
+    });
+    Ok((client, id))
 }
 
 /// The member that is meant.
 pub(crate) fn node(members: &[MemberStatus], wanted: &str) -> Result<NodeId, Failure> {
-    // Hosts have names, members addresses.
-    let address = wanted.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
-    let (host, port) = address.map_or((wanted, None), |(host, port)| (host, Some(port)));
-    let addresses = (host, 0).to_socket_addrs().into_iter().flatten();
-    let hosts: Vec<_> = addresses.map(|address| address.ip()).collect();
-    let meant = |member: &&MemberStatus| {
-        let listen = member.listen.parse::<SocketAddr>().ok();
-        let there = listen.is_some_and(|listen| {
-            hosts.contains(&listen.ip()) && port.is_none_or(|port| port == listen.port().to_string())
-        });
-        there || member.listen == wanted || (wanted.len() >= SHORTEST && member.node.starts_with(wanted))
+    let named = |member: &&MemberStatus| {
+        member.listen == wanted || (wanted.len() >= SHORTEST && member.node.starts_with(wanted))
     };
-    let mut found = members.iter().filter(meant).filter_map(|member| member.node.parse().ok());
+    let mut found: Vec<_> = members.iter().filter(named).collect();
+    if found.is_empty() {
+        // Hosts have names, members addresses. To ask for a name may take its time.
+        let (port, addresses) = addresses(wanted);
+        let there = |member: &&MemberStatus| {
+            let listen = member.listen.parse::<SocketAddr>().ok();
+            let at = |listen: SocketAddr| port.is_none_or(|port| port == listen.port());
+            listen.is_some_and(|listen| addresses.contains(&listen.ip()) && at(listen))
+        };
+        found = members.iter().filter(there).collect();
+    }
+    let mut found = found.into_iter().filter_map(|member| member.node.parse().ok());
     match (found.next(), found.next()) {
         (Some(node), None) => Ok(node),
         (first, _) => {
@@ -108,9 +119,20 @@ pub(crate) fn node(members: &[MemberStatus], wanted: &str) -> Result<NodeId, Fai
     }
 }
 
+/// The addresses of `HOST` or `HOST:PORT`, and the port.
+fn addresses(wanted: &str) -> (Option<u16>, Vec<IpAddr>) {
+    if let Ok(address) = wanted.parse() {
+        return (None, vec![address]);
+    }
+    let with_port = wanted.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = with_port.map_or((wanted, None), |(host, port)| (host, Some(port)));
+    let found = (host, 0).to_socket_addrs().into_iter().flatten();
+    (port, found.map(|address| address.ip()).collect())
+}
+
 fn show(client: &Client, as_json: bool, spread: &Spread) -> Result<(), Failure> {
     if as_json {
-        return line(&serde_json::to_string(spread).expect("plain values"));
+        return json(&serde_json::to_string(spread).expect("plain values"));
     }
     let members = client.status()?.cluster.members;
     let listen = |node: &str| {

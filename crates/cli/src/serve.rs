@@ -6,12 +6,18 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::failure::Failure;
+use crate::output::{STANDARD_OUTPUT, standard};
+use crate::serve_args::Serve;
 
 /// The daemon's program.
 const DAEMON: &str = "plasmon-node";
 
 /// Replaces this process by the daemon, with the same arguments; returns only if that fails.
-pub(crate) fn serve() -> Result<(), Failure> {
+pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
+    if args.print_config {
+        // The daemon would not know that nobody can read it.
+        drop(standard().map_err(Failure::file("write", STANDARD_OUTPUT))?);
+    }
     let own = env::current_exe().map_err(Failure::file("find", "this program"))?;
     let daemon = own.with_file_name(DAEMON);
     let error = Command::new(&daemon)

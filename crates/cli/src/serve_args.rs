@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
-use plasmon::Protocol;
+use plasmon::{Protocol, Rights};
 use tracing_subscriber::EnvFilter;
 
 use self::etcd::EtcdUrl;
 
 /// Memory for objects when nothing else is said.
 pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
+
+/// The least memory that a node can work with, in bytes: a segment for small objects and one for large ones.
+pub(crate) const LEAST_MEMORY: u64 = 4 << 20;
 
 /// What `plasmon serve` takes.
 #[derive(Debug, Args)]
@@ -30,8 +33,11 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) print_config: bool,
     /// Memory for objects
-    #[arg(long, value_name = "SIZE", default_value = DEFAULT_MEMORY, value_parser = positive_size)]
+    #[arg(long, value_name = "SIZE", default_value = DEFAULT_MEMORY, value_parser = memory)]
     pub(crate) memory: u64,
+    /// Most bytes that all objects may have together, data and metadata [default: as many as fit in --memory]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub(crate) capacity: Option<u64>,
     /// When memory is short, move objects to files in this directory, and back when they are asked
     /// for; a node that starts again finds them there [default: new objects wait for
     /// room, and are refused when their time is up]
@@ -51,6 +57,9 @@ pub(crate) struct Serve {
     /// Most clients that one user may have connected at a time
     #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_clients: u32,
+    /// What other users may do with objects put here that are not private: r (read), or rw (delete and move them as well)
+    #[arg(long, value_name = "r|rw", default_value = "r", value_parser = public)]
+    pub(crate) public: Rights,
     /// Who may connect to the socket, as an octal mode
     #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
     pub(crate) socket_mode: u32,
@@ -172,6 +181,27 @@ fn numa(text: &str) -> Result<Numa, String> {
         number => number.parse().map(Numa::Node).map_err(|_| {
             "write auto, off, or the number of a memory node (`plasmon doctor` lists them)".into()
         }),
+    }
+}
+
+/// Memory for objects, as much as a node needs at least.
+pub(crate) fn memory(text: &str) -> Result<u64, String> {
+    match positive_size(text)? {
+        little if little < LEAST_MEMORY => Err(format!(
+            "a node needs {} at least, since small objects and large ones lie in segments of their own; write a size \
+             such as 512MiB or 4GiB",
+            ByteSize(LEAST_MEMORY)
+        )),
+        enough => Ok(enough),
+    }
+}
+
+/// What other users may do with what they see.
+pub(crate) fn public(text: &str) -> Result<Rights, String> {
+    match text {
+        "r" => Ok(Rights::Read),
+        "rw" => Ok(Rights::ReadWrite),
+        _ => Err("write r (others read it) or rw (others delete and move it as well)".into()),
     }
 }
 

@@ -15,7 +15,9 @@ pub(crate) const NO_SETTINGS: [&str; 4] = ["config", "print-config", "help", "js
 pub(crate) fn with_environment(command: Command) -> Command {
     with_switches(command).mut_subcommand(SERVE, |serve| {
         serve.mut_args(|arg| match arg.get_long().map(str::to_owned) {
-            Some(long) if long == "config" || is_setting(&long) => arg.env(variable(&long)),
+            Some(long) if long == "config" || is_setting(&long) => {
+                arg.env(variable(&long)).hide_env_values(true)
+            }
             _ => arg,
         })
     })

@@ -1,22 +1,24 @@
 //! `plasmon wait` and `plasmon subscribe`.
 
 use std::io::{self, Write};
-use std::path::Path;
 
-use plasmon::{Client, Event, ObjectId};
+use plasmon::{Event, ObjectId, Socket};
 use serde_json::{Value, json};
 
 use crate::args::{Wait, Which};
+use crate::connecting::{Within, connect};
 use crate::failure::Failure;
-use crate::output::{Progress, line, size, tolerant};
+use crate::output::{self, Progress, line, size, standard, tolerant};
 
-pub(crate) fn wait(socket: &Path, as_json: bool, args: &Wait) -> Result<(), Failure> {
-    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id).collect();
-    let count = args.count.unwrap_or(ids.len());
-    if count > ids.len() {
-        return Err(Failure::CountOf { count, objects: ids.len() });
+pub(crate) fn wait(socket: &Socket, as_json: bool, args: &Wait) -> Result<(), Failure> {
+    let objects = args.objects.len();
+    let count = args.count.unwrap_or(objects);
+    if count > objects {
+        return Err(Failure::CountOf { count, objects });
     }
-    let client = Client::connect_as(socket, "plasmon wait")?;
+    let within = Within::new(Some(args.timeout));
+    let client = within.connect(socket, "plasmon wait")?;
+    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id(&client, &args.whose)).collect();
     let waiting = Progress::waiting(
         &format!("waiting for {count} of {} objects", ids.len()),
         as_json || args.quiet.quiet,
@@ -25,15 +27,12 @@ pub(crate) fn wait(socket: &Path, as_json: bool, args: &Wait) -> Result<(), Fail
         waiting.show();
         false
     };
-    let here = client.wait(&ids, count, Some(args.timeout), Some(&mut look))?;
+    let here = client.wait(&ids, count, within.left(), Some(&mut look))?;
     drop(waiting);
     let found = args.objects.iter().zip(&here);
     if as_json {
-        let row = |(object, here): (&Which, &bool)| {
-            let id = object.id.to_string();
-            json!({ "object": object.text, "id": id, "here": here })
-        };
-        line(&found.map(row).collect::<Value>().to_string())?;
+        let row = |((object, here), id): ((&Which, &bool), &ObjectId)| json!({ "object": object.text, "id": id.to_string(), "here": here });
+        output::json(&found.zip(&ids).map(row).collect::<Value>().to_string())?;
     } else {
         for (object, _) in found.filter(|(_, here)| **here) {
             line(&object.text)?;
@@ -44,13 +43,13 @@ pub(crate) fn wait(socket: &Path, as_json: bool, args: &Wait) -> Result<(), Fail
 }
 
 /// Ends when nobody reads any more, with the daemon, or by a signal.
-pub(crate) fn subscribe(socket: &Path, as_json: bool) -> Result<(), Failure> {
+pub(crate) fn subscribe(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     const NAME: &str = "plasmon subscribe";
-    let mut events = Client::connect_as(socket, NAME)?.subscribe(NAME)?;
+    let mut events = connect(socket, NAME)?.subscribe(NAME)?;
     loop {
         let Some(event) = events.next(None, None)? else { continue };
         let text = if as_json { describe_json(&event).to_string() } else { describe(&event) };
-        let written = writeln!(io::stdout(), "{text}");
+        let written = standard().and_then(|mut out| writeln!(out, "{text}"));
         if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
             return Ok(());
         }

@@ -1,9 +1,9 @@
-//! What the wrapper costs: median latencies between two processes of this host, one operation at a time.
+//! Costs of the wrapper: median latencies between two processes of this host, one operation at a time.
 //!
 //! `cargo run --release -p plasmon-fabric --example pingpong [provider] [address]`
 //!
-//! The process starts itself again as the other side, which serves reads and sends messages back. Both
-//! poll without pause, so two idle cores are needed for figures that mean anything.
+//! The process starts itself again as the other side, which serves reads and sends messages back. Both sides
+//! poll without pause, so meaningful figures need two idle cores.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
@@ -15,9 +15,13 @@ use std::time::{Duration, Instant};
 use plasmon_fabric::{Access, Domain, Event, Memory, Op, RemoteRegion, Slice};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-const LARGEST: usize = 4 << 20;
-const READS: [(usize, usize); 4] = [(1 << 10, 5000), (64 << 10, 3000), (1 << 20, 500), (LARGEST, 200)];
+/// Bytes of the largest read.
+const LARGEST_BYTES: usize = 4 << 20;
+/// Size in bytes and number of the reads of each row.
+const READS: [(usize, usize); 4] = [(1 << 10, 5000), (64 << 10, 3000), (1 << 20, 500), (LARGEST_BYTES, 200)];
+/// Size in bytes and number of the messages of each row.
 const MESSAGES: [(usize, usize); 3] = [(16, 5000), (1 << 10, 5000), (16 << 10, 3000)];
+/// Environment variable that makes a process the other side.
 const SERVER: &str = "PLASMON_PINGPONG_SERVER";
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -74,7 +78,7 @@ fn measure(domain: &Domain, greeting: &str) -> Result<()> {
     for (size, rounds) in MESSAGES {
         let message = memory.slice(0, size.max(ours.len()))?;
         message.copy_from_slice(&ours)?;
-        let mut answer = memory.slice(LARGEST, 16 << 10)?;
+        let mut answer = memory.slice(LARGEST_BYTES, 16 << 10)?;
         let median = median(rounds, || {
             endpoint.receive(answer.clone())?;
             let op = endpoint.send(peer, message.clone());
@@ -94,12 +98,12 @@ fn measure(domain: &Domain, greeting: &str) -> Result<()> {
     Ok(())
 }
 
-/// Registers memory, prints how to reach it, and answers messages until it is killed.
+/// Registers memory, prints how to reach it, and answers messages until the process is killed.
 fn serve(domain: &Domain) -> Result<()> {
     let memory = domain.register(Arena::new()?, Access::REMOTE_READ)?;
     let endpoint = domain.endpoint()?;
     for slot in 0..8 {
-        endpoint.receive(memory.slice(LARGEST + (slot << 14), 16 << 10)?)?;
+        endpoint.receive(memory.slice(LARGEST_BYTES + (slot << 14), 16 << 10)?)?;
     }
     let (region, address) = (memory.remote(), endpoint.address());
     let bytes: Vec<String> = address.iter().map(u8::to_string).collect();
@@ -163,7 +167,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Room for the largest read and some messages; mapped for good.
+/// Memory with room for the largest read and some messages. It is mapped for good.
 struct Arena(NonNull<u8>);
 
 impl Arena {
@@ -171,7 +175,7 @@ impl Arena {
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe { mmap_anonymous(ptr::null_mut(), 2 * LARGEST, protection, flags)? };
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), 2 * LARGEST_BYTES, protection, flags)? };
         Ok(Rc::new(Arena(NonNull::new(base.cast()).ok_or("no memory")?)))
     }
 }
@@ -183,6 +187,6 @@ unsafe impl Memory for Arena {
     }
 
     fn len(&self) -> usize {
-        2 * LARGEST
+        2 * LARGEST_BYTES
     }
 }

@@ -1,38 +1,42 @@
-//! Ends connections and endpoints, and begins connections anew.
+//! Closes connections and endpoints, and replaces broken connections.
 //!
-//! Owns nothing; works on the domain's state, with it borrowed, so what has to be released is returned.
-//! Engine thread only. Invariants: the buffers of an endpoint's operations are released only after
-//! libfabric has closed it; with [`Provider::must_read_to_the_end`], no connection is closed on which
-//! a read is under way.
+//! Owns nothing: it works on the domain's [`State`]. Engine thread only. It is called with the state
+//! borrowed, so what has to be released is returned. Invariants: the buffers of an endpoint's operations are
+//! released only after libfabric has closed the endpoint; with [`Provider::must_read_to_the_end`], no
+//! connection is closed on which a read is under way.
 //!
-//! The latter is for the tcp of libfabric 1.17, which corrupts its memory and then crashes when a
-//! connection is closed with part of a read's answer received (upstream's pull request 8656, in 1.18).
-//! There, futures end at once all the same, but connection and buffers are kept until the answer is
-//! complete or the connection breaks. To hurry that up, the peer is sent a write that it must refuse,
-//! upon which it closes the connection; if its host is gone, TCP gives up on that write in the end.
+//! The second invariant is for the tcp of libfabric 1.17. That version corrupts its memory and then crashes
+//! when a connection is closed with part of a read's answer received (pull request 8656 of libfabric,
+//! released in 1.18). With it, futures still end at once, but the connection and the buffers are kept until
+//! the answer is complete or the connection breaks. To hurry the end, the peer is sent a write that it must
+//! refuse, and closes the connection. If the peer's host is gone, TCP gives up on the write after a while.
 
 use std::collections::BTreeSet;
 use std::ptr;
 use std::rc::Rc;
 
-use crate::domain::{Handle, State};
-use crate::endpoint::EndpointId;
 use crate::error::FabricError;
 use crate::ffi;
-use crate::operation::{Immediate, OpKind, Operation, Request, Shared};
-use crate::peer::{Peer, PeerState, Target};
-use crate::posting::{EndpointState, attempt};
+use crate::handle::Handle;
+use crate::names::{EndpointId, OpKind, Peer, Target};
+use crate::operation::{Immediate, Operation, Request, Shared};
+use crate::peer::PeerState;
+use crate::posting::attempt;
 use crate::provider::Provider;
+use crate::state::{EndpointState, State};
 
-/// Operations to be finished with no borrow of the state, and futures to be resolved likewise.
+/// Operations and futures that have ended, to be finished with no borrow of the state.
 #[derive(Default)]
 pub(crate) struct Ended {
+    /// Operations that the provider does not have any more.
     pub(crate) operations: Vec<Operation>,
+    /// Futures of operations that the provider may still have.
     pub(crate) waiters: Vec<(OpKind, Rc<Shared>)>,
 }
 
 impl Ended {
-    /// Ends everything with what `error` makes of its kind. Runs foreign code.
+    /// Finishes all operations and futures. `error` makes the error of each from its kind. It runs foreign
+    /// code: hold no borrow of the domain's state.
     pub(crate) fn finish(self, error: impl Fn(OpKind) -> FabricError) {
         for (kind, waiter) in self.waiters {
             waiter.resolve(Err(error(kind)));
@@ -45,9 +49,10 @@ impl Ended {
 }
 
 impl State {
-    /// Forgets a peer's address and closes the connection to it, once that is harmless. One to which no connection
-    /// could so much as be begun (there is no route, the device is gone) stays in the vector until that is closed:
-    /// ofi_rxm (1.17 to 2.6 at least) crashes when it is to close what it has not opened.
+    /// Forgets the address of the removed peer `gone` and closes the connection to it, once that is harmless.
+    /// An address to which no connection could even be begun (there is no route, or the device is gone) stays
+    /// in the address vector until the vector is closed: ofi_rxm (1.17 to 2.6 at least) crashes when it is to
+    /// close a connection that it has not opened.
     pub(crate) fn forget(&mut self, provider: &Provider, endpoint: EndpointId, gone: &PeerState) {
         let address = gone.target.address;
         if gone.refused && provider.is_layered() {
@@ -64,16 +69,18 @@ impl State {
         }
     }
 
-    /// Something failed on a connection that stays broken from then on: closes it, so that the next operation
-    /// makes a new one. What else is under way on it fails as well, now.
+    /// Closes the connection `posted` to a peer, on which an operation has failed and which stays broken, so
+    /// that the next operation makes a new connection. All other operations on the connection fail now as
+    /// well.
     pub(crate) fn renew(&mut self, peer: Peer, posted: Target) {
         let Some(endpoint) = self.endpoints.get_mut(peer.endpoint).filter(|it| !it.closing) else { return };
         let Some(state) = endpoint.peers.get_mut(peer).filter(|state| state.target == posted) else { return };
         if state.refused {
-            // It has gone already.
+            // There is no connection any more.
             return;
         }
-        // In this order: as long as the vector has an entry, the number stays the peer's.
+        // The new entry is inserted before the old one is removed: as long as the vector has an entry of the
+        // address, the number of the entry stays the peer's.
         match insert_address(&endpoint.addresses, &state.name) {
             Ok(address) => {
                 remove_address(&endpoint.addresses, state.target.address);
@@ -87,7 +94,8 @@ impl State {
         }
     }
 
-    /// Closes an endpoint that its owner has dropped, once that is harmless. Its futures end now.
+    /// Closes an endpoint that its owner has dropped, once that is harmless. The futures of its operations
+    /// end now: they are returned.
     pub(crate) fn close(&mut self, provider: &Provider, id: EndpointId) -> Ended {
         let mut ended = Ended {
             operations: self.operations.remove_queued(id),
@@ -110,7 +118,8 @@ impl State {
         ended
     }
 
-    /// Does what `forget` and `close` have put off and what is harmless by now.
+    /// Closes the connections and endpoints whose closing was put off and is harmless by now. Returns the
+    /// operations whose buffers may be released.
     pub(crate) fn settle(&mut self) -> Vec<Operation> {
         let mut released = Vec::new();
         for id in self.endpoints.ids() {
@@ -134,14 +143,15 @@ impl State {
         released
     }
 
+    /// Closes an endpoint and its address vector. Returns the operations whose buffers may be released.
     fn close_now(&mut self, id: EndpointId) -> Vec<Operation> {
         let Some(endpoint) = self.endpoints.remove(id) else { return Vec::new() };
         let EndpointState { ep, addresses, leaving, .. } = endpoint;
         self.lingering -= leaving.len();
         // From here on, the provider touches none of the endpoint's buffers.
         if !ep.close() {
-            // It might, after all: its operations stay in the table for ever. They hold their regions,
-            // regions hold the domain, so nothing they need is ever freed.
+            // The provider might touch them after all, so the operations stay in the table for ever. They
+            // hold their regions, and regions hold the domain, so nothing they need is ever freed.
             std::mem::forget(addresses);
             return Vec::new();
         }
@@ -149,13 +159,13 @@ impl State {
         self.operations.remove_endpoint(id)
     }
 
-    /// Whether a read is under way on an endpoint, from one address or from any.
+    /// Whether a read is under way on an endpoint: from `address`, or else from any address.
     fn is_reading(&self, endpoint: EndpointId, address: Option<u64>) -> bool {
         let mut reads = self.operations.posted_reads(endpoint);
         reads.any(|(from, _)| address.is_none_or(|address| address == from))
     }
 
-    /// Makes the peer close the connection: writes to a key that it does not have.
+    /// Makes the peer at `address` close the connection, by a write to a key that the peer does not have.
     fn hurry(&mut self, id: EndpointId, address: u64) {
         let State { operations, endpoints, stats, .. } = self;
         let Some(endpoint) = endpoints.get_mut(id) else { return };
@@ -164,7 +174,7 @@ impl State {
         drop(reads);
         let request = Request::Write { address: 0, key: u64::MAX, immediate: Immediate::None };
         let index = operations.insert(Operation::internal(request, id, nothing));
-        // Best effort. If it cannot be posted, nothing is lost but time.
+        // If the write cannot be posted, the connection only closes later.
         let target = Target { address, connection: 0 };
         if !attempt(operations, stats, &endpoint.ep, target, index).is_posted() {
             drop(operations.remove(index));
@@ -172,7 +182,8 @@ impl State {
     }
 }
 
-/// Enters an address; the code of the failure, or 0 if the provider does not take it.
+/// Enters the fabric address `name` in an address vector and gives the entry. The error is libfabric's
+/// negative code, or 0 if the provider does not take the address.
 pub(crate) fn insert_address(vector: &Handle<ffi::fid_av>, name: &[u8]) -> Result<u64, i32> {
     let mut entry = u64::MAX;
     // SAFETY: the vector is open; the name has the length of our own, which is what the provider's format
@@ -183,6 +194,7 @@ pub(crate) fn insert_address(vector: &Handle<ffi::fid_av>, name: &[u8]) -> Resul
     if inserted == 1 && entry != u64::MAX { Ok(entry) } else { Err(inserted.min(0)) }
 }
 
+/// Removes an entry of an address vector, which closes the connections to it.
 fn remove_address(vector: &Handle<ffi::fid_av>, mut address: u64) {
     // SAFETY: the vector is open and the entry is one of its own, removed once for each insertion: its
     // number went with the peer's state.

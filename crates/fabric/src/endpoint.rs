@@ -1,41 +1,50 @@
-//! Endpoints: where operations are made and checked.
+//! Endpoints, where operations are made and checked.
 //!
 //! Owns an endpoint's address and number; the domain's state owns the rest of it. Engine thread only.
-//! Invariants: operations are handed to the provider in order for each peer; no range leaves this
-//! module that has not been checked against its region. How things end is in `closing`.
+//! Invariants: operations are handed to the provider in order for each peer; every range is checked against
+//! its region before it is handed on. [`Domain::endpoint`] is here rather than in `domain`, because an
+//! endpoint holds its domain and the domain does not know the type.
 
 use std::fmt;
 use std::ptr;
 
 use crate::closing::{Ended, insert_address};
-use crate::domain::{Domain, Handle, State};
+use crate::domain::Domain;
 use crate::error::FabricError;
 use crate::ffi;
+use crate::handle::Handle;
 use crate::memory::{RemoteRegion, Slice, check_range};
-use crate::operation::{Immediate, Op, OpKind, Operation, Request};
-use crate::peer::Peer;
-use crate::posting::EndpointState;
+use crate::names::{EndpointId, OpKind, Peer};
+use crate::operation::{Immediate, Op, Operation, Request};
+use crate::state::{EndpointState, State};
 
-/// ofi_rxm copies messages up to its buffer's size and lets the receiver read longer ones.
-const LAYERED_EAGER_SIZE: usize = 16 << 10;
-/// No fabric address is longer.
-const LONGEST_ADDRESS: usize = 1024;
+/// Longest message, in bytes, that ofi_rxm copies into its buffers. It lets the receiver read longer
+/// messages.
+const LAYERED_EAGER_BYTES: usize = 16 << 10;
+/// Length in bytes that no fabric address exceeds.
+const LONGEST_ADDRESS_BYTES: usize = 1024;
 
-/// Tells the endpoints of a domain apart; never reused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct EndpointId(pub(crate) u32);
-
-/// A reliable-datagram endpoint: one address, any number of peers. Dropping it ends its operations
-/// with [`FabricError::Closed`], closes it, and releases their buffers; the last two wait, with the tcp
-/// of libfabric 1.17, for reads under way, while the domain goes on being polled.
+/// Reliable-datagram endpoint: it has one address and any number of peers.
+///
+/// Dropping an endpoint ends its operations with [`FabricError::Closed`], closes the endpoint, and releases
+/// the operations' buffers. With the tcp of libfabric 1.17, closing and releasing wait for reads under way,
+/// and happen in a later [`Domain::poll`].
 pub struct Endpoint {
     domain: Domain,
     id: EndpointId,
     address: Vec<u8>,
 }
 
+impl Domain {
+    /// Opens an endpoint. All endpoints of a domain (for example one for small and one for bulk data) share
+    /// its completion queue.
+    pub fn endpoint(&self) -> Result<Endpoint, FabricError> {
+        Endpoint::open(self)
+    }
+}
+
 impl Endpoint {
-    pub(crate) fn open(domain: &Domain) -> Result<Endpoint, FabricError> {
+    fn open(domain: &Domain) -> Result<Endpoint, FabricError> {
         let inner = domain.inner();
         let mut attributes = ffi::fi_av_attr { type_: ffi::fi_av_type_FI_AV_TABLE, ..Default::default() };
         // SAFETY: the domain is open; the attributes are only read.
@@ -49,7 +58,7 @@ impl Endpoint {
         })?;
         let check = |call, code: i32| match code {
             0 => Ok(()),
-            code => Err(FabricError::locking(call, code, &inner.provider)),
+            code => Err(inner.provider.memory_error(call, code)),
         };
         // SAFETY: all three objects are open; the queue outlives the endpoint, which holds the domain,
         // and so does the address vector, which is closed after it.
@@ -59,7 +68,7 @@ impl Endpoint {
             check("fi_ep_bind", ffi::fi_ep_bind(ep.as_ptr(), inner.queue.fid(), flags))?;
             check("fi_enable", ffi::fi_enable(ep.as_ptr()))?;
         }
-        let mut address = vec![0; LONGEST_ADDRESS];
+        let mut address = vec![0; LONGEST_ADDRESS_BYTES];
         let mut len = address.len();
         // SAFETY: the buffer has `len` bytes; libfabric stores the address's length.
         let code = unsafe { ffi::fi_getname(ep.fid(), address.as_mut_ptr().cast(), &mut len) };
@@ -70,45 +79,45 @@ impl Endpoint {
         Ok(Endpoint { domain: domain.clone(), id, address })
     }
 
-    /// Tells this endpoint's events from others'.
+    /// Number of the endpoint, as events name it.
     pub fn id(&self) -> EndpointId {
         self.id
     }
 
-    /// The domain it belongs to.
+    /// Domain that the endpoint belongs to.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 
-    /// The bytes that a peer passes to its `connect`.
+    /// Fabric address of the endpoint: the bytes that a peer passes to its own [`Endpoint::connect`].
     pub fn address(&self) -> Vec<u8> {
         self.address.clone()
     }
 
-    /// The longest message or one-sided operation, in bytes.
+    /// Length of the longest message or one-sided operation, in bytes.
     pub fn max_message(&self) -> usize {
         self.domain.provider().endpoint_attributes().max_msg_size
     }
 
-    /// Up to this size (bytes) the provider sends without a completion's delay.
+    /// Length in bytes up to which the provider sends a message without the delay of a completion.
     pub fn inject_size(&self) -> usize {
         self.domain.provider().transmit_attributes().inject_size
     }
 
-    /// Up to this size (bytes) messages of one endpoint to one peer arrive in the order in which they
-    /// were sent, without a further round trip. A longer one may be overtaken by later ones.
+    /// Length in bytes up to which messages of one endpoint to one peer arrive in the order in which they
+    /// were sent, without a further round trip. A longer message may be overtaken by later messages.
     pub fn eager_size(&self) -> usize {
         match self.domain.provider().is_layered() {
-            true => LAYERED_EAGER_SIZE,
+            true => LAYERED_EAGER_BYTES,
             false => self.inject_size(),
         }
     }
 
-    /// Makes a peer of an address that came from its [`Endpoint::address`]. The connection itself is
-    /// made by the first operation, which waits for it.
+    /// Adds a peer by the address that its [`Endpoint::address`] returned. The first operation makes the
+    /// connection to the peer, and waits for it.
     ///
-    /// Connecting twice to one address makes two peers that share a connection: disconnecting one ends
-    /// what the other has under way, though not what it does next.
+    /// Connecting twice to one address adds two peers that share a connection. Disconnecting one of them ends
+    /// the operations that the other has under way, though not its later operations.
     pub fn connect(&self, address: &[u8]) -> Result<Peer, FabricError> {
         self.check_address(address)?;
         let mut state = self.domain.inner().state.borrow_mut();
@@ -122,21 +131,22 @@ impl Endpoint {
         }
     }
 
-    /// Forgets a peer and closes the connection to it. Everything towards it ends at once with
-    /// [`FabricError::PeerGone`]; buffers that the provider already has are kept until it lets go, which
-    /// a later [`Domain::poll`] finds out. With the tcp of libfabric 1.17, reads that are under way hold
-    /// up both until the peer answers them or its connection breaks.
+    /// Forgets a peer and closes the connection to it. All operations towards the peer end at once with
+    /// [`FabricError::PeerGone`]. Buffers that the provider already has are kept until it releases them,
+    /// which a later [`Domain::poll`] finds out. With the tcp of libfabric 1.17, reads that are under way
+    /// delay the closing and the release until the peer answers them or its connection breaks.
     pub fn disconnect(&self, peer: Peer) {
         self.part(peer, false);
     }
 
-    /// As [`Endpoint::disconnect`], from a peer that may be sending messages longer than [`Endpoint::eager_size`].
-    /// With the tcp of libfabric 1.17 the connection then stays open until the peer closes it: see
-    /// [`Endpoint::receive`].
+    /// Disconnects a peer, as [`Endpoint::disconnect`] does, that may be sending messages longer than
+    /// [`Endpoint::eager_size`]. With the tcp of libfabric 1.17 the connection then stays open until the peer
+    /// closes it: see [`Endpoint::receive`].
     pub fn shun(&self, peer: Peer) {
         self.part(peer, true);
     }
 
+    /// Forgets a peer. A `shunned` peer keeps its connection where closing it might crash the provider.
     fn part(&self, peer: Peer, shunned: bool) {
         let inner = self.domain.inner();
         let mut state = inner.state.borrow_mut();
@@ -158,11 +168,11 @@ impl Endpoint {
         ended.finish(|operation| FabricError::PeerGone { operation, text: "it was disconnected".to_owned() });
     }
 
-    /// Posts a buffer for one message from anyone; it comes back in an
-    /// [`Event`](crate::Event). Buffers are used in the order in which they are posted.
+    /// Posts a buffer for one message from any peer. The buffer comes back in an [`Event`](crate::Event).
+    /// Buffers are used in the order in which they are posted.
     ///
     /// With the tcp of libfabric 1.17, have peers keep to [`Endpoint::eager_size`]: the provider fetches
-    /// longer messages with reads of its own, and may crash if such a connection is closed meanwhile.
+    /// longer messages with reads of its own, and may crash if a connection is closed during such a read.
     pub fn receive(&self, slice: Slice) -> Result<(), FabricError> {
         self.check_domain(OpKind::Receive, &slice)?;
         let operation = Operation {
@@ -184,11 +194,12 @@ impl Endpoint {
         }
     }
 
-    /// Sends a message. Resolves when the buffer may be used again: the message may still get lost if
-    /// the connection breaks, so whoever needs an answer has to wait for one, with a deadline.
+    /// Sends a message. The future resolves when the buffer may be used again. The message may still get lost
+    /// if the connection breaks, so a caller that needs an answer has to wait for the answer, with a
+    /// deadline.
     ///
-    /// A message longer than [`Endpoint::eager_size`] is read from the slice by the receiver. On verbs
-    /// that takes a region with [`Access::remote_read`](crate::Access::remote_read).
+    /// A message longer than [`Endpoint::eager_size`] is read from the slice by the receiver. On verbs, the
+    /// slice then has to lie in a region with [`Access::remote_read`](crate::Access::remote_read).
     pub fn send(&self, peer: Peer, slice: Slice) -> Op {
         let provider = self.domain.provider();
         let uses_region = provider.domain_attributes().mr_mode & ffi::PLASMON_MR_LOCAL != 0;
@@ -200,7 +211,7 @@ impl Endpoint {
         self.operate(peer, slice, Request::Send)
     }
 
-    /// Reads `into.len()` bytes at `offset` of a peer's region.
+    /// Reads `into.len()` bytes at `offset` of the peer's region `from`.
     pub fn read(&self, peer: Peer, into: Slice, from: RemoteRegion, offset: u64) -> Op {
         match remote_address(OpKind::Read, from, offset, into.len()) {
             Ok(address) => self.operate(peer, into, Request::Read { address, key: from.key }),
@@ -208,10 +219,12 @@ impl Endpoint {
         }
     }
 
-    /// Writes to a peer's region at `offset`. With an immediate value, the peer is told:
-    /// [`Event::RemoteWrite`](crate::Event::RemoteWrite). Resolves when the data is at the peer. Over
-    /// tcp, the value follows the data in a write of its own, which costs another round trip; over verbs it
-    /// is refused ([`Provider::carries_immediates`](crate::Provider::carries_immediates)).
+    /// Writes all of `from` to the peer's region `to` at `offset`. The future resolves when the data is at
+    /// the peer.
+    ///
+    /// With an immediate value, the peer gets an [`Event::RemoteWrite`](crate::Event::RemoteWrite). Over tcp,
+    /// the value follows the data in a write of its own, which costs another round trip. Over verbs, a write
+    /// with a value is refused: see [`Provider::carries_immediates`](crate::Provider::carries_immediates).
     pub fn write(
         &self,
         peer: Peer,
@@ -236,11 +249,13 @@ impl Endpoint {
         }
     }
 
-    /// Tries the connection to a peer, if nothing else would tell that it is broken: over verbs, a connection
-    /// that the peer has closed while there was no link is in use here until an operation fails, and as long
-    /// as it is, the peer's attempts to make a new one are refused. Costs the peer's processor nothing.
-    /// `nothing` is an empty slice of a region of this domain. Nothing is tried where a connection that ends says
-    /// so by itself, or while operations wait for the provider to take them.
+    /// Tries the connection to a peer by an empty write, where nothing else would tell that the connection is
+    /// broken. Over verbs, a connection that the peer has closed while there was no link stays in use here
+    /// until an operation fails. Until then, the peer's attempts to make a new connection are refused.
+    ///
+    /// The write costs the peer's processor nothing. `nothing` is an empty slice of a region of this domain.
+    /// Returns `None`, without a write, if the provider reports connections that end, or if operations
+    /// towards the peer wait for the provider to take them.
     pub fn probe(&self, peer: Peer, nothing: Slice) -> Option<Op> {
         let mut state = self.domain.inner().state.borrow_mut();
         let idle = |endpoint: &mut EndpointState| {
@@ -253,10 +268,11 @@ impl Endpoint {
             return None;
         }
         drop(state);
-        // Without bytes, no key is looked at.
+        // The provider looks at no key of a write without bytes.
         Some(self.operate(peer, nothing, Request::Write { address: 0, key: 0, immediate: Immediate::None }))
     }
 
+    /// Checks and submits an operation towards a peer.
     fn operate(&self, peer: Peer, slice: Slice, request: Request) -> Op {
         let kind = request.kind();
         let (len, limit) = (slice.len(), self.max_message());
@@ -286,9 +302,10 @@ impl Endpoint {
         op
     }
 
-    /// A region registered elsewhere has no descriptor that this endpoint's provider could use.
+    /// Checks that a slice is registered with this endpoint's domain. Another domain's region has no
+    /// descriptor that this endpoint's provider could use.
     fn check_domain(&self, operation: OpKind, slice: &Slice) -> Result<(), FabricError> {
-        if ptr::eq(slice.region().domain().inner(), self.domain.inner()) {
+        if slice.region().is_registered_with(self.domain.inner()) {
             return Ok(());
         }
         Err(FabricError::Provider {
@@ -299,6 +316,7 @@ impl Endpoint {
         })
     }
 
+    /// Checks that an address looks like an address of this endpoint's provider.
     fn check_address(&self, address: &[u8]) -> Result<(), FabricError> {
         if address.len() != self.address.len() {
             let (found, wanted) = (address.len(), self.address.len());
@@ -310,7 +328,7 @@ impl Endpoint {
         if !socket.contains(&format) || address.len() < 8 {
             return Ok(());
         }
-        // Socket addresses: family, port, then the host from byte 4 (IPv4) or 8 (IPv6).
+        // A socket address has the family, the port, and the host from byte 4 (IPv4) or 8 (IPv6).
         let host = match address.len() {
             len if len >= 24 => &address[8..24],
             _ => &address[4..8],
@@ -324,6 +342,7 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Error for a peer's address that cannot be used, with the reason.
     fn invalid_address(&self, reason: String) -> FabricError {
         FabricError::InvalidAddress { provider: self.domain.provider().name().to_owned(), reason }
     }
@@ -344,7 +363,8 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// The address of `offset` in a peer's region; an error unless `len` bytes are there.
+/// Address of `offset` in a peer's region. It is an error unless `len` bytes at `offset` lie within the
+/// region.
 fn remote_address(
     operation: OpKind,
     region: RemoteRegion,

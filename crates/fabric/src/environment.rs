@@ -1,23 +1,25 @@
-//! libfabric's tunables that Plasmon needs, set once before the library first looks at them.
+//! The parameters of libfabric that Plasmon needs, and the RDMA devices that the kernel knows.
 //!
-//! libfabric reads its parameters from the environment when its providers are initialised, which the
-//! first `fi_getinfo` does. A variable that the user has set is not touched, but for those without which
+//! Owns the environment variables of libfabric that [`set_defaults`] sets once a process. Any thread may look
+//! at devices; `set_defaults` runs on the thread that first chooses a provider. libfabric reads its
+//! parameters from the environment when its providers are initialised, which the first `fi_getinfo` does.
+//! Invariant: a variable that the user has set is not touched, except those of [`REQUIRED`], without which
 //! data would be wrong.
 
 use std::env;
 use std::fs;
 use std::sync::Once;
 
-/// Name, value and reason of a default.
+/// Name, value and reason of a libfabric parameter.
 type Default = (&'static str, &'static str, &'static str);
 
-/// Set whatever the user said. A registration that the provider keeps after its region is gone still lets
-/// peers in, and reaches the former pages when others are mapped in their place: libfabric notices that
-/// only where memory is unmapped through the C library.
+/// Parameters that override the user's. A provider that keeps a registration after its region is gone still
+/// lets peers access the memory, and reaches the former pages when others are mapped in their place:
+/// libfabric notices a new mapping only where memory is unmapped through the C library.
 const REQUIRED: [Default; 1] =
     [("FI_MR_CACHE_MAX_COUNT", "0", "registrations end with their regions, and are made once anyway")];
 
-/// What holds everywhere.
+/// Parameters that are set on every host.
 const ALWAYS: [Default; 4] = [
     ("FI_AV_REMOVE_CLEANUP", "1", "forgetting a peer closes its connection and ends its operations"),
     ("FI_OFI_RXM_USE_SRX", "1", "one shared receive queue: memory does not grow with the peers"),
@@ -30,25 +32,28 @@ const ALWAYS: [Default; 4] = [
     ),
 ];
 
+/// Parameters that are set on hosts without an RDMA device.
 const WITHOUT_RDMA: [Default; 1] =
     [("FI_UNIVERSE_SIZE", "4096", "sizes shared queues; must exceed the number of nodes")];
 
-/// On verbs, ofi_rxm makes one completion queue of universe x send queue + receives entries, and a device
-/// that has fewer refuses (EINVAL). The smallest limit known is Soft-RoCE's 32,767. As no connection has more
-/// under way than its send queue holds, the queue cannot overflow while there are no more peers than that.
+/// Parameters that are set on hosts with an RDMA device. On verbs, ofi_rxm opens one completion queue of
+/// universe x send queue + receives entries, and a device that has fewer entries refuses (EINVAL). The
+/// smallest limit known is Soft-RoCE's 32,767 entries. No connection has more operations under way than its
+/// send queue holds, so the completion queue cannot overflow while the peers are no more than
+/// FI_UNIVERSE_SIZE.
 const WITH_RDMA: [Default; 2] = [
     ("FI_UNIVERSE_SIZE", "768", "768 x 40 + 1024 completions are what every RDMA device has"),
     ("FI_OFI_RXM_MSG_TX_SIZE", "40", "operations under way to a peer; see FI_UNIVERSE_SIZE"),
 ];
 
-/// Sets the defaults. Called before every `fi_getinfo`, acts once a process.
+/// Sets libfabric's parameters. It is called before every `fi_getinfo` and acts once a process.
 ///
 /// Setting an environment variable races with other threads that read it through C. Choose a provider
 /// early, before threads that do so are started, or set these variables yourself.
 pub(crate) fn set_defaults() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Verbs is chosen then, if it works.
+        // With a device, verbs is chosen if it works.
         let network: &[Default] = if devices().is_empty() { &WITHOUT_RDMA } else { &WITH_RDMA };
         for (name, value, reason) in REQUIRED.iter().chain(&ALWAYS).chain(network) {
             let theirs = env::var_os(name);
@@ -66,7 +71,7 @@ pub(crate) fn set_defaults() {
     });
 }
 
-/// The RDMA devices that the kernel knows, whether or not libfabric can use them.
+/// Names of the RDMA devices that the kernel knows, whether or not libfabric can use them.
 pub fn devices() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -74,13 +79,13 @@ pub fn devices() -> Vec<String> {
     names
 }
 
-/// The link of an RDMA device, such as ACTIVE or DOWN: of its best port, if it has several; nothing if the kernel knows
-/// no such device. May wait for the device.
+/// State of the link of an RDMA device, such as ACTIVE or DOWN. A device with several ports has the state of
+/// its best port. Returns `None` if the kernel knows no such device. The call may wait for the device.
 pub fn link(device: &str) -> Option<String> {
     let ports = fs::read_dir(format!("/sys/class/infiniband/{device}/ports")).ok()?.flatten();
     let states = ports.filter_map(|port| {
         let text = |path: &str| Some(fs::read_to_string(port.path().join(path)).ok()?.trim().to_owned());
-        // Asking the device itself has some drivers complain to the kernel's log every time.
+        // Some drivers write a complaint to the kernel's log whenever the device itself is asked.
         if let Some(interface) = text("gid_attrs/ndevs/0") {
             let carrier = fs::read_to_string(format!("/sys/class/net/{interface}/carrier"));
             return Some(

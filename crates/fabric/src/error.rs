@@ -1,139 +1,144 @@
-//! The crate's one error type and the names of libfabric's error numbers.
+//! The crate's one error type, and the names of libfabric's error numbers.
+//!
+//! Owns no state. Any thread may make errors. Invariants: a code that libfabric returns is negative, a code
+//! that an error carries is positive; a failed operation is sorted into a variant that a caller can act
+//! upon.
 
 use std::ffi::CStr;
 
-use rustix::process::{Resource, getrlimit};
-use rustix::thread::{CapabilitySet, capabilities};
-
 use crate::ffi;
-use crate::operation::OpKind;
-use crate::provider::Provider;
+use crate::names::OpKind;
 
-/// What went wrong, to what, and what can be done about it. Cheap to clone, as one broken connection
-/// may end many operations.
+/// Error of the fabric: what went wrong, to what, and what can be done about it. Errors are cheap to clone,
+/// because one broken connection may end many operations.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// No usable provider, or not the one that was asked for.
+    /// There is no usable provider, or not the one that was asked for.
     #[error(
         "no usable fabric provider{}{}; this host offers: {available}",
         .wanted.as_deref().map(|name| format!(" named {name:?}")).unwrap_or_default(),
-        .source_address.as_deref().map(|host| format!(" on address {host:?} (is it one of this host's?)")).unwrap_or_default()
+        .source_address
+            .as_deref()
+            .map(|host| format!(" on address {host:?} (is it one of this host's?)"))
+            .unwrap_or_default()
     )]
     NoProvider {
-        /// The name that was asked for, if any.
+        /// Provider name that was asked for, if any.
         wanted: Option<String>,
-        /// The local address that was asked for, if any.
+        /// Local address that was asked for, if any.
         source_address: Option<String>,
-        /// What libfabric offers here, comma-separated.
+        /// Names of the providers that libfabric offers here, comma-separated.
         available: String,
     },
-    /// A peer's fabric address cannot be one of this provider.
+    /// A peer's fabric address cannot be an address of this provider.
     #[error("not a fabric address of provider {provider}: {reason}; do both nodes use the same provider?")]
     InvalidAddress {
-        /// The provider whose address was expected.
+        /// Provider whose address was expected.
         provider: String,
-        /// What is wrong with it.
+        /// Fault of the address.
         reason: String,
     },
     /// The peer was disconnected, died, or closed the connection while the operation was under way.
     #[error("{operation} failed: the peer is gone ({text})")]
     PeerGone {
-        /// What was being done.
+        /// Kind of the operation that failed.
         operation: OpKind,
-        /// The provider's words, or why the peer counts as gone.
+        /// Message of the provider, or the reason why the peer counts as gone.
         text: String,
     },
-    /// The peer cannot be connected to: refused, no route, timed out.
+    /// The peer cannot be connected to: the connection was refused, has no route, or timed out.
     #[error("{operation} failed: the peer cannot be reached ({text}); is it running, and is its port open?")]
     Unreachable {
-        /// What was being done.
+        /// Kind of the operation that failed.
         operation: OpKind,
-        /// The provider's words.
+        /// Message of the provider.
         text: String,
     },
     /// A message was longer than the buffer posted for it.
     #[error("a message did not fit the receive buffer of {capacity} bytes ({text})")]
     Truncated {
-        /// Bytes the buffer holds.
+        /// Length of the buffer in bytes.
         capacity: usize,
-        /// The provider's words.
+        /// Message of the provider.
         text: String,
     },
-    /// The peer refused access to its memory: wrong key, outside the region, or not permitted.
+    /// The peer refused access to its memory: the key is wrong, the range is outside the region, or the
+    /// region does not permit the access.
     #[error("{operation} refused by the peer's memory protection ({text}); fetch a fresh region key")]
     BadKey {
-        /// What was being done.
+        /// Kind of the operation that failed.
         operation: OpKind,
-        /// The provider's words.
+        /// Message of the provider.
         text: String,
     },
-    /// A range does not lie within its region; nothing was sent.
+    /// A range does not lie within its region. Nothing was sent.
     #[error("{operation}: bytes {offset}..+{len} lie outside a region of {limit} bytes")]
     OutOfBounds {
-        /// What was being done.
+        /// Kind of the operation that failed.
         operation: OpKind,
-        /// First byte asked for.
+        /// First byte asked for, counted from the start of the region.
         offset: u64,
         /// Number of bytes asked for.
         len: u64,
-        /// Length of the region.
+        /// Length of the region in bytes.
         limit: u64,
     },
-    /// One operation asks for more bytes than the provider moves at once; nothing was sent.
+    /// One operation asks for more bytes than the provider moves at once. Nothing was sent.
     #[error("{operation} of {len} bytes exceeds the provider's limit of {limit}; split it")]
     TooLong {
-        /// What was being done.
+        /// Kind of the operation that failed.
         operation: OpKind,
-        /// Bytes asked for.
+        /// Number of bytes asked for.
         len: usize,
-        /// Bytes possible.
+        /// Largest number of bytes that is possible.
         limit: usize,
     },
-    /// This process may not lock as much memory as the provider has to.
+    /// This process may not lock as much memory as the provider has to lock.
     #[error(
         "{call} failed: {provider} locks the memory that it uses, and this process may lock {limit} bytes in \
          all; raise that (`ulimit -l unlimited` as root before the start, LimitMEMLOCK=infinity in a systemd \
          unit), or register less"
     )]
     NoMemlock {
-        /// What was being done.
+        /// libfabric call that failed.
         call: String,
-        /// The provider.
+        /// Provider that locks the memory.
         provider: String,
-        /// The limit (RLIMIT_MEMLOCK), in bytes.
+        /// Limit of locked memory (RLIMIT_MEMLOCK) in bytes.
         limit: u64,
     },
     /// The provider cannot do what was asked.
     #[error("provider {provider} does not support {feature}")]
     Unsupported {
-        /// The provider.
+        /// Provider that was asked.
         provider: String,
-        /// What it lacks.
+        /// Feature that the provider lacks.
         feature: &'static str,
     },
-    /// The endpoint was closed with the operation under way.
+    /// The endpoint was closed while the operation was under way.
     #[error("{operation} ended: its endpoint was closed")]
     Closed {
-        /// What was being done.
+        /// Kind of the operation that failed.
         operation: OpKind,
     },
-    /// Any other failure, in the provider's own words.
+    /// Any other failure, with the provider's message.
     #[error("{operation} failed: {text} ({name}, code {code})")]
     Provider {
-        /// What was being done: an operation or a libfabric call.
+        /// Operation or libfabric call that failed.
         operation: String,
-        /// libfabric's positive error number.
+        /// Error number of libfabric, positive.
         code: i32,
-        /// Its symbolic name.
+        /// Symbolic name of the error number.
         name: &'static str,
-        /// The provider's words.
+        /// Message of the provider.
         text: String,
     },
 }
 
 impl FabricError {
-    /// The failure of a libfabric call that returned `code` (negative, as the library returns them).
+    /// Makes the error of the libfabric function `call` that returned `code`. Codes of libfabric are
+    /// negative.
     pub(crate) fn call(call: &str, code: impl Into<i64>) -> Self {
         let code = positive(code.into());
         FabricError::Provider {
@@ -144,17 +149,8 @@ impl FabricError {
         }
     }
 
-    /// The failure of a call for which an RDMA device needs memory: may be for the limit of locked memory.
-    pub(crate) fn locking(call: &str, code: i32, provider: &Provider) -> Self {
-        match memlock_limit() {
-            Some(limit) if code == -libc::ENOMEM && provider.is_rdma() => {
-                FabricError::NoMemlock { call: call.to_owned(), provider: provider.name().to_owned(), limit }
-            }
-            _ => FabricError::call(call, code),
-        }
-    }
-
-    /// The failure of an operation, sorted into what a caller can act upon.
+    /// Makes the error of a failed operation, sorted by what a caller can do about the failure. `code` is
+    /// positive; `capacity` is the length of the operation's buffer in bytes.
     pub(crate) fn operation(operation: OpKind, code: i32, text: String, capacity: usize) -> Self {
         match code {
             libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN => {
@@ -181,18 +177,12 @@ impl FabricError {
     }
 }
 
-/// How much this process may lock, unless it may lock everything.
-fn memlock_limit() -> Option<u64> {
-    let exempt = capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::IPC_LOCK));
-    getrlimit(Resource::Memlock).current.filter(|_| !exempt)
-}
-
-/// libfabric returns negative numbers; errors name them positively.
+/// Positive error number of `code`, which libfabric returned as a negative number.
 pub(crate) fn positive(code: i64) -> i32 {
     i32::try_from(code.unsigned_abs()).unwrap_or(i32::MAX)
 }
 
-/// `fi_strerror` of a positive error number.
+/// Text that `fi_strerror` gives for a positive error number.
 pub(crate) fn describe(code: i32) -> String {
     // SAFETY: fi_strerror takes any number and returns a static string or null.
     let text = unsafe { ffi::fi_strerror(code) };
@@ -200,7 +190,7 @@ pub(crate) fn describe(code: i32) -> String {
     unsafe { string(text) }.unwrap_or_else(|| "unknown error".to_owned())
 }
 
-/// Copies a C string that may be null.
+/// Copies a C string. Returns `None` for a null pointer.
 ///
 /// # Safety
 /// `text` is null or points to a terminated string that stays valid during the call.
@@ -212,7 +202,7 @@ pub(crate) unsafe fn string(text: *const std::ffi::c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// The symbolic name of a positive error number.
+/// Symbolic name of a positive error number.
 fn error_name(code: i32) -> &'static str {
     match code {
         libc::EPERM => "EPERM",

@@ -1,37 +1,40 @@
-//! What [`Domain::poll`](crate::Domain::poll) reports besides finished operations.
+//! Events that [`Domain::poll`](crate::Domain::poll) reports besides finished operations.
+//!
+//! Owns the buffers that it carries. Engine thread only. Invariant: every length fits its buffer; all
+//! other contents are a peer's word.
 
-use crate::endpoint::EndpointId;
 use crate::error::FabricError;
 use crate::memory::Slice;
+use crate::names::EndpointId;
 
-/// Something that a peer caused. Its contents are the peer's word: check them before use.
+/// Something that a peer caused. The contents come from the peer: check them before use.
 #[derive(Debug)]
 pub enum Event {
     /// A message filled a buffer given to [`Endpoint::receive`](crate::Endpoint::receive).
     Received {
-        /// Where it arrived.
+        /// Endpoint that the message arrived at.
         endpoint: EndpointId,
         /// The whole buffer, to be read and posted again.
         slice: Slice,
-        /// Bytes of the message, at most `slice.len()`.
+        /// Length of the message in bytes, at most `slice.len()`.
         len: usize,
-        /// The sender's immediate value, if it sent one.
+        /// Immediate value of the sender, if the message carried one.
         immediate: Option<u32>,
     },
-    /// A peer wrote to one of our regions and attached an immediate value. Which region, and which
-    /// endpoint it came through, the fabric does not tell.
+    /// A peer wrote to one of our regions and attached an immediate value. The fabric does not report which
+    /// region was written, nor through which endpoint.
     RemoteWrite {
-        /// The writer's value.
+        /// Immediate value of the writer.
         immediate: u32,
-        /// Bytes written, as far as the provider reports them: 0 over tcp, where the value comes in a
-        /// write of its own.
+        /// Bytes written, as far as the provider reports them. The length is 0 over tcp, where the value
+        /// comes in a write of its own.
         len: usize,
     },
     /// A posted buffer is given back without a message.
     ReceiveFailed {
-        /// The buffer.
+        /// Buffer that was posted.
         slice: Slice,
-        /// Why.
+        /// Reason why no message filled the buffer.
         error: FabricError,
     },
 }

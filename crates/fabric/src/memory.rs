@@ -1,64 +1,69 @@
-//! Registered memory: what the fabric may touch, and the bounds-checked pieces of it that operations
-//! use.
+//! Registered memory, and the bounds-checked slices of it that operations use.
 //!
 //! Owns the registrations. Engine thread only. Invariants: a [`Region`] keeps its [`Memory`] mapped
 //! and its domain open; a [`Slice`] never reaches outside its region; bytes are only moved by pointer
 //! copies, as other processes and the network card may write them at any time, so no Rust reference to
 //! them exists.
+//!
+//! A region knows its domain as a [`Registrar`] only. The state of a domain holds operations, an operation
+//! holds a slice, and a slice holds its region: if the region named the domain's type, the modules would
+//! depend on each other in a circle. Moving code could not open that circle, as a region has to keep its
+//! domain open.
 
 use std::any::Any;
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
-use crate::domain::Domain;
 use crate::error::FabricError;
 use crate::ffi;
-use crate::operation::OpKind;
+use crate::names::OpKind;
 
-/// A range of mapped memory that can be registered.
+/// Range of mapped memory that can be registered.
 ///
 /// # Safety
 /// `base` and `len` always return the same values. `base..base + len` stays mapped, and valid for
 /// reads and writes from any thread, the network card and the kernel, as long as the value lives. No
 /// Rust reference to these bytes is used while a region over them exists.
 pub unsafe trait Memory: 'static {
-    /// The first byte.
+    /// Address of the first byte.
     fn base(&self) -> NonNull<u8>;
-    /// Number of bytes.
+    /// Length of the memory in bytes.
     fn len(&self) -> usize;
-    /// Whether there are no bytes at all.
+    /// Whether the memory has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What peers may do to a region. Our own operations may always use it, with one exception: see
-/// [`Endpoint::send`](crate::Endpoint::send).
+/// Rights of peers to a region. Operations of this process may always use the region, except as
+/// [`Endpoint::send`](crate::Endpoint::send) says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Access {
-    /// Peers that know the key may read.
+    /// Whether peers that know the key may read the region.
     pub remote_read: bool,
-    /// Peers that know the key may write.
+    /// Whether peers that know the key may write to the region.
     pub remote_write: bool,
 }
 
 impl Access {
-    /// Only our own operations.
+    /// Rights of a region that only operations of this process use.
     pub const LOCAL: Access = Access { remote_read: false, remote_write: false };
-    /// Peers may read.
+    /// Rights of a region that peers may read.
     pub const REMOTE_READ: Access = Access { remote_read: true, remote_write: false };
-    /// Peers may write.
+    /// Rights of a region that peers may write to.
     pub const REMOTE_WRITE: Access = Access { remote_read: false, remote_write: true };
-    /// Peers may read and write.
+    /// Rights of a region that peers may read and write to.
     pub const REMOTE_READ_WRITE: Access = Access { remote_read: true, remote_write: true };
 
+    /// Whether peers may do anything to the region.
     pub(crate) fn is_remote(self) -> bool {
         self.remote_read || self.remote_write
     }
 
-    /// libfabric's flags. `rendezvous`: the provider lets a receiver read long messages from the
-    /// sender's region, so memory that may be sent is memory that anyone with its key may read.
+    /// Flags of libfabric that grant these rights. With `rendezvous`, the provider lets the receiver of a
+    /// long message read the message from the sender's region. Memory that may be sent is then memory that
+    /// anyone with the key may read, so that only readable regions may be sent.
     pub(crate) fn flags(self, rendezvous: bool) -> u64 {
         let mut flags = ffi::PLASMON_RECV | ffi::PLASMON_READ | ffi::PLASMON_WRITE;
         if self.remote_read || !rendezvous {
@@ -74,24 +79,33 @@ impl Access {
     }
 }
 
-/// What a peer needs to address a region: give it to those who may use it, and to no one else.
+/// Address, key and length of a region, by which a peer can use the region. Give them only to peers that may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteRegion {
-    /// Address of the first byte: 0, or a virtual address where the provider wants those.
+    /// Address of the first byte: a virtual address where the provider wants those, otherwise 0.
     pub base: u64,
-    /// The key; random where the provider lets us choose it.
+    /// Key of the region. The key is random where the provider lets us choose it.
     pub key: u64,
-    /// Number of bytes.
+    /// Length of the region in bytes.
     pub len: u64,
 }
 
-/// A registered piece of memory. Dropping the last reference ends the registration; see
-/// [`Domain::register`] for when the memory itself is let go.
+/// Domain that regions are registered with, as the regions see it.
+pub(crate) trait Registrar {
+    /// Takes note that the registration of `len` bytes of `memory` was closed with the result `code`, and
+    /// keeps the memory as long as a peer may still use it. It borrows the domain's state, and may run
+    /// foreign code.
+    fn unregistered(&self, memory: Rc<dyn Memory>, len: usize, access: Access, code: std::ffi::c_int);
+}
+
+/// Registered memory. Dropping the last reference ends the registration; see
+/// [`Domain::register`](crate::Domain::register) for when the memory itself is released.
 pub struct Region {
-    domain: Domain,
-    /// Closed in `drop`.
+    /// Domain of the region. The region keeps it open.
+    registrar: Rc<dyn Registrar>,
+    /// Registration at libfabric, closed in `drop`.
     mr: NonNull<ffi::fid_mr>,
-    /// `Some` until `drop`.
+    /// Memory that is registered: `Some` until `drop`.
     memory: Option<Rc<dyn Memory>>,
     base: NonNull<u8>,
     len: usize,
@@ -100,46 +114,47 @@ pub struct Region {
 }
 
 impl Region {
-    /// Takes over an open registration of the whole `memory`.
+    /// Takes over the open registration `mr` of the whole `memory`.
     pub(crate) fn new(
-        domain: Domain,
+        registrar: Rc<dyn Registrar>,
         mr: NonNull<ffi::fid_mr>,
         memory: Rc<dyn Memory>,
         access: Access,
         remote: RemoteRegion,
     ) -> Rc<Self> {
         let (base, len) = (memory.base(), memory.len());
-        Rc::new(Region { domain, mr, memory: Some(memory), base, len, access, remote })
+        Rc::new(Region { registrar, mr, memory: Some(memory), base, len, access, remote })
     }
 
-    /// What peers need to address this region.
+    /// Address, key and length for peers that use the region.
     pub fn remote(&self) -> RemoteRegion {
         self.remote
     }
 
-    /// Number of bytes; never 0.
+    /// Length of the region in bytes. It is never 0.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// What peers may do to it.
+    /// Rights of peers to the region.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The domain it is registered with.
-    pub fn domain(&self) -> &Domain {
-        &self.domain
+    /// Whether the region is registered with the domain at this address.
+    pub(crate) fn is_registered_with<T: Registrar>(&self, registrar: *const T) -> bool {
+        ptr::addr_eq(Rc::as_ptr(&self.registrar), registrar)
     }
 
-    /// A piece of it for an operation; [`FabricError::OutOfBounds`] unless it lies within.
+    /// Cuts `len` bytes at `offset` from the region, for an operation. The range has to lie within the
+    /// region: otherwise the error is [`FabricError::OutOfBounds`].
     pub fn slice(self: &Rc<Self>, offset: usize, len: usize) -> Result<Slice, FabricError> {
         check_range(OpKind::Slice, offset as u64, len as u64, self.len as u64)?;
         Ok(Slice { region: Rc::clone(self), offset, len, owner: None })
     }
 
-    /// The provider's descriptor for local use.
+    /// Descriptor by which operations of this process name the region to the provider.
     pub(crate) fn descriptor(&self) -> *mut std::ffi::c_void {
         // SAFETY: the registration is open until `drop`.
         unsafe { ffi::fi_mr_desc(self.mr.as_ptr()) }
@@ -152,7 +167,7 @@ impl Drop for Region {
         // so none is under way.
         let result = unsafe { ffi::fi_close(&raw mut (*self.mr.as_ptr()).fid) };
         if let Some(memory) = self.memory.take() {
-            self.domain.unregistered(memory, self.len, self.access, result);
+            self.registrar.unregistered(memory, self.len, self.access, result);
         }
     }
 }
@@ -164,52 +179,53 @@ impl fmt::Debug for Region {
     }
 }
 
-/// A piece of a region, for an operation to fill or to send.
+/// Range of a region, for an operation to fill or to send.
 #[derive(Clone)]
 pub struct Slice {
     region: Rc<Region>,
     offset: usize,
     len: usize,
+    /// Value that is kept alive as long as the slice.
     owner: Option<Rc<dyn Any>>,
 }
 
 impl Slice {
-    /// Keeps `owner` (say, the allocation these bytes belong to) alive as long as this slice, and so
-    /// until an operation that uses it is finished.
+    /// Keeps `owner` (for example the allocation that the bytes belong to) alive as long as the slice, and so
+    /// until every operation that uses the slice is finished.
     #[must_use]
     pub fn with_owner(mut self, owner: Rc<dyn Any>) -> Self {
         self.owner = Some(owner);
         self
     }
 
-    /// The region it lies in.
+    /// Region that the slice lies in.
     pub fn region(&self) -> &Rc<Region> {
         &self.region
     }
 
-    /// First byte, counted from the start of the region.
+    /// Position of the first byte, counted from the start of the region.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Number of bytes.
+    /// Length of the slice in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the slice has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A piece of this piece, with the same owner.
+    /// Cuts `len` bytes at `offset` from the slice. The new slice has the same owner.
     pub fn slice(&self, offset: usize, len: usize) -> Result<Slice, FabricError> {
         check_range(OpKind::Slice, offset as u64, len as u64, self.len as u64)?;
         let (region, owner) = (Rc::clone(&self.region), self.owner.clone());
         Ok(Slice { region, offset: self.offset + offset, len, owner })
     }
 
-    /// Copies `source` to the start of the slice.
+    /// Copies all of `source` to the start of the slice.
     pub fn copy_from_slice(&self, source: &[u8]) -> Result<(), FabricError> {
         check_range(OpKind::Slice, 0, source.len() as u64, self.len as u64)?;
         // SAFETY: the destination lies within the region, whose memory is mapped and referenced by no
@@ -218,15 +234,16 @@ impl Slice {
         Ok(())
     }
 
-    /// Fills `target` from the start of the slice.
+    /// Fills all of `target` from the start of the slice.
     pub fn copy_to_slice(&self, target: &mut [u8]) -> Result<(), FabricError> {
         check_range(OpKind::Slice, 0, target.len() as u64, self.len as u64)?;
-        // SAFETY: as in `copy_from_slice`, the other way round.
+        // SAFETY: the source lies within the region, whose memory is mapped and referenced by no one in
+        // Rust, so the ranges cannot overlap.
         unsafe { self.as_ptr().copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
         Ok(())
     }
 
-    /// A copy of its bytes.
+    /// Copies the bytes of the slice to a new vector.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);
         // SAFETY: as in `copy_to_slice`; the vector has room for `len` bytes and all are written.
@@ -237,7 +254,8 @@ impl Slice {
         bytes
     }
 
-    /// The first byte. Others may write these bytes at any time: do not make a reference of it.
+    /// Address of the first byte. Other processes may write the bytes at any time: do not make a reference of
+    /// it.
     pub fn as_ptr(&self) -> *mut u8 {
         // SAFETY: offset <= region length, checked when the slice was made.
         unsafe { self.region.base.as_ptr().add(self.offset) }
@@ -250,7 +268,7 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// Whether `offset..offset + len` lies within `limit` bytes; safe against overflow.
+/// Checks that `offset..offset + len` lies within `limit` bytes. The check is safe against overflow.
 pub(crate) fn check_range(operation: OpKind, offset: u64, len: u64, limit: u64) -> Result<(), FabricError> {
     match offset.checked_add(len) {
         Some(end) if end <= limit => Ok(()),

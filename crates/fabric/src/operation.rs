@@ -1,10 +1,8 @@
-//! The table of operations, and the futures that watch them.
+//! Operations: the futures that callers watch, and the calls that hand operations to the provider.
 //!
-//! Owns, for every operation from its creation to its completion: the buffer (and through it the
-//! buffer's owner and registration) and the context block that the provider scribbles in. Engine
-//! thread only. Invariants: a context block never moves and is freed with the table alone, so a
-//! provider that reports a completion late touches valid memory; a block is reused only when no
-//! completion that names it can be outstanding.
+//! Owns, for every [`Operation`], the buffer and through it the buffer's owner and registration. Engine
+//! thread only. Invariants: an operation keeps its buffer until it is finished, whether or not anyone holds
+//! the [`Op`]; the result of an `Op` is set once.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -15,58 +13,32 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use crate::endpoint::EndpointId;
 use crate::error::FabricError;
 use crate::ffi;
 use crate::memory::Slice;
-use crate::peer::{Peer, Target};
+use crate::names::{EndpointId, OpKind, Peer, Target};
 
-/// Kinds of operation, as errors name them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OpKind {
-    /// A message to a peer.
-    Send,
-    /// A buffer posted for a message.
-    Receive,
-    /// A one-sided read of a peer's memory.
-    Read,
-    /// A one-sided write to a peer's memory.
-    Write,
-    /// Cutting a slice, or copying to or from one.
-    Slice,
-}
-
-impl fmt::Display for OpKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            OpKind::Send => "send",
-            OpKind::Receive => "receive",
-            OpKind::Read => "read",
-            OpKind::Write => "write",
-            OpKind::Slice => "slice",
-        })
-    }
-}
-
-/// A posted or queued operation. Resolves when its buffer may be used again; a read's data is then
-/// here, a write's data is then at the peer. Dropping it cancels nothing.
+/// Future of a posted or queued operation. It resolves when the operation's buffer may be used again: the
+/// data of a read is then in the buffer, the data of a write is then at the peer. Dropping the future cancels
+/// nothing.
 #[must_use = "an operation may fail"]
 pub struct Op(Rc<Shared>);
 
 impl Op {
-    /// One that has failed before it began.
+    /// Makes the future of an operation that failed before it was posted.
     pub(crate) fn failed(error: FabricError) -> Self {
         let shared = Rc::new(Shared::default());
         shared.resolve(Err(error));
         Op(shared)
     }
 
+    /// Makes a future without a result, and the part of it that the operation keeps.
     pub(crate) fn new() -> (Self, Rc<Shared>) {
         let shared = Rc::new(Shared::default());
         (Op(Rc::clone(&shared)), shared)
     }
 
-    /// The outcome, if there is one yet.
+    /// Result of the operation. Returns `None` until the operation is finished.
     pub fn result(&self) -> Option<Result<(), FabricError>> {
         self.0.result.borrow().clone()
     }
@@ -92,7 +64,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// What an [`Op`] and its table entry share.
+/// Result and waker of an operation, shared by its [`Op`] and its [`Operation`].
 #[derive(Default)]
 pub(crate) struct Shared {
     result: RefCell<Option<Result<(), FabricError>>>,
@@ -100,8 +72,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Sets the outcome, unless there is one, and wakes the task. May run the executor's code: hold no
-    /// borrow of the domain's state.
+    /// Sets the result, unless it is set already, and wakes the waiting task. It may run the executor's code:
+    /// hold no borrow of the domain's state.
     pub(crate) fn resolve(&self, result: Result<(), FabricError>) {
         self.result.borrow_mut().get_or_insert(result);
         let waker = self.waker.borrow_mut().take();
@@ -111,27 +83,33 @@ impl Shared {
     }
 }
 
-/// What an operation does at the other end.
+/// Request that an operation makes of the provider.
 #[derive(Clone, Copy)]
 pub(crate) enum Request {
+    /// Receive a message from any peer.
     Receive,
+    /// Send a message.
     Send,
+    /// Read at an address of a peer's region.
     Read { address: u64, key: u64 },
+    /// Write at an address of a peer's region.
     Write { address: u64, key: u64, immediate: Immediate },
 }
 
-/// How a writer's value gets to the peer.
+/// Immediate value of a write, and how it gets to the peer.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Immediate {
+    /// The write carries no value.
     #[default]
     None,
-    /// With the data.
+    /// The value goes with the data.
     With(u32),
-    /// By an empty write, once the data is there.
+    /// The value follows in an empty write, once the data is at the peer.
     After(u32),
 }
 
 impl Request {
+    /// Kind of the operation that makes this request.
     pub(crate) fn kind(self) -> OpKind {
         match self {
             Request::Receive => OpKind::Receive,
@@ -142,30 +120,32 @@ impl Request {
     }
 }
 
-/// An entry of the table.
+/// Operation that is queued or under way.
 pub(crate) struct Operation {
     pub(crate) request: Request,
     pub(crate) endpoint: EndpointId,
-    /// None for receives: anyone may send.
+    /// Peer of the operation. Receives have none: any peer may send.
     pub(crate) peer: Option<Peer>,
     pub(crate) slice: Slice,
-    /// None for receives: they are reported as events.
+    /// State of the operation's future. Receives have none: they are reported as events.
     pub(crate) shared: Option<Rc<Shared>>,
-    /// Where it was posted to, if it was: the provider will report a completion.
+    /// Target that the operation was posted to. Once it is set, the provider will report a completion.
     pub(crate) posted: Option<Target>,
 }
 
 impl Operation {
-    /// One that nobody waits for.
+    /// Makes an operation that nobody waits for, towards no known peer.
     pub(crate) fn internal(request: Request, endpoint: EndpointId, slice: Slice) -> Self {
         Operation { request, endpoint, peer: None, slice, shared: None, posted: None }
     }
 
+    /// Kind of the operation.
     pub(crate) fn kind(&self) -> OpKind {
         self.request.kind()
     }
 
-    /// What is still to be done after this part of it has succeeded.
+    /// Operation that is to follow when this one has succeeded: the empty write that carries an immediate
+    /// value.
     pub(crate) fn next_part(&self) -> Option<Operation> {
         let Request::Write { address, key, immediate: Immediate::After(value) } = self.request else {
             return None;
@@ -180,7 +160,8 @@ impl Operation {
         })
     }
 
-    /// Ends it: releases the buffer, then tells whoever waits. Hold no borrow of the domain's state.
+    /// Finishes the operation: releases the buffer, then resolves the future with `result`. It may run
+    /// foreign code: hold no borrow of the domain's state.
     pub(crate) fn finish(self, result: Result<(), FabricError>) {
         drop(self.slice);
         if let Some(shared) = self.shared {
@@ -188,7 +169,8 @@ impl Operation {
         }
     }
 
-    /// Hands the operation to the provider. `target` is the peer's address-vector entry.
+    /// Hands the operation to the provider. `target` is the peer's entry of the address vector. The error is
+    /// libfabric's negative code.
     ///
     /// # Safety
     /// `endpoint` is open. `context` is this operation's block, and both stay where they are until the
@@ -227,8 +209,8 @@ impl Operation {
                             Immediate::None | Immediate::After(_) => 0,
                         },
                     };
-                    // By default a write completes when it is queued. Ours completes when the peer's
-                    // side has it.
+                    // By default a write completes when it is queued. With these flags it completes when the
+                    // peer's side has the data.
                     let mut flags = ffi::PLASMON_COMPLETION | ffi::PLASMON_TRANSMIT_COMPLETE;
                     if let Immediate::With(_) = immediate {
                         flags |= ffi::PLASMON_REMOTE_CQ_DATA;
@@ -238,131 +220,5 @@ impl Operation {
             }
         };
         if code == 0 { Ok(()) } else { Err(code as i64) }
-    }
-}
-
-/// The block a provider may use while it works on an operation (FI_CONTEXT2), and its place in the
-/// table.
-#[repr(C)]
-struct ContextBlock {
-    /// First, because its address is what the provider is given.
-    scratch: ffi::fi_context2,
-    index: usize,
-}
-
-struct Slot {
-    /// From a `Box`; a raw pointer, because the provider writes through copies of it.
-    block: NonNull<ContextBlock>,
-    operation: Option<Operation>,
-}
-
-/// All operations of a domain that are not finished.
-#[derive(Default)]
-pub(crate) struct Table {
-    slots: Vec<Slot>,
-    free: Vec<usize>,
-    /// Emptied by a closed endpoint; a last completion may still lie in the completion queue.
-    stale: Vec<usize>,
-}
-
-impl Table {
-    /// Stores an operation and returns its index.
-    pub(crate) fn insert(&mut self, operation: Operation) -> usize {
-        if let Some(index) = self.free.pop() {
-            self.slots[index].operation = Some(operation);
-            return index;
-        }
-        let index = self.slots.len();
-        let block = Box::new(ContextBlock { scratch: ffi::fi_context2::default(), index });
-        let block = NonNull::from(Box::leak(block));
-        self.slots.push(Slot { block, operation: Some(operation) });
-        index
-    }
-
-    /// The context to give to the provider.
-    pub(crate) fn context(&self, index: usize) -> *mut c_void {
-        self.slots[index].block.as_ptr().cast()
-    }
-
-    /// The index behind a context that the provider reports; `None` for a null one, which ofi_rxm uses
-    /// for failures that belong to no operation, and for remote writes.
-    ///
-    /// # Safety
-    /// `context` is null or came from [`Table::context`] of this table.
-    pub(crate) unsafe fn index(context: *const c_void) -> Option<usize> {
-        let block = context.cast::<ContextBlock>();
-        // SAFETY: blocks are freed with the table only; providers write to `scratch` alone.
-        (!block.is_null()).then(|| unsafe { (*block).index })
-    }
-
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Operation> {
-        self.slots.get_mut(index)?.operation.as_mut()
-    }
-
-    /// Takes out an operation that the provider has finished with, or has never seen.
-    pub(crate) fn remove(&mut self, index: usize) -> Option<Operation> {
-        let operation = self.slots.get_mut(index)?.operation.take()?;
-        self.free.push(index);
-        Some(operation)
-    }
-
-    /// Takes out everything of an endpoint that has been closed.
-    pub(crate) fn remove_endpoint(&mut self, endpoint: EndpointId) -> Vec<Operation> {
-        let mut removed = Vec::new();
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            if let Some(operation) = slot.operation.take_if(|it| it.endpoint == endpoint) {
-                let reusable = if operation.posted.is_some() { &mut self.stale } else { &mut self.free };
-                reusable.push(index);
-                removed.push(operation);
-            }
-        }
-        removed
-    }
-
-    /// Takes out what the provider has never seen of an endpoint.
-    pub(crate) fn remove_queued(&mut self, endpoint: EndpointId) -> Vec<Operation> {
-        let mut removed = Vec::new();
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            let queued = |it: &mut Operation| it.endpoint == endpoint && it.posted.is_none();
-            if let Some(operation) = slot.operation.take_if(queued) {
-                self.free.push(index);
-                removed.push(operation);
-            }
-        }
-        removed
-    }
-
-    /// The reads of an endpoint that are under way: address and buffer.
-    pub(crate) fn posted_reads(&self, endpoint: EndpointId) -> impl Iterator<Item = (u64, &Slice)> {
-        let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
-        let reads = operations.filter(move |it| it.endpoint == endpoint && it.kind() == OpKind::Read);
-        reads.filter_map(|it| Some((it.posted?.address, &it.slice)))
-    }
-
-    /// The completion queue has been seen empty: blocks of closed endpoints are free.
-    pub(crate) fn queue_is_empty(&mut self) {
-        self.free.append(&mut self.stale);
-    }
-
-    /// Those who wait for the operations that `concerned` picks.
-    pub(crate) fn waiters(&self, concerned: impl Fn(&Operation) -> bool) -> Vec<(OpKind, Rc<Shared>)> {
-        let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
-        let concerned = operations.filter(|operation| concerned(operation));
-        concerned.filter_map(|it| Some((it.kind(), Rc::clone(it.shared.as_ref()?)))).collect()
-    }
-
-    /// Number of operations that are queued or under way.
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len() - self.stale.len()
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        for slot in &self.slots {
-            // SAFETY: made by Box; the domain drops its table after the endpoints and the completion
-            // queue are closed, so no one else has the pointer.
-            drop(unsafe { Box::from_raw(slot.block.as_ptr()) });
-        }
     }
 }

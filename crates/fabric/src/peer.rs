@@ -1,45 +1,23 @@
-//! The peers of one endpoint, and what waits to be posted to each.
+//! The peers of one endpoint, and the operations that wait to be posted to each.
 //!
-//! Owns an endpoint's entries of the address vector and the per-peer queues of operations that the
-//! provider would not take yet. Engine thread only. Invariants: a queue keeps the order of creation; a
-//! [`Peer`] of an entry that has been reused is recognised by its generation.
+//! Owns the numbers of an endpoint's entries in the address vector, and for each peer the queue of operations
+//! that the provider would not take yet. Engine thread only. Invariants: a queue keeps the order in which
+//! operations were made; a [`Peer`] whose slot has been reused is recognised by its generation.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::endpoint::EndpointId;
+use crate::names::{EndpointId, Peer, Target};
 
-/// A peer that an endpoint knows. Stays harmless when the peer is disconnected: operations on it then
-/// fail with [`FabricError::PeerGone`](crate::FabricError::PeerGone).
-#[derive(Clone, Copy, Eq, Hash, PartialEq, Debug)]
-pub struct Peer {
-    pub(crate) endpoint: EndpointId,
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
-
-/// Where operations are posted to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// An entry of the address vector.
-    pub(crate) address: u64,
-    /// Tells the connections apart that are made to it one after the other.
-    pub(crate) connection: u32,
-}
-
-impl Target {
-    /// "From anyone", for receives.
-    pub(crate) const ANYONE: Target = Target { address: u64::MAX, connection: 0 };
-}
-
-/// How long a blocked queue is tried at every poll: connecting within a rack takes less.
+/// Time for which a blocked queue is tried at every poll. Connecting within a rack takes less.
 const EAGER_RETRY: Duration = Duration::from_millis(20);
-/// Afterwards it is tried at growing intervals, as every try may be a connection attempt that a dead
-/// peer's host refuses at once.
+/// First interval between tries of a queue that stays blocked for longer than [`EAGER_RETRY`]. The intervals
+/// grow, because every try may be a connection attempt that a dead peer's host refuses at once.
 const FIRST_DELAY: Duration = Duration::from_millis(1);
+/// Longest interval between tries of a blocked queue.
 const LONGEST_DELAY: Duration = Duration::from_millis(50);
 
-/// When to try again to post the head of a queue.
+/// Schedule of the attempts to post the head of a blocked queue.
 #[derive(Default)]
 pub(crate) struct Retry {
     blocked_since: Option<Instant>,
@@ -48,7 +26,7 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// The provider refused.
+    /// Notes that the provider said "try again" at `now`.
     pub(crate) fn refused(&mut self, now: Instant) {
         let since = *self.blocked_since.get_or_insert(now);
         if now.duration_since(since) >= EAGER_RETRY {
@@ -57,41 +35,47 @@ impl Retry {
         }
     }
 
-    /// Something went through, or came back: the next try may well succeed.
+    /// Makes the next try due at once. Call it when an operation was posted or has come back, as a try may
+    /// then succeed.
     pub(crate) fn encourage(&mut self) {
         *self = Retry::default();
     }
 
+    /// Whether the queue is to be tried at `now`.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| next <= now)
     }
 
-    /// How long one may sleep before the next try. Not zero, as a connection that opens wakes the
-    /// sleeper anyway.
+    /// Time that the engine may sleep before the next try. It is never zero, as a connection that opens wakes
+    /// the sleeper anyway.
     pub(crate) fn wait(&self, now: Instant) -> Duration {
         self.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now)).max(FIRST_DELAY)
     }
 }
 
-/// What an endpoint knows of a peer.
+/// State that an endpoint keeps of a peer.
 pub(crate) struct PeerState {
+    /// Target of operations towards the peer.
     pub(crate) target: Target,
-    /// The address as bytes.
+    /// Fabric address of the peer, as bytes.
     pub(crate) name: Box<[u8]>,
-    /// Operations to be posted, oldest first, by index.
+    /// Indices of the operations to be posted, oldest first.
     pub(crate) queue: VecDeque<usize>,
+    /// Schedule of the attempts to post the head of `queue`.
     pub(crate) retry: Retry,
-    /// The provider refused what was last tried: there is no connection, not even one in the making.
+    /// Whether the provider refused the operation that was last tried. There is then no connection, and none
+    /// is being made.
     pub(crate) refused: bool,
 }
 
+/// Slot of the table of peers, which peers use one after the other.
 #[derive(Default)]
 struct Slot {
     generation: u32,
     state: Option<PeerState>,
 }
 
-/// The peers of one endpoint.
+/// Table of the peers of one endpoint.
 #[derive(Default)]
 pub(crate) struct Peers {
     slots: Vec<Slot>,
@@ -99,6 +83,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
+    /// Adds a peer with the entry `address` of the address vector, and the fabric address `name`.
     pub(crate) fn insert(&mut self, endpoint: EndpointId, address: u64, name: &[u8]) -> Peer {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -116,11 +101,13 @@ impl Peers {
         Peer { endpoint, slot, generation: entry.generation }
     }
 
+    /// State of a peer, unless it was removed.
     pub(crate) fn get_mut(&mut self, peer: Peer) -> Option<&mut PeerState> {
         let slot = self.slots.get_mut(peer.slot as usize)?;
         slot.state.as_mut().filter(|_| slot.generation == peer.generation)
     }
 
+    /// Takes out the state of a peer, and makes its slot free for another peer.
     pub(crate) fn remove(&mut self, peer: Peer) -> Option<PeerState> {
         self.get_mut(peer)?;
         let slot = self.slots.get_mut(peer.slot as usize)?;

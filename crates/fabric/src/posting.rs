@@ -1,141 +1,52 @@
-//! Hands operations to the provider, or keeps them in order until it will take them.
+//! Hands operations to the provider, or queues them in order until the provider takes them.
 //!
-//! Owns the open endpoints of a domain with their queues. Engine thread only; called with the domain's
-//! state borrowed, so nothing here runs foreign code: what failed is returned, to be finished outside.
-//! Invariants: an operation is posted only when nothing older waits for the same endpoint and peer;
-//! `Stats::queued` counts exactly what lies in the queues.
+//! Owns nothing: it works on the domain's [`State`]. Engine thread only. It is called with the state
+//! borrowed, so nothing here runs foreign code: failed operations are returned, to be finished outside.
+//! Invariants: an operation is posted only when no older one waits for the same endpoint and peer;
+//! `Stats::queued` counts exactly the operations in the queues.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::time::Instant;
 
-use crate::domain::{Handle, State, Stats};
-use crate::endpoint::EndpointId;
 use crate::error::{FabricError, describe, positive};
 use crate::ffi;
-use crate::operation::{OpKind, Operation, Table};
-use crate::peer::{Peer, Peers, Retry, Target};
+use crate::handle::Handle;
+use crate::names::{EndpointId, OpKind, Peer, Target};
+use crate::operation::Operation;
+use crate::peer::Retry;
+use crate::state::{EndpointState, State, Stats};
+use crate::table::Table;
 
+/// Code by which a provider says "try again".
 const TRY_AGAIN: i64 = -(libc::EAGAIN as i64);
 
-/// An operation that the provider refused for good, with the reason.
+/// Operation that the provider refused for good, with the reason.
 pub(crate) type Refused = (Operation, FabricError);
 
-/// An open endpoint.
-pub(crate) struct EndpointState {
-    // Closed in this order.
-    pub(crate) ep: Handle<ffi::fid_ep>,
-    /// The addresses of its peers. Not shared with other endpoints: forgetting an address closes the
-    /// connections to it of every endpoint that uses the vector.
-    pub(crate) addresses: Handle<ffi::fid_av>,
-    pub(crate) peers: Peers,
-    /// Peers with a queue.
-    pub(crate) blocked: Vec<Peer>,
-    /// Receive buffers that the provider has no room for.
-    receives: VecDeque<usize>,
-    receive_retry: Retry,
-    /// Addresses to be forgotten when no read from them is under way.
-    pub(crate) leaving: Vec<u64>,
-    /// Dropped by its owner; to be closed when no read is under way.
-    pub(crate) closing: bool,
-}
-
-impl EndpointState {
-    /// What was queued has been taken out of the table.
-    pub(crate) fn forget_queues(&mut self) {
-        self.peers = Peers::default();
-        self.blocked.clear();
-        self.receives.clear();
-    }
-}
-
-/// The open endpoints of a domain.
-#[derive(Default)]
-pub(crate) struct Endpoints {
-    open: BTreeMap<EndpointId, EndpointState>,
-    next: u32,
-}
-
-impl Endpoints {
-    pub(crate) fn insert(&mut self, ep: Handle<ffi::fid_ep>, addresses: Handle<ffi::fid_av>) -> EndpointId {
-        let id = EndpointId(self.next);
-        self.next += 1;
-        let state = EndpointState {
-            ep,
-            addresses,
-            peers: Peers::default(),
-            blocked: Vec::new(),
-            receives: VecDeque::new(),
-            receive_retry: Retry::default(),
-            leaving: Vec::new(),
-            closing: false,
-        };
-        self.open.insert(id, state);
-        id
-    }
-
-    pub(crate) fn get_mut(&mut self, id: EndpointId) -> Option<&mut EndpointState> {
-        self.open.get_mut(&id)
-    }
-
-    pub(crate) fn remove(&mut self, id: EndpointId) -> Option<EndpointState> {
-        self.open.remove(&id)
-    }
-
-    pub(crate) fn ids(&self) -> Vec<EndpointId> {
-        self.open.keys().copied().collect()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.open.is_empty()
-    }
-
-    /// The number that the next endpoint gets.
-    pub(crate) fn next_id(&self) -> u32 {
-        self.next
-    }
-
-    /// The number of the oldest endpoint that is open.
-    pub(crate) fn oldest(&self) -> Option<u32> {
-        self.open.keys().next().map(|id| id.0)
-    }
-
-    /// Time until the first queue should be tried again.
-    pub(crate) fn next_retry(&mut self, now: Instant) -> Option<Duration> {
-        let mut soonest: Option<Duration> = None;
-        let mut consider = |wait: Duration| soonest = Some(soonest.map_or(wait, |it| it.min(wait)));
-        for endpoint in self.open.values_mut() {
-            if !endpoint.receives.is_empty() {
-                consider(endpoint.receive_retry.wait(now));
-            }
-            for peer in &endpoint.blocked {
-                if let Some(state) = endpoint.peers.get_mut(*peer) {
-                    consider(state.retry.wait(now));
-                }
-            }
-        }
-        soonest
-    }
-}
-
-/// What became of an attempt to post.
+/// Outcome of an attempt to post an operation.
 pub(crate) enum Outcome {
+    /// The provider has taken the operation.
     Posted,
+    /// The provider has no room, or no connection yet.
     Again,
+    /// The provider refused the operation with this negative code.
     Refused(i64),
 }
 
 impl Outcome {
+    /// Whether the provider has taken the operation.
     pub(crate) fn is_posted(&self) -> bool {
         matches!(self, Outcome::Posted)
     }
 
+    /// Whether the provider refused the operation for good.
     fn is_refused(&self) -> bool {
         matches!(self, Outcome::Refused(_))
     }
 }
 
 impl State {
-    /// Posts a new operation, or queues it behind older ones.
+    /// Posts a new operation, or queues it behind older ones. Returns the operation if it failed.
     pub(crate) fn submit(&mut self, operation: Operation) -> Option<Refused> {
         let State { operations, endpoints, stats, .. } = self;
         let kind = operation.kind();
@@ -175,12 +86,12 @@ impl State {
         }
     }
 
-    /// Tries the head of every queue that is due, and what follows it, until the provider says "try
-    /// again". Returns the number posted, and what was refused.
+    /// Tries to post every queue that is due, from its head, until the provider says "try again". Returns the
+    /// number of operations posted, and the operations that the provider refused.
     pub(crate) fn retry_queued(&mut self, now: Instant) -> (usize, Vec<Refused>) {
         let State { operations, endpoints, stats, .. } = self;
         let (mut posted, mut refused) = (0, Vec::new());
-        for EndpointState { ep, peers, blocked, receives, receive_retry, .. } in endpoints.open.values_mut() {
+        for EndpointState { ep, peers, blocked, receives, receive_retry, .. } in endpoints.iter_mut() {
             let mut flush = |target, queue: &mut VecDeque<usize>, retry: &mut Retry, none: &mut bool| {
                 while let Some(index) = queue.front().copied().filter(|_| retry.is_due(now)) {
                     let outcome = attempt(operations, stats, ep, target, index);
@@ -209,7 +120,9 @@ impl State {
         (posted, refused)
     }
 
-    /// An operation of this endpoint and peer has come back, so there is room for another.
+    /// Makes the next try of a queue due at once: the queue of `peer`, or else the endpoint's queue of
+    /// receive buffers. Call it when an operation of that queue has come back, as there is then room for
+    /// another.
     pub(crate) fn encourage(&mut self, endpoint: EndpointId, peer: Option<Peer>) {
         let Some(endpoint) = self.endpoints.get_mut(endpoint) else { return };
         match peer {
@@ -223,7 +136,7 @@ impl State {
     }
 }
 
-/// One call of the provider for the operation at `index`.
+/// Asks the provider once to take the operation at `index`.
 pub(crate) fn attempt(
     operations: &mut Table,
     stats: &mut Stats,
@@ -256,7 +169,7 @@ pub(crate) fn attempt(
     }
 }
 
-/// Takes a refused operation out of the table.
+/// Takes the operation at `index` out of the table, which the provider refused with the negative `code`.
 fn refuse(operations: &mut Table, stats: &mut Stats, index: usize, code: i64) -> Option<Refused> {
     let operation = operations.remove(index)?;
     stats.failed += 1;

@@ -1,7 +1,8 @@
-//! Finds out what the host's fabric can do and chooses a provider, with the reason for it.
+//! Finds the providers of this host, and chooses one with a reason.
 //!
-//! Pure look-up: opens nothing. May run on any thread, though a [`Provider`] stays on the one that
-//! made it.
+//! Owns libfabric's description (`fi_info`) of each [`Provider`]. A look-up may run on any thread; a
+//! `Provider` stays on the thread that made it. Invariants: a look-up opens nothing; every attribute of a
+//! `Provider` was checked to be there, so that the accessors read no null pointer.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -9,12 +10,16 @@ use std::net::UdpSocket;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
 use crate::environment;
 use crate::error::{FabricError, string};
 use crate::ffi;
 
-/// What is chosen without being asked for, best first. `shm`, `udp`, `sockets` and 1.17's `net` are
-/// left out on purpose: a single host, unreliable, deprecated, or unstable.
+/// Providers that are chosen without being asked for, best first. `shm` is left out because it serves a
+/// single host, `udp` because it is unreliable, `sockets` because it is deprecated, and `net` of 1.17 because
+/// it is unstable.
 const AUTOMATIC: [Wanted; 4] = [
     Wanted { name: "verbs;ofi_rxm", by_address: true },
     Wanted { name: "efa", by_address: false },
@@ -22,13 +27,14 @@ const AUTOMATIC: [Wanted; 4] = [
     Wanted { name: "tcp;ofi_rxm", by_address: true },
 ];
 
+/// Provider to look for.
 struct Wanted {
     name: &'static str,
-    /// Whether an IP address selects its interface.
+    /// Whether an IP address selects the provider's interface.
     by_address: bool,
 }
 
-/// A fabric that can be opened: a provider on one of its interfaces.
+/// Fabric that can be opened: a provider on one of its interfaces.
 #[derive(Clone)]
 pub struct Provider {
     info: Rc<Info>,
@@ -39,32 +45,32 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// libfabric's name, such as `tcp;ofi_rxm`.
+    /// Name that libfabric gives the provider, such as `tcp;ofi_rxm`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The network it is on.
+    /// Name of the network that the provider is on.
     pub fn fabric(&self) -> &str {
         &self.fabric
     }
 
-    /// The device or interface.
+    /// Name of the provider's device or interface.
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// The wire protocol's number: two nodes can only talk if theirs are equal.
+    /// Number of the wire protocol. Two nodes can only talk if their numbers are equal.
     pub fn protocol(&self) -> u32 {
         self.endpoint_attributes().protocol
     }
 
-    /// The wire protocol's version, to be equal on both sides as well.
+    /// Version of the wire protocol. Two nodes can only talk if their versions are equal.
     pub fn protocol_version(&self) -> u32 {
         self.endpoint_attributes().protocol_version
     }
 
-    /// Why it was chosen, for logs and people.
+    /// Reason why the provider was chosen, for logs and people.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -74,64 +80,80 @@ impl Provider {
         !["tcp", "udp", "sockets", "net", "shm"].iter().any(|soft| self.name.starts_with(soft))
     }
 
-    /// Whether of two reads by one endpoint of one peer, the one posted later sees memory as it is when the other is
-    /// done, or later. Where a processor serves them, it takes them from a connection one by one. A network card may
-    /// fetch several at a time.
+    /// Whether reads by one endpoint from one peer take effect in the order in which they were posted: a read
+    /// sees memory as it is when the read before it is done, or later. A processor that serves reads takes
+    /// them from a connection one by one. A network card may fetch several at a time.
     pub fn reads_in_order(&self) -> bool {
         self.name.starts_with("tcp")
     }
 
     /// Whether a write may carry an immediate value; see [`Endpoint::write`](crate::Endpoint::write).
     ///
-    /// Not over verbs: through a shared receive queue it takes the value's arrival for that of a message
-    /// (libfabric 1.17 to 2.6 at least), and delivers whatever lay in the buffer.
+    /// Writes over verbs may not: with a shared receive queue, libfabric (1.17 to 2.6 at least) takes the
+    /// arrival of the value for the arrival of a message, and delivers whatever lay in the buffer.
     pub fn carries_immediates(&self) -> bool {
         self.domain_attributes().cq_data_size >= size_of::<u32>() && !self.name.starts_with("verbs")
     }
 
-    /// Whether messages go through ofi_rxm, which makes them of connections and one-sided reads.
+    /// Whether messages go through ofi_rxm, which builds messages from connections and one-sided reads.
     pub(crate) fn is_layered(&self) -> bool {
         self.name.ends_with(";ofi_rxm")
     }
 
-    /// Whether closing a connection during a read crashes the provider: see `closing`.
+    /// Whether the provider crashes when a connection is closed during a read: see the module `closing`.
     pub(crate) fn must_read_to_the_end(&self) -> bool {
-        self.name.starts_with("tcp") && crate::version() < (1, 18)
+        self.name.starts_with("tcp") && version() < (1, 18)
     }
 
-    /// Whether the *target* of a write with an immediate value crashes if it closes the connection with
-    /// part of the data received: ofi_rxm (1.17 to 2.6 at least) takes the null context of such a write
-    /// for one of its own. An empty write cannot be received in part.
+    /// Whether a write with data must not carry its immediate value. The *target* of such a write crashes if
+    /// it closes the connection with part of the data received: ofi_rxm (1.17 to 2.6 at least) takes the null
+    /// context of the write for one of its own. An empty write cannot be received in part, so that the value
+    /// follows the data in an empty write.
     pub(crate) fn must_split_writes(&self) -> bool {
         self.name == "tcp;ofi_rxm"
     }
 
-    /// Whether a connection is of no use after a failed operation, and stays: an RDMA device stops the queue
-    /// pair for good, and nobody tells ofi_rxm (libfabric before 1.18.1, and its pull request 8858).
+    /// Whether a connection is useless after a failed operation and yet stays open. An RDMA device stops the
+    /// queue pair for good, and ofi_rxm is not told (libfabric before 1.18.1; see its pull request 8858).
     pub(crate) fn breaks_connections(&self) -> bool {
         self.name == "verbs;ofi_rxm"
     }
 
+    /// Error of a libfabric function for which an RDMA device needs memory: [`FabricError::NoMemlock`] if the
+    /// limit of locked memory may be the cause. `code` is what the function returned.
+    pub(crate) fn memory_error(&self, call: &str, code: i32) -> FabricError {
+        match memlock_limit() {
+            Some(limit) if code == -libc::ENOMEM && self.is_rdma() => {
+                FabricError::NoMemlock { call: call.to_owned(), provider: self.name.clone(), limit }
+            }
+            _ => FabricError::call(call, code),
+        }
+    }
+
+    /// Description of the provider, as libfabric gave it.
     pub(crate) fn info(&self) -> *mut ffi::fi_info {
         self.info.0.as_ptr()
     }
 
+    /// Attributes that libfabric gives the provider's endpoints.
     pub(crate) fn endpoint_attributes(&self) -> &ffi::fi_ep_attr {
         // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
         unsafe { &*(*self.info()).ep_attr }
     }
 
+    /// Attributes that libfabric gives the provider's domains.
     pub(crate) fn domain_attributes(&self) -> &ffi::fi_domain_attr {
-        // SAFETY: as above.
+        // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
         unsafe { &*(*self.info()).domain_attr }
     }
 
+    /// Attributes that libfabric gives the sending side of the provider's endpoints.
     pub(crate) fn transmit_attributes(&self) -> &ffi::fi_tx_attr {
-        // SAFETY: as above.
+        // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
         unsafe { &*(*self.info()).tx_attr }
     }
 
-    /// Copies a libfabric entry, if this crate can work with it.
+    /// Copies an entry of libfabric's list, if this crate can work with it.
     fn from_entry(entry: &ffi::fi_info, reason: &dyn Fn(&str) -> String) -> Option<Self> {
         if !usable(entry) {
             return None;
@@ -159,7 +181,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// An owned `fi_info`.
+/// Owner of an `fi_info`, which is freed when the owner is dropped.
 struct Info(NonNull<ffi::fi_info>);
 
 impl Drop for Info {
@@ -169,8 +191,21 @@ impl Drop for Info {
     }
 }
 
-/// The providers that would be chosen automatically, best first. `source` is the address or host name
-/// this node listens on (`127.0.0.1`, `10.0.0.1`); it selects the interface.
+/// Version of the libfabric found at run time: (major, minor).
+pub fn version() -> (u32, u32) {
+    // SAFETY: takes no arguments and only reads a constant.
+    let version = unsafe { ffi::fi_version() };
+    (version >> 16, version & 0xffff)
+}
+
+/// Number of bytes that this process may lock. Returns `None` if there is no limit.
+fn memlock_limit() -> Option<u64> {
+    let exempt = capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::IPC_LOCK));
+    getrlimit(Resource::Memlock).current.filter(|_| !exempt)
+}
+
+/// Finds the providers that would be chosen automatically, best first. `source` is the address or host name
+/// that this node listens on (`127.0.0.1`, `10.0.0.1`). The address selects the interface.
 pub fn candidates(source: Option<&str>) -> Result<Vec<Provider>, FabricError> {
     let mut found: Vec<Provider> = Vec::new();
     if !is_ours(source) {
@@ -195,8 +230,8 @@ pub fn candidates(source: Option<&str>) -> Result<Vec<Provider>, FabricError> {
     Ok(found)
 }
 
-/// The provider to use: the one named, or else the first of [`candidates`]. `tcp` and `verbs` stand
-/// for `tcp;ofi_rxm` and `verbs;ofi_rxm`.
+/// Chooses the provider to use: the provider that `explicit` names, or else the first of [`candidates`]. The
+/// names `tcp` and `verbs` stand for `tcp;ofi_rxm` and `verbs;ofi_rxm`.
 pub fn choose(explicit: Option<&str>, source: Option<&str>) -> Result<Provider, FabricError> {
     let found = match explicit {
         None => candidates(source)?,
@@ -221,7 +256,8 @@ pub fn choose(explicit: Option<&str>, source: Option<&str>) -> Result<Provider, 
     }
 }
 
-/// TCP beside a provider that not every node of a cluster may have; nothing if that is TCP already.
+/// Finds TCP as a second provider beside `best`, which not every node of a cluster may have. Returns `None`
+/// if `best` is not an RDMA provider.
 pub fn second(best: &Provider, source: Option<&str>) -> Result<Option<Provider>, FabricError> {
     const TCP: &str = "tcp;ofi_rxm";
     if !best.is_rdma() {
@@ -231,12 +267,13 @@ pub fn second(best: &Provider, source: Option<&str>) -> Result<Option<Provider>,
     Ok(query(Some(TCP), source, &reason)?.into_iter().next())
 }
 
-/// Whether the address is one of this host's: tcp finds out only when an endpoint is opened.
+/// Whether `source` is an address of this host. The provider tcp would find out only when an endpoint is
+/// opened.
 fn is_ours(source: Option<&str>) -> bool {
     source.is_none_or(|host| UdpSocket::bind((host, 0)).is_ok())
 }
 
-/// The names of everything here that could be asked for.
+/// Names of all providers of this host that could be asked for, comma-separated.
 fn available() -> Result<String, FabricError> {
     let mut names: Vec<String> = Vec::new();
     for provider in query(None, None, &|_| String::new())? {
@@ -247,8 +284,9 @@ fn available() -> Result<String, FabricError> {
     Ok(if names.is_empty() { "none".to_owned() } else { names.join(", ") })
 }
 
-/// Usable entries for a provider name, in libfabric's order; none if it knows no such provider.
-/// Messages in order are asked for first, and done without where there are none.
+/// Looks up the usable entries for a provider name, in libfabric's order. There are none if libfabric knows
+/// no such provider. Entries with ordered messages are looked up first; without any, entries without that
+/// order are.
 fn query(
     name: Option<&str>,
     source: Option<&str>,
@@ -276,7 +314,7 @@ fn query(
     Ok(Vec::new())
 }
 
-/// One `fi_getinfo`; `None` if nothing matches.
+/// Calls `fi_getinfo` once. Returns `None` if nothing matches.
 fn get_info(name: Option<&CStr>, source: Option<&CStr>, order: u64) -> Result<Option<Info>, FabricError> {
     environment::set_defaults();
     let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
@@ -300,8 +338,8 @@ fn get_info(name: Option<&CStr>, source: Option<&CStr>, order: u64) -> Result<Op
     };
     match NonNull::new(list).map(Info) {
         Some(list) if code == 0 => Ok(Some(list)),
-        // ENODATA: nothing matches. Unknown hosts and addresses of other machines come as
-        // provider-dependent codes, so any failure here means "not this one".
+        // ENODATA means that nothing matches. An unknown host or an address of another machine has a code
+        // that depends on the provider, so any failure here means "not this provider".
         _ => {
             tracing::trace!(?name, ?source, code, "fi_getinfo found nothing");
             Ok(None)
@@ -309,8 +347,9 @@ fn get_info(name: Option<&CStr>, source: Option<&CStr>, order: u64) -> Result<Op
     }
 }
 
-/// Whether this crate can work with an entry: all attributes there, no mode or registration style that
-/// it does not implement, 64-bit keys.
+/// Whether this crate can work with an entry of libfabric's list. All attributes have to be there, keys have
+/// to fit 64 bits, and the entry may ask for no mode or registration style that this crate does not
+/// implement.
 fn usable(entry: &ffi::fi_info) -> bool {
     // SAFETY: libfabric's attribute pointers are null or valid as long as the entry.
     let (Some(domain), Some(_), Some(_), Some(_)) = (unsafe {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plasmon::Protocol;
+use plasmon::{Protocol, Rights};
 
+use crate::memory::Allowance;
 use crate::numa::Numa;
 
 /// Settings of a node. Sizes are bytes.
@@ -12,6 +13,8 @@ use crate::numa::Numa;
 pub struct Config {
     /// Bytes of the arena.
     pub memory: u64,
+    /// Most bytes that objects may have together, data and metadata; `None` for as many as the arena holds.
+    pub capacity: Option<u64>,
     /// Path of the unix socket for clients.
     pub socket: PathBuf,
     /// Mode of the socket: who on this host may connect.
@@ -32,6 +35,8 @@ pub struct Config {
     pub tls: Option<TlsConfig>,
     /// libfabric provider; `None` chooses the best there is.
     pub provider: Option<String>,
+    /// What the control groups of the process allow; `None` where there is no limit.
+    pub allowance: Option<Allowance>,
     /// Use huge pages when the machine has enough of them free.
     pub huge_pages: bool,
     /// Touch all memory in the background after the start.
@@ -56,6 +61,8 @@ pub struct Config {
     pub client_quota: Option<u64>,
     /// Bytes of memory that the objects of one user (uid) may take; `None` sets no limit.
     pub user_quota: Option<u64>,
+    /// What others may do with objects created here that are to be read by all.
+    pub public: Rights,
     /// Clients that one user (uid) may have connected at a time.
     pub max_clients: u32,
 }
@@ -107,6 +114,7 @@ impl Config {
     pub fn new(memory: u64, socket: impl Into<PathBuf>) -> Self {
         Self {
             memory,
+            capacity: None,
             socket: socket.into(),
             socket_mode: 0o600,
             listen: None,
@@ -116,6 +124,7 @@ impl Config {
             secret_file: None,
             tls: None,
             provider: None,
+            allowance: None,
             huge_pages: true,
             prefault: true,
             numa: Numa::Auto,
@@ -127,6 +136,7 @@ impl Config {
             cache: false,
             client_quota: None,
             user_quota: None,
+            public: Rights::Read,
             max_clients: DEFAULT_MAX_CLIENTS,
         }
     }

@@ -2,26 +2,26 @@
 
 use bytes::Bytes;
 
-use crate::{cluster, spill, transfer};
+use crate::{control, net, spill, transfer};
 
 /// Reads whatever a peer may send as a message.
 pub fn message(bytes: &[u8]) {
-    cluster::fuzzing::message(Bytes::copy_from_slice(bytes));
+    net::fuzzing::message(Bytes::copy_from_slice(bytes));
 }
 
 /// A frame of each kind, and several in a message.
 pub fn messages() -> Vec<Vec<u8>> {
-    cluster::fuzzing::messages()
+    net::fuzzing::messages()
 }
 
 /// Reads whatever comes on a control connection.
 pub fn control_message(bytes: &[u8]) {
-    cluster::fuzzing::control_message(bytes);
+    control::fuzzing::control_message(bytes);
 }
 
 /// A message of each kind.
 pub fn control_messages() -> Vec<Vec<u8>> {
-    cluster::fuzzing::control_messages()
+    control::fuzzing::control_messages()
 }
 
 /// Looks for records in whatever lies in a spill directory. Their checksums are made right before, or nothing but

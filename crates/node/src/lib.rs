@@ -1,37 +1,52 @@
 //! The Plasmon node daemon: it owns a host's memory, its network and the truth about its objects.
 //!
 //! [`Node::start`] binds and opens everything, [`Node::run`] is the life of the node. One thread,
-//! the engine's, owns all state; read its modules in this order:
+//! the engine's, owns all state. The modules are rooms on floors; a room imports from the floors below it:
 //!
-//! - [`engine`]: the loop, time, client channels and what clients may ask;
-//! - [`object`]: replicas, pins, the table;
-//! - [`memory`]: the arena, its segments and who may write them;
-//! - [`numa`]: where on the host all this runs and lies;
-//! - [`spill`]: sealed objects on disk while memory is short;
-//! - [`transfer`]: an object's way from one arena to another;
-//! - [`cluster`]: frames between nodes, the directory, membership;
-//! - [`monitor`]: metrics and health, over HTTP.
+//! | floor | rooms |
+//! |---|---|
+//! | 13 | [`engine`]: the loop, and the composition of all rooms |
+//! | 12 | [`sessions`]: clients and what they ask |
+//! | 11 | [`placement`]: copies, moves, a node that leaves, objects whose time is over |
+//! | 10 | [`directory`]: who knows where objects are; [`transfer`]: an object's way from one arena to another |
+//! | 9 | [`membership`]: who the members are, and which of them keeps which shard |
+//! | 8 | [`control`]: the thread that joins the cluster, takes signals and serves metrics |
+//! | 7 | [`store`]: the objects of this node and the room for them |
+//! | 6 | [`net`]: frames between nodes and the fabrics that carry them |
+//! | 5 | [`object`]: replicas, pins, the table |
+//! | 4 | [`kernel`]: what every room shares: time, waking, tasks, numbers |
+//! | 3 | [`config`]: the settings |
+//! | 2 | [`spill`]: sealed objects on disk; [`numa`]: where on the host all this runs and lies |
+//! | 1 | [`memory`]: the arena, its segments and who may write them |
 //!
 //! `docs/design.md` tells the same story along the life of one object.
 #![deny(unsafe_code)]
 
-mod cluster;
 mod config;
+mod control;
+mod directory;
 mod engine;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod index;
+mod kernel;
+mod membership;
 #[allow(unsafe_code)]
 pub mod memory;
-mod monitor;
+mod net;
 mod numa;
 mod object;
+mod placement;
+mod sessions;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod spill;
+mod store;
 mod transfer;
 
-pub use cluster::{ControlError, GuardError, SecretError};
 pub use config::{Config, DEFAULT_LEASE, DEFAULT_LISTEN, EtcdConfig, TlsConfig};
-pub use engine::{ListenError, Node, NodeError};
+pub use control::ControlError;
+pub use control::guard::GuardError;
+pub use control::secret::SecretError;
+pub use engine::{Node, NodeError};
 pub use numa::{Numa, NumaError};
+pub use sessions::listener::ListenError;

@@ -4,6 +4,6 @@
 //! Nothing is copied or modelled here: whoever knows the ids of nodes and objects gets what nodes would compute and
 //! say.
 
-pub use crate::cluster::simulation::{
+pub use crate::directory::simulation::{
     Frames, Holder, Keeper, Shards, Told, death_len, frames, join_len, rests, view_len,
 };

@@ -1,8 +1,9 @@
 //! The arena through its public face: zones, recycling, descriptors, copies and pre-faulting.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
-use std::{ptr, thread};
+mod wait;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
 
 use plasmon_fabric::Memory;
 use plasmon_node::memory::{
@@ -10,6 +11,8 @@ use plasmon_node::memory::{
     Writer, Zone,
 };
 use rustix::mm::{MapFlags, ProtFlags};
+
+use wait::eventually;
 
 const SEGMENT: u64 = 64 << 10;
 const ENGINE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
@@ -38,7 +41,7 @@ fn read(extent: &Extent) -> Vec<u8> {
 }
 
 /// What a client that maps this descriptor sees at an offset.
-fn client_sees(descriptor: BorrowedFd<'_>, offset: u64, len: usize) -> Vec<u8> {
+fn client_sees(descriptor: impl AsFd, offset: u64, len: usize) -> Vec<u8> {
     let (length, protection) = (SEGMENT as usize, ProtFlags::READ);
     let mut bytes = vec![0; len];
     // SAFETY: a new mapping at an address of the kernel's choice, read by pointer and unmapped.
@@ -51,8 +54,8 @@ fn client_sees(descriptor: BorrowedFd<'_>, offset: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn keep(descriptor: BorrowedFd<'_>) -> OwnedFd {
-    descriptor.try_clone_to_owned().unwrap()
+fn keep(descriptor: impl AsFd) -> OwnedFd {
+    descriptor.as_fd().try_clone_to_owned().unwrap()
 }
 
 #[test]
@@ -244,11 +247,7 @@ fn memory_is_allocated_in_the_background() {
         rustix::fs::fstat(descriptor).unwrap().st_blocks as u64 * 512
     };
     let wait = |arena: &mut Arena| {
-        let start = Instant::now();
-        while arena.usage().prefaulted < arena.capacity() {
-            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", arena.usage());
-            thread::sleep(Duration::from_millis(1));
-        }
+        eventually("its memory is there", || arena.usage().prefaulted >= arena.capacity());
         assert_eq!(arena.usage().prefaulted, arena.capacity());
     };
     let huge_pages = HugePages::Never;
@@ -291,17 +290,9 @@ fn segments_ask_for_pages_of_their_memory_node() {
             ArenaConfig { capacity: 2 * ODD, segment_size: Some(ODD), huge_pages, prefault: true, near };
         let mut arena = Arena::new(&config).unwrap();
         for zone in [ALICE, BOB] {
-            let start = Instant::now();
-            while arena.usage().prefaulted < arena.capacity() {
-                assert!(start.elapsed() < Duration::from_secs(60), "{:?}", arena.usage());
-                thread::sleep(Duration::from_millis(1));
-            }
+            eventually("its memory is there", || arena.usage().prefaulted >= arena.capacity());
             // What the thread insisted on is over by the time that it is idle.
-            let start = Instant::now();
-            while policies(&arena) != [expected; 2] {
-                assert!(start.elapsed() < Duration::from_secs(60), "{:?}", policies(&arena));
-                thread::sleep(Duration::from_millis(1));
-            }
+            eventually("the policy is as it was", || policies(&arena) == [expected; 2]);
             assert_eq!(arena.usage().elsewhere, 0);
             // Recycled segments as well.
             drop(arena.allocate(zone, arena.capacity()).unwrap());
@@ -336,4 +327,26 @@ fn an_arena_can_go_while_it_is_being_populated_and_recycled() {
             assert!(arena.usage().prefaulted <= arena.capacity());
         }
     }
+}
+
+#[test]
+fn a_limit_counts_bytes_and_not_pages() {
+    let mut arena = arena(4);
+    arena.limit(10_000);
+    assert_eq!(arena.capacity(), 10_000);
+    let refused = arena.allocate(ALICE, 10_001);
+    assert!(matches!(refused, Err(AllocError::TooLarge { len: 10_001, capacity: 10_000 })), "{refused:?}");
+    for zone in [ALICE, ENGINE, BOB] {
+        let whole = arena.allocate(zone, 10_000).unwrap();
+        assert!(matches!(arena.allocate(zone, 1), Err(AllocError::Full { free_total: 0, .. })));
+        drop(whole);
+    }
+    let parts: Vec<_> = (0..100).map(|_| arena.allocate(ENGINE, 99).unwrap()).collect();
+    assert!(matches!(arena.allocate(BOB, 101), Err(AllocError::Full { free_total: 100, .. })));
+    let rest = arena.allocate(BOB, 100).unwrap();
+    drop(parts);
+    arena.allocate(ALICE, 9_900).unwrap();
+    drop(rest);
+    arena.allocate(ALICE, 10_000).unwrap();
+    assert_eq!(arena.usage().capacity, 10_000);
 }

@@ -1,15 +1,18 @@
 //! Arenas of huge pages. Where the host's pool has none the tests of these are skipped:
 //! `sysctl vm.nr_hugepages=64` (and 0 afterwards) lets them run.
 
+mod wait;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use std::{fs, ptr, thread};
+use std::{fs, ptr};
 
 use plasmon_node::memory::{
     Access, Arena, ArenaConfig, ArenaError, Domain, Extent, HugePages, PageKind, SegmentChange, Writer, Zone,
 };
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
+
+use wait::eventually;
 
 const HUGE: u64 = 2 << 20;
 const SEGMENTS: u64 = 4;
@@ -152,11 +155,7 @@ fn base_pages_do_where_no_huge_ones_are_left() {
 fn progress_counts_the_present_memory_of_every_segment() {
     let Some((_turn, mut arena)) = arena() else { return };
     let wait = |arena: &mut Arena| {
-        let start = Instant::now();
-        while arena.usage().prefaulted < CAPACITY {
-            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", arena.usage());
-            thread::sleep(Duration::from_millis(1));
-        }
+        eventually("its memory is there", || arena.usage().prefaulted >= CAPACITY);
         assert_eq!(arena.usage().prefaulted, CAPACITY);
     };
     wait(&mut arena);
@@ -196,11 +195,7 @@ fn without_a_pool_the_kernel_is_asked_for_huge_pages() {
         let first = arena.allocate(ENGINE, 3 * HUGE).unwrap();
         first.write(HUGE, &[7; 4096]).unwrap();
         let populated = |arena: &mut Arena| {
-            let start = Instant::now();
-            while arena.usage().prefaulted < CAPACITY {
-                assert!(start.elapsed() < Duration::from_secs(60), "{:?}", arena.usage());
-                thread::sleep(Duration::from_millis(1));
-            }
+            eventually("its memory is there", || arena.usage().prefaulted >= CAPACITY);
         };
         populated(&mut arena);
         let mut bytes = [0; 4096];

@@ -48,7 +48,7 @@ fn bytes_of(extent: &Extent) -> Vec<u8> {
 
 /// Runs `child_process` with the descriptor, as another user if one is given. `None` if we may not
 /// become that user.
-fn attempts_by(uid: Option<u32>, descriptor: BorrowedFd<'_>) -> Option<HashMap<String, String>> {
+fn attempts_by(uid: Option<u32>, descriptor: impl AsFd) -> Option<HashMap<String, String>> {
     if uid.is_some() && !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can start a process of another user");
         return None;

@@ -2,22 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a node is to do about its drain. The numbers stand on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum DrainStep {
-    /// Begin, unless it has.
-    Begin = 0,
-    /// Say how far it is.
-    Look = 1,
-    /// Stay, and take objects again. What has moved stays where it is.
-    CallOff = 2,
-}
-
-impl DrainStep {
-    /// The step behind a number of the wire.
-    pub fn from_wire(code: u8) -> Option<Self> {
-        [Self::Begin, Self::Look, Self::CallOff].into_iter().find(|step| *step as u8 == code)
+crate::wire::codes! {
+    /// What a node is to do about its drain.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum DrainStep: u8 {
+        /// Begin, unless it has.
+        0 Begin,
+        /// Say how far it is.
+        1 Look,
+        /// Stay, and take objects again. What has moved stays where it is.
+        2 CallOff,
     }
 }
 

@@ -5,63 +5,41 @@ use std::fmt;
 /// What a call of the client gives back.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What happened, for a program to act on. The numbers stand on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u16)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// An object of this id is there already, or is being created.
-    Exists = 1,
-    /// Nothing of this id is known.
-    NotFound = 2,
-    /// It did not happen within the time-out.
-    TimedOut = 3,
-    /// The store has no room: what it holds is pinned or exists nowhere else.
-    Full = 4,
-    /// The object existed, and every node that held it is gone.
-    Lost = 5,
-    /// The object is larger than the whole store.
-    TooLarge = 6,
-    /// An argument or a frame does not make sense.
-    Invalid = 7,
-    /// This user may not do that to this object.
-    NotAllowed = 8,
-    /// The daemon limits what one client may have under way, and this is over the limit.
-    Busy = 9,
-    /// The daemon cannot be reached, the connection to it broke, or it is on its way out of the cluster.
-    Disconnected = 10,
-    /// The caller asked the wait to end (a signal, Ctrl-C).
-    Interrupted = 11,
-    /// The daemon failed inside; its log says more.
-    Internal = 12,
-    /// The object's bytes are not those that were sealed: a file it was spilled to is damaged.
-    Damaged = 13,
-    /// Fewer nodes hold the object than was asked for; it stays where it is.
-    TooFew = 14,
-}
-
-impl ErrorKind {
-    const ALL: [ErrorKind; 14] = [
-        Self::Exists,
-        Self::NotFound,
-        Self::TimedOut,
-        Self::Full,
-        Self::Lost,
-        Self::TooLarge,
-        Self::Invalid,
-        Self::NotAllowed,
-        Self::Busy,
-        Self::Disconnected,
-        Self::Interrupted,
-        Self::Internal,
-        Self::Damaged,
-        Self::TooFew,
-    ];
-
-    /// The kind behind a number of the wire; numbers of a newer daemon read as `Internal`.
-    pub fn from_wire(code: u16) -> Self {
-        let known = Self::ALL.into_iter().find(|kind| *kind as u16 == code);
-        known.unwrap_or(Self::Internal)
+crate::wire::codes! {
+    /// What happened, for a program to act on. Numbers of a newer daemon read as `Internal`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum ErrorKind: u16 else Internal {
+        /// An object of this id is there already, or is being created.
+        1 Exists,
+        /// Nothing of this id is known.
+        2 NotFound,
+        /// It did not happen within the time-out.
+        3 TimedOut,
+        /// The store has no room: what it holds is pinned or exists nowhere else.
+        4 Full,
+        /// The object existed, and every node that held it is gone.
+        5 Lost,
+        /// The object is larger than the whole store.
+        6 TooLarge,
+        /// An argument or a frame does not make sense.
+        7 Invalid,
+        /// This user may not do that to this object.
+        8 NotAllowed,
+        /// The daemon limits what one client may have under way, and this is over the limit.
+        9 Busy,
+        /// The daemon cannot be reached, the connection to it broke, or it is on its way out of the cluster.
+        10 Disconnected,
+        /// The caller asked the wait to end (a signal, Ctrl-C).
+        11 Interrupted,
+        /// The daemon failed inside; its log says more.
+        12 Internal,
+        /// The object's bytes are not those that were sealed: a file it was spilled to is damaged.
+        13 Damaged,
+        /// Fewer nodes hold the object than was asked for; it stays where it is.
+        14 TooFew,
+        /// It may have happened or not, or happen later: a node that knows does not answer.
+        15 OutcomeUnknown,
     }
 }
 
@@ -96,16 +74,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_survives_the_wire() {
-        for kind in ErrorKind::ALL {
-            assert_eq!(ErrorKind::from_wire(kind as u16), kind);
-        }
-        assert_eq!(ErrorKind::from_wire(999), ErrorKind::Internal);
-    }
-}

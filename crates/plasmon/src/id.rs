@@ -6,6 +6,9 @@ use std::str::FromStr;
 /// Separates object names from every other use of the hash.
 const NAME_CONTEXT: &str = "plasmon 2026 object name to object id";
 
+/// Separates the names of private objects from those that are for everybody.
+const PRIVATE_NAME_CONTEXT: &str = "plasmon 2026 user and name of a private object to object id";
+
 /// The name of an object: 20 bytes, the same on every node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId([u8; ObjectId::LEN]);
@@ -30,7 +33,19 @@ impl ObjectId {
     /// The id a human-readable name stands for: BLAKE3 of the name in a context of its own, cut to
     /// 20 bytes. The same name gives the same id on every host.
     pub fn from_name(name: &str) -> Self {
-        let digest = blake3::derive_key(NAME_CONTEXT, name.as_bytes());
+        Self::cut(blake3::derive_key(NAME_CONTEXT, name.as_bytes()))
+    }
+
+    /// The id that a name of a user's private object stands for, so that the same name of another user is another object,
+    /// and neither learns of the other's. The user is the one that the client is to its node (`Client::user`).
+    pub fn from_private_name(name: &str, user: u32) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(PRIVATE_NAME_CONTEXT);
+        hasher.update(&user.to_le_bytes()).update(name.as_bytes());
+        Self::cut(hasher.finalize().into())
+    }
+
+    /// The beginning of a hash.
+    fn cut(digest: [u8; 32]) -> Self {
         let mut id = [0; Self::LEN];
         id.copy_from_slice(&digest[..Self::LEN]);
         Self(id)
@@ -150,5 +165,8 @@ mod tests {
         // Stored ids depend on it: this value never changes.
         assert_eq!(ObjectId::from_name("flights").to_string(), "f0efbf6af180d2b74f72f08bb109cbacf94714f1");
         assert_ne!(ObjectId::from_name("flights"), ObjectId::from_name("flight"));
+        let private = ObjectId::from_private_name("flights", 1000);
+        assert_eq!(private.to_string(), "8ed81669c6559f6a4a0d9469e7715673bf37c628");
+        assert_ne!(private, ObjectId::from_private_name("flights", 1001));
     }
 }

@@ -13,16 +13,21 @@ pub mod drain;
 mod error;
 mod id;
 pub mod overview;
+mod rights;
 pub mod shared;
 pub mod status;
+pub mod text;
+mod timeout;
 pub mod transfer;
 pub mod wire;
 
 #[cfg(not(loom))]
 pub use client::{
-    Client, CreateOptions, Creation, CreationMemory, Object, Pending, Scratch, Subscription, Turn,
+    Client, CreateOptions, Creation, CreationMemory, Object, Pending, Scratch, Socket, Subscription, Turn,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use id::{NodeId, ObjectId, ParseIdError};
+pub use rights::{Rights, not_allowed};
+pub use timeout::timeout;
 pub use transfer::{Protocol, Spread, Unreached};
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};

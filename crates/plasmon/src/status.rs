@@ -114,6 +114,9 @@ pub struct SpillStatus {
     pub restored_bytes: u64,
     /// Writes and reads that failed.
     pub failures: u64,
+    /// Damaged places found at the start of which nobody can tell whose objects they were. Such an object is unknown; one
+    /// whose record tells who it is is *damaged* for whoever gets it.
+    pub unreadable: u64,
     /// Why objects cannot be written to disk, as of the last attempt; empty if they can.
     pub failing: String,
 }

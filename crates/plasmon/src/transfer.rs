@@ -5,28 +5,27 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a node fetches objects from others. All but [`Protocol::Auto`] are for measuring: each is correct
-/// alone, and none is the best for every size.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// The cheapest for the object's size and the fabric: inside a message, or by one-sided reads.
-    #[default]
-    Auto,
-    /// What Plasma did: a request over TCP, and the object in pieces of 4 KiB through a socket.
-    Socket,
-    /// Messages only, through registered blocks, however many it takes.
-    Send,
-    /// One-sided reads from arena to arena, however small the object.
-    Read,
-    /// The same, with memory registered for each transfer on both sides.
-    ReadRegister,
+crate::wire::codes! {
+    /// How a node fetches objects from others. All but [`Protocol::Auto`] are for measuring: each is correct
+    /// alone, and none is the best for every size.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Protocol: u8 {
+        /// The cheapest for the object's size and the fabric: inside a message, or by one-sided reads.
+        #[default]
+        0 Auto,
+        /// What Plasma did: a request over TCP, and the object in pieces of 4 KiB through a socket.
+        1 Socket,
+        /// Messages only, through registered blocks, however many it takes.
+        2 Send,
+        /// One-sided reads from arena to arena, however small the object.
+        3 Read,
+        /// The same, with memory registered for each transfer on both sides.
+        4 ReadRegister,
+    }
 }
 
 impl Protocol {
-    /// All of them, the product first.
-    pub const ALL: [Self; 5] = [Self::Auto, Self::Socket, Self::Send, Self::Read, Self::ReadRegister];
-
     /// Its name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -49,7 +48,7 @@ impl FromStr for Protocol {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|protocol| protocol.name() == text);
+        let found = Self::ALL.iter().copied().find(|protocol| protocol.name() == text);
         found.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|protocol| protocol.name()).collect();
             format!("no such protocol; there are {}", names.join(", "))
@@ -216,7 +215,7 @@ mod tests {
 
     #[test]
     fn protocols_have_names() {
-        for protocol in Protocol::ALL {
+        for protocol in Protocol::ALL.iter().copied() {
             assert_eq!(protocol.to_string().parse(), Ok(protocol));
         }
         assert!("rdma".parse::<Protocol>().unwrap_err().contains("read-register"));

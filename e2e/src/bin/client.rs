@@ -1,7 +1,8 @@
 //! A client in a process of its own, for tests that kill it.
 //!
-//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | churn SEED]...` does as told, prints `ready`, and holds
-//! what it has until its stdin ends. After `churn` it puts, gets, checks and deletes objects for ever.
+//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | churn SEED]...` pins and creates objects, prints
+//! `ready`, and holds the objects until its stdin ends. With `churn` it prints `ready`, and then puts, gets,
+//! checks and deletes objects for ever.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "create" => {
                 let mut creation =
                     client.create(id, next("SIZE")?.parse()?, &[], &CreateOptions::default())?;
-                // Half written, as by a program that dies in the middle.
+                // The object is half written, as by a program that dies in the middle.
                 let data = creation.as_mut_slice();
                 let half = data.len() / 2;
                 data[..half].fill(0xa5);
@@ -46,14 +47,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Everything that a client can do to objects, over and over, until it is killed.
+/// Does everything to objects that a client can do, over and over, until the process is killed.
 fn churn(client: &Client, seed: u64) -> Result<(), Box<dyn Error>> {
     let options = CreateOptions::default();
     let mut held = Vec::new();
     for round in 0.. {
         let pattern = Pattern(seed.wrapping_add(round));
         let id = ObjectId::random();
-        // Through the ring, in one place of the arena, and across segments.
+        // The lengths are for puts through the ring, into one place of the arena, and across segments.
         let len = [1, 100, 4095, 60 << 10, 1 << 20, 3 << 20][round as usize % 6];
         match client.put(id, &pattern.bytes(len), b"", &options) {
             Ok(()) => {}
@@ -63,7 +64,7 @@ fn churn(client: &Client, seed: u64) -> Result<(), Box<dyn Error>> {
             }
             Err(error) => return Err(error.into()),
         }
-        // A cache may have dropped it already.
+        // A cache may have dropped the object already.
         let Ok(object) = client.get(&[id], Some(Duration::ZERO))?.remove(0) else { continue };
         pattern.check(object.data());
         held.push((pattern, object));

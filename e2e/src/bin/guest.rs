@@ -8,10 +8,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, value_parser};
 use plasmon_e2e::guest::{self, GuestError, Job, Kernel};
 
-/// The exit code that says so, for `scripts/test-rdma.sh`.
+/// Exit code that tells `scripts/test-rdma.sh` that the disk is full.
 const DISK_FULL: u8 = 74;
 
-/// Virtual machines with an RDMA device (Soft-RoCE) that see this machine's files.
+/// Virtual machines with an RDMA device (Soft-RoCE) that see this machine's files
 #[derive(Debug, Parser)]
 #[command(name = "plasmon-e2e-guest")]
 struct Args {
@@ -25,9 +25,9 @@ enum Command {
     Prepare,
     /// Run a program in new guests, and end with its exit code
     ///
-    /// It finds the host's files where they are, and may write anywhere; what it writes is gone with the guest.
-    /// Variables whose names begin with PLASMON_, FI_ or RUST_ are passed on; PLASMON_GUEST is the guest's number
-    /// and PLASMON_E2E_ADDRESS its address.
+    /// The program finds the host's files where they are, and may write anywhere; all it writes is gone with
+    /// the guest. Variables whose names begin with PLASMON_, FI_ or RUST_ are passed on; PLASMON_GUEST is the
+    /// guest's number and PLASMON_E2E_ADDRESS its address.
     Run {
         /// How many guests: two are joined by a cable
         #[arg(long, default_value = "1", value_parser = value_parser!(u8).range(1..=2))]
@@ -52,11 +52,11 @@ enum Command {
 
 fn main() -> ExitCode {
     match act(Args::parse().command) {
-        // Exit codes have eight bits; what does not fit is a failure all the same.
+        // Exit codes have eight bits. A larger code is reported as another failure.
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         Err(error) => {
             eprintln!("guest: {error}");
-            // Guests are to be had here, once there is room: not a reason to do without.
+            // Guests work here once there is room, so that a full disk is no reason to do without them.
             if matches!(error, GuestError::DiskFull { .. }) { DISK_FULL.into() } else { ExitCode::FAILURE }
         }
     }

@@ -1,7 +1,7 @@
 //! A program that gets an object like any client and then tries to change it.
 //!
-//! `plasmon-e2e-intruder SOCKET ID` prints how many descriptors it was given, and a line for everything it
-//! could do with them that a reader should not.
+//! `plasmon-e2e-intruder SOCKET ID` prints the number of descriptors that it was given, and a line for each
+//! change that it could make with them and that a reader should not be able to make.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes into the object and changes the size of its segment, if it is let.
+/// Tries to write into the object and to change the size of its segment. Prints each success.
 fn try_change(which: &str, segment: &File, span: &Span, segment_size: u64) {
     if segment.write_at(&[0xee; 16], span.offset % segment_size).is_ok() {
         println!("{which}: written");
@@ -65,7 +65,7 @@ fn try_change(which: &str, segment: &File, span: &Span, segment_size: u64) {
     }
 }
 
-/// A connection without the client library, which would keep its descriptors to itself.
+/// Connection to the daemon without the client library, which would keep the descriptors to itself.
 struct Daemon {
     socket: UnixStream,
     receiver: Receiver,

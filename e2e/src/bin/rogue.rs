@@ -1,23 +1,23 @@
-//! A member of a cluster that says what it is told to: for tests of what others make of it.
+//! A member of a cluster that sends whatever a test wants, for tests of how the other members react.
 //!
-//! `plasmon-e2e-rogue CONTROL SOURCE PROVIDER NODE INCARNATION` joins the cluster whose coordinator listens at CONTROL,
-//! with a fabric on the interface of SOURCE, and prints, a line each:
+//! `plasmon-e2e-rogue CONTROL SOURCE PROVIDER NODE INCARNATION` joins the cluster whose coordinator listens
+//! at CONTROL, with a fabric on the interface of SOURCE, and prints these lines:
 //!
-//!     self BASE KEY LENGTH                          a region that all may read, of pattern 7
+//!     self BASE KEY LENGTH                          its region that all may read, of pattern 7
 //!     view JSON                                     the members, again and again
 //!     frame HEX                                     a message came
 //!     read HEX | read refused                       the first bytes of what was read
 //!     write done | write refused
-//!     sent | unsent                                 what became of a message that was waited for
+//!     sent | unsent                                 the outcome of a message that was waited for
 //!
-//! It does what the lines of its stdin say, and ends with them:
+//! It obeys the lines of its stdin, and ends when its stdin does:
 //!
-//!     send NODE HEX...                              some messages, which nobody waits for
-//!     long NODE COUNT LENGTH                        messages of as many bytes, which nobody waits for
-//!     message NODE LENGTH                           one, and waits for it
-//!     read NODE BASE KEY OFFSET LENGTH              on the bulk lane
-//!     write NODE BASE KEY OFFSET LENGTH
-//!     leave                                         the cluster, and keep the fabric
+//!     send NODE HEX...                              sends messages, and waits for none
+//!     long NODE COUNT LENGTH                        sends COUNT messages of LENGTH bytes, and waits for none
+//!     message NODE LENGTH                           sends a message, and waits for it
+//!     read NODE BASE KEY OFFSET LENGTH              reads on the bulk lane
+//!     write NODE BASE KEY OFFSET LENGTH             writes on the bulk lane
+//!     leave                                         leaves the cluster, and keeps the fabric
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -41,15 +41,16 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 use serde_json::{Value, json};
 
+/// Result of anything that may go wrong here.
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Bytes of each of its segments.
-const SEGMENT: u64 = 8 << 20;
-/// Longest message that others send.
-const BLOCK: usize = 16 << 10;
-/// What is worth to be shown of what was read.
-const SHOWN: usize = 16;
-/// Between two signs of life.
+/// Bytes of each segment.
+const SEGMENT_BYTES: u64 = 8 << 20;
+/// Bytes of the longest message that other members send.
+const BLOCK_BYTES: usize = 16 << 10;
+/// Number of bytes that are shown of each read.
+const SHOWN_BYTES: usize = 16;
+/// Time between two heartbeats.
 const BEAT: Duration = Duration::from_millis(200);
 
 fn main() -> Result<()> {
@@ -78,21 +79,21 @@ fn main() -> Result<()> {
     fabric.serve(&view, member)
 }
 
-/// A line for the test. Whoever does not read it any more has no use for us.
+/// Prints a line for the test. The process ends when the test does not read its output any more.
 fn say(line: &str) {
     if writeln!(io::stdout(), "{line}").is_err() {
         std::process::exit(0);
     }
 }
 
-/// The connection to the coordinator: JSON behind a 32-bit length, in TLS.
+/// Connection to the coordinator. A message is JSON behind a 32-bit length, in TLS.
 struct Control {
     stream: StreamOwned<ClientConnection, TcpStream>,
     received: Vec<u8>,
 }
 
 impl Control {
-    /// Connects, and proves that it knows the secret, as `docs/security.md` says.
+    /// Connects, and proves knowledge of the secret, as `docs/security.md` says.
     fn connect(address: &str) -> Result<Self> {
         let socket = TcpStream::connect(address)?;
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -118,13 +119,14 @@ impl Control {
         Ok(Self { stream, received: Vec::new() })
     }
 
+    /// Sends a message.
     fn send(&mut self, message: &Value) -> Result<()> {
         let text = serde_json::to_vec(message)?;
         self.stream.write_all(&[&(text.len() as u32).to_be_bytes()[..], &text].concat())?;
         Ok(())
     }
 
-    /// The next message; nothing if there is none in time.
+    /// Receives the next message. Returns `None` if none comes within the socket's time-out.
     fn poll(&mut self) -> Result<Option<Value>> {
         if let Some((len, rest)) = self.received.split_first_chunk()
             && let Some(text) = rest.get(..u32::from_be_bytes(*len) as usize)
@@ -145,6 +147,7 @@ impl Control {
         }
     }
 
+    /// Receives the next message, and waits for it.
     fn receive(&mut self) -> Result<Value> {
         loop {
             if let Some(message) = self.poll()? {
@@ -153,7 +156,7 @@ impl Control {
         }
     }
 
-    /// Stays a member, and follows the others, until what it gives is dropped.
+    /// Stays a member, and follows the view of the members in `view`, until the returned sender is dropped.
     fn attend(mut self, view: Arc<Mutex<Value>>) -> Sender<()> {
         let (member, leaves) = mpsc::channel();
         self.stream.sock.set_read_timeout(Some(BEAT)).expect("sockets have time-outs");
@@ -177,7 +180,7 @@ impl Control {
     }
 }
 
-/// Makes a view the one after a change.
+/// Applies a change to a view.
 fn follow(view: &mut Value, change: &Value) {
     let list = |key: &str| change[key].as_array().cloned().unwrap_or_default();
     let gone = list("gone");
@@ -191,7 +194,7 @@ fn follow(view: &mut Value, change: &Value) {
     view["epoch"] = change["epoch"].clone();
 }
 
-/// Takes every certificate.
+/// Verifier that takes every certificate.
 #[derive(Debug)]
 struct Anybody;
 
@@ -230,28 +233,30 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
+/// Fabric of this member, with its regions and lanes.
 struct Fabric {
     domain: Domain,
     small: Endpoint,
     bulk: Endpoint,
     provider: (String, (u32, u32)),
-    /// What all may read.
+    /// Region that all members may read.
     open: Rc<Region>,
-    /// What messages come into, and what they are sent from.
+    /// Region that messages come into, and that they are sent from.
     blocks: Rc<Region>,
-    /// What is read and written.
+    /// Region that reads fill, and that writes take their bytes from.
     scratch: Rc<Region>,
     sent: Cell<usize>,
 }
 
 impl Fabric {
+    /// Opens the fabric, and posts buffers for messages.
     fn open(provider: &str, source: &str) -> Result<Self> {
         let provider = plasmon_fabric::choose(Some(provider), Some(source))?;
         let domain = Domain::open(&provider)?;
         let (small, bulk) = (domain.endpoint()?, domain.endpoint()?);
         let arena = Arena::new(&ArenaConfig {
-            capacity: 3 * SEGMENT,
-            segment_size: Some(SEGMENT),
+            capacity: 3 * SEGMENT_BYTES,
+            segment_size: Some(SEGMENT_BYTES),
             huge_pages: HugePages::Never,
             prefault: false,
             near: None,
@@ -259,15 +264,15 @@ impl Fabric {
         let open = domain.register(arena.memory(0), Access::REMOTE_READ)?;
         open.slice(0, open.len())?.copy_from_slice(&Pattern(7).bytes(open.len()))?;
         let blocks = domain.register(arena.memory(1), Access::LOCAL)?;
-        for at in (0..blocks.len() / 2).step_by(BLOCK) {
-            small.receive(blocks.slice(at, BLOCK)?)?;
+        for at in (0..blocks.len() / 2).step_by(BLOCK_BYTES) {
+            small.receive(blocks.slice(at, BLOCK_BYTES)?)?;
         }
         let scratch = domain.register(arena.memory(2), Access::LOCAL)?;
         let provider = (provider.name().to_owned(), (provider.protocol(), provider.protocol_version()));
         Ok(Self { domain, small, bulk, provider, open, blocks, scratch, sent: Cell::new(0) })
     }
 
-    /// Prints what comes and does as told, until there is nobody to tell it anything.
+    /// Prints the messages that come, and obeys the lines of stdin until stdin ends.
     fn serve(&self, view: &Mutex<Value>, member: Sender<()>) -> Result<()> {
         let mut member = Some(member);
         let lines = lines();
@@ -290,6 +295,7 @@ impl Fabric {
         }
     }
 
+    /// Obeys a line of stdin.
     fn obey(
         &self,
         line: &str,
@@ -313,10 +319,10 @@ impl Fabric {
             for text in words {
                 // Blocks go round.
                 let half = self.blocks.len() / 2;
-                if sending.len() == half / BLOCK {
+                if sending.len() == half / BLOCK_BYTES {
                     self.outcome(&sending.pop_front().expect("it is full"))?;
                 }
-                let block = self.blocks.slice(half + self.sent.get() * BLOCK % half, text.len() / 2)?;
+                let block = self.blocks.slice(half + self.sent.get() * BLOCK_BYTES % half, text.len() / 2)?;
                 self.sent.set(self.sent.get() + 1);
                 block.copy_from_slice(&bytes(text))?;
                 sending.push_back(self.small.send(small, block));
@@ -341,7 +347,7 @@ impl Fabric {
         let slice = self.scratch.slice(0, len)?;
         if verb == "read" {
             let done = self.outcome(&self.bulk.read(bulk, slice.clone(), region, offset))?;
-            let shown = &slice.to_vec()[..len.min(SHOWN)];
+            let shown = &slice.to_vec()[..len.min(SHOWN_BYTES)];
             say(&if done { format!("read {}", hex(shown)) } else { "read refused".to_owned() });
         } else {
             let done = self.outcome(&self.bulk.write(bulk, slice, region, offset, None))?;
@@ -350,7 +356,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Whether an operation succeeds.
+    /// Waits for an operation, and tells whether it succeeded.
     fn outcome(&self, operation: &Op) -> Result<bool> {
         loop {
             if let Some(result) = operation.result() {
@@ -360,6 +366,7 @@ impl Fabric {
         }
     }
 
+    /// Polls the fabric, and prints the messages that have come. Returns the number of things that happened.
     fn poll(&self) -> Result<usize> {
         let mut events = Vec::new();
         let happened = self.domain.poll(&mut events)?;
@@ -371,6 +378,7 @@ impl Fabric {
         Ok(happened)
     }
 
+    /// Connects both lanes to a member of the view.
     fn connect(&self, view: &Value, node: &str) -> Result<(Peer, Peer)> {
         let members = view["members"].as_array().ok_or("a view without members")?;
         let member = members.iter().find(|member| member["node"] == node).ok_or(format!("no node {node}"))?;
@@ -382,7 +390,7 @@ impl Fabric {
     }
 }
 
-/// The lines of stdin, read by a thread of their own.
+/// Lines of stdin, read by a thread of their own.
 fn lines() -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -395,10 +403,12 @@ fn lines() -> Receiver<String> {
     lines
 }
 
+/// Hexadecimal digits of some bytes.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Bytes of some hexadecimal digits.
 fn bytes(hex: &str) -> Vec<u8> {
     let digits = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("the test writes hexadecimal digits");
     (0..hex.len() / 2 * 2).step_by(2).map(digits).collect()

@@ -1,23 +1,25 @@
-//! What guests say: the program's output as it comes, and the end of the kernel's log when something is wrong.
+//! Output of guests: the program's output as it comes, and the end of the kernel's log after a failure.
+//!
+//! Owns a thread for each output that it copies. Invariant: lines of several guests are not mixed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write, stdout};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-/// Lines of a log that are worth showing.
-const TAIL: usize = 40;
+/// Number of lines of a log that are shown after a failure.
+const TAIL_LINES: usize = 40;
 
-/// Copies a program's output to this process's, on a thread of its own, every line behind `prefix`. It ends
-/// with the output.
+/// Copies a program's output to the output of this process, on a new thread, with `prefix` before every line.
+/// The thread ends with the program's output.
 pub(super) fn stream(output: impl Read + Send + 'static, prefix: String) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
-        // Bytes, not text: a program may print anything.
+        // Lines are bytes, not text, because a program may print anything.
         while matches!(output.read_until(b'\n', &mut line), Ok(1..)) {
             let mut to = stdout().lock();
-            // Whoever reads it may be gone; the guest goes on all the same.
+            // A failed write is ignored, so that the guest goes on when the reader of this output is gone.
             let _ =
                 to.write_all(prefix.as_bytes()).and_then(|()| to.write_all(&line)).and_then(|()| to.flush());
             line.clear();
@@ -25,12 +27,12 @@ pub(super) fn stream(output: impl Read + Send + 'static, prefix: String) -> Join
     })
 }
 
-/// The last lines of a log.
+/// Last lines of a log, indented.
 pub(super) fn tail(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(TAIL)..]
+    lines[lines.len().saturating_sub(TAIL_LINES)..]
         .iter()
         .map(|line| format!("    {}\n", line.trim_end()))
         .collect()

@@ -1,6 +1,7 @@
-//! What the kernel finds when it has booted: busybox, the modules and `e2e/guest/init`, in one archive.
+//! The archive that a guest's kernel unpacks when it boots: busybox, the modules and `e2e/guest/init`.
 //!
-//! Packed for every run, which takes a few hundredths of a second.
+//! Owns no state. The thread that starts guests. Invariant: the archive is packed anew for every run, from
+//! the kernel that was prepared.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +11,10 @@ use std::process::{Command, Stdio};
 use super::error::GuestError;
 use super::kernel::Kernel;
 
+/// First program of a guest.
 const INIT: &str = include_str!("../../guest/init");
 
-/// Packs the archive in `folder` and gives its path.
+/// Makes the archive in `folder` and gives its path.
 pub(super) fn write(kernel: &Kernel, folder: &Path) -> Result<PathBuf, GuestError> {
     let root = folder.join("initramfs");
     for name in ["", "bin", "dev", "proc", "sys", "modules"] {
@@ -40,6 +42,7 @@ pub(super) fn write(kernel: &Kernel, folder: &Path) -> Result<PathBuf, GuestErro
     pack(&root, &folder.join("initramfs.cpio"))
 }
 
+/// Packs all files below `root` into `archive`.
 fn pack(root: &Path, archive: &Path) -> Result<PathBuf, GuestError> {
     let out = File::create(archive).map_err(GuestError::file("write", archive))?;
     let mut command = Command::new("sh");

@@ -1,4 +1,6 @@
-//! What guests are to do, and the folder through which each is told.
+//! Jobs of guests, and the folder through which each guest is told its job.
+//!
+//! Owns no state. Any thread. Invariant: every word of a job comes through the guest's shell unchanged.
 
 use std::env;
 use std::fs;
@@ -8,32 +10,32 @@ use std::time::Duration;
 
 use super::error::GuestError;
 
-/// Variables of this process that guests see as well: those whose names begin so.
+/// Beginnings of the names of environment variables that are passed on to guests.
 const PASSED_ON: [&str; 4] = ["PLASMON_", "FI_", "RUST_", "NO_COLOR"];
 
-/// A program to run in every guest. There, `PLASMON_GUEST` is the guest's number and `PLASMON_E2E_ADDRESS` its
-/// address; the first is 10.77.0.1, the second 10.77.0.2.
+/// Program to run in every guest. In a guest, `PLASMON_GUEST` is the guest's number and `PLASMON_E2E_ADDRESS`
+/// is its address. The first guest is 10.77.0.1, the second 10.77.0.2.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// The program: a path of the host.
+    /// Path of the program on the host.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
-    /// How many guests; they are on one cable.
+    /// Number of guests. They are on one cable.
     pub guests: usize,
-    /// Whether each of them has an RDMA device; those not named here have one.
+    /// Whether each guest has an RDMA device. Guests beyond the end of the list have one.
     pub rdma: Vec<bool>,
-    /// Bytes of memory of each.
+    /// Memory of each guest in bytes.
     pub memory: u64,
-    /// Memory nodes (NUMA) of each. With several, each has a core and its share of the memory, and the network card
-    /// is at the last.
+    /// Number of memory nodes (NUMA) of each guest. With several, each node has a core and its share of the
+    /// memory, and the network card is at the last node.
     pub memory_nodes: usize,
-    /// The time that all may take, boot included.
+    /// Time that all guests may take, boot included.
     pub limit: Duration,
 }
 
 impl Job {
-    /// A program without arguments in one guest.
+    /// Makes the job of a program without arguments in one guest.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -46,7 +48,7 @@ impl Job {
         }
     }
 
-    /// Writes down in `folder` what a guest is to do.
+    /// Writes the files that tell guest `number` its job to `folder`.
     pub(super) fn write(&self, folder: &Path, number: usize) -> Result<(), GuestError> {
         let address = Ipv4Addr::new(10, 77, 0, u8::try_from(number + 1).expect("there are few guests"));
         let rdma = if self.rdma.get(number).copied().unwrap_or(true) { "yes" } else { "no" };
@@ -75,12 +77,12 @@ impl Job {
     }
 }
 
-/// The exit code that a guest has left in its folder.
+/// Exit code that a guest has left in its folder. Returns `None` if there is none.
 pub(super) fn status(folder: &Path) -> Option<i32> {
     fs::read_to_string(folder.join("status")).ok()?.trim().parse().ok()
 }
 
-/// A word that a shell takes as it is.
+/// Quotes a word so that a shell takes it as it is.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -1,7 +1,8 @@
-//! The kernel of guests, the modules that they load, and busybox, their first programs.
+//! The kernel of guests, the modules that they load, and busybox, which holds their first programs.
 //!
-//! All come from Debian's packages: see [`super::package`]. They are kept in `target/guest` until `cargo clean`,
-//! beside their checksums.
+//! Owns the folder `target/guest`. Any thread or process may prepare a kernel. All files come from Debian's
+//! packages: see [`super::package`]. They are kept until `cargo clean`, beside their checksums. Invariant: a
+//! kernel is used only if its files have these checksums.
 
 use std::collections::HashMap;
 use std::env;
@@ -11,12 +12,12 @@ use std::path::{Path, PathBuf};
 use super::error::GuestError;
 use super::package::{check_room, command, unpack};
 
-/// What a guest has to be able to do; what these need comes by itself. `crc32_generic` is looked up by
-/// `rdma_rxe` under another name.
+/// Names of the modules that guests load. Modules that these depend on are added. `crc32_generic` is listed
+/// because `rdma_rxe` looks it up under another name.
 const MODULES: [&str; 8] =
     ["virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "crc32_generic", "rdma_ucm", "rdma_rxe"];
 
-/// Where they are in the kernel's package, beside the kernel.
+/// Patterns of the paths of the kernel and its modules in the kernel's package.
 const PLACES: [&str; 13] = [
     "./boot/vmlinuz-*",
     "./lib/modules/*/kernel/arch/x86/crypto/*.ko",
@@ -33,17 +34,20 @@ const PLACES: [&str; 13] = [
     "./lib/modules/*/kernel/net/ipv6/*.ko",
 ];
 
-/// The package that depends on the newest kernel.
+/// Name of the package that depends on the newest kernel.
 const NEWEST: &str = "linux-image-amd64";
-/// The package of a busybox that needs no libraries.
+/// Name of the package with a busybox that needs no libraries.
 const STATIC_BUSYBOX: &str = "busybox-static";
-/// File names beside the modules.
+/// File name of the kernel.
 const IMAGE: &str = "vmlinuz";
+/// File name of busybox.
 const BUSYBOX: &str = "busybox";
+/// File name of the list of modules, in the order in which they can be loaded.
 const ORDER: &str = "order";
+/// File name of the checksums of all other files.
 const CHECKSUMS: &str = "checksums";
 
-/// A kernel, its modules and busybox, unpacked.
+/// Kernel with its modules and busybox, unpacked.
 #[derive(Debug)]
 pub struct Kernel {
     folder: PathBuf,
@@ -54,14 +58,14 @@ impl Kernel {
     /// Finds the kernel that was prepared before, or fetches it.
     ///
     /// # Errors
-    /// When there is none to be had here, with the reason.
+    /// Fails when no kernel can be fetched here, with the reason.
     pub fn prepare() -> Result<Self, GuestError> {
         let folder = cache()?;
         let kept = folder.join("kernel");
         if let Some(kernel) = Self::kept(&kept) {
             return Ok(kernel);
         }
-        // Made elsewhere and moved into place whole: others may be doing the same.
+        // The kernel is made elsewhere and moved into place whole, because others may be doing the same.
         fs::create_dir_all(&folder).map_err(GuestError::file("make", &folder))?;
         check_room(&folder)?;
         let work = tempfile::tempdir_in(&folder).map_err(GuestError::file("make a folder in", &folder))?;
@@ -76,7 +80,7 @@ impl Kernel {
         })
     }
 
-    /// The kernel of a folder, if it is what was put there.
+    /// Kernel that is kept in a folder. Returns `None` if files are missing or changed.
     fn kept(folder: &Path) -> Option<Self> {
         let checksums = fs::read_to_string(folder.join(CHECKSUMS)).ok()?;
         let order = fs::read_to_string(folder.join(ORDER)).ok()?;
@@ -84,24 +88,27 @@ impl Kernel {
         (checksums == kernel.checksums().ok()?).then_some(kernel)
     }
 
-    /// Where it is kept, and notes about it may be.
+    /// Folder that the kernel is kept in. Notes about the kernel may be kept there as well.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// Path of the kernel.
     pub(super) fn image(&self) -> PathBuf {
         self.folder.join(IMAGE)
     }
 
+    /// Path of busybox.
     pub(super) fn busybox(&self) -> PathBuf {
         self.folder.join(BUSYBOX)
     }
 
-    /// The modules in the order in which they can be loaded: name and file.
+    /// Name and path of every module, in the order in which the modules can be loaded.
     pub(super) fn modules(&self) -> impl Iterator<Item = (&str, PathBuf)> {
         self.modules.iter().map(|name| (name.as_str(), self.folder.join(format!("{name}.ko"))))
     }
 
+    /// Text of the file of checksums, for the files as they are now.
     fn checksums(&self) -> Result<String, GuestError> {
         let others = [self.image(), self.busybox(), self.folder.join(ORDER)];
         let files = self.modules().map(|(_, path)| path).chain(others);
@@ -114,7 +121,7 @@ impl Kernel {
     }
 }
 
-/// `target/guest`, beside the program that runs.
+/// Folder `target/guest`, beside the program that runs.
 fn cache() -> Result<PathBuf, GuestError> {
     let own = env::current_exe().map_err(GuestError::file("find", "this program"))?;
     // target/<profile>/<program>
@@ -122,7 +129,7 @@ fn cache() -> Result<PathBuf, GuestError> {
     Ok(target.join("guest"))
 }
 
-/// Makes a folder to keep in `work`, of packages that it fetches.
+/// Fetches packages, and makes a folder of a kernel of them in `work`.
 fn fetch(work: &Path) -> Result<PathBuf, GuestError> {
     let package = newest()?;
     let mut files = HashMap::new();
@@ -162,7 +169,7 @@ fn fetch(work: &Path) -> Result<PathBuf, GuestError> {
     Ok(keep)
 }
 
-/// The name of the newest kernel's package.
+/// Name of the newest kernel's package.
 fn newest() -> Result<String, GuestError> {
     let text = command("apt-cache", &["show", "--no-all-versions", NEWEST], Path::new("/"))?;
     let depends = text.lines().find_map(|line| line.strip_prefix("Depends: "));
@@ -173,7 +180,8 @@ fn newest() -> Result<String, GuestError> {
     })
 }
 
-/// Adds a module behind all that it needs; fails with the name of one that is not there.
+/// Adds a module to `order`, after all modules that it needs. Fails with the name of a module that is
+/// missing.
 fn add_with_needs(
     name: &str,
     files: &HashMap<String, PathBuf>,
@@ -191,7 +199,7 @@ fn add_with_needs(
     Ok(())
 }
 
-/// The modules that a module's own description (`.modinfo`) says it needs.
+/// Names of the modules that a module needs, as its own description (`.modinfo`) says.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"depends=";
     let mut texts = module.split(|byte| *byte == 0);
@@ -200,6 +208,7 @@ fn needs(module: &[u8]) -> Vec<String> {
     names.map(|name| String::from_utf8_lossy(name).replace('-', "_")).collect()
 }
 
+/// Paths of all files below a folder, without symbolic links.
 fn files_below(folder: &Path) -> Result<Vec<PathBuf>, GuestError> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -1,8 +1,9 @@
-//! One QEMU process.
+//! One QEMU process, which runs one guest.
 //!
-//! It has no screen, no disk and no way out: two shares of the host's files, a network card, and two serial
-//! ports. It ends when its guest switches it off, when the kernel panics, when it is dropped, and when this
-//! process dies, however that happens.
+//! Owns the process and the guest's folder. The thread that runs the job. A machine has no screen, no disk
+//! and no connection to other networks. It has two shares of the host's files, a network card, and two serial
+//! ports. Invariant: a machine ends when its guest switches it off, when the guest's kernel panics, when its
+//! [`Machine`] is dropped, and when this process dies in any way.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,23 +15,23 @@ use super::error::GuestError;
 use super::job::{self, Job};
 use super::kernel::Kernel;
 
-/// More would only take turns on the cores of a small machine.
+/// Number of cores of a guest. More cores would only take turns on the cores of a small machine.
 const CORES: usize = 2;
-/// The bus of the network card in a guest with several memory nodes.
+/// Name of the network card's bus in a guest with several memory nodes.
 const FAR_BUS: &str = "far";
-/// Panics end the machine, which is not started again.
+/// Arguments of the guest's kernel. A panic ends the machine, which is not started again.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=6 panic=-1 mitigations=off";
 
-/// How the guest's processor is made.
+/// Way in which the guest's processor is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accelerator {
-    /// By the host's.
+    /// The host's processor runs the guest.
     Kvm,
-    /// In software, some ten times slower.
+    /// Software emulates the processor, some ten times slower.
     Emulation,
 }
 
-/// A guest that was started. Dropping it kills it.
+/// Guest that was started. Dropping it kills the machine.
 pub(super) struct Machine {
     number: usize,
     child: Child,
@@ -54,7 +55,7 @@ impl Machine {
         fs::create_dir_all(&share).map_err(GuestError::file("make", &share))?;
         job.write(&share, number)?;
 
-        // QEMU would outlive this process if it were killed.
+        // With setpriv, QEMU dies when this process is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-display", "none"]);
         command.args(match accelerator {
@@ -70,7 +71,8 @@ impl Machine {
         command.args(["-virtfs", &format!("local,{host}")]);
         let share = format!("path={},mount_tag=job,security_model=none", share.display());
         command.args(["-virtfs", &format!("local,{share}")]);
-        // Behind the shares, which would be plugged into its bus.
+        // The memory nodes and their bus come after the shares, which would otherwise be plugged into that
+        // bus.
         command.args(memory_nodes(job));
         command.args(network(job, folder, number));
 
@@ -85,10 +87,10 @@ impl Machine {
         Ok(Self { number, child, output, folder: own, status: None })
     }
 
-    /// The exit code of its program; nothing while the machine runs.
+    /// Exit code of the guest's program. Returns `None` while the machine runs.
     pub(super) fn status(&mut self) -> Result<Option<i32>, GuestError> {
         if self.status.is_none() && matches!(self.child.try_wait(), Ok(Some(_))) {
-            // All that it wrote is to be seen before its end is told.
+            // The rest of the program's output is copied before the exit code is returned.
             if let Some(output) = self.output.take() {
                 let _ = output.join();
             }
@@ -98,12 +100,12 @@ impl Machine {
         Ok(self.status)
     }
 
-    /// Whether it ran when [`Machine::status`] was last asked.
+    /// Whether the machine ran when [`Machine::status`] was last asked.
     pub(super) fn is_running(&self) -> bool {
         self.status.is_none()
     }
 
-    /// The end of what its kernel and QEMU said.
+    /// Last lines of the output of the guest's kernel and of QEMU.
     pub(super) fn tail(&self) -> String {
         console::tail(&self.folder.join("console")) + &console::tail(&self.folder.join("qemu"))
     }
@@ -111,7 +113,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // It may have ended; that is what is wanted.
+        // These fail when the machine has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(output) = self.output.take() {
@@ -120,7 +122,8 @@ impl Drop for Machine {
     }
 }
 
-/// The memory nodes of a guest, if it has several, and a bus at the last of them.
+/// Arguments of QEMU for the memory nodes of a guest, and for a bus at the last node. There are none for a
+/// guest with one memory node.
 fn memory_nodes(job: &Job) -> Vec<String> {
     if job.memory_nodes < 2 {
         return Vec::new();
@@ -138,7 +141,7 @@ fn memory_nodes(job: &Job) -> Vec<String> {
     (0..job.memory_nodes).flat_map(node).chain(["-device".to_owned(), bus]).collect()
 }
 
-/// The network card of a guest, and where its cable ends.
+/// Arguments of QEMU for the network card of a guest, and for the other end of its cable.
 fn network(job: &Job, folder: &Path, number: usize) -> [String; 4] {
     let end = |number: usize| folder.join(format!("cable{number}")).display().to_string();
     let cable = match job.guests {
@@ -149,7 +152,7 @@ fn network(job: &Job, folder: &Path, number: usize) -> [String; 4] {
             end(1 - number)
         ),
     };
-    // Without its boot ROM, which nobody boots from.
+    // The card has no boot ROM, because no guest boots from the network.
     let mut card = format!("virtio-net-pci,netdev=cable,romfile=,mac=52:54:00:77:00:{:02x}", number + 1);
     if job.memory_nodes > 1 {
         card.push_str(&format!(",bus={FAR_BUS}"));

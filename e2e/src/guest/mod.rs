@@ -1,12 +1,12 @@
 //! Guests: virtual machines that see this machine's files and have an RDMA device.
 //!
-//! The device is Soft-RoCE (`rdma_rxe`), the kernel's own RDMA over Ethernet: to libibverbs, libfabric and
-//! Plasmon it is a card like any other, only slow. It takes a kernel that has it, so that a stock Debian
-//! kernel is booted in QEMU, which needs no rights at all; see [`kernel`] for where it comes from,
-//! `e2e/guest/init` for what happens inside, and [`machine`] for what runs it.
+//! The device is Soft-RoCE (`rdma_rxe`), the kernel's own RDMA over Ethernet. To libibverbs, libfabric and
+//! Plasmon it is a card like any other, only slow. The host's kernel may not have it, so that a stock Debian
+//! kernel is booted in QEMU, which needs no rights. See [`kernel`] for the source of that kernel,
+//! `e2e/guest/init` for what happens in a guest, and [`machine`] for the process that runs a guest.
 //!
 //! [`run`] boots one guest, or two on one cable, runs the same program in each, and gives its exit code.
-//! Everything it starts ends with it, or at its time limit.
+//! All processes that it starts end before it returns.
 
 mod console;
 mod error;
@@ -30,15 +30,15 @@ use tempfile::TempDir;
 
 use crate::network::{PREFIX, remove_stale};
 
-/// How often to look whether a guest has ended.
+/// Time between two looks whether a guest has ended.
 const PERIOD: Duration = Duration::from_millis(20);
-/// A kernel that boots at all under KVM takes a second or two.
+/// Time in which a trial guest has to boot under KVM. A kernel that boots takes a second or two.
 const TRIAL: Duration = Duration::from_secs(15);
 
 /// Runs a job in new guests, and gives the first exit code that is not 0, or else 0.
 ///
 /// # Errors
-/// When a guest cannot be started, ends without a word, or exceeds the job's time.
+/// Fails when a guest cannot be started, ends without an exit code, or exceeds the job's time.
 pub fn run(kernel: &Kernel, job: &Job) -> Result<i32, GuestError> {
     remove_stale();
     let accelerator = accelerator(kernel)?;
@@ -46,11 +46,13 @@ pub fn run(kernel: &Kernel, job: &Job) -> Result<i32, GuestError> {
     boot(kernel, accelerator, job, folder.path())
 }
 
+/// Makes a temporary folder for the files of guests.
 fn folder() -> Result<TempDir, GuestError> {
     let made = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-guest-", id())).tempdir();
     made.map_err(GuestError::file("make", "a temporary folder"))
 }
 
+/// Boots the guests of a job, and gives the first exit code that is not 0, or else 0.
 fn boot(kernel: &Kernel, accelerator: Accelerator, job: &Job, folder: &Path) -> Result<i32, GuestError> {
     let initramfs = initramfs::write(kernel, folder)?;
     let start = |number| Machine::start(kernel, &initramfs, accelerator, job, folder, number);
@@ -62,7 +64,7 @@ fn boot(kernel: &Kernel, accelerator: Accelerator, job: &Job, folder: &Path) -> 
             match machine.status()? {
                 None => running = true,
                 Some(0) => {}
-                // The others would wait for it in vain.
+                // The other guests would wait for this one in vain.
                 Some(code) => return Ok(code),
             }
         }
@@ -78,10 +80,10 @@ fn boot(kernel: &Kernel, accelerator: Accelerator, job: &Job, folder: &Path) -> 
     }
 }
 
-/// KVM where it boots this kernel, and emulation where it is missing or does not.
+/// Chooses KVM if it boots this kernel, and emulation otherwise.
 ///
-/// Within a virtual machine KVM may be there and hang all the same, so that it has to prove itself, once for
-/// each time the host was booted.
+/// Within a virtual machine, KVM may be there and yet hang. It is therefore tried, once for each time that
+/// the host was booted.
 fn accelerator(kernel: &Kernel) -> Result<Accelerator, GuestError> {
     if fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
         return Ok(Accelerator::Emulation);
@@ -102,6 +104,7 @@ fn accelerator(kernel: &Kernel) -> Result<Accelerator, GuestError> {
     Ok(Accelerator::Emulation)
 }
 
+/// Boots the guests of a trial job under KVM, in a new folder.
 fn boot_in_own_folder(kernel: &Kernel, trial: &Job) -> Result<i32, GuestError> {
     boot(kernel, Accelerator::Kvm, trial, folder()?.path())
 }

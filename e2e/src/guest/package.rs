@@ -1,7 +1,8 @@
-//! Debian packages, of which only what a guest needs is ever on the disk.
+//! Debian packages, of which only the files that guests need are unpacked.
 //!
-//! A kernel's package is 400 MB unpacked, of which guests need 20: apt fetches it and checks it against its
-//! signatures, and what is wanted of it goes from the archive straight into place. Nothing is installed.
+//! Owns no state. The thread that prepares a kernel. A kernel's package is 400 MB unpacked, of which guests
+//! need 20 MB. apt fetches the package and checks its signatures, and the needed files go from the archive
+//! straight into place. Invariant: nothing is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use std::process::{Command, Stdio};
 
 use super::error::GuestError;
 
-/// Bytes that fetching and unpacking takes at most, some to spare.
-const ROOM: u64 = 256 << 20;
+/// Bytes that fetching and unpacking takes at most, with some to spare.
+const ROOM_BYTES: u64 = 256 << 20;
 
-/// Fails if the disk is too full for packages.
+/// Checks that the disk of `folder` has room for packages.
 pub(super) fn check_room(folder: &Path) -> Result<(), GuestError> {
     let file_system = rustix::fs::statvfs(folder);
     let file_system =
@@ -20,15 +21,16 @@ pub(super) fn check_room(folder: &Path) -> Result<(), GuestError> {
     enough(folder, file_system.f_bavail * file_system.f_frsize)
 }
 
+/// Checks that `free` bytes are enough for packages.
 fn enough(folder: &Path, free: u64) -> Result<(), GuestError> {
-    if free >= ROOM {
+    if free >= ROOM_BYTES {
         return Ok(());
     }
-    Err(GuestError::DiskFull { folder: folder.to_owned(), free: free >> 20, needed: ROOM >> 20 })
+    Err(GuestError::DiskFull { folder: folder.to_owned(), free: free >> 20, needed: ROOM_BYTES >> 20 })
 }
 
-/// Fetches a package and gives the folder, in `work`, that those of its files are in whose paths match a pattern
-/// of tar's; `*` stands for no slash.
+/// Fetches a package, and unpacks the files whose paths match a pattern. Gives the folder in `work` that they
+/// are in. The patterns are those of tar; `*` matches no slash.
 pub(super) fn unpack(package: &str, patterns: &[&str], work: &Path) -> Result<PathBuf, GuestError> {
     eprintln!("guest: fetching {package}");
     let folder = work.join(package);
@@ -55,11 +57,11 @@ pub(super) fn unpack(package: &str, patterns: &[&str], work: &Path) -> Result<Pa
     writer.arg(&unpacked).args(patterns);
     writer.stdin(reading.stdout.take().map_or_else(Stdio::null, Stdio::from));
     let written = writer.output().map_err(missing("tar"));
-    // Its output is closed by now: it ends, whatever became of tar.
+    // The reader's output is closed by now, so that the reader ends even if tar has failed.
     let read = reading.wait().map_err(missing("dpkg-deb"))?;
     let written = written?;
     if !(read.success() && written.status.success()) {
-        // The disk may have filled up meanwhile, which says more than tar does.
+        // The disk may have filled up meanwhile, and that error says more than tar's.
         check_room(&unpacked)?;
         return Err(GuestError::Command {
             command: format!("dpkg-deb --fsys-tarfile {} | tar --extract", archive.display()),
@@ -69,7 +71,7 @@ pub(super) fn unpack(package: &str, patterns: &[&str], work: &Path) -> Result<Pa
     Ok(unpacked)
 }
 
-/// Runs a program of the host and gives what it printed.
+/// Runs a program of the host in `folder`, and gives the text that it printed.
 pub(super) fn command(program: &str, args: &[&str], folder: &Path) -> Result<String, GuestError> {
     let output = Command::new(program).args(args).current_dir(folder).output();
     let output = output.map_err(|source| GuestError::Program { program: program.to_owned(), source })?;
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_called_so() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        assert!(enough(folder.path(), ROOM).is_ok());
+        assert!(enough(folder.path(), ROOM_BYTES).is_ok());
         let error = enough(folder.path(), 5 << 20).expect_err("it is too little").to_string();
         assert!(error.starts_with("the disk is full: 5 MiB are free"), "{error}");
         assert!(error.contains(&folder.path().display().to_string()), "{error}");

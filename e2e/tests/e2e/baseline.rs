@@ -1,4 +1,5 @@
-//! The protocol *socket* beside its transfers: its port, what comes on it, and who gives up. See `death` for more.
+//! The protocol *socket* beside its transfers: its port, what comes on it, and who gives up. See `death` for
+//! more.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use plasmon::{Error, ErrorKind, Object, ObjectId, Protocol};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 
-use crate::support::{MIB, get, kind, put};
+use crate::support::{MIB, descriptors, get, kind, put};
 
 /// Bytes of a request and of an answer on a data connection.
 const ASK_LEN: usize = 64;
@@ -106,6 +107,21 @@ fn garbage_on_the_data_port_is_closed_and_counted() {
 
     Pattern(1).check(get(&cluster.client(1), id).data());
     drop(open);
+}
+
+#[test]
+fn strangers_on_the_data_port_are_few() {
+    const SILENT: usize = 400;
+    const MOST: usize = 200;
+    let cluster = cluster(3, "64MiB");
+    let port = data_port(&cluster);
+    let before = descriptors(&cluster, 0);
+    let silent: Vec<_> = (0..SILENT).map(|_| cluster.connect_to(0, port)).collect();
+    // Another node comes through behind them.
+    Pattern(1).check(get(&cluster.client(2), put(&cluster.client(0), Pattern(1), 1000)).data());
+    let open = descriptors(&cluster, 0) - before;
+    assert!(open < MOST, "{SILENT} strangers took {open} descriptors");
+    drop(silent);
 }
 
 #[test]

@@ -72,8 +72,8 @@ fn gets_join_a_broadcast() {
     getting.into_iter().for_each(|one| one.join().expect("all bytes are right"));
 }
 
-/// Broadcasts a big object of node 0 and kills a node in the middle: the one at that place among the others, who pass it
-/// on in this order. Says whether it was in the middle.
+/// Broadcasts a big object of node 0 and kills a node in the middle: the one at that place among the others,
+/// who pass it on in this order. Says whether it was in the middle.
 fn kill_in_the_middle(place: usize) -> bool {
     let mut cluster = Cluster::builder().nodes(5).memory("256MiB").start();
     let mut row: Vec<_> = (1..5).collect();

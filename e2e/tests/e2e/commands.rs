@@ -3,10 +3,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
 
 use plasmon::ObjectId;
-use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually};
+use plasmon_e2e::{Cluster, Pattern, binary, eventually};
 use serde_json::Value;
 
 use crate::support::{MIB, get, put};
@@ -174,11 +173,7 @@ fn a_wait_ends_when_enough_is_here() {
     let mut waiting = Command::new(binary());
     waiting.args(["wait", "late", "--timeout", "60", "--socket"]).arg(cluster.socket(0));
     let waiting = waiting.stdout(Stdio::piped()).spawn().expect("plasmon runs");
-    let started = Instant::now();
-    while !names_of_clients(&cluster).contains(&"plasmon wait".to_owned()) {
-        assert!(started.elapsed() < PATIENCE, "the wait never began");
-        std::thread::yield_now();
-    }
+    eventually("the wait begins", || names_of_clients(&cluster).contains(&"plasmon wait".to_owned()));
     output(&cluster, 0, &["put", "in", "--name", "late"]);
     let ended = waiting.wait_with_output().expect("plasmon ends");
     assert!(ended.status.success());

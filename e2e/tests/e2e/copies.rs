@@ -1,12 +1,13 @@
 //! Replicas that are kept, moves, pins, lives that end: where objects are, whatever dies.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, ErrorKind, NodeId, ObjectId, ObjectState};
-use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
+use plasmon::{Client, CreateOptions, ErrorKind, NodeId, ObjectId, ObjectState, Rights};
+use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
-use crate::support::{MIB, get, here, kind, put, try_get};
+use crate::support::{MIB, get, here, kind, put, try_get, try_put};
 
 /// Puts an object that so many nodes are to keep.
 fn put_copies(client: &Client, copies: u16, pattern: Pattern, len: usize) -> ObjectId {
@@ -226,6 +227,180 @@ fn an_object_moves_and_who_reads_it_does_not_notice() {
     put(&cluster.client(0), Pattern(2), 50 * MIB);
     assert_eq!(kind(moving.migrate(id, node_id(&cluster, 0), Some(PATIENCE))), ErrorKind::Full);
     assert_eq!(holding(&cluster, &[0, 1, 2], id, &[ObjectState::Primary]), [2]);
+}
+
+#[test]
+fn a_move_to_a_node_that_keeps_the_object_costs_no_copy() {
+    let mut cluster = Cluster::builder().nodes(4).start();
+    let all = [0, 1, 2, 3];
+    let options = [
+        CreateOptions { copies: 2, ..CreateOptions::default() },
+        CreateOptions { copies: 2, rights: Rights::Private, ..CreateOptions::default() },
+        CreateOptions { copies: 2, ttl: Some(Duration::from_secs(3600)), ..CreateOptions::default() },
+        CreateOptions { copies: 4, ..CreateOptions::default() },
+    ];
+    let mut puts = Vec::new();
+    for seed in 0..24 {
+        let (id, options) = (ObjectId::random(), &options[seed % options.len()]);
+        cluster.client(1).put(id, &Pattern(seed as u64).bytes(30_000), b"", options).expect("put");
+        let kept = holding(&cluster, &all, id, &[ObjectState::Kept]);
+        // The node that dies is not the coordinator's.
+        let to = kept.into_iter().find(|node| *node != 0);
+        puts.extend(to.map(|to| (seed as u64, id, usize::from(options.copies), to)));
+    }
+    assert!(!puts.is_empty());
+    for (seed, id, copies, to) in &puts {
+        cluster.client(0).migrate(*id, node_id(&cluster, *to), Some(PATIENCE)).expect("migrate");
+        assert_eq!(holding(&cluster, &all, *id, &[ObjectState::Primary]), [*to], "seed {seed}");
+        assert_eq!(holding(&cluster, &all, *id, &KEEPING).len(), *copies, "seed {seed}");
+    }
+    let mut alive = all.to_vec();
+    for dead in [2, 3] {
+        cluster.kill(dead);
+        alive.retain(|node| *node != dead);
+        members(&cluster, &alive, alive.len());
+        for (seed, id, copies, _) in &puts {
+            eventually("as many keep it as were wished for", || {
+                holding(&cluster, &alive, *id, &KEEPING).len() == (*copies).min(alive.len())
+            });
+            Pattern(*seed).check(get(&cluster.client(0), *id).data());
+        }
+    }
+}
+
+#[test]
+fn how_many_are_to_keep_an_object_moves_with_it() {
+    let mut cluster = Cluster::builder().nodes(5).start();
+    let all = [0, 1, 2, 3, 4];
+    let id = put(&cluster.client(1), Pattern(1), MIB);
+    for node in [2, 3, 4] {
+        Pattern(1).check(get(&cluster.client(node), id).data());
+    }
+    eventually("all are known", || cluster.client(0).locations(id).expect("locations").len() == 4);
+    cluster.client(0).replicate(id, 2, Some(PATIENCE)).expect("replicate");
+    // It has the object from before two were wished.
+    let to = holding(&cluster, &all, id, &[ObjectState::Cached])[0];
+    cluster.client(0).migrate(id, node_id(&cluster, to), Some(PATIENCE)).expect("migrate");
+    let keeping = holding(&cluster, &all, id, &KEEPING);
+    assert_eq!((keeping.len(), keeping.contains(&1)), (2, false), "{keeping:?}");
+    let other = keeping.into_iter().find(|node| *node != to).expect("there are two");
+    cluster.kill(other);
+    let alive: Vec<_> = all.into_iter().filter(|node| *node != other).collect();
+    members(&cluster, &alive, alive.len());
+    eventually("another takes its place", || holding(&cluster, &alive, id, &KEEPING).len() == 2);
+    // Fewer are wished now, and that moves as well.
+    cluster.client(0).replicate(id, 1, Some(PATIENCE)).expect("replicate");
+    let free = alive.into_iter().find(|node| holding(&cluster, &[*node], id, &KEEPING).is_empty());
+    let free = free.expect("only one keeps it");
+    cluster.client(0).migrate(id, node_id(&cluster, free), Some(PATIENCE)).expect("migrate");
+    assert_eq!(holding(&cluster, &[free], id, &KEEPING), [free]);
+    for node in [0, free] {
+        eventually("nothing is missing", || cluster.status(node).cluster.copies.short == 0);
+    }
+}
+
+#[test]
+fn an_object_that_is_kept_for_another_node_counts_against_no_quota() {
+    let cluster = Cluster::builder().nodes(2).args(&["--user-quota", "16MiB"]).start();
+    let client = cluster.client(1);
+    let id = put_copies(&client, 2, Pattern(1), 10 * MIB);
+    assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(2), 10 * MIB)), ErrorKind::Full);
+    client.migrate(id, node_id(&cluster, 0), Some(PATIENCE)).expect("migrate");
+    assert_eq!(holding(&cluster, &[0, 1], id, &KEEPING), [0, 1]);
+    put(&client, Pattern(2), 10 * MIB);
+    client.delete(&[id]).expect("delete");
+    assert_eq!(
+        kind(try_put(&client, ObjectId::random(), Pattern(3), 10 * MIB)),
+        ErrorKind::Full,
+        "once is enough"
+    );
+}
+
+#[test]
+fn what_is_on_disk_changes_places_too() {
+    let cluster = Cluster::builder().nodes(3).args(&["--spill-dir", "spill"]).start();
+    let spilled = |id| {
+        let of = |node: usize| holding(&cluster, &[node], id, &[ObjectState::Spilled]).len();
+        (0..3).map(of).sum::<usize>()
+    };
+    let id = put_copies(&cluster.client(0), 3, Pattern(1), 10 * MIB);
+    let mut full = 0..;
+    eventually("it is on disk everywhere", || {
+        for node in 0..3 {
+            if holding(&cluster, &[node], id, &[ObjectState::Spilled]).is_empty() {
+                put(&cluster.client(node), Pattern(full.next().expect("endless")), 10 * MIB);
+                cluster.client(node).evict(u64::MAX).expect("evict");
+            }
+        }
+        spilled(id) == 3
+    });
+    cluster.client(0).migrate(id, node_id(&cluster, 2), Some(PATIENCE)).expect("migrate");
+    assert_eq!(spilled(id), 3, "nobody had to read it");
+    for node in 0..3 {
+        Pattern(1).check(get(&cluster.client(node), id).data());
+    }
+    assert_eq!(holding(&cluster, &[0, 1, 2], id, &[ObjectState::Primary]), [2]);
+    assert_eq!(holding(&cluster, &[0, 1, 2], id, &KEEPING).len(), 3);
+}
+
+#[test]
+fn deaths_one_at_a_time_cost_nothing_whatever_is_moved() {
+    let mut cluster = Cluster::builder().nodes(5).start();
+    let all: Vec<_> = (0..5).collect();
+    let options = CreateOptions { copies: 2, ..CreateOptions::default() };
+    let ids: Vec<_> = (0..30).map(|_| ObjectId::random()).collect();
+    for (seed, id) in ids.iter().enumerate() {
+        let bytes = Pattern(seed as u64).bytes(20_000);
+        cluster.client(seed % 5).put(*id, &bytes, b"", &options).expect("put");
+    }
+    for (round, dead) in [1, 3, 4].into_iter().enumerate() {
+        eventually("as many keep each as were wished for", || {
+            ids.iter().all(|id| holding(&cluster, &all, *id, &KEEPING).len() >= 2)
+        });
+        let nodes: Vec<_> = all.iter().map(|node| node_id(&cluster, *node)).collect();
+        let (over, moved) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let move_about = &|mover: usize, client: Client| {
+            let mut chance = Chance::of_seed((round * 2 + mover) as u64);
+            while !over.load(Ordering::Relaxed) {
+                let (id, to) = (ids[chance.below(ids.len())], nodes[chance.below(nodes.len())]);
+                match client.migrate(id, to, Some(PATIENCE)) {
+                    Ok(_) => _ = moved.fetch_add(1, Ordering::Relaxed),
+                    // It is being moved; or the node is dying, or dead.
+                    Err(error) => assert!(
+                        matches!(
+                            error.kind(),
+                            ErrorKind::Busy | ErrorKind::Disconnected | ErrorKind::Invalid
+                        ),
+                        "{:?}: {error}",
+                        error.kind()
+                    ),
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let clients = [cluster.client(0), cluster.client(2)];
+            let movers = clients.into_iter().enumerate();
+            let movers: Vec<_> =
+                movers.map(|(mover, client)| scope.spawn(move || move_about(mover, client))).collect();
+            let go_on = || {
+                let before = moved.load(Ordering::Relaxed);
+                eventually("objects are moved", || {
+                    moved.load(Ordering::Relaxed) > before + 20 || movers.iter().any(|one| one.is_finished())
+                });
+            };
+            go_on();
+            cluster.kill(dead);
+            members(&cluster, &[0, 2], 4);
+            go_on();
+            over.store(true, Ordering::Relaxed);
+            movers.into_iter().for_each(|mover| mover.join().expect("no panic"));
+        });
+        for (seed, id) in ids.iter().enumerate() {
+            Pattern(seed as u64).check(get(&cluster.client(0), *id).data());
+        }
+        cluster.start_again(dead, &[]);
+        members(&cluster, &all, 5);
+    }
 }
 
 #[test]

@@ -216,7 +216,8 @@ fn nodes_go_on_without_their_coordinator() {
     Pattern(1).check(get(&cluster.client(1), own).data());
     let new = put(&cluster.client(1), Pattern(2), MIB);
     Pattern(2).check(get(&cluster.client(1), new).data());
-    // Whether what another node holds can still be found depends on where the directory had it: but no get hangs.
+    // Whether what another node holds can still be found depends on where the directory had it: but no get
+    // hangs.
     for id in [own, new] {
         let patience = Some(Duration::from_millis(500));
         match cluster.client(2).get(&[id], patience).expect("get").remove(0) {

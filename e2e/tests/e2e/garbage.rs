@@ -7,7 +7,7 @@ use std::thread;
 
 use bytes::BytesMut;
 use plasmon::ObjectId;
-use plasmon::wire::{HEADER_LEN, Header, MAX_BODY, Reply, Request, VERSION};
+use plasmon::wire::{HEADER_LEN, Header, MAX_BODY, Reply, Request, Row, Table, VERSION};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, put, try_put};
@@ -89,9 +89,9 @@ fn clients_that_send_garbage_are_told_and_closed() {
         let said = complaint(answer(cluster, &[hello(), header(VERSION, 200, 0, 0)].concat()));
         assert!(said.contains("opcode 200"), "{said}");
 
-        for opcode in 1..=12 {
+        for Row { opcode, .. } in Request::ROWS {
             // A body that is not one of its kind: too short for all of them.
-            let bytes = [hello(), header(VERSION, opcode, 1, 0), vec![0xff]].concat();
+            let bytes = [hello(), header(VERSION, *opcode, 1, 0), vec![0xff]].concat();
             complaint(answer(cluster, &bytes));
         }
         // Descriptors are announced and none come.

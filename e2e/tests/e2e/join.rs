@@ -1,8 +1,12 @@
 //! Nodes find each other.
 
 use std::collections::BTreeSet;
+use std::io::{ErrorKind as IoError, Read};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use plasmon_e2e::{Cluster, Pattern};
+use plasmon_e2e::{Cluster, Pattern, own_namespaces, until};
 
 use crate::support::{get, put};
 
@@ -58,4 +62,42 @@ fn a_node_that_joins_late_finds_what_was_there() {
         assert_eq!(object.data().len(), len);
         pattern.check(object.data());
     }
+}
+
+/// Whether the other end has not closed a connection on which it says nothing.
+fn is_open(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("it is connected");
+    matches!(stream.read(&mut [0]), Err(error) if error.kind() == IoError::WouldBlock)
+}
+
+#[test]
+fn a_host_that_takes_all_connections_and_says_nothing_keeps_no_node_from_joining() {
+    const SILENT: usize = 300;
+    if !own_namespaces() {
+        eprintln!("All nodes have one address: not tested.");
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let (taken, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut silent = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                silent.retain_mut(is_open);
+                while silent.len() < SILENT && !over.load(Ordering::Relaxed) {
+                    silent.push(cluster.connect(0));
+                    if silent.len() == SILENT {
+                        taken.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        until("all places are taken", || taken.load(Ordering::Relaxed).then_some(()));
+        let mut command = cluster.serve_at(1, &cluster.node_folder(1).join("other.sock"));
+        command.args(["--listen", &format!("{}:0", cluster.address(1))]);
+        command.args(["--join", &cluster.listen(0).to_string()]);
+        let joined = cluster.launch(1, command);
+        over.store(true, Ordering::Relaxed);
+        joined.unwrap_or_else(|refused| panic!("it did not join: {}", refused.log));
+    });
 }

@@ -82,7 +82,7 @@ fn a_listing_that_is_not_read_takes_little_memory() {
                     break;
                 }
             }
-            Some((2, Reply::REFRESHED)) => asked -= 1,
+            Some((2, Reply::Done)) => asked -= 1,
             other => panic!("{other:?}"),
         }
     }

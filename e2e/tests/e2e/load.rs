@@ -2,35 +2,25 @@
 
 use std::collections::HashSet;
 use std::io::{ErrorKind as IoError, Write};
-use std::sync::Barrier;
+use std::sync::{Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::wire::{Reply, Request};
-use plasmon::{CreateOptions, ErrorKind, ObjectId};
-use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
+use plasmon_e2e::wait::had_its_time;
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 
 use crate::raw::{Raw, frame};
-use crate::support::{MIB, descriptors, get, own_memory, put};
+use crate::support::{MIB, descriptors, get, may_open, own_memory, put};
 
-/// What a daemon may keep of a crowd that is gone: what it remembers of it, and what is not worth giving back.
+/// What a daemon may keep of a crowd that is gone: what it remembers of it, and what is not worth giving
+/// back.
 const FREE: u64 = 80 * MIB as u64;
 
 /// Whether tests may take their time (`make test-all`).
 fn long() -> bool {
     std::env::var_os("PLASMON_E2E_LONG").is_some()
-}
-
-/// Lets this process, and the daemons that it starts, have as many descriptors as the system allows.
-fn may_open(descriptors: u64) -> bool {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.maximum.is_some_and(|most| most < descriptors) {
-        eprintln!("This user may open {:?} files, {descriptors} are needed: not tested.", limit.maximum);
-        return false;
-    }
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("no more than is allowed");
-    true
 }
 
 #[test]
@@ -56,7 +46,7 @@ fn a_thousand_clients_work_at_once() {
         eprintln!("crowd {crowd}: {} bytes are left", left[crowd].saturating_sub(before.1));
     }
     // Nothing is added by the next crowd.
-    let more = left[2].saturating_sub(left[0]) / CLIENTS as u64;
+    let more = left[2].saturating_sub(left[0].max(left[1])) / CLIENTS as u64;
     assert!(
         more < 16 << 10,
         "{more} bytes more are kept for each of {CLIENTS} clients that have gone: {left:?}"
@@ -66,32 +56,81 @@ fn a_thousand_clients_work_at_once() {
 
 /// Has so many clients of node 0 put, get and delete, all of them connected all the while.
 fn work_at_once(cluster: &Cluster, clients: usize, rounds: u64, common: ObjectId) {
-    let all_are_there = Barrier::new(clients);
+    let meeting = Meeting::new(clients);
     thread::scope(|scope| {
         for number in 0..clients as u64 {
-            let all_are_there = &all_are_there;
+            let meeting = &meeting;
             let work = move || {
+                let _attendance = Attendance(meeting);
                 let client = cluster.client(0);
-                all_are_there.wait();
+                meeting.wait();
                 for round in 0..rounds {
                     let pattern = Pattern(2 + number * rounds + round);
                     // Through the ring, by a mapping, and what another node holds.
                     for len in [500, 70_000] {
                         let id = put(&client, pattern, len);
                         pattern.check(get(&client, id).data());
-                        client.delete(&[id]).expect("delete");
+                        delete(&client, id);
                     }
                     Pattern(1).check(get(&client, common).data());
                     let never = client.get(&[ObjectId::random()], Some(Duration::from_millis(1)));
                     let error = never.expect("the daemon lives").remove(0).expect_err("nobody makes it");
                     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
                 }
-                all_are_there.wait();
+                meeting.wait();
             };
             let thread = thread::Builder::new().stack_size(256 << 10);
             thread.spawn_scoped(scope, work).expect("a thousand threads can be had");
         }
     });
+}
+
+/// Deletes an object. On a busy machine another node may take longer to answer than a deletion waits for it.
+fn delete(client: &Client, id: ObjectId) {
+    eventually("it is deleted", || match client.delete(&[id]) {
+        Ok(_) => true,
+        Err(error) if error.kind() == ErrorKind::OutcomeUnknown => false,
+        Err(error) => panic!("delete: {error}"),
+    });
+}
+
+/// A barrier that does not wait for threads that have failed.
+struct Meeting {
+    all: usize,
+    /// Waits begun so far, and whether a thread has failed.
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Meeting {
+    fn new(all: usize) -> Self {
+        Self { all, state: Mutex::new((0, false)), changed: Condvar::new() }
+    }
+
+    /// Waits until all threads do.
+    fn wait(&self) {
+        let mut state = self.state.lock().expect("nobody fails while it is locked");
+        state.0 += 1;
+        let complete = state.0.next_multiple_of(self.all);
+        self.changed.notify_all();
+        let waits = |state: &mut (usize, bool)| state.0 < complete && !state.1;
+        let failed = self.changed.wait_while(state, waits).expect("nobody fails while it is locked").1;
+        assert!(!failed, "another client has failed");
+    }
+}
+
+/// A thread that others wait for in a meeting.
+struct Attendance<'a>(&'a Meeting);
+
+impl Drop for Attendance<'_> {
+    fn drop(&mut self) {
+        if thread::panicking()
+            && let Ok(mut state) = self.0.state.lock()
+        {
+            state.1 = true;
+            self.0.changed.notify_all();
+        }
+    }
 }
 
 #[test]
@@ -102,7 +141,12 @@ fn very_many_waiting_gets_end_at_their_time_out_and_leave_nothing() {
     let own = |node| own_memory(&cluster, node);
     let before = [0, 1].map(own);
     for wave in 0..2 {
-        let grown = wait_for_many(&cluster, gets, patience);
+        let (mut grown, mut patience) = (None, patience);
+        while grown.is_none() {
+            grown = wait_for_many(&cluster, gets, patience);
+            patience *= 2;
+        }
+        let grown = grown.expect("all waited at once");
         for node in [0, 1] {
             let (each, left) = (grown[node] / gets as u64, own(node).saturating_sub(before[node]));
             eprintln!(
@@ -115,11 +159,13 @@ fn very_many_waiting_gets_end_at_their_time_out_and_leave_nothing() {
     }
 }
 
-/// Has so many gets wait on node 0, makes what some of them wait for, and looks at how each ends. Gives how much
-/// memory each node took for them.
-fn wait_for_many(cluster: &Cluster, gets: usize, patience: Duration) -> [u64; 2] {
+/// Has so many gets wait on node 0, makes what some of them wait for, and looks at how each ends. Gives how
+/// much memory each node took for them; nothing if the first had given up before the last one waited.
+fn wait_for_many(cluster: &Cluster, gets: usize, patience: Duration) -> Option<[u64; 2]> {
     const CONNECTIONS: usize = 10;
     const BATCH: usize = 100;
+    /// What is made so long before the end of the gets comes in time.
+    const AMPLE: Duration = Duration::from_secs(3);
     /// One in so many is made while it is waited for.
     const MADE: usize = 50;
     let client = cluster.client(0);
@@ -135,10 +181,16 @@ fn wait_for_many(cluster: &Cluster, gets: usize, patience: Duration) -> [u64; 2]
         let questions: Vec<u8> = ids.iter().enumerate().flat_map(question).collect();
         waiting[number % CONNECTIONS].stream.write_all(&questions).expect("the daemon reads");
     }
-    eventually("all wait", || {
-        assert!(begun.elapsed() < patience, "this machine is too slow for {gets} gets in {patience:?}");
-        cluster.status(0).transfer.fetching == gets as u64
+    let all_wait = until("all wait, or some have given up", || {
+        let all = cluster.status(0).transfer.fetching == gets as u64;
+        (all || begun.elapsed() > patience).then_some(all)
     });
+    if !all_wait {
+        eprintln!("{gets} gets did not come to wait at once within {patience:?}: once more, with more time");
+        drop(waiting);
+        eventually("those that wait are forgotten", || cluster.status(0).transfer.fetching == 0);
+        return None;
+    }
     let grown = [0, 1].map(|node| own_memory(cluster, node).saturating_sub(before[node]));
 
     // Others are served meanwhile, and what is made comes.
@@ -150,6 +202,7 @@ fn wait_for_many(cluster: &Cluster, gets: usize, patience: Duration) -> [u64; 2]
     for at in &made {
         homes[at / MADE % 2].put(ids[*at], b"made", b"", &CreateOptions::default()).expect("put");
     }
+    let made_in_time = Instant::now() + AMPLE < begun + patience;
     let mut came = HashSet::new();
     for (connection, mut raw) in waiting.into_iter().enumerate() {
         for _ in 0..gets / CONNECTIONS {
@@ -160,14 +213,16 @@ fn wait_for_many(cluster: &Cluster, gets: usize, patience: Duration) -> [u64; 2]
                 [Ok(_)] => assert!(came.insert(at), "it was answered twice"),
                 [Err(error)] => {
                     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-                    assert!(begun.elapsed() >= patience, "it ended early: {error}");
-                    assert!(!made.contains(&at), "it was made, and did not come");
+                    had_its_time("a get", begun, patience);
+                    assert!(!made.contains(&at) || !made_in_time, "it was made, and did not come");
                 }
                 other => panic!("{other:?} to a get of one"),
             }
         }
     }
-    assert_eq!(came, made);
+    if made_in_time {
+        assert_eq!(came, made);
+    }
 
     let made: Vec<_> = made.iter().map(|at| ids[*at]).collect();
     homes[0].delete(&made).expect("delete");
@@ -177,7 +232,10 @@ fn wait_for_many(cluster: &Cluster, gets: usize, patience: Duration) -> [u64; 2]
             (status.transfer.fetching, status.cluster.directory_entries, status.memory.used) == (0, 0, 0)
         });
     }
-    grown
+    if !made_in_time {
+        eprintln!("{} objects were made too late within {patience:?}: once more, with more time", made.len());
+    }
+    made_in_time.then_some(grown)
 }
 
 #[test]

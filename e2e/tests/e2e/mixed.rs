@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use plasmon::{Client, ErrorKind, ObjectId};
-use plasmon_e2e::{Cluster, Pattern, eventually};
+use plasmon_e2e::{Chance, Cluster, Pattern, eventually};
 
 use crate::support::{MIB, try_put};
 
@@ -18,16 +18,6 @@ const STEPS: u64 = 250;
 /// What is stored: the seed and the length of every object that nobody deletes.
 type Stored = Mutex<BTreeMap<ObjectId, (u64, usize)>>;
 
-/// Numbers that look random and are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
 #[test]
 fn clients_of_three_nodes_put_get_and_delete_at_the_same_time() {
     // Little memory: replicas are dropped and puts refused all the time.
@@ -36,7 +26,7 @@ fn clients_of_three_nodes_put_get_and_delete_at_the_same_time() {
     thread::scope(|scope| {
         for number in 0..CLIENTS {
             let (client, stored, seeds) = (cluster.client(number as usize % NODES), &stored, &seeds);
-            scope.spawn(move || live(&client, stored, seeds, &mut Dice(number)));
+            scope.spawn(move || live(&client, stored, seeds, &mut Chance::of_seed(number)));
         }
     });
 
@@ -55,18 +45,18 @@ fn clients_of_three_nodes_put_get_and_delete_at_the_same_time() {
     }
 }
 
-fn live(client: &Client, stored: &Stored, seeds: &AtomicU64, dice: &mut Dice) {
+fn live(client: &Client, stored: &Stored, seeds: &AtomicU64, chance: &mut Chance) {
     for _ in 0..STEPS {
         let any = {
             let stored = stored.lock().expect("no panic");
-            let place = dice.below(stored.len().max(1) as u64) as usize;
+            let place = chance.below(stored.len().max(1));
             stored.keys().nth(place).copied()
         };
-        match (dice.below(10), any) {
+        match (chance.below(10), any) {
             (0..3, _) | (_, None) => {
                 let (id, seed) = (ObjectId::random(), seeds.fetch_add(1, Ordering::Relaxed));
-                let largest = [100, 20_000, 2 * MIB as u64][dice.below(3) as usize];
-                let len = dice.below(largest) as usize;
+                let largest = *chance.pick(&[100, 20_000, 2 * MIB]);
+                let len = chance.below(largest);
                 match try_put(client, id, Pattern(seed), len) {
                     Ok(()) => drop(stored.lock().expect("no panic").insert(id, (seed, len))),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),

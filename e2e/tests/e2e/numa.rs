@@ -1,6 +1,7 @@
 //! Where on its host a node runs and keeps its memory.
 //!
-//! Most of it takes a host with two memory nodes, whose network card is at the second: `make test-rdma` boots one.
+//! Most of it takes a host with two memory nodes, whose network card is at the second: `make test-rdma` boots
+//! one.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,27 +1,36 @@
 //! What those who run nodes rely on: metrics, health, the state of the cluster, logs.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually};
+use plasmon_e2e::{Cluster, Daemon, PATIENCE, Pattern, binary, eventually};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::progress::Terminal;
-use crate::support::{MIB, get, put};
+use crate::support::{MIB, get, may_open, put};
 
 /// Nodes that serve metrics on their own hosts.
 fn cluster(nodes: usize, args: &[&str]) -> Cluster {
     Cluster::builder().nodes(nodes).args(&["--metrics", "0.0.0.0:0"]).args(args).start()
 }
 
+/// The port where a node serves metrics.
+pub(crate) fn port(daemon: &Daemon) -> u16 {
+    let address = daemon.announced("metrics");
+    address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("it is an address")
+}
+
 /// The whole answer to a request for a path, and its code.
 fn fetch(cluster: &Cluster, node: usize, request: &str) -> (u16, String) {
-    let address = cluster.daemon(node).announced("metrics").to_owned();
-    let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("it is an address");
-    let mut stream = cluster.connect_to(node, port);
+    ask(cluster.connect_to(node, port(cluster.daemon(node))), request)
+}
+
+/// The same, on a connection that is there.
+pub(crate) fn ask(mut stream: TcpStream, request: &str) -> (u16, String) {
     write!(stream, "{request} HTTP/1.1\r\nHost: node\r\n\r\n").expect("it listens");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers and closes");
@@ -65,8 +74,7 @@ fn nobody_serves_metrics_unasked() {
 #[test]
 fn those_who_send_nonsense_for_metrics_cost_nothing() {
     let cluster = cluster(1, &[]);
-    let address = cluster.daemon(0).announced("metrics").to_owned();
-    let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("it is an address");
+    let port = port(cluster.daemon(0));
     // More than may be connected at a time, silent ones among them.
     let mut streams: Vec<_> = (0..100).map(|_| cluster.connect_to(0, port)).collect();
     for (number, stream) in streams.iter_mut().enumerate().skip(50) {
@@ -76,6 +84,21 @@ fn those_who_send_nonsense_for_metrics_cost_nothing() {
     drop(streams);
     eventually("it serves as before", || fetch(&cluster, 0, "GET /healthz").0 == 200);
     put(&cluster.client(0), Pattern(1), MIB);
+}
+
+#[test]
+fn those_who_connect_and_ask_nothing_do_not_keep_health_from_being_told() {
+    // So many that it would take longer to wait for the end of each than a probe has patience.
+    const SILENT: usize = 1500;
+    if !may_open(4000) {
+        return;
+    }
+    let cluster = cluster(1, &[]);
+    let silent: Vec<_> = (0..SILENT).map(|_| cluster.connect_to(0, port(cluster.daemon(0)))).collect();
+    for path in ["/livez", "/healthz", "/metrics"] {
+        assert_eq!(fetch(&cluster, 0, &format!("GET {path}")).0, 200);
+    }
+    drop(silent);
 }
 
 #[test]

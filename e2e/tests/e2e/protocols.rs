@@ -1,11 +1,13 @@
 //! Every way in which an object can come, by what the counters say of it.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use plasmon::status::ProtocolStatus;
 use plasmon::transfer::Calibration;
 use plasmon::{ObjectId, Protocol};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::support::{MIB, get, put};
 
@@ -99,6 +101,49 @@ fn reads_can_register_both_sides_for_each_transfer() {
     // All but the empty one, and those over a segment's end twice.
     assert!(here.registrations >= objects - 1 && there.registrations >= objects - 1, "{here:?} {there:?}");
     eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
+}
+
+/// A file in memory that cannot shrink.
+fn memory(len: usize) -> OwnedFd {
+    let file = memfd_create("own", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+    ftruncate(&file, len as u64).expect("truncate");
+    fcntl_add_seals(&file, SealFlags::SHRINK).expect("seal");
+    file
+}
+
+#[test]
+fn every_protocol_brings_data_into_memory_that_clients_give() {
+    const AT: usize = 64;
+    const UNTOUCHED: u8 = 0xa5;
+    // Metadata stays behind: none, within a message, and more than a socket gives at a time.
+    let objects = [(1, 10), (4095, 0), (15 << 10, 5000), (100_000, 9000), (5 * MIB + 3, 40_000)];
+    for protocol in Protocol::ALL.iter().copied() {
+        let cluster = cluster(protocol);
+        let (holder, reader) = (cluster.client(0), cluster.client(1));
+        let mut lent = reader.buffer(6 * MIB, false, None).expect("buffer");
+        let mut own = reader.register(memory(6 * MIB)).expect("register");
+        for (seed, (len, metadata)) in objects.into_iter().enumerate() {
+            let (pattern, metadata) = (Pattern(seed as u64), Pattern(99).bytes(metadata));
+            for (kind, scratch) in [("lent", &mut lent), ("own", &mut own)] {
+                let what = format!("{len} bytes by {protocol} into {kind} memory");
+                let id = ObjectId::random();
+                holder.put(id, &pattern.bytes(len), &metadata, &Default::default()).expect("put");
+                scratch.as_mut_slice().fill(UNTOUCHED);
+                let into = &mut scratch.as_mut_slice()[AT..AT + len];
+                assert_eq!(reader.get_into(id, into, Some(PATIENCE)).expect(&what), len);
+                let (before, rest) = scratch.as_slice().split_at(AT);
+                pattern.check(&rest[..len]);
+                assert!(before.iter().chain(&rest[len..]).all(|byte| *byte == UNTOUCHED), "{what}");
+                let explained = reader.explain(id).expect("explain");
+                let fetched = explained.fetched.expect("it was fetched");
+                assert_eq!((explained.here.as_str(), fetched.into.as_str()), ("absent", "given"), "{what}");
+                if protocol != Protocol::Auto {
+                    assert_eq!(fetched.protocol, protocol.name(), "{what}");
+                }
+            }
+        }
+        eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
+    }
 }
 
 #[test]

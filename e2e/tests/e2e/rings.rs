@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use plasmon::wire::{Header, Receiver, Reply, Request, TablePartKind};
 use plasmon::{CreateOptions, ObjectId};
-use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
+use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{ClientProcess, MIB, get, put};
 
@@ -54,14 +54,6 @@ fn torment() -> Duration {
     Duration::from_secs(if std::env::var_os("PLASMON_E2E_LONG").is_some() { 60 } else { 8 })
 }
 
-/// xorshift64*.
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-}
-
 #[test]
 fn nobody_writes_an_object_table() {
     let cluster = Cluster::builder().start();
@@ -87,21 +79,21 @@ fn garbage_in_a_page_set_hurts_nobody_else() {
     let cluster = Cluster::builder().start();
     let client = cluster.client(0);
     let held = get(&client, put(&client, Pattern(1), 5 * MIB));
-    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let mut chance = Chance::of_seed(1);
     let until = Instant::now() + torment();
     let mut rounds = 0u64;
     while Instant::now() < until {
         let mut intruder = Intruder::connect(&cluster);
         for _ in 0..50 {
             // Mostly the header and the rings, where it matters most.
-            let size = if random(&mut state).is_multiple_of(2) { 512 } else { 512 << 10 };
+            let size = *chance.pick(&[512, 512 << 10]);
             for _ in 0..200 {
-                let at = random(&mut state) % (size / 8) * 8;
-                let word = match random(&mut state) % 4 {
+                let at = chance.below(size / 8) as u64 * 8;
+                let word = match chance.below(4) {
                     0 => 0,
-                    1 => random(&mut state) % 300,
-                    2 => (1 << 63) | (random(&mut state) % 4),
-                    _ => random(&mut state),
+                    1 => chance.below(300) as u64,
+                    2 => (1 << 63) | chance.below(4) as u64,
+                    _ => chance.word(),
                 };
                 let _ = intruder.pages.write_at(&word.to_le_bytes(), at);
             }
@@ -128,13 +120,13 @@ fn clients_that_are_killed_at_any_moment_leave_the_store_sound() {
     let client = cluster.client(0);
     let kept: Vec<_> = (0..4).map(|seed| get(&client, put(&client, Pattern(seed), MIB))).collect();
     let until = Instant::now() + torment();
-    let mut state = 0x1234_5678_9abc_def1;
+    let mut chance = Chance::of_seed(2);
     let mut killed = 0u64;
     while Instant::now() < until {
         let churning: Vec<_> = (0..2)
             .map(|one| ClientProcess::start(&cluster, 0, &["churn", &(killed * 1000 + one).to_string()]))
             .collect();
-        let nap = Instant::now() + Duration::from_micros(random(&mut state) % 50_000);
+        let nap = Instant::now() + chance.span(Duration::from_millis(50));
         while Instant::now() < nap {
             let id = put(&client, Pattern(killed), 3000);
             // The others may have driven it out already: this is a cache.

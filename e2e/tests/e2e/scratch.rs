@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use plasmon::{ErrorKind, ObjectId};
+use plasmon::{ErrorKind, ObjectId, Protocol};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 
 use crate::support::{MIB, get, put};
@@ -11,7 +11,22 @@ const BIG: usize = 128 * MIB;
 
 #[test]
 fn a_holder_that_dies_while_its_object_is_got_into_memory() {
-    let mut cluster = Cluster::builder().nodes(3).memory("320MiB").start();
+    kill_the_holder(Protocol::Auto);
+}
+
+#[test]
+fn a_holder_that_dies_while_its_object_is_got_into_memory_by_messages() {
+    kill_the_holder(Protocol::Send);
+}
+
+#[test]
+fn a_holder_that_dies_while_its_object_is_got_into_memory_through_a_socket() {
+    kill_the_holder(Protocol::Socket);
+}
+
+fn kill_the_holder(protocol: Protocol) {
+    let args = ["--protocol", protocol.name()];
+    let mut cluster = Cluster::builder().nodes(3).memory("320MiB").args(&args).start();
     let other = put(&cluster.client(2), Pattern(2), BIG);
     let client = cluster.client(0);
     let mut scratch = client.buffer(BIG, false, None).expect("buffer");

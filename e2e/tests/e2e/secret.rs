@@ -145,17 +145,21 @@ fn certificates_that_are_given_are_looked_at_beside_the_secret() {
     let member = member.expect("it is vouched for");
     assert_ne!(member.listen(), first.listen());
     for (stranger, why) in [(join.clone(), "certificate away"), ([join, theirs].concat(), "no TLS with")] {
-        let mut command = Command::new("timeout");
-        let serve = serve(&cluster, "stranger", &stranger);
-        command.args(["--preserve-status", "3"]).arg(serve.get_program()).args(serve.get_args());
-        for (name, value) in serve.get_envs().filter_map(|(name, value)| Some((name, value?))) {
-            command.env(name, value);
-        }
-        let log = match cluster.launch(0, command) {
-            Ok(daemon) => panic!("it serves:\n{}", daemon.log()),
-            Err(Refused { log, .. }) => log,
+        let said_within = |seconds: &str| {
+            let mut command = Command::new("timeout");
+            let serve = serve(&cluster, "stranger", &stranger);
+            command.args(["--preserve-status", seconds]).arg(serve.get_program()).args(serve.get_args());
+            for (name, value) in serve.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+                command.env(name, value);
+            }
+            match cluster.launch(0, command) {
+                Ok(daemon) => panic!("it serves:\n{}", daemon.log()),
+                Err(Refused { log, .. }) => log,
+            }
         };
-        assert!(log.contains(why), "{log}");
+        // It tries for as long as it lives, and says why when it has: a busy machine takes longer.
+        let mut logs = ["3", "10", "30"].into_iter().map(said_within);
+        assert!(logs.any(|log| log.contains(why)), "nothing was said of: {why}");
     }
     eventually("the cluster says so, too", || first.log().contains("not let in"));
 }

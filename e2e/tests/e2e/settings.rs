@@ -46,7 +46,8 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
     let file = write(
         home.path(),
         "own.toml",
-        "# of a test\nmemory = \"1GiB\"\nlease = 7\nmax-clients = 5\ncache = true\nsocket = \"/tmp/of-the-file\"\n",
+        "# of a test\nmemory = \"1GiB\"\nlease = 7\nmax-clients = 5\ncache = true\n\
+         socket = \"/tmp/of-the-file\"\n",
     );
     let environment =
         [("PLASMON_MEMORY", "2GiB"), ("PLASMON_MAX_CLIENTS", "6"), ("PLASMON_CONFIG", file.as_str())];

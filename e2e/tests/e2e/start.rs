@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
+use plasmon::Client;
 use plasmon_e2e::{Cluster, Daemon, Pattern, Refused, SECRET_FILE, binary, eventually};
 use rustix::process::geteuid;
 
@@ -133,6 +134,29 @@ fn words_that_make_no_sense_are_refused() {
         let said = refused(&cluster, command);
         assert!(said.contains(words[1]), "{words:?}: {said}");
         assert!(!socket.exists(), "{words:?}: it left its socket");
+    }
+}
+
+#[test]
+fn the_least_memory_is_named_and_enough() {
+    const LEAST: &str = "4.0 MiB";
+    let cluster = Cluster::builder().start();
+    let socket = cluster.folder().join("other.sock");
+    let with = |memory: &str| {
+        let mut command = Command::new(binary());
+        command.args(["serve", "--json", "--exit-with-parent", "--listen", "127.0.0.1:0"]);
+        command.args(["--memory", memory]).arg("--socket").arg(&socket);
+        command
+    };
+    for little in ["1", "3MiB"] {
+        let said = refused(&cluster, with(little));
+        assert!(said.contains(LEAST), "{little}: {said}");
+    }
+    let daemon = Daemon::start(with(&LEAST.replace(' ', "")), cluster.folder(), "other").expect("it starts");
+    let client = Client::connect(daemon.socket()).expect("it serves");
+    let ids = [100, MIB, 200].map(|len| put(&client, Pattern(len as u64), len));
+    for id in ids {
+        get(&client, id);
     }
 }
 

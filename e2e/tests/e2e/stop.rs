@@ -1,11 +1,13 @@
 //! Stopping a node leaves nothing behind.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use plasmon::{CreateOptions, ErrorKind, ObjectId};
-use plasmon_e2e::{Cluster, Pattern, eventually};
-use rustix::process::Signal;
+use plasmon_e2e::{Cluster, Pattern, binary, eventually, until};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{MIB, get, kind, put};
 
@@ -55,6 +57,73 @@ fn ends_cleanly(signal: Signal) {
     drop(unsealed);
     assert_eq!(kind(clients[0].status()), ErrorKind::Disconnected);
     Pattern(1).check(held.data());
+}
+
+/// What has happened of a start, and how that is seen.
+type Moment = (&'static str, fn(&Starting) -> bool);
+
+/// Moments of a start: each as late as the one before it, or later.
+const MOMENTS: [Moment; 5] = [
+    ("it handles SIGTERM", |starting| starting.handles(Signal::TERM)),
+    ("its socket is there", |starting| starting.folder.join(SOCKET).exists()),
+    ("it has a fabric", |starting| starting.said("log", "fabric provider")),
+    ("its control thread runs", |starting| starting.has_thread("plasmon-control")),
+    ("it serves", |starting| starting.said("out", "\n")),
+];
+
+const SOCKET: &str = "plasmon.sock";
+
+/// A daemon that has not said yet that it serves.
+struct Starting<'a> {
+    pid: u32,
+    folder: &'a Path,
+}
+
+impl Starting<'_> {
+    fn handles(&self, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask & 1 << (signal.as_raw() - 1) != 0)
+    }
+
+    fn said(&self, file: &str, what: &str) -> bool {
+        fs::read_to_string(self.folder.join(file)).is_ok_and(|text| text.contains(what))
+    }
+
+    fn has_thread(&self, name: &str) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        let mut names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+        names.any(|comm| comm.trim() == name)
+    }
+}
+
+#[test]
+fn a_node_that_is_told_to_stop_while_it_starts_ends_cleanly() {
+    let own = tempfile::tempdir().expect("the temporary folder is writable");
+    // A cluster that is there, and one that nobody answers for.
+    for (words, last) in [(&[][..], MOMENTS.len()), (&["--join", "127.0.0.1:1"], MOMENTS.len() - 1)] {
+        for signal in [Signal::TERM, Signal::INT] {
+            for (number, (moment, reached)) in MOMENTS[..last].iter().enumerate() {
+                let case = format!("{}-{number}-{}", words.len(), signal.as_raw());
+                let folder = own.path().join(&case);
+                fs::create_dir(&folder).expect("the folder is ours");
+                let file = |name: &str| File::create(folder.join(name)).expect("the folder is ours");
+                let mut command = Command::new(binary());
+                command.args(["serve", "--exit-with-parent", "--memory", "16MiB", "--listen", "127.0.0.1:0"]);
+                command.arg("--socket").arg(folder.join(SOCKET)).args(words);
+                command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
+                let mut child = command.spawn().expect("there is a plasmon");
+                let starting = Starting { pid: child.id(), folder: &folder };
+                eventually(moment, || reached(&starting));
+                kill_process(Pid::from_child(&child), signal).expect("it has not been waited for");
+                let status = until("it ends", || child.try_wait().expect("it is our child"));
+                let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+                assert!(status.success(), "{signal:?} when {moment}: {status}\n{log}");
+                assert!(!folder.join(SOCKET).exists(), "{signal:?} when {moment} left the socket:\n{log}");
+            }
+        }
+    }
 }
 
 fn shared_memory() -> BTreeSet<String> {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
-use rustix::process::geteuid;
+use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
+use rustix::thread::set_thread_res_uid;
 use tempfile::TempDir;
 
 /// Bytes in a mebibyte.
@@ -84,8 +85,8 @@ pub(crate) struct Standing {
 
 /// Begins to get a big object on node 0 and pauses the holder that serves it, in the middle.
 ///
-/// `prepare` puts an object of `len` bytes where it is to be held. One whose fetch was too fast to be stopped does
-/// not count, and another takes its place.
+/// `prepare` puts an object of `len` bytes where it is to be held. One whose fetch was too fast to be stopped
+/// does not count, and another takes its place.
 pub(crate) fn stop_a_fetch(
     cluster: &Cluster,
     holders: &[usize],
@@ -148,19 +149,42 @@ impl ClientProcess {
     }
 }
 
+/// The user who has nothing of its own.
+pub(crate) const NOBODY: u32 = 65534;
+
+/// A client of a node that another user made. The node must let that user in.
+pub(crate) fn client_of(uid: u32, cluster: &Cluster, node: usize) -> Client {
+    fs::set_permissions(cluster.folder(), Permissions::from_mode(0o755)).expect("the folder is ours");
+    let socket = cluster.socket(node);
+    // The user belongs to the thread alone, and ends with it.
+    let connecting = thread::spawn(move || {
+        let uid = Uid::from_raw(uid);
+        set_thread_res_uid(uid, uid, uid).expect("root may become anybody");
+        Client::connect(socket).unwrap_or_else(|error| panic!("{uid:?}: {error}"))
+    });
+    connecting.join().expect("connecting does not panic")
+}
+
 /// A command that runs the first of some programs as nobody: what root cannot be refused, nobody can.
-///
-/// The programs are copied to where nobody can reach them.
 pub(crate) fn as_nobody(cluster: &Cluster, programs: &[&Path]) -> Command {
+    as_user(cluster, NOBODY, programs)
+}
+
+/// A command that runs the first of some programs as a user, who has a group of the same number.
+///
+/// The programs are copied to where that user can reach them.
+pub(crate) fn as_user(cluster: &Cluster, user: u32, programs: &[&Path]) -> Command {
     fs::set_permissions(cluster.folder(), Permissions::from_mode(0o755)).expect("the folder is ours");
     let copy = |program: &&Path| {
         let own = cluster.folder().join(program.file_name().expect("a program has a name"));
-        fs::copy(program, &own).expect("the folder is ours");
+        if !own.exists() {
+            fs::copy(program, &own).expect("the folder is ours");
+        }
         own
     };
     let copies: Vec<_> = programs.iter().map(copy).collect();
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copies[0]);
+    command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]).arg(&copies[0]);
     command
 }
 
@@ -178,6 +202,17 @@ pub(crate) fn descriptors(cluster: &Cluster, node: usize) -> usize {
     let open = fs::read_dir(folder).expect("the daemon lives").flatten();
     let segment = |target: &Path| target.to_string_lossy().starts_with("/memfd:plasmon-segment");
     open.filter_map(|entry| fs::read_link(entry.path()).ok()).filter(|target| !segment(target)).count()
+}
+
+/// Lets this process, and the daemons that it starts, have as many descriptors as the system allows.
+pub(crate) fn may_open(descriptors: u64) -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < descriptors) {
+        eprintln!("This user may open {:?} files, {descriptors} are needed: not tested.", limit.maximum);
+        return false;
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("no more than is allowed");
+    true
 }
 
 /// A disk of few MiB, in memory.

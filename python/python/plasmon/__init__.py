@@ -11,9 +11,12 @@ things out.
 """
 
 from plasmon import errors
-from plasmon._client import Client, Event, IdLike, ObjectInfo, Spread, Subscription, connect
+from plasmon._client import Client, connect
 from plasmon._cluster import LocalCluster
+from plasmon._ids import IdLike
 from plasmon._internal import Buffer, Creation, ObjectId, Scratch, __version__, default_socket
+from plasmon._records import Event, ObjectInfo, Spread
+from plasmon._subscription import Subscription
 from plasmon.errors import (
     Busy,
     Disconnected,
@@ -26,6 +29,7 @@ from plasmon.errors import (
     ObjectLost,
     ObjectNotFound,
     ObjectTooLarge,
+    OutcomeUnknown,
     StoreFull,
     TimedOut,
     TooFewReplicas,
@@ -51,6 +55,7 @@ __all__ = [
     "ObjectLost",
     "ObjectNotFound",
     "ObjectTooLarge",
+    "OutcomeUnknown",
     "Scratch",
     "Spread",
     "StoreFull",

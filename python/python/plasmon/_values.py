@@ -59,14 +59,14 @@ def encode(value: Any) -> Encoded:
     if isinstance(value, _BYTES):
         data = flat(memoryview(value))
         return Encoded(b"", data.nbytes, [(0, data)])
-    # Whoever has such a value has imported the package it comes from.
-    if (numpy := sys.modules.get("numpy")) is not None and type(value) is numpy.ndarray:
+    # Whoever has such a value has imported its class. A package that another thread is importing may lack
+    # classes: values of those there are none yet.
+    if type(value) is getattr(sys.modules.get("numpy"), "ndarray", None):
         encoded = _encode_array(value)
         if encoded is not None:
             return encoded
-    if (arrow := sys.modules.get("pyarrow")) is not None and isinstance(
-        value, arrow.Table | arrow.RecordBatch
-    ):
+    arrow = sys.modules.get("pyarrow")
+    if isinstance(value, (getattr(arrow, "Table", ()), getattr(arrow, "RecordBatch", ()))):
         return _encode_arrow(value)
     return _encode_pickle(value)
 
@@ -81,10 +81,11 @@ def decode(buffer: Buffer) -> Any:
     metadata = buffer.metadata
     if not metadata.startswith(MAGIC[:-1]):
         return memoryview(buffer)
+    wrong = _MALFORMED
     try:
-        decoder, header = _header(metadata)
+        decoder, wrong, header = _header(metadata)
         return decoder(header, buffer)
-    except _MALFORMED as error:
+    except wrong as error:
         raise MalformedValue(
             f"object {buffer.id} cannot be read as a Python value ({type(error).__name__}: {error}); "
             "get_buffers() reads its bytes"
@@ -92,21 +93,23 @@ def decode(buffer: Buffer) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _header(metadata: bytes) -> tuple[Callable[[Any, Buffer], Any], Any]:
-    """What to read a value with, and what its metadata says: many values are of one kind."""
+def _header(metadata: bytes) -> tuple[Callable[[Any, Buffer], Any], tuple[type[Exception], ...], Any]:
+    """What to read a value with, what it raises then if it is malformed, and what its metadata says.
+
+    Many values are of one kind.
+    """
     if not metadata.startswith(MAGIC):
         raise ValueError("it was written by another version of this package")
     header = json.loads(metadata[len(MAGIC) :])
     kind = header["kind"]
     if kind not in _DECODERS:
         raise ValueError(f"unknown kind {kind!r}")
-    if kind == "numpy":
-        header = _array_header(header)
-    return _DECODERS[kind], header
+    decoder, wrong, prepare = _DECODERS[kind]
+    return decoder, wrong, prepare(header)
 
 
-# What wrong bytes make json, numpy, pyarrow and pickle raise.
-_MALFORMED = (
+# What wrong bytes make json, numpy and pickle raise.
+_MALFORMED: tuple[type[Exception], ...] = (
     ValueError,
     TypeError,
     LookupError,
@@ -139,8 +142,7 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Encoded | None:
     import numpy as np
 
     dtype = array.dtype
-    # Types that other packages add have numbers of their own, and no literal.
-    if dtype.hasobject or dtype.num >= 256:
+    if not _has_literal(dtype):
         return None
     try:
         literal = repr(np.lib.format.dtype_to_descr(dtype))
@@ -153,6 +155,23 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Encoded | None:
     metadata = _metadata(kind="numpy", dtype=literal, shape=list(array.shape), order="F" if fortran else "C")
     data = elements.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
     return Encoded(metadata, array.nbytes, [(0, data)])
+
+
+def _has_literal(dtype: np.dtype[Any]) -> bool:
+    """Whether a literal may say all of an array's type.
+
+    There is none for objects and for types that other packages add, which have numbers of their own. What it
+    leaves out is metadata, that a structure is aligned, and the class of records.
+    """
+    if dtype.hasobject or dtype.num >= 256 or dtype.metadata is not None or dtype.isalignedstruct:
+        return False
+    if dtype.subdtype is not None:
+        return _has_literal(dtype.base)
+    if dtype.fields is None:
+        return True
+    import numpy as np
+
+    return dtype.type is np.void and all(_has_literal(field[0]) for field in dtype.fields.values())
 
 
 def _array_header(header: dict[str, Any]) -> tuple[Callable[..., Any], tuple[int, ...], Any, Any]:
@@ -193,14 +212,16 @@ def _encode_arrow(value: Any) -> Encoded:
     return Encoded(_metadata(kind="arrow", type=kind), counter.size(), [], write)
 
 
-def _decode_arrow(header: dict[str, Any], buffer: Buffer) -> Any:
+def _arrow_header(header: dict[str, Any]) -> tuple[Any, bool]:
     import pyarrow as pa
 
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(buffer)) as reader:
-            return reader.read_all() if header["type"] == "table" else reader.read_next_batch()
-    except pa.ArrowException as error:
-        raise ValueError(str(error)) from error
+    return pa, header["type"] == "table"
+
+
+def _decode_arrow(header: tuple[Any, bool], buffer: Buffer) -> Any:
+    arrow, is_table = header
+    with arrow.ipc.open_stream(arrow.py_buffer(buffer)) as reader:
+        return reader.read_all() if is_table else reader.read_next_batch()
 
 
 def _encode_pickle(value: Any) -> Encoded:
@@ -244,8 +265,16 @@ def _aligned(offset: int, alignment: int) -> int:
     return (offset + alignment - 1) // alignment * alignment
 
 
-_DECODERS: dict[str, Callable[[Any, Buffer], Any]] = {
-    "numpy": _decode_array,
-    "arrow": _decode_arrow,
-    "pickle": _decode_pickle,
+def _as_it_is(header: dict[str, Any]) -> dict[str, Any]:
+    return header
+
+
+_DECODERS: dict[
+    str,
+    tuple[Callable[[Any, Buffer], Any], tuple[type[Exception], ...], Callable[[dict[str, Any]], Any]],
+] = {
+    "numpy": (_decode_array, _MALFORMED, _array_header),
+    # Reading a stream runs code of its extension types, which raises whatever it likes.
+    "arrow": (_decode_arrow, (Exception,), _arrow_header),
+    "pickle": (_decode_pickle, _MALFORMED, _as_it_is),
 }

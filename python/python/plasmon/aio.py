@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import inspect
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
@@ -27,8 +30,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 import plasmon
 from plasmon import _internal, _values
-from plasmon._client import _ONE, Event, IdLike, _identify
+from plasmon._ids import ONE, IdLike
 from plasmon._internal import Buffer, ObjectId
+from plasmon._records import Event
+from plasmon._terms import left
 from plasmon.errors import Disconnected, InvalidArgument, TimedOut
 
 __all__ = ["Client", "Subscription", "connect"]
@@ -38,8 +43,6 @@ _T = TypeVar("_T")
 
 _AT_ONCE = 1024
 """Objects that one request asks for."""
-_GRACE = 10.0
-"""Seconds that the node gets beyond the time-out of a call."""
 _THREADS = 8
 """Threads for calls that are soon over, and as many for those that may wait for room."""
 
@@ -59,11 +62,24 @@ def _soon(
 def _patiently(
     method: Callable[Concatenate[plasmon.Client, _P], _T],
 ) -> Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]:
-    """A call that may wait, in another thread: those that would make room must not stand behind it."""
+    """A call that may wait, in another thread: those that would make room must not stand behind it.
+
+    To wait for a thread counts as well.
+    """
+    signature = inspect.signature(method)
 
     @wraps(method)
     async def call(self: Client, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await self._run(self._patient, partial(method, self._client, *args, **kwargs))
+        bound = signature.bind(self._client, *args, **kwargs)
+        timeout = bound.arguments.get("timeout")
+        began = time.monotonic()
+
+        def made() -> _T:
+            if timeout is not None:
+                bound.arguments["timeout"] = left(timeout, began)
+            return method(*bound.args, **bound.kwargs)
+
+        return await self._run(self._patient, made, timeout)
 
     return call
 
@@ -114,23 +130,30 @@ class Client:
     status = _soon(plasmon.Client.status)
 
     @overload
-    async def get(self, id_or_ids: IdLike, timeout: float | None = None) -> Any: ...
+    async def get(self, id_or_ids: IdLike, timeout: float | None = None, *, private: bool = False) -> Any: ...
     @overload
-    async def get(self, id_or_ids: Iterable[IdLike], timeout: float | None = None) -> builtins.list[Any]: ...
-    async def get(self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None = None) -> Any:
+    async def get(
+        self, id_or_ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+    ) -> builtins.list[Any]: ...
+    async def get(
+        self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+    ) -> Any:
         """Waits for objects and gives their values, as `plasmon.Client.get` does.
 
         A pickle is unpickled on the thread of the event loop.
         """
-        if isinstance(id_or_ids, _ONE):
-            return _values.decode((await self.get_buffers([id_or_ids], timeout))[0])
-        return [_values.decode(buffer) for buffer in await self.get_buffers(id_or_ids, timeout)]
+        if isinstance(id_or_ids, ONE):
+            return _values.decode((await self.get_buffers([id_or_ids], timeout, private=private))[0])
+        buffers = await self.get_buffers(id_or_ids, timeout, private=private)
+        return [_values.decode(buffer) for buffer in buffers]
 
-    async def get_buffers(self, ids: Iterable[IdLike], timeout: float | None = None) -> builtins.list[Buffer]:
+    async def get_buffers(
+        self, ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+    ) -> builtins.list[Buffer]:
         """Waits for objects and gives their bytes, as `plasmon.Client.get_buffers` does."""
         self._check()
-        wanted = [ids] if isinstance(ids, _ONE) else [*ids]
-        here = self._loop.get_here(wanted)
+        wanted = [*self._client._all(ids, private)]
+        here = self._loop.get_here(wanted, timeout)
         if here is not None:
             return here
         calls: builtins.list[_internal.Pending] = []
@@ -138,59 +161,70 @@ class Client:
             # All at once, so that they share the time.
             for first in range(0, len(wanted), _AT_ONCE):
                 calls.append(self._loop.get(wanted[first : first + _AT_ONCE], timeout))
-            complete = [self._completion(call) for call in calls]
-            await self._within(timeout, complete)
+            await self._complete(calls)
             return [buffer for call in calls for buffer in call.objects()]
         finally:
             self._give_up(calls)
 
     async def wait(
-        self, ids: Iterable[IdLike], count: int | None = None, timeout: float | None = None
+        self,
+        ids: Iterable[IdLike],
+        count: int | None = None,
+        timeout: float | None = None,
+        *,
+        private: bool = False,
     ) -> tuple[builtins.list[ObjectId], builtins.list[ObjectId]]:
         """Waits until some of the objects are in the memory of this host, as `plasmon.Client.wait` does."""
         self._check()
-        wanted = [_identify(id, None)[0] for id in ([ids] if isinstance(ids, _ONE) else ids)]
+        some = [ids] if isinstance(ids, ONE) else ids
+        wanted = [self._client._identify(id, None, private)[0] for id in some]
         count = len(wanted) if count is None else count
         if not 0 <= count <= len(wanted):
             raise InvalidArgument(f"cannot wait for {count} of {len(wanted)} objects")
         call = self._loop.wait(wanted, count, timeout)
         try:
-            await self._within(timeout, [self._completion(call)])
+            await self._complete([call])
             here = call.presence()
         finally:
             self._give_up([call])
         ready = [id for id, is_here in zip(wanted, here, strict=True) if is_here]
         return ready, [id for id, is_here in zip(wanted, here, strict=True) if not is_here]
 
-    async def metadata(self, id: IdLike, timeout: float | None = None) -> bytes:
+    async def metadata(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> bytes:
         """The metadata of an object. Waits for it, and raises, as `get` does."""
-        return (await self.get_buffers([id], timeout))[0].metadata
+        return (await self.get_buffers([id], timeout, private=private))[0].metadata
 
-    async def hash(self, id: IdLike, timeout: float | None = None) -> bytes:
+    async def hash(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> bytes:
         """The digest of an object, as `plasmon.Client.hash` gives it."""
-        [buffer] = await self.get_buffers([id], timeout)
+        [buffer] = await self.get_buffers([id], timeout, private=private)
         return await self._run(self._prompt, buffer.digest)
 
-    async def verify(self, id: IdLike, timeout: float | None = None) -> None:
+    async def verify(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> None:
         """Compares an object's bytes with its digest, as `plasmon.Client.verify` does."""
-        [buffer] = await self.get_buffers([id], timeout)
+        [buffer] = await self.get_buffers([id], timeout, private=private)
         await self._run(self._prompt, buffer.verify)
 
     @overload  # A str is an iterable of str, too: here it is one name.
-    async def contains(self, id_or_ids: IdLike) -> bool: ...  # type: ignore[overload-overlap]
+    async def contains(self, id_or_ids: IdLike, *, private: bool = False) -> bool: ...  # type: ignore[overload-overlap]
     @overload
-    async def contains(self, id_or_ids: Iterable[IdLike]) -> builtins.list[bool]: ...
-    async def contains(self, id_or_ids: IdLike | Iterable[IdLike]) -> bool | builtins.list[bool]:
+    async def contains(
+        self, id_or_ids: Iterable[IdLike], *, private: bool = False
+    ) -> builtins.list[bool]: ...
+    async def contains(
+        self, id_or_ids: IdLike | Iterable[IdLike], *, private: bool = False
+    ) -> bool | builtins.list[bool]:
         """Whether objects are sealed anywhere, as `plasmon.Client.contains` says."""
-        return await self._run(self._prompt, lambda: self._client.contains(id_or_ids))
+        return await self._run(self._prompt, lambda: self._client.contains(id_or_ids, private=private))
 
     @overload
-    async def delete(self, id_or_ids: IdLike) -> bool: ...  # type: ignore[overload-overlap]
+    async def delete(self, id_or_ids: IdLike, *, private: bool = False) -> bool: ...  # type: ignore[overload-overlap]
     @overload
-    async def delete(self, id_or_ids: Iterable[IdLike]) -> builtins.list[bool]: ...
-    async def delete(self, id_or_ids: IdLike | Iterable[IdLike]) -> bool | builtins.list[bool]:
+    async def delete(self, id_or_ids: Iterable[IdLike], *, private: bool = False) -> builtins.list[bool]: ...
+    async def delete(
+        self, id_or_ids: IdLike | Iterable[IdLike], *, private: bool = False
+    ) -> bool | builtins.list[bool]:
         """Deletes objects from every node, as `plasmon.Client.delete` does."""
-        return await self._run(self._prompt, lambda: self._client.delete(id_or_ids))
+        return await self._run(self._prompt, lambda: self._client.delete(id_or_ids, private=private))
 
     async def subscribe(self) -> Subscription:
         """Watches the objects of this node, as `plasmon.Client.subscribe` does."""
@@ -200,6 +234,16 @@ class Client:
     def capacity(self) -> int:
         """Bytes of the store of this node."""
         return self._client.capacity
+
+    @property
+    def owner(self) -> int:
+        """The uid of the user who runs the node, as `plasmon.Client.owner` says."""
+        return self._client.owner
+
+    @property
+    def user(self) -> int:
+        """The uid of the user that this client is to the node, as `plasmon.Client.user` says."""
+        return self._client.user
 
     @property
     def node(self) -> str:
@@ -224,8 +268,9 @@ class Client:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(Disconnected("this client is closed: connect again"))
-        self._prompt.shutdown(wait=False, cancel_futures=True)
-        self._patient.shutdown(wait=False, cancel_futures=True)
+        # Calls that stand behind others are not cancelled: they find the client closed, and say so.
+        self._prompt.shutdown(wait=False)
+        self._patient.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -239,7 +284,7 @@ class Client:
         await self.close()
 
     def __repr__(self) -> str:
-        return "<plasmon.aio.Client, closed>" if self.closed else f"<plasmon.aio.Client of {self.socket}>"
+        return "<plasmon.aio.Client, closed>" if self.closed else f"<plasmon.aio.Client of {self.socket!r}>"
 
     def _check(self) -> None:
         """Refuses what would go wrong later, and less clearly."""
@@ -248,14 +293,32 @@ class Client:
         if asyncio.get_running_loop() is not self._asyncio:
             raise InvalidArgument("this client belongs to another event loop: connect in each")
 
-    async def _run(self, threads: ThreadPoolExecutor, call: Callable[[], _T]) -> _T:
+    async def _run(
+        self, threads: ThreadPoolExecutor, call: Callable[[], _T], timeout: float | None = None
+    ) -> _T:
         """Makes a call in a thread; it ends there, too, when its task is cancelled."""
         self._check()
         cancellation = _internal.Cancellation()
+        begun = threading.Event()
+
+        def run() -> _T:
+            begun.set()
+            return cancellation.run(call)
+
+        running = self._asyncio.run_in_executor(threads, run)
         try:
-            return await self._asyncio.run_in_executor(threads, cancellation.run, call)
+            if timeout is not None and timeout > 0:
+                await asyncio.wait([running], timeout=timeout)
+                if not begun.is_set():
+                    running.cancel()
+                    raise TimedOut(
+                        f"{_THREADS} calls of this client wait for the node at {self.socket}, and this one "
+                        "waited for them"
+                    )
+            return await running
         except asyncio.CancelledError:
             cancellation.cancel()
+            running.cancel()
             raise
 
     def _completion(self, call: _internal.Pending) -> asyncio.Future[None]:
@@ -264,17 +327,17 @@ class Client:
         self._waiting[call.number] = complete
         return complete
 
-    async def _within(self, timeout: float | None, complete: Iterable[Awaitable[None]]) -> None:
-        """Waits for all. The node keeps to the time-out; this is for one that has stopped."""
-        patience = None if timeout is None else timeout + _GRACE
+    async def _complete(self, calls: builtins.list[_internal.Pending]) -> None:
+        """Waits for calls that began together, no longer than a node may take that has stopped."""
+        complete = [self._completion(call) for call in calls]
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(calls[-1].patience() if calls else None):
                 for one in complete:
                     await one
         except TimeoutError:
             raise TimedOut(
-                f"the node at {self.socket} did not answer within {patience:.0f} s; it may be stopped or "
-                "overloaded: see its log"
+                f"the node at {self.socket} did not answer in time; it may be stopped or overloaded: see "
+                "its log"
             ) from None
 
     def _give_up(self, calls: Iterable[_internal.Pending]) -> None:
@@ -318,6 +381,7 @@ class Subscription:
 
     def __init__(self, events: plasmon.Subscription) -> None:
         self._events = events
+        self._stop_waiting: Callable[[], None] = lambda: None
 
     async def next(self) -> Event:
         """The next event. One task at a time may wait.
@@ -330,10 +394,18 @@ class Subscription:
             readable = asyncio.Event()
             descriptor = self._events.fileno()
             loop.add_reader(descriptor, readable.set)
+
+            def stop(descriptor: int = descriptor, readable: asyncio.Event = readable) -> None:
+                self._stop_waiting = lambda: None
+                loop.remove_reader(descriptor)
+                readable.set()
+
+            self._stop_waiting = stop
             try:
                 await readable.wait()
             finally:
-                loop.remove_reader(descriptor)
+                # After `close` the descriptor may be another's.
+                self._stop_waiting()
         return event
 
     @property
@@ -342,7 +414,8 @@ class Subscription:
         return self._events.closed
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends it, and with it the wait of another task."""
+        self._stop_waiting()
         self._events.close()
 
     def __aiter__(self) -> Self:
@@ -368,15 +441,16 @@ class Subscription:
 class _Connecting:
     """A client to be: awaited, or entered as a context."""
 
-    def __init__(self, socket: str | os.PathLike[str] | None) -> None:
+    def __init__(self, socket: str | os.PathLike[str] | None, timeout: float | None) -> None:
         self._socket = socket
+        self._timeout = timeout
         self._client: Client | None = None
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._connect().__await__()
 
     async def _connect(self) -> Client:
-        return Client(await asyncio.to_thread(plasmon.connect, self._socket))
+        return Client(await asyncio.to_thread(plasmon.connect, self._socket, self._timeout))
 
     async def __aenter__(self) -> Client:
         self._client = await self._connect()
@@ -392,14 +466,16 @@ class _Connecting:
             await self._client.close()
 
 
-def connect(socket: str | os.PathLike[str] | None = None) -> _Connecting:
+def connect(socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> _Connecting:
     """Connects to the node of this host: to be awaited, or entered by `async with`.
 
     Args:
         socket: Path of the node's socket, found as by `plasmon.connect` if it is not given.
+        timeout: As by `plasmon.connect`.
 
     Raises:
         Disconnected: No node listens there.
-        NotAllowed: This user may not connect to it.
+        NotAllowed: This user may not connect to it, or it is a stranger's and was not named.
+        TimedOut: It does not answer.
     """
-    return _Connecting(socket)
+    return _Connecting(socket, timeout)

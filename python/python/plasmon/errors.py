@@ -3,9 +3,17 @@
 Every exception of this package is an `Error`, and where Python has a type for its kind, one of those too.
 """
 
+from plasmon import _internal
+
 
 class Error(Exception):
-    """Something went wrong in plasmon; its message says what, to which object or socket, and what to do."""
+    """Something went wrong in plasmon; its message says what, to which object or socket, and what to do.
+
+    Names in it are others' choice: what would steer a terminal, or deceive its reader, is shown as an escape.
+    """
+
+    def __str__(self) -> str:
+        return _internal.printable(Exception.__str__(self))
 
 
 class ObjectExists(Error):  # noqa: N818
@@ -15,9 +23,6 @@ class ObjectExists(Error):  # noqa: N818
 class ObjectNotFound(Error, KeyError):  # noqa: N818
     """Nothing of this id is known."""
 
-    # KeyError would show the message quoted.
-    __str__ = Exception.__str__
-
 
 class ObjectLost(Error):  # noqa: N818
     """The object existed, and every node that held it is gone."""
@@ -25,6 +30,10 @@ class ObjectLost(Error):  # noqa: N818
 
 class TooFewReplicas(Error):  # noqa: N818
     """Fewer nodes hold the object than was asked for; it stays where it is, and the message says where."""
+
+
+class OutcomeUnknown(Error):  # noqa: N818
+    """It may have happened or not, or happen later: a node that knows, and is named, does not answer."""
 
 
 class ObjectDamaged(Error):  # noqa: N818

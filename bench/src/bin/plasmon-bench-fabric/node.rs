@@ -1,4 +1,5 @@
-//! One end: an endpoint, and how its thread waits. Small messages set how the other end does, or say that it does.
+//! One end: an endpoint, and how its thread waits. Small messages set how the other end does, or say that it
+//! does.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -111,8 +112,8 @@ impl Registered {
     }
 }
 
-// SAFETY: the mapping has one place and one length, lives as long as the value, and gives out references to its
-// bytes only to who has it mutably, which nobody has any more.
+// SAFETY: the mapping has one place and one length, lives as long as the value, and gives out references to
+// its bytes only to who has it mutably, which nobody has any more.
 unsafe impl Memory for Registered {
     fn base(&self) -> NonNull<u8> {
         self.0.start()

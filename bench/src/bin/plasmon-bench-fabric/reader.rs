@@ -4,8 +4,8 @@
 //! - `read_chunks`: reads of 512 KiB each, four at a time, both sides polling;
 //! - `read_asleep`, `read_chunks_asleep`: the same, with both sides asleep in the kernel while they wait.
 //!
-//! Each reads one place again and again, which the processor's caches then have. With `_places` behind its name it
-//! reads as many places as a store has objects, in memory as a store has it.
+//! Each reads one place again and again, which the processor's caches then have. With `_places` behind its
+//! name it reads as many places as a store has objects, in memory as a store has it.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,7 +1,8 @@
-//! What registering memory costs: by size, for each read, and by the number of regions that a device has to know.
+//! What registering memory costs: by size, for each read, and by the number of regions that a device has to
+//! know.
 //!
-//! Both ends are in this process, on one device and one thread. The figures are lines of CSV: what was done, bytes,
-//! regions, the median in microseconds, and of how many samples.
+//! Both ends are in this process, on one device and one thread. The figures are lines of CSV: what was done,
+//! bytes, regions, the median in microseconds, and of how many samples.
 
 use std::io::{Write, stdout};
 use std::rc::Rc;

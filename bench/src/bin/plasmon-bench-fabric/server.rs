@@ -1,5 +1,5 @@
-//! The side that is read: it only lends the provider its thread, and memory of two kinds: in huge pages, for who reads
-//! one place again and again, and as a store has it, for who reads many.
+//! The side that is read: it only lends the provider its thread, and memory of two kinds: in huge pages, for
+//! who reads one place again and again, and as a store has it, for who reads many.
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};

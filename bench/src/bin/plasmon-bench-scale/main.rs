@@ -1,9 +1,11 @@
-//! What membership and directory of large clusters cost: the nodes' own code for shards, for what is published again
-//! and for the directory's entries, given thousands of nodes and up to 10^9 objects. Prints CSV.
+//! What membership and directory of large clusters cost: the nodes' own code for shards, for what is
+//! published again and for the directory's entries, given thousands of nodes and up to 10^9 objects. Prints
+//! CSV.
 //!
-//! Nothing is sent: messages and bytes are counted from the frames that nodes would send. Objects are spread evenly
-//! over their holders, one primary each. Where there are more objects or holders than are gone through, those that are
-//! stand for all, and the row says so. The same ids every time, so that all but the times is the same again.
+//! Nothing is sent: messages and bytes are counted from the frames that nodes would send. Objects are spread
+//! evenly over their holders, one primary each. Where there are more objects or holders than are gone
+//! through, those that are stand for all, and the row says so. The same ids every time, so that all but the
+//! times is the same again.
 #![forbid(unsafe_code)]
 
 mod directory;
@@ -135,7 +137,8 @@ fn main() {
     }
 }
 
-/// What puts, gets and deletions are made of, when holder, keepers and asker are other nodes as often as there are.
+/// What puts, gets and deletions are made of, when holder, keepers and asker are other nodes as often as
+/// there are.
 fn per_operation(nodes: usize, frames: &Frames) {
     let elsewhere = 1.0 - 1.0 / nodes as f64;
     let keepers = 2.0 * elsewhere;
@@ -172,8 +175,9 @@ fn tell(nodes: usize, objects: u64, event: &Event, load: &Load, busiest: f64, co
     let views = event.told_by_coordinator() as f64;
     say("bytes from the coordinator", views, "bytes", How::Counted);
 
-    // One after the other, as if nothing overlapped: the view goes out, each node makes its map and looks through its
-    // entries, then, lot by lot, through its objects, and the busiest keeper takes in what it is told.
+    // One after the other, as if nothing overlapped: the view goes out, each node makes its map and looks
+    // through its entries, then, lot by lot, through its objects, and the busiest keeper takes in what it is
+    // told.
     let still = event.map.as_secs_f64() + costs.settle_s;
     say("a node's engine stands still", still, "s", How::Computed);
     let look = still + busiest * costs.follow_s;

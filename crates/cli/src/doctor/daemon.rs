@@ -1,15 +1,16 @@
 //! Asking the node of this host what it uses.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use plasmon::status::Status;
-use plasmon::{Client, Error, ErrorKind};
+use plasmon::{Error, ErrorKind, Socket};
 use serde_json::{Value, json};
 
 use super::finding::Finding;
+use crate::connecting::connect;
 use crate::output::size;
 
 /// A node that is well answers within milliseconds.
@@ -37,22 +38,23 @@ impl Answer {
 }
 
 /// Asks the node that listens at `socket`.
-pub(super) fn ask(socket: &Path) -> Answer {
-    if !socket.exists() {
-        return Answer::Nobody(socket.to_owned());
+pub(super) fn ask(socket: &Socket) -> Answer {
+    let path = socket.path();
+    if !path.exists() {
+        return Answer::Nobody(path.to_owned());
     }
     let (tell, told) = mpsc::channel();
-    let path = socket.to_owned();
+    let socket = socket.clone();
     // A client waits for far longer than it takes; its thread ends with this process.
     thread::spawn(move || {
-        let status = Client::connect_as(path, "plasmon doctor").and_then(|client| client.status());
+        let status = connect(&socket, "plasmon doctor").and_then(|client| client.status());
         // Nobody listens any more after the time.
         let _ = tell.send(status);
     });
     match told.recv_timeout(PATIENCE) {
         Ok(Ok(status)) => Answer::Status(Box::new(status)),
         Ok(Err(error)) => Answer::Failed(error),
-        Err(_) => Answer::Silent(socket.to_owned()),
+        Err(_) => Answer::Silent(path.to_owned()),
     }
 }
 

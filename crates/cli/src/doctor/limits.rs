@@ -5,10 +5,10 @@ use super::files::{hard_limit, value_of};
 use super::finding::Finding;
 use crate::output::size;
 
-/// Two for each segment, and some for the rest.
-const FILES_AT_LEAST: u64 = 256;
+/// For the segments, for all ports and for a few clients.
+const FILES_AT_LEAST: u64 = 768;
 /// With the clients that one user may have (`--max-clients`).
-const FILES_FOR_ALL: u64 = 16_384;
+const FILES_FOR_ALL: u64 = 32_768;
 /// For the arena and the tables; each client takes one or two more.
 const MAPS: u64 = 16_384;
 /// What a node locks beside its arena: messages, and what libfabric keeps.
@@ -29,8 +29,9 @@ fn open_files(limit: u64, is_node: bool) -> Finding {
     const TOPIC: &str = "open_files";
     let whose = if is_node { "the node" } else { "a node started from here" };
     let found = format!("{whose} may have {}", number(limit));
-    let why = "A node needs two for each of up to 64 segments, and up to three for each client; it raises \
-               the soft limit to the hard one by itself.";
+    let why = "A node keeps two for each of up to 64 segments and some hundred for other nodes and for itself, and \
+               takes as many clients as the rest allows with six for each; it raises the soft limit to the hard one \
+               by itself.";
     let finding = match limit {
         FILES_FOR_ALL.. => return Finding::ok(TOPIC, found),
         FILES_AT_LEAST.. => Finding::advice(TOPIC, found, why),

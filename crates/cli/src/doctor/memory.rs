@@ -3,9 +3,14 @@
 use super::files::meminfo;
 use super::finding::Finding;
 use super::{Case, pages};
+use crate::cgroup::{self, Allowance};
 use crate::output::size;
+use crate::serve_args::LEAST_MEMORY;
 
-const CGROUPS: &str = "/sys/fs/cgroup";
+/// What a node has beside its objects at least, and what is left for its clients where it is not tight; the daemon
+/// compares by about the same figures (`plasmon_node`'s `memory::allowance`).
+const BESIDE: u64 = 64 << 20;
+const SPARE: u64 = 192 << 20;
 
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let Some(text) = case.files.text("/proc/meminfo") else {
@@ -34,7 +39,7 @@ fn available(case: &Case, meminfo_text: &str) -> Option<Finding> {
     let room = available + case.node_base_bytes();
     let found = format!("{} wanted for objects, {} available of {}", size(wanted), size(room), size(total));
     // A tenth for everybody else.
-    let sensible = (room.min(total - total / 10) >> 20 << 20).max(1 << 20);
+    let sensible = (room.min(total - total / 10) >> 20 << 20).max(LEAST_MEMORY);
     if wanted > room {
         let why = match &case.node {
             None => "A node takes all its memory at its start and refuses to start without it.",
@@ -59,40 +64,32 @@ fn available(case: &Case, meminfo_text: &str) -> Option<Finding> {
 /// The memory limit of the container or service this runs in.
 fn container(case: &Case) -> Option<Finding> {
     const TOPIC: &str = "container_memory";
-    let (process, _) = case.process();
-    let limit = container_limit(case, &case.files.text(&format!("{process}/cgroup"))?)?;
-    let found = format!("{} allowed here, {} wanted for objects", size(limit), size(case.memory));
-    if case.memory < limit || pages::suffice(case) {
+    let (process, is_node) = case.process();
+    let Allowance { limit, used, file } = cgroup::allowance(|path| case.files.text(path), &process)?;
+    // What the node has it would give back if it stopped; of others in its group nothing is known to be given back.
+    let others = if is_node { used.saturating_sub(case.node_base_bytes()) } else { used };
+    let room = limit.saturating_sub(others);
+    let arena = if pages::suffice(case) { 0 } else { case.memory };
+    let found = format!(
+        "{} allowed here ({file}), {} of it used by others, {} wanted for objects",
+        size(limit),
+        size(others),
+        size(case.memory)
+    );
+    if arena + BESIDE + SPARE <= room {
         return Some(Finding::ok(TOPIC, found));
     }
-    let why =
-        "The memory of objects counts as the node's: the kernel ends the node when it is over the limit.";
-    let sensible = (limit - limit / 10) >> 20 << 20;
-    Some(Finding::problem(TOPIC, found, why).mend(
+    let why = "The memory of objects counts as the node's, and some beside it: the kernel ends the node when it is over \
+               the limit. One that cannot fit does not start.";
+    let finding = match arena + BESIDE <= room {
+        true => Finding::advice(TOPIC, found, why),
+        false => Finding::problem(TOPIC, found, why),
+    };
+    let sensible = room.saturating_sub(BESIDE + SPARE).max(LEAST_MEMORY) >> 20 << 20;
+    Some(finding.mend(
         "raise the limit (--memory of docker, MemoryMax= of systemd), or give the store less memory",
         case.serve(sensible),
     ))
-}
-
-/// The least limit of the groups a process is in, by its `/proc/<pid>/cgroup`; nothing if there is none.
-fn container_limit(case: &Case, groups: &str) -> Option<u64> {
-    // What is not limited has a limit beyond all memory.
-    const UNLIMITED: u64 = 1 << 60;
-    let limits = groups.lines().flat_map(|line| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let (root, file) = match controllers {
-            "" => (CGROUPS.to_owned(), "memory.max"),
-            all if all.split(',').any(|one| one == "memory") => {
-                (format!("{CGROUPS}/memory"), "memory.limit_in_bytes")
-            }
-            _ => return Vec::new(),
-        };
-        let limit = |group: &str| case.files.number(&format!("{root}{}/{file}", group.trim_end_matches('/')));
-        let ancestors = std::path::Path::new(path).ancestors().filter_map(|group| group.to_str());
-        ancestors.filter_map(limit).collect()
-    });
-    limits.filter(|limit| *limit < UNLIMITED).min()
 }
 
 /// Under strict accounting, a page that cannot be committed is an error at its first touch.

@@ -20,15 +20,16 @@ mod shell;
 mod spill;
 
 use std::cmp::Reverse;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use plasmon::Socket;
 use plasmon::status::Status;
 use serde_json::json;
 
 use crate::args::Doctor;
 use crate::failure::Failure;
-use crate::output::line;
-use crate::serve_args::{DEFAULT_MEMORY, positive_size};
+use crate::output::{self, line};
+use crate::serve_args::{self, DEFAULT_MEMORY};
 use daemon::Answer;
 use files::Files;
 use finding::{Finding, Severity};
@@ -95,9 +96,9 @@ impl Case {
     }
 }
 
-pub(crate) fn doctor(socket: &Path, as_json: bool, args: &Doctor) -> Result<(), Failure> {
+pub(crate) fn doctor(socket: &Socket, as_json: bool, args: &Doctor) -> Result<(), Failure> {
     let answer = daemon::ask(socket);
-    let default = positive_size(DEFAULT_MEMORY).expect("it is a size");
+    let default = serve_args::memory(DEFAULT_MEMORY).expect("it is a size");
     let node = answer.status().cloned();
     let told = node.as_ref().map(|node| node.memory.capacity);
     let spills = node.as_ref().map(|node| &node.spill.directory).filter(|directory| !directory.is_empty());
@@ -120,10 +121,10 @@ pub(crate) fn doctor(socket: &Path, as_json: bool, args: &Doctor) -> Result<(), 
             "advice": advice,
             "findings": findings.iter().map(Finding::json).collect::<Vec<_>>(),
         });
-        line(&report.to_string())?;
+        output::json(&report.to_string())?;
     } else {
         for finding in &findings {
-            line(&print::finding(finding))?;
+            print::finding(finding).lines().try_for_each(line)?;
         }
     }
     match problems {

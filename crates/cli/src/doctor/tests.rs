@@ -236,18 +236,36 @@ fn limits_of_containers_are_found_at_any_level() {
             .map(|found| found.severity)
     };
     assert_eq!(found(Host::plain()), None);
-    let unlimited = Host::plain().with("/sys/fs/cgroup/user.slice/memory.max", "max\n");
+    let unified = || {
+        let mounts = "34 24 0:29 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+        Host::plain().with("/proc/self/mountinfo", mounts)
+    };
+    let unlimited = unified().with("/sys/fs/cgroup/user.slice/memory.max", "max\n");
     assert_eq!(found(unlimited), None);
-    let above = Host::plain()
-        .with("/proc/self/cgroup", "0::/a.slice/b.service\n")
-        .with("/sys/fs/cgroup/a.slice/memory.max", "4294967296\n")
-        .with("/sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
-    assert_eq!(found(above), Some(Severity::Problem));
+    let above = |limit: u64| {
+        unified()
+            .with("/proc/self/cgroup", "0::/a.slice/b.service\n")
+            .with("/sys/fs/cgroup/a.slice/memory.max", &format!("{limit}\n"))
+            .with("/sys/fs/cgroup/a.slice/b.service/memory.max", "max\n")
+    };
+    assert_eq!(found(above(4 * GIB)), Some(Severity::Problem));
+    assert_eq!(found(above(4 * GIB + (128 << 20))), Some(Severity::Advice));
+    assert_eq!(found(above(5 * GIB)), Some(Severity::Ok));
+    let shared = above(5 * GIB).with("/sys/fs/cgroup/a.slice/memory.stat", "anon 1073741824\nshmem 0\n");
+    assert_eq!(found(shared), Some(Severity::Problem));
+    // What the node has, it has for its objects.
+    let node = above(5 * GIB)
+        .node("base", "tcp;ofi_rxm", "127.0.0.1:1")
+        .with("/proc/77/cgroup", "0::/a.slice/b.service\n")
+        .with("/proc/77/mountinfo", "34 24 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+        .with("/sys/fs/cgroup/a.slice/memory.stat", "anon 1048576\nshmem 4294967296\n");
+    assert_eq!(found(node), Some(Severity::Ok));
     let inside =
-        Host::plain().with("/proc/self/cgroup", "0::/\n").with("/sys/fs/cgroup/memory.max", "8589934592\n");
+        unified().with("/proc/self/cgroup", "0::/\n").with("/sys/fs/cgroup/memory.max", "8589934592\n");
     assert_eq!(found(inside), Some(Severity::Ok));
     let former = Host::plain()
         .with("/proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/1\n1:cpu:/\n")
+        .with("/proc/self/mountinfo", "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n")
         .with("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
         .with("/sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "1073741824\n");
     assert_eq!(found(former), Some(Severity::Problem));

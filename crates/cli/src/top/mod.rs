@@ -7,19 +7,20 @@ mod rates;
 mod view;
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
 use plasmon::overview::Overview;
-use plasmon::{Client, Error};
+use plasmon::{Client, Error, Socket};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use self::view::View;
 use crate::args::Top;
+use crate::connecting::connect;
 use crate::failure::Failure;
+use crate::output;
 use crate::overview;
 
 /// How long a key may go unnoticed.
@@ -28,18 +29,18 @@ const TICK: Duration = Duration::from_millis(50);
 /// What the node said, or why it said nothing.
 type News = Result<Overview, Error>;
 
-pub(crate) fn top(socket: &Path, as_json: bool, args: &Top) -> Result<(), Failure> {
+pub(crate) fn top(socket: &Socket, as_json: bool, args: &Top) -> Result<(), Failure> {
     if as_json {
         return overview::status(socket, true);
     }
     // Whether there is a node at all is said before the screen is taken.
-    let client = Client::connect_as(socket, "plasmon top")?;
+    let client = connect(socket, "plasmon top")?;
     if !io::stdout().is_terminal() {
-        eprintln!("plasmon: standard output is no terminal: this is one look, without rates");
+        output::complain("standard output is no terminal: this is one look, without rates");
         return overview::print(&client.overview()?);
     }
     let (sender, news) = mpsc::sync_channel(1);
-    let (socket, interval) = (socket.to_owned(), args.interval);
+    let (socket, interval) = (socket.clone(), args.interval);
     let asker = thread::Builder::new().name("plasmon-top".into());
     asker
         .spawn(move || ask(&socket, client, interval, &sender))
@@ -51,7 +52,7 @@ pub(crate) fn top(socket: &Path, as_json: bool, args: &Top) -> Result<(), Failur
 }
 
 /// Asks until nobody listens any more.
-fn ask(socket: &Path, first: Client, interval: Duration, sender: &SyncSender<News>) {
+fn ask(socket: &Socket, first: Client, interval: Duration, sender: &SyncSender<News>) {
     let mut client = Some(first);
     loop {
         let connected = client.take().map_or_else(|| Client::connect_as(socket, "plasmon top"), Ok);

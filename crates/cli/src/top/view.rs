@@ -7,6 +7,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table, TableState};
 
 use plasmon::overview::{NodeOverview, Overview};
+use plasmon::text::printable;
 
 use super::News;
 use super::rates::Rates;
@@ -44,7 +45,7 @@ impl View {
                 self.overview = Some(overview);
                 self.failure = None;
             }
-            Err(error) => self.failure = Some(error.message().to_owned()),
+            Err(error) => self.failure = Some(printable(error.message()).into_owned()),
         }
     }
 

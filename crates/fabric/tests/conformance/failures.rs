@@ -26,8 +26,8 @@ pub(crate) const CASES: &[Case] = &[
     ("fails_with_a_foreign_slice", foreign_slice),
 ];
 
-/// A peer dies with reads, writes and messages under way. They may fail or stay, but polling goes on,
-/// `disconnect` ends them all, every buffer comes back, and a new peer can be talked to.
+/// A peer dies with reads, writes and messages under way. The operations may fail or stay, but polling goes
+/// on, `disconnect` ends all operations, every buffer comes back, and a new peer can be talked to.
 fn peer_is_killed(provider: &Provider) {
     for round in 0..4 {
         let mut remote = Remote::start(provider);
@@ -92,8 +92,8 @@ fn peer_is_killed(provider: &Provider) {
     }
 }
 
-/// A peer that is alive but makes no progress, from different moments on: `disconnect` ends everything
-/// towards it, and gives the buffers back without its help if the provider is able to.
+/// A peer is alive but makes no progress, from different moments on. `disconnect` ends all operations towards
+/// the peer, and gives the buffers back without the peer's help if the provider is able to.
 fn peer_hangs(provider: &Provider) {
     for steps in [0, 1, 2, 3, 4, 6, 8] {
         let (here, there) = (Node::new(provider), Node::new(provider));
@@ -130,7 +130,7 @@ fn peer_hangs(provider: &Provider) {
     }
 }
 
-/// A port without a listener: the operation fails or waits, without a storm of attempts, and
+/// A port has no listener. An operation towards the port fails or waits, without a storm of attempts, and
 /// `disconnect` ends it.
 fn nobody_listens(provider: &Provider) {
     let node = Node::new(provider);
@@ -166,8 +166,8 @@ fn nobody_listens(provider: &Provider) {
     assert_eq!(node.domain.sleep_limit(), None);
 }
 
-/// An address that no connection can so much as be begun to: operations fail or wait, and both lanes are left and
-/// tried again without harm.
+/// No connection to an address can even be begun. Operations towards the address fail or wait, and both lanes
+/// can be left and tried again without harm.
 fn no_route(provider: &Provider) {
     let node = Node::new(provider);
     let mut driver = Driver::new(&[&node]);
@@ -195,7 +195,7 @@ fn wrong_key(provider: &Provider) {
     refused(provider, Access::REMOTE_READ, |region| RemoteRegion { key: !region.key, ..region });
 }
 
-/// A forged length passes our own check; the peer's side must refuse.
+/// A forged length passes the check of this side, and the peer's side must refuse it.
 fn past_the_end(provider: &Provider) {
     let (here, there) = (Node::new(provider), Node::new(provider));
     let region = there.memory(1 << 16, Access::REMOTE_READ).remote();
@@ -275,7 +275,7 @@ fn region_is_dropped(provider: &Provider) {
     );
 }
 
-/// A peer's number may be used again; the old peer does not reach the new one.
+/// The number of a disconnected peer may be used again. The old name then does not reach the new peer.
 fn stale_peer(provider: &Provider) {
     let (here, there, third) = (Node::new(provider), Node::new(provider), Node::new(provider));
     let mut driver = Driver::new(&[&here, &there, &third]);

@@ -1,4 +1,4 @@
-//! Who keeps what alive: buffers, owners, memory and handles, whatever is dropped first.
+//! Lifetimes of buffers, owners, memory and handles, whichever of them is dropped first.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     ("wakes_tasks", wakes_tasks),
 ];
 
-/// The futures are gone at once, the owners stay until the data is there.
+/// Futures are dropped at once. The owners of their buffers stay until the data is there.
 fn dropped_futures(provider: &Provider) {
     const COUNT: usize = 50;
     let (here, there) = (Node::new(provider), Node::new(provider));
@@ -54,8 +54,8 @@ fn dropped_futures(provider: &Provider) {
     assert_eq!(here.domain.stats().in_flight, 0);
 }
 
-/// An endpoint is dropped in the middle of reads, writes, sends and receives: its operations end, its
-/// buffers are free, and what is unmapped thereafter is touched by no one.
+/// An endpoint is dropped in the middle of reads, writes, sends and receives. Its operations end, its buffers
+/// are free, and nobody touches memory that is unmapped thereafter.
 fn closed_endpoint(provider: &Provider) {
     for polls in [0, 1, 10, 100, 1000] {
         let (here, there) = (Node::new(provider), Node::new(provider));
@@ -106,7 +106,7 @@ fn closed_endpoint(provider: &Provider) {
     }
 }
 
-/// An endpoint is dropped while a peer writes through it: the writer is told, and nothing is written
+/// An endpoint is dropped while a peer writes through it. The writer gets an error, and nothing is written
 /// after the memory is gone.
 fn target_of_writes(provider: &Provider) {
     let mut immediates = vec![None];
@@ -140,7 +140,7 @@ fn target_of_writes(provider: &Provider) {
     }
 }
 
-/// Memory is kept by region, slice and domain as documented, and let go when they are.
+/// Region, slice and domain keep memory as documented, and release it when they are dropped.
 fn memory(provider: &Provider) {
     let node = Node::new(provider);
     let pages = Pages::new(1 << 16);
@@ -162,8 +162,8 @@ fn memory(provider: &Provider) {
     assert_eq!((stats.regions, stats.registered_bytes, stats.retired_bytes), (0, 0, 0));
 }
 
-/// Where peers are served in software, memory that they could reach outlives the region until the
-/// endpoints that could serve them are closed.
+/// With a provider that serves peers in software, memory that peers could reach outlives the region until the
+/// endpoints that could serve the peers are closed.
 fn retired_memory(provider: &Provider) {
     let Node { domain, small, bulk } = Node::new(provider);
     let pages = Pages::new(1 << 16);
@@ -195,7 +195,7 @@ fn any_order(provider: &Provider) {
     assert!(mapping.upgrade().is_none(), "the domain or its memory leaks");
 }
 
-/// The drop of a buffer's owner may use the domain: it is not locked then.
+/// The drop of a buffer's owner may use the domain, because the domain's state is not borrowed then.
 fn owners_that_call_back(provider: &Provider) {
     struct CallsBack(Rc<Node>, Rc<Cell<u32>>);
     impl Drop for CallsBack {
@@ -226,7 +226,7 @@ fn owners_that_call_back(provider: &Provider) {
     Driver::new(&[&node]).until("both owners", |_| (count.get() == 2).then_some(()));
 }
 
-/// A task that waits is woken by `poll`, once there is a result.
+/// `poll` wakes a waiting task once there is a result.
 fn wakes_tasks(provider: &Provider) {
     struct Count(AtomicUsize);
     impl Wake for Count {

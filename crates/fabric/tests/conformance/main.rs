@@ -16,7 +16,7 @@ mod support;
 use libtest_mimic::{Arguments, Failed, Trial};
 use plasmon_fabric::Provider;
 
-/// A test and its name.
+/// Name of a test, and the test.
 type Case = (&'static str, fn(&Provider));
 
 fn main() {

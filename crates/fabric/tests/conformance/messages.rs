@@ -31,8 +31,8 @@ fn of_every_size(provider: &Provider) {
     }
 }
 
-/// More messages than any queue of the provider takes, of mixed sizes. Those up to `eager_size` arrive
-/// in the order in which they were sent; a longer one may be overtaken, but overtakes none.
+/// More messages of mixed sizes are sent than any queue of the provider takes. Messages up to `eager_size`
+/// arrive in the order in which they were sent. A longer message may be overtaken, but overtakes none.
 fn stay_in_order(provider: &Provider) {
     const COUNT: usize = 3000;
     let (here, there) = (Node::new(provider), Node::new(provider));
@@ -110,8 +110,8 @@ fn cross_while_connecting(provider: &Provider) {
     }
 }
 
-/// The receiver is told, and gets its buffer back. The provider may close the connection; messages that
-/// were under way on it are lost, later ones make a new one.
+/// A message is too long for its buffer. The receiver gets an event with its buffer. The provider may close
+/// the connection: messages that were under way on it are lost, and later messages make a new connection.
 fn too_long_are_truncated(provider: &Provider) {
     let (here, there) = (Node::new(provider), Node::new(provider));
     let mut driver = Driver::new(&[&here, &there]);

@@ -16,31 +16,32 @@ pub(crate) const CASES: &[Case] = &[
     ("reads_in_a_window_beside_small_messages", reads_in_a_window),
 ];
 
-/// Lengths at offsets that differ on both sides.
-const OURS: usize = 13;
-const THEIRS: usize = 4099;
+/// Offset in bytes on this side.
+const OUR_OFFSET: usize = 13;
+/// Offset in bytes on the peer's side, which differs from this side's.
+const THEIR_OFFSET: usize = 4099;
 
 fn reads_of_every_size(provider: &Provider) {
     let (here, there) = (Node::new(provider), Node::new(provider));
     let mut driver = Driver::new(&[&here, &there]);
     let sizes = sizes(&here.bulk);
     let largest = sizes[sizes.len() - 1];
-    let source = there.memory(largest + THEIRS, Access::REMOTE_READ);
+    let source = there.memory(largest + THEIR_OFFSET, Access::REMOTE_READ);
     let wanted = pattern(largest, 7);
-    source.slice(THEIRS, largest).expect("within").copy_from_slice(&wanted).expect("fits");
+    source.slice(THEIR_OFFSET, largest).expect("within").copy_from_slice(&wanted).expect("fits");
 
     for (lane, their_lane) in [(&here.small, &there.small), (&here.bulk, &there.bulk)] {
         let peer = lane.connect(&their_lane.address()).expect("connect");
-        let target = here.memory(largest + 2 * OURS, Access::LOCAL);
+        let target = here.memory(largest + 2 * OUR_OFFSET, Access::LOCAL);
         for size in sizes {
-            let into = target.slice(OURS, size).expect("within");
-            let op = lane.read(peer, into.clone(), source.remote(), THEIRS as u64);
+            let into = target.slice(OUR_OFFSET, size).expect("within");
+            let op = lane.read(peer, into.clone(), source.remote(), THEIR_OFFSET as u64);
             driver.succeed(&[op]);
             assert_same(&into.to_vec(), &wanted[..size], "what was read");
         }
         let around = whole(&target, target.len()).to_vec();
-        assert!(around[..OURS].iter().all(|byte| *byte == 0), "bytes before the slice changed");
-        assert!(around[OURS + largest..].iter().all(|byte| *byte == 0), "bytes after it changed");
+        assert!(around[..OUR_OFFSET].iter().all(|byte| *byte == 0), "bytes before the slice changed");
+        assert!(around[OUR_OFFSET + largest..].iter().all(|byte| *byte == 0), "bytes after it changed");
     }
 }
 
@@ -55,7 +56,7 @@ fn writes_with_immediate_values(provider: &Provider) {
     writes(provider, |index| Some(0xffff_fff0 + index));
 }
 
-/// What cannot arrive is not sent, and says so.
+/// An immediate value that cannot arrive is not sent, and the write fails.
 fn refuses_immediate_values(provider: &Provider) {
     let (here, there) = (Node::new(provider), Node::new(provider));
     let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
@@ -71,14 +72,14 @@ fn writes(provider: &Provider, immediate: fn(u32) -> Option<u32>) {
     let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
     let sizes = sizes(&here.bulk);
     let largest = sizes[sizes.len() - 1];
-    let target = there.memory(largest + THEIRS, Access::REMOTE_WRITE);
+    let target = there.memory(largest + THEIR_OFFSET, Access::REMOTE_WRITE);
     for (index, size) in (0..).zip(sizes) {
         let bytes = pattern(size, u64::from(index));
         let from = here.holding(&bytes);
-        let op = here.bulk.write(peer, from, target.remote(), THEIRS as u64, immediate(index));
+        let op = here.bulk.write(peer, from, target.remote(), THEIR_OFFSET as u64, immediate(index));
         driver.succeed(&[op]);
         // Complete means that it is there: nothing is driven between completion and comparison.
-        let found = target.slice(THEIRS, size).expect("within").to_vec();
+        let found = target.slice(THEIR_OFFSET, size).expect("within").to_vec();
         assert_same(&found, &bytes, "what was written");
         if let Some(wanted) = immediate(index) {
             let event = driver.until("the immediate value", |events| events.pop_front());
@@ -157,8 +158,8 @@ fn writes_by_the_thousand(provider: &Provider) {
     assert_eq!((stats.in_flight, stats.completed, stats.failed), (0, COUNT as u64, 0));
 }
 
-/// The engine's way: a large object in chunks of 1 MiB, several under way on the bulk lane, while
-/// small messages go through the other.
+/// A large object is read as the engine does: in chunks of 1 MiB, with several under way on the bulk lane,
+/// while small messages go through the other lane.
 fn reads_in_a_window(provider: &Provider) {
     const CHUNK: usize = 1 << 20;
     const CHUNKS: usize = 48;

@@ -1,9 +1,9 @@
 //! A peer in a process of its own: this binary, started again.
 //!
-//! The peer registers memory with a known content and prints what is needed to reach it. From then on
-//! it *sleeps*, without any time-out, on its wait descriptor and on its standard input, and does nothing
-//! but poll when it wakes. It answers every message: the message's first bytes are the address to answer
-//! to, and the answer carries the number of its wake-ups. It ends when its standard input does.
+//! The peer registers memory with a known content and prints its address and its region. From then on the
+//! peer *sleeps*, without any time-out, on its wait descriptor and on its standard input, and only polls when
+//! it wakes. It answers every message: the first bytes of a message are the address to answer to, and the
+//! answer carries the number of the peer's wake-ups. The peer ends when its standard input does.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -14,9 +14,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::support::{Node, pattern, source, whole};
 
+/// Environment variable that makes a process of this binary a peer.
 const ROLE: &str = "PLASMON_TEST_PEER";
-/// Bytes of the peer's region, and the seed of their pattern.
+/// Length of the peer's region in bytes.
 pub(crate) const LEN: usize = 8 << 20;
+/// Seed of the pattern in the peer's region.
 pub(crate) const SEED: u64 = 42;
 
 /// Whether this process is to be a peer.
@@ -24,7 +26,7 @@ pub(crate) fn is_peer() -> bool {
     std::env::var_os(ROLE).is_some()
 }
 
-/// A running peer process; killed when dropped.
+/// Peer process that runs. It is killed when dropped.
 pub(crate) struct Remote {
     child: Child,
     pub(crate) small: Vec<u8>,
@@ -51,13 +53,13 @@ impl Remote {
         Remote { child, small, bulk, region }
     }
 
-    /// SIGKILL, and waits until it is dead.
+    /// Kills the peer with SIGKILL, and waits until it is dead.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("kill the peer");
         self.child.wait().expect("the peer's end");
     }
 
-    /// Lets it end by itself, and checks that it did so cleanly.
+    /// Lets the peer end by itself, and checks that it ended cleanly.
     pub(crate) fn finish(mut self) {
         drop(self.child.stdin.take());
         let status = self.child.wait().expect("the peer's end");
@@ -73,7 +75,7 @@ impl Drop for Remote {
     }
 }
 
-/// The peer's whole life.
+/// Runs the peer until its standard input ends.
 pub(crate) fn serve() {
     let name = std::env::var(ROLE).expect("the provider's name");
     let provider = plasmon_fabric::choose(Some(&name), Some(&source())).expect("provider");
@@ -115,7 +117,8 @@ pub(crate) fn serve() {
     }
 }
 
-/// Sleeps until the fabric or the standard input stirs; false if there was no time to.
+/// Sleeps until the fabric or the standard input has something. Returns false if the domain was not ready to
+/// sleep.
 pub(crate) fn sleep(domain: &Domain) -> bool {
     let Some(descriptor) = domain.wait_descriptor() else { return false };
     if !domain.try_wait() {
@@ -128,7 +131,7 @@ pub(crate) fn sleep(domain: &Domain) -> bool {
     true
 }
 
-/// Whether the standard input is readable, which here means closed.
+/// Whether the standard input is readable. A peer's standard input is readable when it is closed.
 fn input_ended() -> bool {
     let input = std::io::stdin();
     let mut descriptors = [PollFd::new(&input, PollFlags::IN)];

@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("sleeping_through_a_connect_storm", connect_storm),
 ];
 
-/// Polls (never sleeping) until `done`.
+/// Polls without sleeping until `done` returns true.
 fn spin(node: &Node, what: &str, mut done: impl FnMut(&mut Vec<Event>) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut events = Vec::new();
@@ -25,7 +25,7 @@ fn spin(node: &Node, what: &str, mut done: impl FnMut(&mut Vec<Event>) -> bool) 
     }
 }
 
-/// Sends our address, and returns the peer's count of wake-ups from its answer.
+/// Sends this side's address to the peer, and returns the number of wake-ups in the peer's answer.
 fn ask(node: &Node, send: impl Fn() -> Op) -> u64 {
     node.small.receive(node.empty(8)).expect("receive");
     let op = send();
@@ -42,8 +42,8 @@ fn ask(node: &Node, send: impl Fn() -> Op) -> u64 {
     answer.expect("an answer")
 }
 
-/// The peer process sleeps without a time-out. It wakes for connections, messages, reads and writes,
-/// however long it has been idle; the pauses let it fall asleep in every state.
+/// The peer process sleeps without a time-out. It wakes for connections, messages, reads and writes, however
+/// long it has been idle. The pauses let it fall asleep in every state.
 fn sleeping_target_serves(provider: &Provider) {
     let remote = Remote::start(provider);
     let wanted = pattern(LEN, SEED);
@@ -83,7 +83,7 @@ fn provider_cannot_sleep(node: &Node) -> bool {
     node.domain.wait_descriptor().is_none()
 }
 
-/// Now both sides sleep, with no time-out but the one that queued operations ask for.
+/// Both sides sleep, with no time-out but the limit that queued operations ask for.
 fn sleeping_initiator_wakes(provider: &Provider) {
     let remote = Remote::start(provider);
     let node = Node::new(provider);
@@ -124,7 +124,7 @@ fn sleeping_initiator_wakes(provider: &Provider) {
     remote.finish();
 }
 
-/// Many connections in a row to a sleeper, each used once and closed.
+/// Many connections in a row are made to a sleeping peer. Each is used once and closed.
 fn connect_storm(provider: &Provider) {
     let remote = Remote::start(provider);
     let node = Node::new(provider);

@@ -1,4 +1,4 @@
-//! What the tests share: mapped memory, a node with two lanes, and a loop that drives domains.
+//! Parts that all tests use: mapped memory, a node with two lanes, and a loop that drives domains.
 
 use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
@@ -10,30 +10,30 @@ use plasmon_fabric::{
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Sizes around every threshold we know of, as far as the provider moves as much at once.
+/// Sizes in bytes around every known threshold, as far as the provider moves as much at once.
 pub(crate) fn sizes(lane: &Endpoint) -> [usize; 8] {
     [0, 1, 4095, (16 << 10) - 1, 16 << 10, (16 << 10) + 1, 1 << 20, (64 << 20) + 7]
         .map(|size| size.min(lane.max_message()))
 }
 
-/// No test may hang; the longest takes a few seconds.
+/// Time after which a wait counts as a hang. The longest test takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn variable(name: &str, default: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| default.to_owned())
 }
 
-/// The address that nodes listen on.
+/// Address that nodes listen on.
 pub(crate) fn source() -> String {
     variable("PLASMON_TEST_SOURCE", "127.0.0.1")
 }
 
-/// Whether the provider cannot close a connection during a read: libfabric 1.17's tcp would crash.
+/// Whether the provider cannot close a connection during a read. The tcp of libfabric 1.17 would crash.
 pub(crate) fn reads_to_the_end(provider: &Provider) -> bool {
     provider.name().starts_with("tcp") && plasmon_fabric::version() < (1, 18)
 }
 
-/// Pages of our own, unmapped when dropped: a use after that is a crash, not luck.
+/// Pages that are unmapped when dropped, so that a later use is a crash rather than luck.
 pub(crate) struct Pages {
     base: NonNull<u8>,
     len: usize,
@@ -68,7 +68,7 @@ unsafe impl Memory for Pages {
     }
 }
 
-/// A domain with a lane for small things and one for bulk.
+/// Domain with a lane for small messages and a lane for bulk data.
 pub(crate) struct Node {
     pub(crate) small: Endpoint,
     pub(crate) bulk: Endpoint,
@@ -83,17 +83,17 @@ impl Node {
         Node { small, bulk, domain }
     }
 
-    /// Fresh memory of `len` bytes, registered.
+    /// Maps and registers fresh memory of `len` bytes.
     pub(crate) fn memory(&self, len: usize, access: Access) -> Rc<Region> {
         self.domain.register(Pages::new(len.max(1)), access).expect("register")
     }
 
-    /// A slice of fresh memory that holds `bytes`.
+    /// Makes a slice of fresh memory that holds `bytes`.
     pub(crate) fn holding(&self, bytes: &[u8]) -> Slice {
         self.filled(bytes, Access::LOCAL)
     }
 
-    /// A slice of fresh memory that holds `bytes`, to be sent whatever its length.
+    /// Makes a slice of fresh memory that holds `bytes`, and that may be sent whatever its length.
     pub(crate) fn message(&self, bytes: &[u8]) -> Slice {
         self.filled(bytes, Access::REMOTE_READ)
     }
@@ -104,18 +104,18 @@ impl Node {
         slice
     }
 
-    /// A slice of fresh memory, all zero.
+    /// Makes a slice of fresh memory, all zero.
     pub(crate) fn empty(&self, len: usize) -> Slice {
         whole(&self.memory(len, Access::LOCAL), len)
     }
 }
 
-/// The first `len` bytes.
+/// First `len` bytes of a region, as a slice.
 pub(crate) fn whole(region: &Rc<Region>, len: usize) -> Slice {
     region.slice(0, len).expect("within")
 }
 
-/// Bytes in which every position matters; different for every seed.
+/// Bytes in which every position matters. They are different for every seed.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -129,14 +129,14 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Compares without printing megabytes.
+/// Compares bytes without printing megabytes.
 pub(crate) fn assert_same(found: &[u8], wanted: &[u8], what: &str) {
     assert_eq!(found.len(), wanted.len(), "{what}: length");
     let differs = found.iter().zip(wanted).position(|(found, wanted)| found != wanted);
     assert_eq!(differs, None, "{what}: first byte that differs");
 }
 
-/// Polls domains in turn and keeps what they report.
+/// Driver that polls domains in turn and keeps their events.
 pub(crate) struct Driver<'a> {
     domains: Vec<&'a Domain>,
     pub(crate) events: VecDeque<Event>,
@@ -160,7 +160,7 @@ impl<'a> Driver<'a> {
         self.events.extend(events);
     }
 
-    /// Polls until `done` gives something.
+    /// Polls until `done` returns something.
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
@@ -176,7 +176,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Polls for a while, for things that should not happen.
+    /// Polls for a while, to see things that should not happen.
     pub(crate) fn linger(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -184,7 +184,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The outcome of an operation.
+    /// Waits for an operation, and returns its result.
     pub(crate) fn outcome(&mut self, op: &Op) -> Result<(), FabricError> {
         self.until("an operation", |_| op.result())
     }
@@ -196,7 +196,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The next message: the endpoint, the buffer and its bytes.
+    /// Waits for the next message, and returns the endpoint, the buffer and the message's bytes.
     pub(crate) fn message(&mut self) -> (EndpointId, Slice, Vec<u8>) {
         let event = self.until("a message", |events| events.pop_front());
         match event {

@@ -6,24 +6,12 @@
 //! spare, and then sleeps on all descriptors at once: sockets, control thread and the fabric's
 //! completion queue.
 
-mod client;
-mod clock;
-mod compaction;
 mod core;
-mod expiry;
-mod listener;
-mod quotas;
-mod requests;
-mod rings;
-mod room;
-mod sockets;
-mod spilling;
+mod dispatch;
 mod status;
-mod subscriptions;
-mod waker;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -32,29 +20,32 @@ use std::time::{Duration, Instant};
 
 use futures::executor::LocalPool;
 use plasmon::NodeId;
-use plasmon_fabric::FabricError;
+use plasmon_fabric::{FabricError, Provider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
-pub(crate) use self::client::ClientKey;
-use self::clock::Clock;
 pub(crate) use self::core::Core;
-use self::expiry::Expiry;
-pub use self::listener::ListenError;
-use self::quotas::Quotas;
-use self::rings::Rings;
-use self::room::Room;
-use self::sockets::{FIRST_CLIENT, Sockets};
-pub(crate) use self::waker::Waker;
-use crate::cluster::{
-    Cluster, Control, ControlError, Event, EventSender, LinkWatch, Listener as ControlListener, Member,
-    Network,
-};
 use crate::config::Config;
+use crate::control::link::LinkWatch;
+use crate::control::{Control, ControlError, Event, EventSender, Listener as ControlListener};
+use crate::kernel::clock::Clock;
+use crate::kernel::lives::Lives;
+use crate::kernel::waker::Waker;
+use crate::kernel::{ClientKey, Kernel, random_u64};
+use crate::membership::Cluster;
 use crate::memory::{Arena, ArenaConfig, ArenaError, Heap, HugePages};
+use crate::net::members::Member;
+use crate::net::network::Network;
 use crate::numa::{self, NumaError};
 use crate::object::{Keeping, Table};
+use crate::placement::expiry::Expiry;
+use crate::sessions::client::Client;
+use crate::sessions::listener::ListenError;
+use crate::sessions::places::Places;
+use crate::sessions::rings::Rings;
+use crate::sessions::sockets::{FIRST_CLIENT, Sockets};
 use crate::spill::{Recovered, SpillError, SpillStore};
+use crate::store::{Readers, Store};
 use crate::transfer::{Transfer, Tunings};
 
 /// How often a fabric without a descriptor is polled.
@@ -87,6 +78,9 @@ pub enum NodeError {
     /// The cluster cannot be joined.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// SIGTERM or an interrupt came before the node served.
+    #[error("stopped by {0} before the node was a member")]
+    Stopped(&'static str),
     /// The system refuses something the loop needs.
     #[error("the engine's loop failed: {0}")]
     Loop(#[from] io::Error),
@@ -110,32 +104,32 @@ impl Node {
     /// Binds, opens and registers everything, and joins the cluster.
     ///
     /// # Errors
-    /// With what is in the way and what to do about it; nothing is left behind then.
+    /// With what is in the way and what to do about it, or [`NodeError::Stopped`]; nothing is left behind
+    /// then.
     pub fn start(config: Config) -> Result<Self, NodeError> {
         raise_limits();
+        let descriptors = getrlimit(Resource::Nofile).current;
         let listener = ControlListener::bind(&config)?;
-        let (address, metrics) = (listener.address(), listener.metrics());
+        let address = listener.address();
         let sockets = Sockets::bind(&config)?;
         let source = source_of(&address);
-        let provider = plasmon_fabric::choose(config.provider.as_deref(), source.as_deref())?;
-        // A node for its own host alone has no use for it.
-        let unused =
-            !provider.is_rdma() && !address.ip().is_loopback() && !plasmon_fabric::devices().is_empty();
-        if unused && config.provider.is_none() {
-            let reason = provider.reason();
-            warn!("fabric provider {}: {reason}; `plasmon doctor` says what is in the way", provider.name());
-        } else {
-            info!("fabric provider {}: {}", provider.name(), provider.reason());
-        }
+        let provider = choose_provider(&config, &address, source.as_deref())?;
         // Before there is memory to be placed, and before other threads, which inherit it.
         let numa = numa::bind(config.numa, provider.domain())?;
-        let arena = Arena::new(&arena_config(&config, numa.node))?;
+        let mut arena = Arena::new(&arena_config(&config, numa.node))?;
+        if let Some(allowance) = &config.allowance {
+            allowance.check(arena.capacity(), arena.page_kind())?;
+        }
+        config.capacity.into_iter().for_each(|bytes| arena.limit(bytes));
+        let places = Places::new(descriptors, arena.segment_count(), config.max_clients);
+        places.tell(descriptors);
         let objects = Table::new(keeping(&config), arena.home());
         let mut providers = vec![provider];
         if config.provider.is_none() {
             providers.extend(plasmon_fabric::second(&providers[0], source.as_deref())?);
         }
         let network = Network::open(&providers, &arena, objects.stamps.borrow().memory(), random_u64())?;
+        let network = Rc::new(network);
         for descriptor in network.wait_descriptors() {
             sockets.watch_fabric(descriptor)?;
         }
@@ -151,46 +145,60 @@ impl Node {
             token: network.token(),
         };
         let pool = LocalPool::new();
-        let core = Rc::new(Core {
+        let kernel = Rc::new(Kernel {
             node,
             incarnation: Cell::new(member.incarnation),
             listen: member.listen.clone(),
             started: clock.now(),
             clock,
-            objects: RefCell::new(objects),
+            lives: Lives::default(),
+            spawner: pool.spawner(),
+            config,
+        });
+        let clients: Rc<RefCell<HashMap<ClientKey, Client>>> = Rc::default();
+        let readers = Rc::clone(&clients) as Rc<dyn Readers>;
+        let store = Rc::new(Store::new(&kernel, &network, arena, objects, spill, readers));
+        let core = Rc::new(Core {
+            kernel: Rc::clone(&kernel),
+            store,
             numa,
-            arena: RefCell::new(arena),
-            room: Room::default(),
-            quotas: RefCell::new(Quotas::new(config.user_quota, config.client_quota)),
-            spill,
-            spill_failure: RefCell::default(),
-            restoring: RefCell::default(),
+            places,
             recent: RefCell::default(),
             subscriptions: RefCell::default(),
             expiry: Expiry::default(),
             network,
-            cluster: Cluster::new(node),
+            cluster: Cluster::new(node, kernel.config.lease),
             transfer: Transfer::new(
-                Tunings::load(config.calibration.as_deref(), providers[0].name()),
+                Tunings::load(kernel.config.calibration.as_deref(), providers[0].name()),
                 sockets.waker(),
             ),
-            clients: RefCell::default(),
+            clients,
             next_client: Cell::new(FIRST_CLIENT),
             unsent: RefCell::default(),
             loopback: RefCell::new(VecDeque::new()),
-            spawner: pool.spawner(),
             epoll: sockets.epoll(),
-            config,
         });
-        if core.config.secret_file.is_none() {
+        Self::join(core, pool, sockets, (listener, member), recovered)
+    }
+
+    /// Joins the cluster with all that is open, and takes over what a former daemon left on disk.
+    fn join(
+        core: Rc<Core>,
+        pool: LocalPool,
+        sockets: Sockets,
+        (listener, member): (ControlListener, Member),
+        recovered: Vec<Recovered>,
+    ) -> Result<Self, NodeError> {
+        let metrics = listener.metrics();
+        if core.kernel.config.secret_file.is_none() {
             info!("without a secret, this node can be reached from its own host only");
         }
         let (sender, events) = mpsc::channel();
         let events_out = EventSender::new(sender, sockets.waker());
         let rdma = Some(core.network.best()).filter(|best| best.is_rdma());
         let link = rdma.and_then(|best| LinkWatch::start(best.domain(), events_out.clone()));
-        let control = listener.start(&core.config, member, events_out, core.cluster.validity())?;
-        let spin = core.config.spin.unwrap_or_else(default_spin);
+        let control = listener.start(&core.kernel.config, member, events_out, core.cluster.validity())?;
+        let spin = core.kernel.config.spin.unwrap_or_else(default_spin);
         let mut node = Self {
             control,
             metrics,
@@ -204,19 +212,23 @@ impl Node {
         };
         node.core.share_segments();
         node.await_membership()?;
-        node.core.recover(recovered);
-        node.core.spawn(housekeeping(Rc::clone(&node.core)));
+        if !recovered.is_empty() {
+            let taken = node.core.store.recover(recovered);
+            taken.iter().for_each(|replica| node.core.note_expiry(replica));
+            node.core.withhold_recovered();
+        }
+        node.core.kernel.spawn(housekeeping(Rc::clone(&node.core)));
         Ok(node)
     }
 
     /// The node's id.
     pub fn id(&self) -> NodeId {
-        self.core.node
+        self.core.kernel.node
     }
 
     /// `host:port` of the control connection, with the port that was taken.
     pub fn listen(&self) -> &str {
-        &self.core.listen
+        &self.core.kernel.listen
     }
 
     /// `host:port` where metrics are served, with the port that was taken.
@@ -244,9 +256,9 @@ impl Node {
         loop {
             match self.events.recv() {
                 Ok(Event::Failed(error)) => return Err(error.into()),
-                Ok(Event::Stop(_)) | Err(mpsc::RecvError) => {
-                    let stopped = "stopped before the node was a member";
-                    return Err(io::Error::new(io::ErrorKind::Interrupted, stopped).into());
+                Ok(Event::Stop(why)) => return Err(NodeError::Stopped(why)),
+                Err(mpsc::RecvError) => {
+                    return Err(io::Error::other("the control thread has ended").into());
                 }
                 Ok(event @ Event::Link { .. }) => self.core.on_membership(event),
                 Ok(Event::Asked(question)) => self.core.answer_monitor(question),
@@ -263,7 +275,7 @@ impl Node {
         let mut idle_since = None;
         let (mut asleep, mut looked) = (false, true);
         loop {
-            let now = self.core.clock.now();
+            let now = self.core.kernel.clock.now();
             if self.core.cluster.has_lapsed(now) {
                 self.core.fence();
             }
@@ -293,21 +305,21 @@ impl Node {
                     event => self.core.on_membership(event),
                 }
             }
-            work += self.core.clock.fire();
+            work += self.core.kernel.clock.fire();
             work += self.sockets.turn(&self.core, looked)?;
             work += self.rings.turn(&self.core, &mut self.sockets.rung);
             self.pool.run_until_stalled();
             if self.core.is_drained() {
                 return Ok(());
             }
-            if self.core.objects.borrow().limbo_grew() {
-                self.core.reap();
+            if self.core.store.objects.borrow().limbo_grew() {
+                self.core.store.reap();
             }
             self.core.tell_news();
             work += usize::from(self.core.tell_subscribers());
-            work += usize::from(self.core.objects.borrow_mut().shared.tend());
+            work += usize::from(self.core.store.objects.borrow_mut().shared.tend());
             let core = &self.core;
-            core.network.end_turn(core.node, core.incarnation.get(), core.cluster.epoch());
+            core.network.end_turn(core.kernel.node, core.kernel.incarnation.get(), core.cluster.epoch());
             self.sockets.flush(core);
             let more = !core.loopback.borrow().is_empty() || self.sockets.has_more();
             let (spin, answer_spin) = (self.spin.max(self.ring_spin()), self.answer_spin());
@@ -358,7 +370,7 @@ impl Node {
             return Ok(false);
         }
         let interval = network.must_be_polled().then_some(POLL_INTERVAL);
-        let limits = [self.core.clock.next(), network.sleep_limit(), interval];
+        let limits = [self.core.kernel.clock.next(), self.core.until_news(), network.sleep_limit(), interval];
         let limit = limits.into_iter().flatten().min();
         self.sockets.wait(limit)?;
         Ok(!network.must_be_polled())
@@ -369,8 +381,8 @@ impl Node {
 async fn housekeeping(core: Rc<Core>) {
     let mut heap = Heap::new();
     loop {
-        core.clock.sleep(TICK).await;
-        let now = core.clock.now();
+        core.kernel.clock.sleep(TICK).await;
+        let now = core.kernel.clock.now();
         core.transfer.expire(now);
         core.tend_directory();
         core.tend_early();
@@ -380,10 +392,10 @@ async fn housekeeping(core: Rc<Core>) {
         core.network.look_after_peers();
         core.republish_to(&core.network.take_missed());
         core.go_on_rekeying();
-        core.reap();
-        let mut objects = core.objects.borrow_mut();
+        core.store.reap();
+        let mut objects = core.store.objects.borrow_mut();
         objects.prune();
-        objects.shared.live();
+        objects.shared.live(core.cluster.table_life(now));
         drop(objects);
         core.dismiss_silent(now);
         core.cluster.forget_watchers();
@@ -391,6 +403,24 @@ async fn housekeeping(core: Rc<Core>) {
             info!("{bytes} bytes that nobody uses any more went back to the system, in {took:?}");
         }
     }
+}
+
+/// The fabric provider for a control address, from the local address `source`, and says why it is that one.
+fn choose_provider(
+    config: &Config,
+    address: &SocketAddr,
+    source: Option<&str>,
+) -> Result<Provider, FabricError> {
+    let provider = plasmon_fabric::choose(config.provider.as_deref(), source)?;
+    let (name, reason) = (provider.name(), provider.reason());
+    // A node for its own host alone has no use for RDMA.
+    let unused = !provider.is_rdma() && !address.ip().is_loopback() && !plasmon_fabric::devices().is_empty();
+    if unused && config.provider.is_none() {
+        warn!("fabric provider {name}: {reason}; `plasmon doctor` says what is in the way");
+    } else {
+        info!("fabric provider {name}: {reason}");
+    }
+    Ok(provider)
 }
 
 /// What becomes of primaries when memory is short.
@@ -432,12 +462,6 @@ fn raise_limits() {
             warn!("cannot raise the limit of {name}: {error}");
         }
     }
-}
-
-fn random_u64() -> u64 {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-    u64::from_le_bytes(bytes)
 }
 
 fn cores() -> usize {

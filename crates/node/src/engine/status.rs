@@ -10,37 +10,38 @@ use plasmon::status::{
     Status, TransferStatus,
 };
 
-use super::client::{Client, ClientKey};
-use super::core::Core;
+use super::Core;
+use crate::control::monitor::Question;
+use crate::kernel::ClientKey;
 use crate::memory::PageKind;
-use crate::monitor::Question;
 use crate::object::FastPins;
+use crate::sessions::client::Client;
 
 /// Clients that a report names.
-const CONNECTIONS: usize = 1000;
+const MAX_NAMED_CLIENTS: usize = 1000;
 
 /// How old a report may be that others and scrapers get.
-const FRESH: Duration = Duration::from_millis(250);
+const REPORT_LIFETIME: Duration = Duration::from_millis(250);
 /// Characters of what is wrong, so that a summary fits a frame.
-const MAX_UNFIT: usize = 300;
+const MAX_UNFIT_CHARS: usize = 300;
 
 /// The last report made for those who ask often.
-pub(super) struct Recent {
+pub(crate) struct Recent {
     made: Instant,
     status: Rc<Status>,
 }
 
 impl Core {
     /// The report as JSON.
-    pub(super) fn status_json(&self) -> String {
+    pub(crate) fn status_json(&self) -> String {
         serde_json::to_string(&self.status()).expect("a report of plain values is JSON")
     }
 
     /// A report that is at most a moment old: however many ask, the table is walked a few times a second.
     fn recent_status(&self) -> Rc<Status> {
-        let now = self.clock.now();
+        let now = self.kernel.clock.now();
         if let Some(recent) = &*self.recent.borrow()
-            && now.duration_since(recent.made) < FRESH
+            && now.duration_since(recent.made) < REPORT_LIFETIME
         {
             return Rc::clone(&recent.status);
         }
@@ -50,7 +51,7 @@ impl Core {
     }
 
     /// This node in a few numbers.
-    pub(super) fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> Summary {
         Summary::from(&*self.recent_status())
     }
 
@@ -60,7 +61,7 @@ impl Core {
     }
 
     /// Answers whoever watches over this node.
-    pub(super) fn answer_monitor(&self, question: Question) {
+    pub(crate) fn answer_monitor(&self, question: Question) {
         // Who asked may have hung up.
         match question {
             Question::Status(answer) => drop(answer.send(Box::new(Status::clone(&self.recent_status())))),
@@ -70,7 +71,7 @@ impl Core {
 
     /// Why this node does not serve as it should; nothing if it does.
     fn unfit(&self) -> Option<String> {
-        let coordinator = self.config.coordinator();
+        let coordinator = self.kernel.config.coordinator();
         let text = if self.cluster.fenced() {
             format!(
                 "this node is no member of its cluster any more (coordinator: {coordinator}): it serves no other node, \
@@ -86,22 +87,22 @@ impl Core {
         } else {
             return None;
         };
-        Some(text.chars().take(MAX_UNFIT).collect())
+        Some(text.chars().take(MAX_UNFIT_CHARS).collect())
     }
 
     fn status(&self) -> Status {
         Status {
-            node: self.node.to_string(),
-            incarnation: self.incarnation.get(),
+            node: self.kernel.node.to_string(),
+            incarnation: self.kernel.incarnation.get(),
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
-            uptime_seconds: self.clock.now().duration_since(self.started).as_secs_f64(),
-            socket: self.config.socket.display().to_string(),
-            listen: self.listen.clone(),
+            uptime_seconds: self.kernel.clock.now().duration_since(self.kernel.started).as_secs_f64(),
+            socket: self.kernel.config.socket.display().to_string(),
+            listen: self.kernel.listen.clone(),
             unfit: self.unfit().unwrap_or_default(),
             clients: self.clients.borrow().len() as u64,
             memory: self.memory_status(),
-            numa: self.numa.status(self.arena.borrow_mut().usage().elsewhere),
+            numa: self.numa.status(self.store.arena.borrow_mut().usage().elsewhere),
             objects: self.objects_status(),
             spill: self.spill_status(),
             connections: self.connections(),
@@ -112,7 +113,7 @@ impl Core {
     }
 
     fn memory_status(&self) -> MemoryStatus {
-        let mut arena = self.arena.borrow_mut();
+        let mut arena = self.store.arena.borrow_mut();
         let usage = arena.usage();
         MemoryStatus {
             capacity: usage.capacity,
@@ -127,15 +128,15 @@ impl Core {
             huge: usage.huge + usage.transparent,
             segment_size: arena.segment_size(),
             segments: arena.segment_count(),
-            tables: self.objects.borrow().shared.memory(),
-            waiting: self.room.waiting(),
-            compacted_bytes: self.room.compacted.get(),
+            tables: self.store.objects.borrow().shared.memory(),
+            waiting: self.store.room.waiting(),
+            compacted_bytes: self.store.room.compacted.get(),
         }
     }
 
     fn objects_status(&self) -> ObjectsStatus {
-        let objects = self.objects.borrow();
-        let census = objects.census(&self.scan_pins());
+        let objects = self.store.objects.borrow();
+        let census = objects.census(&self.store.scan_pins());
         ObjectsStatus {
             primary: census.primary,
             primary_bytes: census.primary_bytes,
@@ -151,11 +152,11 @@ impl Core {
     }
 
     fn spill_status(&self) -> SpillStatus {
-        let (Some(store), Some(directory)) = (&self.spill, &self.config.spill_dir) else {
+        let (Some(store), Some(directory)) = (self.store.spill_store(), &self.kernel.config.spill_dir) else {
             return SpillStatus::default();
         };
         let usage = store.usage();
-        let census = self.objects.borrow().census(&FastPins::default());
+        let census = self.store.objects.borrow().census(&FastPins::default());
         SpillStatus {
             directory: directory.display().to_string(),
             objects: census.spilled,
@@ -165,12 +166,13 @@ impl Core {
             written_bytes: usage.written,
             restored_bytes: usage.read,
             failures: usage.failures,
-            failing: self.spill_failure().unwrap_or_default(),
+            unreadable: usage.unreadable,
+            failing: self.store.spill_failure().unwrap_or_default(),
         }
     }
 
     fn connections(&self) -> Vec<ConnectionStatus> {
-        let quotas = self.quotas.borrow();
+        let quotas = self.store.quotas.borrow();
         let connection = |(key, client): (&ClientKey, &Client)| {
             let (bytes, quota) = quotas.of_client(*key);
             let counted: usize = client.pins.values().map(Vec::len).sum();
@@ -183,7 +185,7 @@ impl Core {
                 quota: quota.unwrap_or(0),
             }
         };
-        self.clients.borrow().iter().take(CONNECTIONS).map(connection).collect()
+        self.clients.borrow().iter().take(MAX_NAMED_CLIENTS).map(connection).collect()
     }
 
     fn fabric_status(&self) -> FabricStatus {
@@ -213,7 +215,7 @@ impl Core {
         status
     }
 
-    pub(super) fn cluster_status(&self) -> ClusterStatus {
+    pub(crate) fn cluster_status(&self) -> ClusterStatus {
         let view = self.cluster.view();
         let members = view.members.iter().map(|member| {
             let (provider, why) = self.network.provider(member.node);
@@ -221,8 +223,8 @@ impl Core {
                 node: member.node.to_string(),
                 incarnation: member.incarnation,
                 listen: member.listen.clone(),
-                this: member.node == self.node,
-                connected: member.node == self.node || self.network.connected(member.node),
+                this: member.node == self.kernel.node,
+                connected: member.node == self.kernel.node || self.network.connected(member.node),
                 cut_off: self.network.is_cut_off(member.node),
                 provider: provider.name().to_owned(),
                 reason: why.unwrap_or_default(),
@@ -230,12 +232,12 @@ impl Core {
         });
         ClusterStatus {
             epoch: view.epoch,
-            coordinator: self.config.coordinator(),
-            coordinator_kind: if self.config.etcd.is_some() { "etcd" } else { "embedded" }.into(),
-            coordinator_endpoints: match (&self.config.etcd, &self.config.join) {
+            coordinator: self.kernel.config.coordinator(),
+            coordinator_kind: if self.kernel.config.etcd.is_some() { "etcd" } else { "embedded" }.into(),
+            coordinator_endpoints: match (&self.kernel.config.etcd, &self.kernel.config.join) {
                 (Some(etcd), _) => etcd.endpoints.clone(),
                 (None, Some(join)) => vec![join.clone()],
-                (None, None) => vec![self.listen.clone()],
+                (None, None) => vec![self.kernel.listen.clone()],
             },
             coordinator_connected: self.cluster.connected(),
             coordinator_losses: self.cluster.losses(),

@@ -7,10 +7,10 @@
 mod clearing;
 mod segment;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -46,6 +46,10 @@ pub struct Arena {
     zones: BTreeMap<Zone, ZoneState>,
     changes: Vec<SegmentChange>,
     withheld: Option<Withheld>,
+    /// Most bytes that extents may have together.
+    limit: u64,
+    /// Bytes that extents have together.
+    bytes: u64,
     /// Empty between calls.
     returned: Vec<(u64, u64)>,
 }
@@ -94,7 +98,12 @@ impl Arena {
             tracing::warn!(%error, "cannot start the pre-fault thread: first writes will be slower");
             None
         });
-        let home = Home { range, segment_size: plan.segment_size as u64, returned: RefCell::default() };
+        let home = Home {
+            range,
+            segment_size: plan.segment_size as u64,
+            returned: RefCell::default(),
+            trimmed: Cell::default(),
+        };
         Ok(Arena {
             prefaulter,
             home: Rc::new(home),
@@ -104,6 +113,8 @@ impl Arena {
             zones: BTreeMap::new(),
             changes: Vec::new(),
             withheld: None,
+            limit: plan.capacity(),
+            bytes: 0,
             returned: Vec::new(),
         })
     }
@@ -113,9 +124,14 @@ impl Arena {
         Rc::clone(&self.home)
     }
 
-    /// Bytes in all segments.
+    /// Bytes that extents may have together: those of all segments, or a limit below that.
     pub fn capacity(&self) -> u64 {
-        self.home.segment_size * self.segments.len() as u64
+        self.limit
+    }
+
+    /// Limits the bytes that extents may have together; what they have already stays.
+    pub fn limit(&mut self, bytes: u64) {
+        self.limit = self.limit.min(bytes);
     }
 
     /// Bytes of a segment.
@@ -143,6 +159,10 @@ impl Arena {
         if len > capacity {
             return Err(AllocError::TooLarge { len, capacity });
         }
+        let free = capacity.saturating_sub(self.bytes);
+        if len > free {
+            return Err(AllocError::Full { len, free_total: free, largest_run: free });
+        }
         let taken = footprint(len);
         let offset = match Class::of(len) {
             Some(class) => self.take_slot(zone, class, len)?,
@@ -153,6 +173,7 @@ impl Arena {
             }
         };
         self.zones.entry(zone).or_default().used += taken;
+        self.bytes += len;
         self.for_each_part(offset..offset + taken, |segment, part| segment.live += part);
         Ok(self.home.extent(offset, len))
     }
@@ -173,7 +194,7 @@ impl Arena {
         Usage {
             capacity,
             used,
-            free: capacity - used,
+            free: capacity.saturating_sub(used),
             largest_run: largest_run.fold(nobody, u64::max),
             prefaulted: self.prefaulter.as_ref().map_or(0, Prefaulter::populated),
             huge: self.segments.iter().filter(|segment| segment.is_huge()).count() as u64
@@ -222,7 +243,7 @@ impl Arena {
 
     /// A descriptor of a segment's present file, to be sent to a client of its zone: see
     /// [`Arena::zone`] for who that is.
-    pub fn descriptor(&mut self, segment: u32, access: Access) -> Result<BorrowedFd<'_>, ArenaError> {
+    pub fn descriptor(&mut self, segment: u32, access: Access) -> Result<Arc<OwnedFd>, ArenaError> {
         let count = self.segment_count();
         let slot =
             self.segments.get_mut(segment as usize).ok_or(ArenaError::NoSuchSegment { segment, count })?;
@@ -233,7 +254,7 @@ impl Arena {
             (Access::Read, _) => file
                 .read_only()
                 .map_err(|source| SegmentError { segment, action: "re-open read-only", source }.into()),
-            (Access::Write, Writer::Uid(_)) => Ok(file.read_write()),
+            (Access::Write, Writer::Uid(_)) => Ok(Arc::clone(file.read_write())),
             (Access::Write, Writer::Engine) => Err(ArenaError::NotWritable { segment, zone }),
         }
     }
@@ -309,11 +330,13 @@ impl Arena {
         let mut returned = std::mem::take(&mut self.returned);
         std::mem::swap(&mut returned, &mut *self.home.returned.borrow_mut());
         returned.drain(..).for_each(|(offset, len)| self.free(offset, len));
+        self.bytes -= self.home.trimmed.take();
         returned.shrink_to(KEPT);
         self.returned = returned;
     }
 
     fn free(&mut self, offset: u64, len: u64) {
+        self.bytes -= len;
         let length = footprint(len);
         let zone = self.segments[(offset / self.segment_size()) as usize].zone;
         let Some(state) = zone.and_then(|zone| self.zones.get_mut(&zone)) else {

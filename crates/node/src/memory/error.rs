@@ -41,6 +41,25 @@ pub enum ArenaError {
         /// Bytes available (MemAvailable).
         available: u64,
     },
+    /// The control groups of the process allow less memory than that.
+    #[error(
+        "a node with {} ({capacity} bytes) of memory for objects, and {} beside them, does not fit in the {} ({limit} \
+         bytes) that it may have ({file}; {} of it used): raise the limit (--memory of docker, MemoryMax= of systemd, \
+         resources.limits.memory of Kubernetes) or lower --memory",
+        ByteSize(*capacity), ByteSize(*beside), ByteSize(*limit), ByteSize(*used)
+    )]
+    NotAllowed {
+        /// Bytes asked for, in whole segments.
+        capacity: u64,
+        /// Bytes that the node needs beside them.
+        beside: u64,
+        /// Bytes that all processes of the group may have.
+        limit: u64,
+        /// Bytes that they have.
+        used: u64,
+        /// The file that has the limit.
+        file: String,
+    },
     /// Huge pages are required and cannot be had.
     #[error("huge pages are required for the arena but {reason}")]
     HugePages {

@@ -5,7 +5,7 @@
 //! dropped anywhere on the engine thread, even after the arena. Who has millions of them keeps where
 //! they lie and no more ([`Extent::leave`]).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
@@ -23,6 +23,8 @@ pub(crate) struct Home {
     pub(super) segment_size: u64,
     /// Ranges of dropped extents: (offset, length asked for).
     pub(super) returned: RefCell<Vec<(u64, u64)>>,
+    /// Bytes that extents were shortened by beyond what `returned` has of it: a part of their last page.
+    pub(super) trimmed: Cell<u64>,
 }
 
 impl Home {
@@ -79,7 +81,10 @@ impl Extent {
         if kept < self.run.len {
             self.run.home.returned.borrow_mut().push((self.run.offset + kept, self.run.len - kept));
         }
-        self.run.len = self.run.len.min(len);
+        let left = self.run.len.min(kept);
+        self.run.len = left.min(len);
+        let trimmed = &self.run.home.trimmed;
+        trimmed.set(trimmed.get() + left - self.run.len);
     }
 }
 

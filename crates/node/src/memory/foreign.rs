@@ -7,16 +7,18 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 
 use super::error::OutOfBounds;
+use super::io::IoRange;
 use super::mapping::Reservation;
 use super::system::HUGE_PAGE;
 
 /// A client's memory.
 pub(crate) struct ForeignMemory {
-    range: Reservation,
+    range: Arc<Reservation>,
     len: usize,
 }
 
@@ -57,17 +59,24 @@ impl ForeignMemory {
             return Err(ForeignError::HugePages(page));
         }
         let size = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(ForeignError::Size(len))?;
-        let range = Reservation::new(size, None)?;
+        let range = Arc::new(Reservation::new(size, None)?);
         range.map(0, size, file.as_fd())?;
         Ok(Self { range, len: size })
     }
 
     /// Copies `bytes` in, `at` bytes from its start. Writes nothing if they do not fit.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
-        let error = || OutOfBounds { at, len: bytes.len() as u64, extent: self.len as u64 };
-        let end = at.checked_add(bytes.len() as u64).filter(|end| *end <= self.len as u64);
-        end.ok_or_else(error)?;
-        self.range.copy_in(at as usize, bytes).map_err(|_| error())
+        self.io_range(at, bytes.len() as u64)?.write(0, bytes)
+    }
+
+    /// A handle for another thread on `len` bytes that lie `at` bytes from its start. They stay mapped for as long as it
+    /// lives.
+    pub(crate) fn io_range(&self, at: u64, len: u64) -> Result<IoRange, OutOfBounds> {
+        match at.checked_add(len) {
+            // It is mapped, so what lies within has an address.
+            Some(end) if end <= self.len as u64 => Ok(IoRange::new(&self.range, at as usize, len as usize)),
+            _ => Err(OutOfBounds { at, len, extent: self.len as u64 }),
+        }
     }
 }
 
@@ -103,6 +112,12 @@ mod tests {
         memory.write(4990, &[7; 10]).expect("inside");
         memory.write(4991, &[8; 10]).expect_err("outside");
         memory.write(u64::MAX, &[8; 10]).expect_err("far outside");
+        let range = memory.io_range(4988, 12).expect("inside");
+        let mut bytes = [0; 4];
+        range.read(0, &mut bytes).expect("inside");
+        assert_eq!(bytes, [0, 0, 7, 7]);
+        range.read(10, &mut bytes).expect_err("outside");
+        memory.io_range(4988, 13).expect_err("outside");
         let mut end = [0; 12];
         assert_eq!(rustix::io::pread(&sealed, &mut end, 4990).expect("read"), 10);
         assert_eq!(end[..10], [7; 10]);

@@ -12,8 +12,9 @@
 //! own gets writable descriptors of base pages only (`arena::segment`).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals, ftruncate,
@@ -25,11 +26,12 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::system::PageKind;
 use super::zone::Writer;
 
-/// A memfd, and a second, read-only descriptor of it once somebody needs one.
+/// A memfd, and a second, read-only descriptor of it once somebody needs one. Who sends one of them to a client shares
+/// it until then: what waits to be sent takes no descriptors of its own.
 #[derive(Debug)]
 pub(super) struct Memfd {
-    file: OwnedFd,
-    read_only: Option<OwnedFd>,
+    file: Arc<OwnedFd>,
+    read_only: Option<Arc<OwnedFd>>,
     pages: PageKind,
 }
 
@@ -49,7 +51,7 @@ impl Memfd {
         ftruncate(&file, len)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         fchmod(&file, Mode::RUSR)?;
-        Ok(Memfd { file, read_only: None, pages })
+        Ok(Memfd { file: Arc::new(file), read_only: None, pages })
     }
 
     /// What it is made of.
@@ -68,21 +70,20 @@ impl Memfd {
     }
 
     /// A descriptor that cannot be mapped writable.
-    pub(super) fn read_only(&mut self) -> io::Result<BorrowedFd<'_>> {
+    pub(super) fn read_only(&mut self) -> io::Result<Arc<OwnedFd>> {
         let descriptor = match self.read_only.take() {
             Some(descriptor) => descriptor,
             None => {
                 let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?
+                Arc::new(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
             }
         };
-        let kept: &OwnedFd = self.read_only.insert(descriptor);
-        Ok(kept.as_fd())
+        Ok(Arc::clone(self.read_only.insert(descriptor)))
     }
 
     /// The descriptor it was made with.
-    pub(super) fn read_write(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub(super) fn read_write(&self) -> &Arc<OwnedFd> {
+        &self.file
     }
 
     /// Gives its memory back now, even while clients keep it mapped. The kernel refuses that for

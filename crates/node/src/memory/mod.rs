@@ -22,6 +22,7 @@
 //! Read in this order: `zone`, `config`, `arena`, `extent`, `io`, then `memfd`, `mapping`, `prefault`,
 //! and the allocator: `pages`, `slabs`, `placement`.
 
+mod allowance;
 mod arena;
 mod blocks;
 mod config;
@@ -41,6 +42,7 @@ mod system;
 mod usage;
 mod zone;
 
+pub use allowance::Allowance;
 pub use arena::{Arena, Clearing};
 pub(crate) use blocks::BlockMemory;
 pub use config::{ArenaConfig, HugePages};

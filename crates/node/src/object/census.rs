@@ -92,11 +92,12 @@ impl Creation {
             id: self.head.id,
             name: Some(String::from(&*self.head.name)).filter(|name| !name.is_empty()),
             state: ObjectState::Unsealed,
-            private: self.head.private,
+            rights: self.head.rights,
             data_len: self.head.data_len,
             metadata_len: self.head.metadata_len,
             pins: 0,
             age_ms: now.saturating_sub(self.created),
+            construction_s: 0,
         }
     }
 }

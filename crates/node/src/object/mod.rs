@@ -7,11 +7,15 @@
 //! that nobody has it pinned.
 
 mod census;
+mod ownership;
 mod replica;
 mod ring;
 mod shared;
 mod stamps;
 mod table;
 
+pub(crate) use ownership::{Ownership, not_visible};
 pub(crate) use replica::{Head, Held, Pin, Replica, Role, Sealing};
+pub(crate) use shared::TABLE_LIFE;
+pub(crate) use stamps::Stamp;
 pub(crate) use table::{Conflict, Creation, FastPins, Happening, Keeping, Table};

@@ -2,40 +2,47 @@
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use plasmon::shared::Snapshot;
-use plasmon::wire::Span;
-use plasmon::{ObjectId, wire};
+use plasmon::wire::{AtMost, MAX_NAME, Span, codes, record};
+use plasmon::{ObjectId, Rights, wire};
 
+use super::Ownership;
 use super::shared::DomainTable;
-use crate::engine::ClientKey;
-use crate::index::Indexed;
+use crate::kernel::ClientKey;
+use crate::kernel::index::Indexed;
 use crate::memory::{Domain, Extent, Run};
 use crate::spill::Place;
 
-/// What is known of an object before its bytes are there; the same on every node that holds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head {
-    /// Its id.
-    pub(crate) id: ObjectId,
-    /// The name behind the id; empty when there is none.
-    pub(crate) name: Box<str>,
-    /// Which life of the id this is: drawn at random when the object is created.
-    pub(crate) life: u64,
-    /// The user who created it.
-    pub(crate) tenant: u32,
-    /// Only that user sees it.
-    pub(crate) private: bool,
-    /// Bytes of data.
-    pub(crate) data_len: u64,
-    /// Bytes of metadata, which lie behind the data.
-    pub(crate) metadata_len: u32,
-    /// XXH3 of data and metadata, made at the seal; 0 for none.
-    pub(crate) digest: u64,
-    /// How many nodes are to keep it; 0 and 1 for one.
-    pub(crate) copies: u16,
-    /// When it is to be deleted, in milliseconds since 1970; 0 for never.
-    pub(crate) expires: u64,
+/// More than any arena has, and so little that lengths can be added.
+const MAX_DATA: usize = 1 << 62;
+
+record! {
+    /// What is known of an object before its bytes are there; the same on every node that holds it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Head {
+        /// Its id.
+        pub(crate) id: ObjectId,
+        /// Which life of the id this is: drawn at random when the object is created.
+        pub(crate) life: u64,
+        /// The user who created it.
+        pub(crate) tenant: u32,
+        /// What others may do with it.
+        pub(crate) rights: Rights,
+        /// Bytes of data.
+        pub(crate) data_len: u64 as AtMost<MAX_DATA>,
+        /// Bytes of metadata, which lie behind the data.
+        pub(crate) metadata_len: u32,
+        /// XXH3 of data and metadata, made at the seal; 0 for none.
+        pub(crate) digest: u64,
+        /// How many nodes are to keep it; 0 and 1 for one.
+        pub(crate) copies: u16,
+        /// When it is to be deleted, in milliseconds since 1970; 0 for never.
+        pub(crate) expires: u64,
+        /// The name behind the id; empty when there is none.
+        pub(crate) name: Box<str> as AtMost<MAX_NAME>,
+    }
 }
 
 impl Head {
@@ -44,26 +51,33 @@ impl Head {
         self.data_len + u64::from(self.metadata_len)
     }
 
+    /// Whose it is.
+    pub(crate) fn ownership(&self) -> Ownership {
+        Ownership { user: self.tenant, rights: self.rights }
+    }
+
     /// The domain its memory belongs to.
     pub(crate) fn domain(&self) -> Domain {
-        if self.private { Domain::Private(self.tenant) } else { Domain::Shared }
+        if self.rights.is_private() { Domain::Private(self.tenant) } else { Domain::Shared }
     }
 
     /// Whether a user may see it.
     pub(crate) fn visible_to(&self, tenant: u32) -> bool {
-        !self.private || self.tenant == tenant
+        self.ownership().visible_to(tenant)
     }
 }
 
-/// Why this node holds an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// It was created here: deleted only by its users, but in cache mode.
-    Primary,
-    /// It was brought here to be kept, as one of several: as a primary, but that it belongs to another node.
-    Kept,
-    /// It was fetched from another node: dropped when room is needed.
-    Cached,
+codes! {
+    /// Why this node holds an object.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Role: u8 {
+        /// It was created here: deleted only by its users, but in cache mode.
+        0 Primary,
+        /// It was fetched from another node: dropped when room is needed.
+        1 Cached,
+        /// It was brought here to be kept, as one of several: as a primary, but that it belongs to another node.
+        2 Kept,
+    }
 }
 
 impl Role {
@@ -79,19 +93,6 @@ impl Role {
             Self::Kept => "kept",
             Self::Cached => "cached",
         }
-    }
-
-    /// Its number on the wire.
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Self::Primary => 0,
-            Self::Cached => 1,
-            Self::Kept => 2,
-        }
-    }
-
-    pub(crate) fn from_code(code: u8) -> Option<Self> {
-        [Self::Primary, Self::Cached, Self::Kept].into_iter().find(|role| role.code() == code)
     }
 }
 
@@ -123,7 +124,7 @@ pub(crate) struct Replica {
     /// When it came to this node, in milliseconds since 1970.
     pub(crate) created: u64,
     /// Whose quota it counts against.
-    pub(crate) creator: Option<ClientKey>,
+    pub(crate) creator: Cell<Option<ClientKey>>,
     rare: OnceCell<Box<Rare>>,
     /// Its number in the table.
     entry: u32,
@@ -135,6 +136,8 @@ pub(crate) struct Replica {
     in_memory: Cell<bool>,
     /// Read since the clock hand last passed.
     touched: Cell<bool>,
+    /// Every user may change it.
+    open: bool,
 }
 
 impl Indexed for Rc<Replica> {
@@ -154,6 +157,7 @@ struct Rare {
     on_disk: Cell<Option<Place>>,
     copies: Cell<u16>,
     expires: u64,
+    construction_s: Cell<u32>,
 }
 
 /// With the counts of an `Rc` and malloc's header, 80 bytes: the next larger piece has 96.
@@ -172,7 +176,7 @@ impl Replica {
             table,
             life: head.life,
             created,
-            creator,
+            creator: Cell::new(creator),
             rare,
             entry,
             hash,
@@ -181,6 +185,7 @@ impl Replica {
             in_memory: Cell::new(false),
             // Nobody has read it: those that were read stay longer.
             touched: Cell::new(false),
+            open: head.rights == Rights::ReadWrite,
         };
         match bytes {
             Held::Memory(extent) => replica.keep(extent),
@@ -221,7 +226,7 @@ impl Replica {
             name: self.name().into(),
             life: self.life,
             tenant: uid,
-            private: self.is_private(),
+            rights: self.rights(),
             data_len,
             metadata_len,
             digest,
@@ -236,8 +241,16 @@ impl Replica {
     }
 
     pub(crate) fn set_copies(&self, copies: u16) {
-        if copies != self.copies() {
+        if copies.max(1) != self.copies().max(1) {
             self.rare.get_or_init(Box::default).copies.set(copies);
+        }
+    }
+
+    /// Notes how long its creator took from creation to seal. Only whole seconds are kept: few objects have any.
+    pub(super) fn took(&self, construction: Duration) {
+        if construction.as_secs() > 0 {
+            let seconds = u32::try_from(construction.as_secs()).unwrap_or(u32::MAX);
+            self.rare.get_or_init(Box::default).construction_s.set(seconds);
         }
     }
 
@@ -259,9 +272,18 @@ impl Replica {
         }
     }
 
-    /// Only its creator sees it.
-    pub(crate) fn is_private(&self) -> bool {
-        self.owner().is_some()
+    /// What users other than its creator may do with it.
+    pub(crate) fn rights(&self) -> Rights {
+        match self.domain() {
+            Domain::Private(_) => Rights::Private,
+            Domain::Shared if self.open => Rights::ReadWrite,
+            Domain::Shared => Rights::Read,
+        }
+    }
+
+    /// Whose it is.
+    pub(crate) fn ownership(&self) -> Ownership {
+        Ownership { user: self.snapshot().uid, rights: self.rights() }
     }
 
     /// Whether a user may see it.
@@ -376,11 +398,12 @@ impl Replica {
             id,
             name: Some(self.name().to_owned()).filter(|name| !name.is_empty()),
             state,
-            private: self.is_private(),
+            rights: self.rights(),
             data_len,
             metadata_len,
             pins: self.pins() + pins,
             age_ms: now.saturating_sub(self.created),
+            construction_s: self.rare.get().map_or(0, |rare| rare.construction_s.get()),
         }
     }
 }
@@ -418,8 +441,7 @@ impl Pin {
 
     /// Where a client finds it.
     pub(crate) fn span(&self) -> Span {
-        let Snapshot { offset, data_len, metadata_len, digest, .. } = self.snapshot();
-        Span { offset, data_len, metadata_len, digest }
+        self.snapshot().span()
     }
 }
 

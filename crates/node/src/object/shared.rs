@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use plasmon::shared::{NewEntry, Part, TableWriter};
 use plasmon::wire::{TableDomain, TablePart, TablePartKind};
@@ -20,8 +21,8 @@ use super::Head;
 use super::stamps::Stamps;
 use crate::memory::{Domain, Home};
 
-/// For how long clients take this node to live after it has said so.
-const LIFE: Duration = Duration::from_secs(3);
+/// For how long clients read by themselves at most after this node has said that they may.
+pub(crate) const TABLE_LIFE: Duration = Duration::from_secs(3);
 /// Words of a growing index that are moved in a turn.
 const TEND: usize = 4096;
 
@@ -39,6 +40,8 @@ pub(super) struct DomainTable {
 pub(crate) struct SharedTables {
     tables: HashMap<Domain, Rc<DomainTable>>,
     solo: bool,
+    /// Until when clients may read by themselves.
+    until: Instant,
     /// Of the arena's segments, for new tables.
     versions: Vec<u32>,
     home: Rc<Home>,
@@ -47,7 +50,8 @@ pub(crate) struct SharedTables {
 
 impl SharedTables {
     pub(super) fn new(home: Rc<Home>, stamps: Rc<RefCell<Stamps>>) -> Self {
-        Self { tables: HashMap::new(), solo: false, versions: Vec::new(), home, stamps }
+        let until = Instant::now() + TABLE_LIFE;
+        Self { tables: HashMap::new(), solo: false, until, versions: Vec::new(), home, stamps }
     }
 
     /// The table of a domain, made when it is first needed.
@@ -55,7 +59,7 @@ impl SharedTables {
         if !self.tables.contains_key(&domain) {
             let mut writer = TableWriter::new()?;
             writer.set_solo(self.solo);
-            writer.live_for(LIFE);
+            writer.live_for(self.until.saturating_duration_since(Instant::now()));
             for (segment, version) in self.versions.iter().enumerate() {
                 writer.set_segment_version(segment as u32, *version);
             }
@@ -100,9 +104,10 @@ impl SharedTables {
         self.each(|table| table.set_solo(solo));
     }
 
-    /// Tells clients that this node lives; to be called every second.
-    pub(crate) fn live(&self) {
-        self.each(|table| table.live_for(LIFE));
+    /// Tells clients for how long they may read by themselves from now on; to be called every second.
+    pub(crate) fn live(&mut self, span: Duration) {
+        self.until = Instant::now() + span;
+        self.each(|table| table.live_for(span));
     }
 
     /// A segment of the arena has other memory from now on.
@@ -135,7 +140,7 @@ impl SharedTables {
         &mut self,
         uid: u32,
         has: impl Fn(&TablePart) -> bool,
-    ) -> io::Result<Vec<(TablePart, OwnedFd)>> {
+    ) -> io::Result<Vec<(TablePart, Arc<OwnedFd>)>> {
         let part = |domain, part| match part {
             Part::Root => TablePart { domain, kind: TablePartKind::Root, number: 0 },
             Part::Index { version } => TablePart { domain, kind: TablePartKind::Index, number: version },
@@ -149,7 +154,7 @@ impl SharedTables {
             for (one, file) in table.grants() {
                 let part = part(name, one);
                 if !has(&part) {
-                    grants.push((part, file.try_clone_to_owned()?));
+                    grants.push((part, Arc::clone(file)));
                 }
             }
         }

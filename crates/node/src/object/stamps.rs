@@ -10,11 +10,21 @@ use std::rc::Rc;
 
 use plasmon::ObjectId;
 
-use crate::cluster::Stamp;
 use crate::memory::BlockMemory;
 
 /// Objects that have a stamp at a time.
 const SLOTS: usize = 1 << 16;
+
+plasmon::wire::record! {
+    /// A word at the holder that says whether an object's bytes are still where they were.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Stamp {
+        /// Where it is, in words.
+        pub(crate) slot: u32,
+        /// What it was. Never 0 while the object lies there, and never used again.
+        pub(crate) value: u64,
+    }
+}
 
 pub(crate) struct Stamps {
     memory: Rc<BlockMemory>,

@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use futures::channel::oneshot;
 use plasmon::shared::Snapshot;
@@ -22,8 +23,8 @@ use super::ring::Ring;
 use super::shared::{DomainTable, SharedTables};
 use super::stamps::Stamps;
 use super::{Head, Held, Pin, Replica, Role, Sealing};
-use crate::engine::ClientKey;
-use crate::index::{self, Index};
+use crate::kernel::ClientKey;
+use crate::kernel::index::{self, Index};
 use crate::memory::{Domain, Extent, Home};
 use crate::spill::Place;
 
@@ -228,10 +229,12 @@ impl Table {
         let creation = self.creating.get_mut(id).expect("the caller has seen it");
         creation.head.digest = digest;
         let (table, entry) = self.shared.enter(&creation.head, Some(creation.extent.offset()))?;
-        let Creation { head, extent, client, .. } = self.end(id).expect("just seen");
+        let Creation { head, extent, client, created, .. } = self.end(id).expect("just seen");
         let bytes = Held::Memory(extent);
         let new = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created: now };
-        Ok(self.admit(new, table, entry))
+        let replica = self.admit(new, table, entry);
+        replica.took(Duration::from_millis(now.saturating_sub(created)));
+        Ok(replica)
     }
 
     fn admit(&mut self, new: Sealing, table: Rc<DomainTable>, entry: u32) -> Rc<Replica> {
@@ -365,16 +368,16 @@ impl Table {
     }
 
     /// Lets go of what was taken out and nobody pins, as a scan begun since then shows.
-    /// Returns how many bytes that makes free.
-    pub(crate) fn reap(&mut self, fast: &FastPins) -> u64 {
+    /// Returns how many bytes that makes free, or nothing if it makes none.
+    pub(crate) fn reap(&mut self, fast: &FastPins) -> Option<u64> {
         self.limbo_grew = false;
-        let mut freed = 0;
+        let mut freed = None;
         for replica in std::mem::take(&mut self.limbo) {
             if fast.of(&replica) > 0 {
                 self.limbo.push(replica);
             } else {
                 let free = replica.pins() == 0 && replica.in_memory();
-                freed += if free { replica.len().max(1) } else { 0 };
+                freed = if free { Some(freed.unwrap_or(0) + replica.len()) } else { freed };
             }
         }
         freed
@@ -388,9 +391,11 @@ impl Table {
         held: impl Fn(&Replica) -> bool,
         accessed: impl Fn(&Replica) -> bool,
     ) -> Vec<Rc<Replica>> {
-        let mut left = bytes.max(1);
+        // Empty objects free no byte. An empty one that wants a place gets that of one with a byte at least.
+        let bytes = bytes.max(1);
+        let mut left = bytes;
         let mut enough = |replica: &Rc<Replica>| {
-            left = left.saturating_sub(replica.len().max(1));
+            left = left.saturating_sub(replica.len());
             left == 0
         };
         let sealed = &self.sealed;
@@ -438,9 +443,14 @@ impl Table {
         evicted
     }
 
-    /// Primaries that only memory holds, of `bytes` in all, least recently read first: to be written to
-    /// disk. They stay what and where they are, pinned.
-    pub(crate) fn take_dirty(&mut self, bytes: u64, accessed: impl Fn(&Replica) -> bool) -> Vec<Pin> {
+    /// Primaries that only memory holds, of `bytes` in all and none longer than `longest`, least recently read first:
+    /// to be written to disk. They stay what and where they are, pinned.
+    pub(crate) fn take_dirty(
+        &mut self,
+        bytes: u64,
+        longest: u64,
+        accessed: impl Fn(&Replica) -> bool,
+    ) -> Vec<Pin> {
         let mut left = bytes.max(1);
         let enough = |replica: &Rc<Replica>| {
             left = left.saturating_sub(replica.len().max(1));
@@ -450,8 +460,9 @@ impl Table {
         let dirty = |one: &Rc<Replica>| {
             holds(sealed, one) && one.role().stays() && one.in_memory() && one.on_disk().is_none()
         };
-        let read_lately = |replica: &Rc<Replica>| accessed(replica) | replica.take_touched();
-        let taken = self.primary.take(dirty, read_lately, enough);
+        let stays =
+            |replica: &Rc<Replica>| replica.len() > longest || accessed(replica) | replica.take_touched();
+        let taken = self.primary.take(dirty, stays, enough);
         taken.iter().filter_map(Pin::new).collect()
     }
 

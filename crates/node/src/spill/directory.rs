@@ -48,6 +48,11 @@ impl Directory {
         &self.path
     }
 
+    /// Bytes that its disk has left; 0 if it does not say.
+    pub(super) fn free(&self) -> u64 {
+        rustix::fs::fstatvfs(&self.descriptor).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
     /// The path of a file, for messages.
     pub(super) fn file_path(&self, number: u32) -> PathBuf {
         self.path.join(file_name(number))

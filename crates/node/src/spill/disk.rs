@@ -76,16 +76,19 @@ impl Disk {
             buffer: Vec::new(),
             counters,
         };
-        let mut newest: HashMap<ObjectId, (u64, Recovered)> = HashMap::new();
+        // By sequence; of two that are the same, one that is whole comes before one that was cut off.
+        let mut newest: HashMap<ObjectId, ((u64, bool), Recovered)> = HashMap::new();
         let mut remains = Vec::new();
         for number in disk.directory.list()? {
             disk.next_number = number.saturating_add(1);
             for (place, record) in disk.adopt(number) {
                 disk.next_sequence = disk.next_sequence.max(record.sequence.wrapping_add(1));
                 let id = record.head.id;
-                let found = (record.sequence, Recovered { header: record.head, place });
+                let end = disk.files.get(&number).map_or(0, |contents| contents.end);
+                let whole = record.len <= end.saturating_sub(place.offset());
+                let found = ((record.sequence, whole), Recovered { header: record.head, place });
                 match newest.get(&id) {
-                    Some((sequence, _)) if *sequence > found.0 => remains.push(place),
+                    Some((rank, _)) if *rank > found.0 => remains.push(place),
                     _ => remains.extend(newest.insert(id, found).map(|(_, older)| older.place)),
                 }
             }
@@ -104,7 +107,7 @@ impl Disk {
             let found = scan::scan(&file)?;
             Ok((found, directory::disk_bytes(&file)?))
         });
-        let (Scan { salt, end, live, damaged }, disk_bytes) = match scanned {
+        let (Scan { salt, end, mut live, cut_off, damaged }, disk_bytes) = match scanned {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(
@@ -112,16 +115,27 @@ impl Disk {
                     "a spill file cannot be read and is left alone: its objects are missing until it can be"
                 );
                 self.counters.failed(1);
+                self.counters.found_unreadable(1);
                 return Vec::new();
             }
         };
         if damaged > 0 {
             tracing::warn!(
                 file = %path.display(), damaged, intact = live.len(),
-                "a spill file is damaged, or was being written when the daemon died: what is not intact is lost"
+                "a spill file is damaged, or was being written when the daemon died: what was in the damaged places is \
+                 lost, and which objects that were cannot be told"
             );
             self.counters.failed(damaged);
+            self.counters.found_unreadable(damaged);
         }
+        if let Some((offset, record)) = &cut_off {
+            tracing::warn!(
+                file = %path.display(), offset, object = %record.head.id,
+                "a spill file was cut off in the middle of an object, which is damaged for whoever gets it"
+            );
+            self.counters.failed(1);
+        }
+        live.extend(cut_off);
         if live.is_empty() {
             if let Err(error) = self.directory.unlink(number) {
                 self.complain(number, &error);
@@ -160,7 +174,9 @@ impl Disk {
                 let dir = self.directory.path().to_owned();
                 let bytes = items.iter().filter_map(|item| record::record_len(&item.head)).sum();
                 Err(match Errno::from_io_error(&source) {
-                    Some(Errno::NOSPC | Errno::DQUOT) => SpillError::NoSpace { dir, bytes, source },
+                    Some(Errno::NOSPC | Errno::DQUOT) => {
+                        SpillError::NoSpace { dir, bytes, free: self.directory.free(), source }
+                    }
                     _ => SpillError::Write { dir, bytes, source },
                 })
             }

@@ -54,15 +54,17 @@ pub enum SpillError {
     Thread(#[source] io::Error),
     /// No room on disk: the whole batch stays in memory.
     #[error(
-        "no room for {} ({bytes} bytes) more in the spill directory {}: {source}; free disk space or delete \
-         objects",
-        ByteSize(*bytes), .dir.display()
+        "no room for {} ({bytes} bytes) more in the spill directory {}, where {} are free: {source}; free disk space or \
+         delete objects",
+        ByteSize(*bytes), .dir.display(), ByteSize(*free)
     )]
     NoSpace {
         /// The directory.
         dir: PathBuf,
         /// Bytes of the batch, with its record headers.
         bytes: u64,
+        /// Bytes that the disk has for others.
+        free: u64,
         /// What the system said.
         source: io::Error,
     },

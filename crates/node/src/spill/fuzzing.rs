@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use plasmon::ObjectId;
+use plasmon::{ObjectId, Rights};
 
 use super::FILE_SIZE;
 use super::record::{self, FILE_HEADERS_AT, FIRST_RECORD, Header, UNIT};
@@ -36,6 +36,10 @@ pub(crate) fn file(bytes: &[u8]) {
         let payload = record.head.payload_len().expect("a record has a length");
         assert!(record::header_len(&record.head) as u64 + payload <= record.len);
     }
+    if let Some((start, record)) = &found.cut_off {
+        assert!(record.live && *start >= end && start % UNIT == 0 && *start < FILE_SIZE.min(found.end));
+        assert!(record.len > found.end - start, "a record from {start} that is whole");
+    }
 }
 
 /// Files of some records, and of none.
@@ -46,7 +50,7 @@ pub(crate) fn files() -> Vec<Vec<u8>> {
             name: name.to_owned(),
             life: 3,
             tenant: 1000,
-            private: true,
+            rights: if name.is_empty() { Rights::ReadWrite } else { Rights::Private },
             data_len: data.len() as u64,
             metadata_len: 0,
             digest: 9,

@@ -3,8 +3,8 @@
 //! Everything decoded is untrusted: lengths are checked before they are used, and nothing counts
 //! that its checksum does not cover.
 
-use plasmon::ObjectId;
 use plasmon::wire::MAX_NAME;
+use plasmon::{ObjectId, Rights};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const FILE_MAGIC: [u8; 8] = *b"PLSPILL\0";
@@ -13,6 +13,8 @@ const RECORD_VERSION: u8 = 1;
 const FLAG_PRIVATE: u8 = 1;
 /// How many nodes keep it and when it ends stand behind the name.
 const FLAG_TERMS: u8 = 2;
+/// Everybody may change it.
+const FLAG_OPEN: u8 = 4;
 
 /// The state of a record that counts. Neither state is a few flipped bits away from the other.
 const LIVE: u64 = 0x4556_494c_d0c5_b7a9;
@@ -46,8 +48,8 @@ pub struct Header {
     pub life: u64,
     /// The user who created it.
     pub tenant: u32,
-    /// Only that user sees it.
-    pub private: bool,
+    /// What others may do with it.
+    pub rights: Rights,
     /// Bytes of data.
     pub data_len: u64,
     /// Bytes of metadata, which lie behind the data.
@@ -160,7 +162,12 @@ pub(super) fn encode(
     let (fixed, name) = into.split_at_mut(FIXED);
     fixed[0..8].copy_from_slice(&LIVE.to_le_bytes());
     fixed[16] = RECORD_VERSION;
-    fixed[17] = if head.private { FLAG_PRIVATE } else { 0 } | if head.has_terms() { FLAG_TERMS } else { 0 };
+    let rights = match head.rights {
+        Rights::Read => 0,
+        Rights::Private => FLAG_PRIVATE,
+        Rights::ReadWrite => FLAG_OPEN,
+    };
+    fixed[17] = rights | if head.has_terms() { FLAG_TERMS } else { 0 };
     fixed[18..20].copy_from_slice(&(head.name.len() as u16).to_le_bytes());
     fixed[20..24].copy_from_slice(&head.metadata_len.to_le_bytes());
     let words = [head.data_len, payload_hash, sequence, head.life, head.created, head.digest];
@@ -208,13 +215,19 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
     if header > terms && copies == 0 && expires == 0 {
         return Err(NoRecord);
     }
+    let rights = match fixed[17] & (FLAG_PRIVATE | FLAG_OPEN) {
+        0 => Rights::Read,
+        FLAG_PRIVATE => Rights::Private,
+        FLAG_OPEN => Rights::ReadWrite,
+        _ => return Err(NoRecord),
+    };
     let id = *fixed[76..].first_chunk().ok_or(NoRecord)?;
     let head = Header {
         id: ObjectId::from_bytes(id),
         name: str::from_utf8(name).map_err(|_| NoRecord)?.to_owned(),
         life: word(48),
         tenant: word(72) as u32,
-        private: fixed[17] & FLAG_PRIVATE != 0,
+        rights,
         data_len: word(24),
         metadata_len: (word(16) >> 32) as u32,
         digest: word(64),

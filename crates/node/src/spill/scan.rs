@@ -22,7 +22,10 @@ pub(super) struct Scan {
     pub(super) end: u64,
     /// The live records that lie within the file, and where.
     pub(super) live: Vec<(u64, Record)>,
-    /// Stretches that are neither records nor zeros: damage, or a write that was never finished.
+    /// A live record behind them that begins in the file and is cut off.
+    pub(super) cut_off: Option<(u64, Record)>,
+    /// Stretches that are neither records nor zeros: damage, or a write that was never finished. Whose they were cannot
+    /// be told.
     pub(super) damaged: u64,
 }
 
@@ -42,7 +45,7 @@ pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
         return Err(ScanError::Foreign);
     }
     let end = metadata.len();
-    let mut found = Scan { salt: salt(file)?, end, live: Vec::new(), damaged: 0 };
+    let mut found = Scan { salt: salt(file)?, end, live: Vec::new(), cut_off: None, damaged: 0 };
     let mut window = Window { file, end, start: 0, bytes: Vec::new() };
     let mut at = FIRST_RECORD;
     // Whether `at` lies in a damaged stretch that is counted already.
@@ -52,8 +55,8 @@ pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
         let bytes = window.at(at)?;
         match record::decode(bytes, found.salt, at) {
             Ok(record) if record.len > end - at => {
-                // Cut off: nothing can follow.
-                found.damaged += u64::from(record.live);
+                // Nothing can follow.
+                found.cut_off = record.live.then_some((at, record));
                 break;
             }
             Ok(record) => {

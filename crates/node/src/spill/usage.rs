@@ -18,6 +18,8 @@ pub struct Usage {
     /// Batches that could not be written, objects that could not be read back, and damaged places
     /// found at start.
     pub failures: u64,
+    /// Files and damaged places found at start of which nobody can tell whose objects they were.
+    pub unreadable: u64,
 }
 
 /// The same, shared between the threads. The numbers are for people: no order among them.
@@ -29,6 +31,7 @@ pub(super) struct Counters {
     written: AtomicU64,
     read: AtomicU64,
     failures: AtomicU64,
+    unreadable: AtomicU64,
 }
 
 impl Counters {
@@ -41,6 +44,7 @@ impl Counters {
             written: load(&self.written),
             read: load(&self.read),
             failures: load(&self.failures),
+            unreadable: load(&self.unreadable),
         }
     }
 
@@ -56,6 +60,10 @@ impl Counters {
 
     pub(super) fn read_back(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn found_unreadable(&self, places: u64) {
+        self.unreadable.fetch_add(places, Ordering::Relaxed);
     }
 
     pub(super) fn failed(&self, times: u64) {

@@ -1,61 +1,68 @@
 //! Measuring what is best towards a peer, on the real peer and the real fabric. Engine thread only.
 //!
 //! The peer lends memory that is no object's, under a lease. Small sizes: bytes asked for inside a message
-//! against a message to and fro and a read. A large size: chunks and windows, in turns, so that what else goes on
-//! meets all of them alike. Medians of some rounds; the whole takes a second or two.
+//! against a message to and fro and a read. A large size: chunks and windows, in turns, so that what else
+//! goes on meets all of them alike. Medians of some rounds; the whole takes a second or two.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::future::{Either, select};
 use plasmon::transfer::{Calibration, LargePoint, SmallPoint};
-use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId, Rights};
 
-use super::landing::Landing;
+use super::failure::Failure;
+use super::landing::Target;
 use super::lease::{LEASE_MS, Lease};
+use super::pieces::whole;
+use super::reading::Here;
 use super::record::Arrived;
-use super::rendezvous::{Here, whole};
 use super::tuning::Plan;
-use super::{Failure, not_served};
-use crate::cluster::{Call, Envelope, Location, Message};
 use crate::engine::Core;
 use crate::memory::{Domain, Writer, Zone};
+use crate::net::calls::Call;
+use crate::net::frame::ask;
+use crate::net::frame::{Envelope, Location, Message};
 use crate::object::Head;
 
 const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
 /// Sizes up to what a message takes beside its header.
-const SMALL: [u64; 9] = [64, 256, 1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 15 << 10];
+const SMALL_BYTES: [u64; 9] = [64, 256, 1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 15 << 10];
 const SMALL_ROUNDS: usize = 41;
-const CHUNKS: [u64; 4] = [256 << 10, 512 << 10, 1 << 20, 4 << 20];
-const WINDOWS: [u32; 4] = [1, 2, 4, 8];
+const CHUNKS_BYTES: [u64; 4] = [256 << 10, 512 << 10, 1 << 20, 4 << 20];
+const WINDOWS_READS: [u32; 4] = [1, 2, 4, 8];
 const LARGE_ROUNDS: usize = 5;
-/// The large object, and how small it may become on a slow network.
-const LARGE: u64 = 32 << 20;
-const LARGE_LEAST: u64 = 8 << 20;
+/// The large object; on a slow network it is shorter, down to `LARGE_LEAST_BYTES`.
+const LARGE_BYTES: u64 = 32 << 20;
+const LARGE_LEAST_BYTES: u64 = 8 << 20;
 /// How long one read of it may take, for the whole to stay short.
-const LARGE_TIME: Duration = Duration::from_millis(100);
+const LARGE_READ_TIME: Duration = Duration::from_millis(100);
 /// How long the peer may take to lend memory.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PEER_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Core {
-    /// Lends memory to a peer that measures, or sends some of it.
-    pub(crate) fn probed(self: &Rc<Self>, asked: &Envelope, of: u64, len: u64) {
-        if of != 0 {
-            let lent = self.transfer.leases.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
-            let head = scratch(len);
-            let message = match lent {
-                Some(lent) if Message::fits_eager(&head) && len <= lent.len() => {
-                    let mut bytes = vec![0; len as usize];
-                    lent.read(0, &mut bytes).expect("inside the memory");
-                    Message::Eager { head, bytes: bytes.into() }
-                }
-                _ => Message::Refused { error: not_served("it was lent no such memory") },
-            };
-            return self.answer(asked, message);
-        }
+    /// Sends a peer that measures some of the memory that was lent to it.
+    pub(crate) fn on_probe(&self, asked: &Envelope, of: u64, len: u64) {
+        let lent = self.transfer.leases.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
+        let head = scratch(len);
+        let message = match lent {
+            Some(lent) if Message::fits_eager(&head) && len <= lent.len() => {
+                let mut bytes = vec![0; len as usize];
+                lent.read(0, &mut bytes).expect("inside the memory");
+                Message::Eager { head, bytes: bytes.into() }
+            }
+            _ => {
+                let text = "not served: it was lent no such memory";
+                Message::Refused { error: Error::new(ErrorKind::Invalid, text) }
+            }
+        };
+        self.answer(asked, message);
+    }
+
+    /// Lends memory to a peer that measures.
+    pub(crate) fn on_lend(self: &Rc<Self>, asked: &Envelope, len: u64) {
         let (core, asked) = (Rc::clone(self), asked.clone());
-        self.spawn(async move {
-            let message = match core.room(ZONE, len.min(LARGE), Duration::ZERO).await {
+        self.kernel.spawn(async move {
+            let message = match core.store.room(ZONE, len.min(LARGE_BYTES), Duration::ZERO).await {
                 Ok(extent) => {
                     let pieces = core.locate(&extent);
                     let head = scratch(extent.len());
@@ -75,6 +82,7 @@ impl Core {
     pub(crate) async fn calibrate(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Error> {
         let failed = |failure: Failure| match failure {
             Failure::Here(error) => error,
+            failure @ Failure::Ended => Error::new(ErrorKind::Internal, failure.to_string()),
             Failure::Holder(text) => {
                 Error::new(ErrorKind::Disconnected, format!("node {peer} cannot be measured: {text}"))
             }
@@ -85,13 +93,13 @@ impl Core {
     }
 
     async fn measure(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Failure> {
-        let landing = Landing::replica(self.extent_for(&scratch(LARGE)).await?);
-        let asked_at = self.clock.now();
+        let landing = self.landing(&scratch(LARGE_BYTES), &Target::Replica).await?;
+        let asked_at = self.kernel.clock.now();
         let mut call = Call::open(self, Some(peer));
-        if !call.send(peer, 0, Message::Probe { of: 0, len: LARGE }) {
+        if !call.send(peer, 0, Message::Lend { len: LARGE_BYTES }) {
             return Err(Failure::Holder("it is no member of the cluster".into()));
         }
-        let answer = self.clock.bounded(Some(asked_at + PATIENCE), call.answer()).await.flatten();
+        let answer = self.kernel.clock.bounded(Some(asked_at + PEER_PATIENCE), call.answer()).await.flatten();
         let (request, pieces, lease_ms) = match answer {
             Some(Envelope { request, message: Message::Offer { pieces, lease_ms, .. }, .. }) => {
                 (request, pieces, lease_ms)
@@ -99,26 +107,23 @@ impl Core {
             Some(Envelope { message: Message::Refused { error }, .. }) => {
                 return Err(Failure::Holder(error.message().to_owned()));
             }
-            _ => return Err(Failure::Holder(format!("it lent no memory within {PATIENCE:?}"))),
+            _ => return Err(Failure::Holder(format!("it lent no memory within {PEER_PATIENCE:?}"))),
         };
-        if whole(&pieces) != Some(LARGE) {
+        if whole(&pieces) != Some(LARGE_BYTES) {
             return Err(Failure::Holder("it lent another amount of memory than was asked for".into()));
         }
         let lease = Lease::new(self, peer, request, lease_ms, asked_at);
-        let measuring = std::pin::pin!(async {
+        let measuring = async {
             let here = Here { landing: &landing, arrived: &Arrived::default() };
             let small = self.measure_small(&lease, &pieces, here).await?;
-            Ok::<_, Failure>((small, self.measure_large(&lease, &pieces, here).await?))
-        });
-        let (small, large) = match select(measuring, std::pin::pin!(lease.keep())).await {
-            Either::Left((measured, _)) => measured?,
-            Either::Right((failure, _)) => return Err(failure),
+            Ok((small, self.measure_large(&lease, &pieces, here).await?))
         };
+        let (small, large) = lease.during(measuring).await?;
         let best = large.iter().min_by(|a, b| a.us.total_cmp(&b.us)).copied().unwrap_or_default();
         Ok(Calibration {
             provider: self.network.provider(peer).0.name().to_owned(),
             host: self.host_of(peer),
-            at_ms: self.clock.unix_ms(),
+            at_ms: self.kernel.clock.unix_ms(),
             eager_max: eager_max(&small),
             chunk: best.chunk,
             window: best.window,
@@ -134,23 +139,19 @@ impl Core {
         here: Here<'_>,
     ) -> Result<Vec<SmallPoint>, Failure> {
         let mut points = Vec::new();
-        for bytes in SMALL {
+        for bytes in SMALL_BYTES {
             let (mut eager, mut read) = (Vec::new(), Vec::new());
             for _ in 0..SMALL_ROUNDS {
-                let began = self.clock.now();
-                let probe = Message::Probe { of: lease.request, len: bytes };
-                match self.ask(lease.holder, 0, probe, PATIENCE).await {
-                    Ok(Message::Eager { bytes, .. }) => {
-                        here.landing.write(&bytes).map_err(|error| Failure::Holder(error.to_string()))?;
-                    }
-                    Ok(_) => return Err(Failure::Holder("it answered with something else".into())),
-                    Err(error) => return Err(Failure::Holder(error.message().to_owned())),
-                }
+                let began = self.kernel.clock.now();
+                let probe = ask::Probe { of: lease.request, len: bytes };
+                let probed = self.ask(lease.holder, 0, probe, PEER_PATIENCE).await;
+                let sent = probed.map_err(|error| Failure::Holder(error.message().to_owned()))?;
+                here.landing.write(0, &sent.bytes).map_err(|error| Failure::Holder(error.to_string()))?;
                 eager.push(self.micros_since(began));
-                let began = self.clock.now();
+                let began = self.kernel.clock.now();
                 // The message and its answer that a read of an object begins with.
-                let renew = Message::Renew { lease: lease.request };
-                let answer = self.ask(lease.holder, 0, renew, PATIENCE).await;
+                let renew = ask::Renew { lease: lease.request };
+                let answer = self.ask(lease.holder, 0, renew, PEER_PATIENCE).await;
                 answer.map_err(|error| Failure::Holder(error.message().to_owned()))?;
                 let plan = Plan { chunk: bytes, window: 1 };
                 self.read_part(lease.holder, pieces, here, bytes, None, plan).await?;
@@ -167,17 +168,25 @@ impl Core {
         pieces: &[Location],
         here: Here<'_>,
     ) -> Result<Vec<LargePoint>, Failure> {
-        let plans = CHUNKS.into_iter().flat_map(|chunk| WINDOWS.map(|window| Plan { chunk, window }));
+        let plans =
+            CHUNKS_BYTES.into_iter().flat_map(|chunk| WINDOWS_READS.map(|window| Plan { chunk, window }));
         let plans: Vec<_> = plans.collect();
-        let began = self.clock.now();
-        self.read_part(lease.holder, pieces, here, LARGE_LEAST, None, Plan { chunk: 512 << 10, window: 4 })
-            .await?;
-        let rate = LARGE_LEAST as f64 / (self.clock.now() - began).as_secs_f64().max(1e-6);
-        let len = ((rate * LARGE_TIME.as_secs_f64()) as u64).clamp(LARGE_LEAST, LARGE);
+        let began = self.kernel.clock.now();
+        self.read_part(
+            lease.holder,
+            pieces,
+            here,
+            LARGE_LEAST_BYTES,
+            None,
+            Plan { chunk: 512 << 10, window: 4 },
+        )
+        .await?;
+        let rate = LARGE_LEAST_BYTES as f64 / (self.kernel.clock.now() - began).as_secs_f64().max(1e-6);
+        let len = ((rate * LARGE_READ_TIME.as_secs_f64()) as u64).clamp(LARGE_LEAST_BYTES, LARGE_BYTES);
         let mut times = vec![Vec::new(); plans.len()];
         for _ in 0..LARGE_ROUNDS {
             for (plan, times) in plans.iter().zip(&mut times) {
-                let began = self.clock.now();
+                let began = self.kernel.clock.now();
                 self.read_part(lease.holder, pieces, here, len, None, *plan).await?;
                 times.push(self.micros_since(began));
             }
@@ -192,7 +201,7 @@ impl Core {
     }
 
     fn micros_since(&self, began: std::time::Instant) -> f64 {
-        (self.clock.now() - began).as_nanos() as f64 / 1e3
+        (self.kernel.clock.now() - began).as_nanos() as f64 / 1e3
     }
 }
 
@@ -203,7 +212,7 @@ fn scratch(len: u64) -> Head {
         name: "".into(),
         life: 0,
         tenant: 0,
-        private: false,
+        rights: Rights::default(),
         data_len: len,
         metadata_len: 0,
         digest: 0,

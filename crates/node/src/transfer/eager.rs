@@ -3,39 +3,46 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use plasmon::ObjectId;
 
-use super::Failure;
-use super::landing::Target;
+use super::failure::Failure;
 use super::record::Trace;
 use crate::engine::Core;
-use crate::object::Head;
+use crate::net::frame::Message;
+use crate::object::{Head, Pin};
 
 impl Core {
+    /// The holder's answer to a fetch: the object, inside the message.
+    pub(super) fn enclose(&self, pin: &Pin, head: Head, protocol: &str) -> Message {
+        let mut bytes = vec![0; head.len() as usize];
+        pin.run().read(0, &mut bytes).expect("as long as its object");
+        self.count_served(protocol, &head);
+        self.transfer.count(protocol, |count| count.copied_bytes += head.len());
+        let mut counters = self.transfer.counters.borrow_mut();
+        counters.eager_served += 1;
+        counters.cpu_copied_bytes += head.len();
+        Message::Eager { head, bytes: bytes.into() }
+    }
+
     /// Takes an object that came inside a message.
     pub(super) async fn take_eager(
         self: &Rc<Self>,
-        id: ObjectId,
         head: Head,
         bytes: &Bytes,
-        target: &Target,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
-        if head.id != id || bytes.len() as u64 != head.len() {
+        if head.id != trace.id || bytes.len() as u64 != head.len() {
             return Err(Failure::Holder("it sent another object or another length".into()));
         }
-        let landing = self.landing(&head, target).await?;
+        let landing = self.landing(&head, &trace.target).await?;
         trace.allocated();
-        // Metadata is behind the data, and only a replica has room for it.
-        let bytes = &bytes[..landing.len() as usize];
-        landing.write(bytes).map_err(|error| Failure::Holder(error.to_string()))?;
-        trace.copied(bytes.len() as u64);
+        let copied = landing.write(0, bytes).map_err(|error| Failure::Holder(error.to_string()))?;
+        trace.copied(copied);
         trace.moved();
         let mut counters = self.transfer.counters.borrow_mut();
         counters.eager_fetched += 1;
-        counters.eager_fetched_bytes += bytes.len() as u64;
-        counters.cpu_copied_bytes += bytes.len() as u64;
+        counters.eager_fetched_bytes += copied;
+        counters.cpu_copied_bytes += copied;
         drop(counters);
-        self.land(&head, landing, target)
+        self.land(head, landing)
     }
 }

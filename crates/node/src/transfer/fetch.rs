@@ -1,38 +1,35 @@
 //! The requester's side: bringing an object here. Engine thread only.
 //!
-//! One fetch serves all gets of an object by one user; it ends when the last of them stops waiting.
-//! Where an object was before is tried first ([`known`](super::known)). Else it asks the object's keeper, which
-//! sends it on to a holder or keeps it until there is one, and it asks again when the members change, when a
-//! holder fails it, and from time to time in any case, so that no lost message can strand it. A keeper that is silent
-//! where the other one is not comes second for a while: it may be dead, and nobody have noticed yet.
+//! One fetch serves all gets of an object by one user; it ends when the last of them stops waiting. Where an
+//! object was before is tried first ([`read_first`](super::read_first)); else its keepers are asked
+//! ([`asking`](super::asking)), and what a holder answers says by which protocol it comes.
+//!
+//! Invariant: what is sealed here was the object's when its holder gave it, and of a life that has not ended
+//! since.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::future::{Either, FutureExt, Shared, WeakShared, select};
+use futures::future::{FutureExt, Shared, WeakShared};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use tracing::{debug, warn};
 
-use super::Failure;
-use super::known::Place;
+use super::asking::{ASK_AGAIN, Answered, Asking};
+use super::ended_lives::Noted;
+use super::failure::Failure;
 use super::landing::{Given, Target};
 use super::lease::Lease;
+use super::read_first::Place;
+use super::reading::Offer;
 use super::record::Trace;
-use super::rendezvous::Offer;
-use crate::cluster::{Call, Envelope, Message, Stage, Wish};
 use crate::engine::Core;
-use crate::memory::Extent;
-use crate::object::{Conflict, Head, Held, Role, Sealing};
+use crate::net::calls::Call;
+use crate::net::frame::{Envelope, Message, Stage, Withdrawal};
 
-/// When the other keeper is asked as well: far more than an answer takes, and little to whoever waits for a keeper that
-/// has just died.
-const ASK_OTHER: Duration = Duration::from_millis(50);
-/// When an unanswered request is made again then; every further time after twice as long.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// And at the longest: before the keeper forgets that this node waits.
-const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
+/// How long to wait before an object is asked for again that was deleted on its way.
+const ASK_ANEW: Duration = Duration::from_millis(2);
 
 pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 /// A fetch that others may join.
@@ -47,12 +44,7 @@ impl Core {
     }
 
     /// The fetch of an object for a user that is under way, or a new one.
-    pub(super) fn share_fetch(
-        &self,
-        id: ObjectId,
-        tenant: u32,
-        begin: impl FnOnce() -> Outcome,
-    ) -> Shared<Outcome> {
+    fn share_fetch(&self, id: ObjectId, tenant: u32, begin: impl FnOnce() -> Outcome) -> Shared<Outcome> {
         let mut fetches = self.transfer.fetches.borrow_mut();
         if let Some(fetch) = fetches.get(&(id, tenant)).and_then(WeakShared::upgrade)
             && fetch.peek().is_none()
@@ -64,13 +56,44 @@ impl Core {
         fetch
     }
 
-    /// Whether objects come by protocols that can bring their data into memory that clients give.
-    pub(crate) fn lands_anywhere(&self) -> bool {
-        matches!(self.config.protocol, Protocol::Auto | Protocol::Read) && !self.cluster.solo()
+    /// Brings an object here from a node that has it, or is about to, and from any other if that fails. Gets
+    /// of the object join it.
+    pub(crate) fn fetch_from(self: &Rc<Self>, id: ObjectId, tenant: u32, parent: NodeId) -> Shared<Outcome> {
+        let core = Rc::clone(self);
+        self.share_fetch(id, tenant, move || {
+            Box::pin(async move {
+                if matches!(core.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
+                    let mut trace = Trace::begin(&core, id, tenant, Target::Replica);
+                    let _noted = Noted::begin(&core, id);
+                    // The directory is not asked for it, and is to know whom a deletion concerns.
+                    core.enroll(id).await?;
+                    match core.relayed(parent, &mut trace).await {
+                        Ok(()) => {
+                            trace.finish();
+                            return Ok(());
+                        }
+                        Err(Failure::Here(error)) => return Err(error),
+                        Err(reason) => {
+                            trace.failed();
+                            debug!(
+                                "object {id} does not come from node {parent}: {reason}; trying elsewhere"
+                            );
+                        }
+                    }
+                }
+                fetch(core, id, tenant, Target::Replica).await
+            })
+        })
     }
 
-    /// Brings an object's data into memory that a client gives; `given` says how much it is then. The future has
-    /// no deadline of its own; what it leaves under way when it fails or is dropped, [`Core::settle`] waits for.
+    /// Whether objects can come from elsewhere, into memory that clients give as well.
+    pub(crate) fn lands_anywhere(&self) -> bool {
+        !self.cluster.solo()
+    }
+
+    /// Brings an object's data into memory that a client gives; `given` says how much it is then. The future
+    /// has no deadline of its own; what it leaves under way when it fails or is dropped, [`Core::settle`]
+    /// waits for.
     ///
     /// # Errors
     /// The reason why the object will never come.
@@ -82,75 +105,13 @@ impl Core {
     ) -> Result<(), Error> {
         fetch(Rc::clone(self), id, tenant, Target::Given(Rc::clone(given))).await
     }
-
-    /// How objects are to come here.
-    pub(super) fn wish(&self) -> Wish {
-        Wish { protocol: self.config.protocol, eager_max: self.eager_max() }
-    }
-
-    /// Seals a fetched object, unless it came to be here in another way.
-    pub(super) fn seal_fetched(&self, head: Head, extent: Rc<Extent>) -> Result<(), Failure> {
-        // An operation lets go of what it owns before it is seen to be over.
-        let held = || Error::new(ErrorKind::Internal, "a transfer that is over still owns its memory");
-        let extent = Rc::into_inner(extent).ok_or_else(|| Failure::Here(held()))?;
-        let id = head.id;
-        match self.objects.borrow().conflict(&id) {
-            Some(Conflict::Sealed | Conflict::Creating { .. }) => {
-                debug!("object {id} came to be here while it was being fetched");
-                return Ok(());
-            }
-            None => {}
-        }
-        let (bytes, created) = (Held::Memory(extent), self.clock.unix_ms());
-        let sealing = Sealing { head, role: Role::Cached, creator: None, bytes, created };
-        self.seal(sealing).map(drop).map_err(Failure::Here)
-    }
 }
 
-/// A request to the keeper, withdrawn if it is dropped before its answer came.
-struct Ask {
-    core: Rc<Core>,
-    call: Call,
-    id: ObjectId,
-    keeper: NodeId,
-    at: Instant,
-    /// Nobody is to be told: it was answered, or could not be asked.
-    settled: bool,
-}
-
-impl Ask {
-    /// The answer, if there was a request.
-    async fn answer(ask: &mut Option<Self>) -> Option<Envelope> {
-        match ask {
-            Some(ask) => ask.call.answer().await,
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl Drop for Ask {
-    fn drop(&mut self) {
-        if self.settled {
-            return;
-        }
-        let (core, request) = (&self.core, self.call.request());
-        match self.call.take_answer() {
-            // It came, and nobody wants it any more.
-            Some(answer) if answer.message.comes_with_a_lease() => {
-                core.tell(answer.from, Message::Release { requests: vec![request] });
-            }
-            Some(_) => {}
-            None => {
-                _ = core
-                    .send(self.keeper, core.envelope(request, core.node, 0, Message::Forget { id: self.id }))
-            }
-        }
-    }
-}
-
-pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
-    let mut trace = Trace::begin(&core, id, tenant, &target);
-    match core.fetch_known(id, tenant, &target, &mut trace).await {
+/// Fetches an object from wherever it is, until it is here or will never be.
+async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
+    let mut trace = Trace::begin(&core, id, tenant, target);
+    let mut noted = Noted::begin(&core, id);
+    match core.fetch_known(&mut trace).await {
         None => {}
         Some(Ok(())) => {
             trace.finish();
@@ -158,91 +119,29 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
         }
         Some(Err(error)) => return Err(error),
     }
-    let mut except = Vec::new();
-    let mut patience = ASK_OTHER;
-    let mut attempt = 0;
-    // The request before the last: its answer may still come.
-    let mut earlier = None;
+    let mut asking = Asking::new(&core, id, tenant);
     loop {
-        if core.cluster.fenced() {
-            // Whom to ask is known when this node is a member again.
-            let _ = core.cluster.next_view().await;
-            continue;
-        }
-        let creating = core.objects.borrow().creation(&id).is_some();
-        if creating {
-            // A replica could not be sealed now; a seal here ends the gets, and an abort this wait.
-            core.clock.sleep(ASK_AGAIN).await;
-            continue;
-        }
-        let next_view = core.cluster.next_view();
-        let again = core.clock.sleep(patience);
-        patience = (2 * patience).clamp(ASK_AGAIN, ASK_AGAIN_AT_LAST);
-        let keeper = core.cluster.keeper_for(&id, attempt, core.clock.now());
-        attempt += 1;
-        let call = Call::open(&core, None);
-        let at = core.clock.now();
-        let mut ask = Ask { core: Rc::clone(&core), call, id, keeper, at, settled: false };
-        let fetch = Message::Fetch { id, stage: Stage::Asked, avoid: except.clone(), wish: core.wish() };
-        if !ask.call.send(keeper, tenant, fetch) && attempt % 2 == 1 {
-            // It cannot be reached: the other keeper is asked at once.
-            ask.settled = true;
-            continue;
-        }
-        let answers = {
-            let (last, before) = (pin!(ask.call.answer()), pin!(Ask::answer(&mut earlier)));
-            match select(select(last, before), select(next_view, again)).await {
-                Either::Left((Either::Left((answer, _)), _)) => Ok((answer, true)),
-                Either::Left((Either::Right((answer, _)), _)) => Ok((answer, false)),
-                Either::Right((Either::Left(_), _)) => Err(true),
-                Either::Right((Either::Right(_), _)) => Err(false),
-            }
-        };
-        let (answer, of_the_last) = match answers {
-            Ok(answered) => answered,
-            Err(followed) => {
-                except.clear();
-                earlier = Some(ask);
-                if followed {
-                    // Other keepers, perhaps: all begins anew.
-                    (attempt, patience, earlier) = (0, ASK_OTHER, None);
-                }
-                continue;
-            }
-        };
-        // If it came at once: the object may have been put only now.
-        let at_once = core.clock.now() < ask.at + ASK_OTHER;
-        match &earlier {
-            Some(earlier) if of_the_last && at_once && earlier.keeper != keeper => {
-                core.cluster.suspect(earlier.keeper, core.clock.now());
-            }
-            _ => {}
-        }
-        // Whoever has not answered need not: what comes nevertheless is given back.
-        let mut answered = ask;
-        if !of_the_last {
-            answered = earlier.take().expect("it has answered");
-        }
-        earlier = None;
-        answered.settled = true;
-        let asked_at = answered.at;
-        let Some(answer) = answer else { continue };
-        let from = answer.from;
-        match core.take(id, tenant, answer, asked_at, &target, &mut trace).await {
+        let answered = asking.next().await;
+        let from = answered.answer.from;
+        match core.take(answered, &mut trace).await {
             Ok(()) => {
                 trace.finish();
                 return Ok(());
             }
             Err(Failure::Here(error)) => return Err(error),
+            Err(Failure::Ended) => {
+                debug!("object {id} was deleted while it was on its way here; asking anew");
+                trace.failed();
+                // Nothing else is under way: what comes from now on was there after that.
+                drop(noted);
+                noted = Noted::begin(&core, id);
+                core.kernel.clock.sleep(ASK_ANEW).await;
+            }
             Err(Failure::Holder(reason)) => {
                 trace.failed();
-                if let Target::Given(given) = &target {
-                    core.settle(given).await?;
-                }
+                core.settle_target(&trace.target).await?;
                 warn!(object = %id, node = %from, %reason, "an object cannot be fetched; trying elsewhere");
-                if !except.contains(&from) {
-                    except.push(from);
-                }
+                asking.avoid(from);
             }
         }
     }
@@ -250,120 +149,120 @@ pub(super) async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Tar
 
 impl Core {
     /// Fetches an object from where it was, if that is known; nothing when the directory is to be asked.
-    async fn fetch_known(
-        self: &Rc<Self>,
-        id: ObjectId,
-        tenant: u32,
-        target: &Target,
-        trace: &mut Trace,
-    ) -> Option<Result<(), Error>> {
-        if self.config.protocol != Protocol::Auto || self.objects.borrow().creation(&id).is_some() {
+    async fn fetch_known(self: &Rc<Self>, trace: &mut Trace) -> Option<Result<(), Error>> {
+        let (id, tenant) = (trace.id, trace.tenant);
+        if self.kernel.config.protocol != Protocol::Auto
+            || self.store.objects.borrow().creation(&id).is_some()
+        {
             return None;
         }
         let place = self.transfer.known.borrow_mut().get(&id).cloned()?;
+        if !self.cluster.kept_since(&id, place.epoch) {
+            // Its keepers of now may not know that this node may have it.
+            self.transfer.known.borrow_mut().pop(&id);
+            return None;
+        }
         let tried = match &place.at {
-            Some(at) if at.0.visible_to(tenant) => self.read_first(place.holder, at, target, trace).await,
-            _ => self.fetch_direct(id, tenant, place.holder, target, trace).await,
+            Some(at) if at.0.visible_to(tenant) => self.read_first(place.holder, at, trace).await,
+            _ => self.fetch_direct(place.holder, trace).await,
         };
         match tried {
             Ok(()) => Some(Ok(())),
             Err(Failure::Here(error)) => Some(Err(error)),
+            Err(Failure::Ended) => None,
             Err(Failure::Holder(reason)) => {
                 debug!("object {id} is not to be had from node {}, where it was: {reason}", place.holder);
                 self.transfer.known.borrow_mut().pop(&id);
-                match target {
-                    Target::Given(given) => self.settle(given).await.err().map(Err),
-                    Target::Replica => None,
-                }
+                self.settle_target(&trace.target).await.err().map(Err)
             }
         }
     }
 
     /// Asks a holder without the directory.
-    async fn fetch_direct(
-        self: &Rc<Self>,
-        id: ObjectId,
-        tenant: u32,
-        holder: NodeId,
-        target: &Target,
-        trace: &mut Trace,
-    ) -> Result<(), Failure> {
+    async fn fetch_direct(self: &Rc<Self>, holder: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(self, Some(holder));
-        let asked_at = self.clock.now();
-        let gone = || Failure::Holder("it has left the cluster".into());
-        let fetch = Message::Fetch { id, stage: Stage::Direct, avoid: Vec::new(), wish: self.wish() };
-        if !call.send(holder, tenant, fetch) {
-            return Err(gone());
+        let asked_at = self.kernel.clock.now();
+        let (id, avoid, wish) = (trace.id, Vec::new(), self.wish());
+        if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, avoid, wish }) {
+            return Err(Failure::gone());
         }
-        match self.clock.bounded(Some(asked_at + ASK_AGAIN), call.answer()).await {
-            Some(Some(answer)) => self.take(id, tenant, answer, asked_at, target, trace).await,
-            Some(None) => Err(gone()),
+        match self.kernel.clock.bounded(Some(asked_at + ASK_AGAIN), call.answer()).await {
+            Some(Some(answer)) => self.take(Answered { answer, asked_at }, trace).await,
+            Some(None) => Err(Failure::gone()),
             None => Err(Failure::Holder(format!("it did not answer within {ASK_AGAIN:?}"))),
         }
     }
 
     /// Brings an object here as a holder's answer says.
-    async fn take(
-        self: &Rc<Self>,
-        id: ObjectId,
-        tenant: u32,
-        answer: Envelope,
-        asked_at: Instant,
-        target: &Target,
-        trace: &mut Trace,
-    ) -> Result<(), Failure> {
-        let Envelope { from, request, message, .. } = answer;
+    async fn take(self: &Rc<Self>, answered: Answered, trace: &mut Trace) -> Result<(), Failure> {
+        let Answered { answer: Envelope { from, request, message, .. }, asked_at } = answered;
+        let epoch = self.cluster.epoch();
         let lease = |lease_ms| Lease::new(self, from, request, lease_ms, asked_at);
-        let protocol = self.config.protocol;
-        let place = match message {
+        let protocol = self.kernel.config.protocol;
+        let asked_for = || format!("{protocol} is asked for");
+        let (life, at) = match message {
             Message::Refused { error } if error.kind() == ErrorKind::NotFound => {
                 return Err(Failure::Holder(error.message().to_owned()));
             }
             Message::Refused { error } => return Err(Failure::Here(error)),
             Message::Eager { head, bytes } => {
                 let (name, why) = match protocol {
-                    Protocol::Send => ("send", "send is asked for".to_owned()),
+                    Protocol::Send => ("send", asked_for()),
                     _ => ("eager", "it fits a message".to_owned()),
                 };
                 trace.answered(from, name, head.len(), why);
-                self.take_eager(id, head, &bytes, target, trace).await?;
-                Place { holder: from, at: None }
+                let life = head.life;
+                self.take_eager(head, &bytes, trace).await?;
+                (life, None)
             }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
                 let why = match protocol {
                     Protocol::Auto => "it fits no message".to_owned(),
-                    other => format!("{other} is asked for"),
+                    _ => asked_for(),
                 };
                 trace.answered(from, "read", head.len(), why);
                 let at = stamp.map(|stamp| Rc::new((head.clone(), pieces.clone(), stamp)));
+                let life = head.life;
                 let offer = Offer { head, pieces, lease: lease(lease_ms) };
                 let others = if protocol == Protocol::Auto { others.as_slice() } else { &[] };
-                self.take_offer(id, tenant, offer, others, target, trace).await?;
-                Place { holder: from, at }
-            }
-            Message::Stream { .. } | Message::Registered { .. } | Message::Dial { .. }
-                if target.is_given() =>
-            {
-                return Err(Failure::Holder("it answered by a protocol that needs a replica".into()));
+                self.take_offer(offer, others, trace).await?;
+                (life, at)
             }
             Message::Stream { head, lease_ms } => {
-                trace.answered(from, "send", head.len(), format!("{protocol} is asked for"));
-                self.take_stream(id, head, lease(lease_ms), trace).await?;
-                Place { holder: from, at: None }
+                trace.answered(from, "send", head.len(), asked_for());
+                let life = head.life;
+                self.take_stream(head, lease(lease_ms), trace).await?;
+                (life, None)
             }
             Message::Registered { head, lease_ms, regions } => {
-                trace.answered(from, "read-register", head.len(), format!("{protocol} is asked for"));
-                self.take_registered(id, head, &regions, lease(lease_ms), trace).await?;
-                Place { holder: from, at: None }
+                trace.answered(from, "read-register", head.len(), asked_for());
+                let life = head.life;
+                self.take_registered(head, &regions, lease(lease_ms), trace).await?;
+                (life, None)
             }
             Message::Dial { head, lease_ms, port, secret } => {
-                trace.answered(from, "socket", head.len(), format!("{protocol} is asked for"));
-                self.take_dialled(id, head, (port, secret), lease(lease_ms), trace).await?;
-                Place { holder: from, at: None }
+                trace.answered(from, "socket", head.len(), asked_for());
+                let life = head.life;
+                self.take_dialled(head, (port, secret), lease(lease_ms), trace).await?;
+                (life, None)
             }
             other => return Err(Failure::Holder(format!("an answer of the wrong kind: {other:?}"))),
         };
-        self.transfer.known.borrow_mut().put(id, place);
+        self.remember(trace.id, life, Place { holder: from, epoch, at });
         Ok(())
+    }
+
+    /// Remembers where an object is that came here, unless it was deleted meanwhile.
+    fn remember(&self, id: ObjectId, life: u64, place: Place) {
+        if self.transfer.has_ended(&id, life) {
+            return;
+        }
+        let forgotten = self.transfer.known.borrow_mut().push(id, place);
+        if let Some((forgotten, _)) = forgotten.filter(|(forgotten, _)| *forgotten != id)
+            && self.store.objects.borrow().get(&forgotten).is_none()
+        {
+            // Its keepers need not think of this node any more.
+            self.store.unpublish(forgotten, Withdrawal::Evicted);
+        }
     }
 }

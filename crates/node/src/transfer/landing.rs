@@ -1,24 +1,30 @@
 //! Where the bytes of a fetched object go: a replica's memory, or memory that a client has given for them.
-//! Engine thread only.
+//! Every protocol brings them to a [`Landing`]; it is made here, and what is whole is sealed here. Engine
+//! thread only.
 //!
-//! Every operation owns its [`Landing`] until the fabric is finished with it. An attempt that failed leaves its
-//! memory to those operations and the next one takes other memory, but what a client has given is the same each
-//! time: nobody writes there again, and no answer goes to the client, before they are over.
+//! Invariant: every operation of a fabric or a socket owns its landing until it is finished with it, and lets
+//! go of it before it is seen to be over. An attempt that failed leaves its memory to those operations and
+//! the next one takes other memory, but what a client has given is the same each time: nobody writes there
+//! again, and no answer goes to the client, before they are over.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use plasmon::{Error, ErrorKind};
-use plasmon_fabric::{Region, Slice};
+use plasmon_fabric::{Access, FabricError, Memory, Region, Slice};
+use tracing::debug;
 
-use super::{Adopted, Failure, STALLED};
+use super::failure::{Failure, STALLED};
+use super::pieces::Span;
 use crate::engine::Core;
-use crate::memory::{Extent, OutOfBounds, Piece, Run};
-use crate::object::Head;
+use crate::memory::{Extent, IoRange, OutOfBounds, Piece, Run, Writer, Zone};
+use crate::net::registrations::Adopted;
+use crate::object::{Head, Held, Role, Sealing};
 
 /// How long to wait before looking again whether operations are over.
-const SETTLING: Duration = Duration::from_millis(5);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// What an object is fetched for.
 #[derive(Clone)]
@@ -30,8 +36,12 @@ pub(super) enum Target {
 }
 
 impl Target {
-    pub(super) fn is_given(&self) -> bool {
-        matches!(self, Self::Given(_))
+    /// Its name, for `explain`.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Replica => "replica",
+            Self::Given(_) => "given",
+        }
     }
 }
 
@@ -45,7 +55,7 @@ pub(crate) struct Given {
     landed: Cell<Option<u64>>,
 }
 
-/// Where that is.
+/// Where memory that a client has given lies.
 pub(crate) enum GivenMemory {
     /// A piece of what the arena has lent.
     Lent { extent: Rc<Extent>, at: u64 },
@@ -56,16 +66,18 @@ pub(crate) enum GivenMemory {
 /// The memory of one attempt.
 pub(super) struct Landing {
     place: Place,
+    /// Bytes that are kept: all of the object's, or its data alone.
     len: u64,
 }
 
 enum Place {
     Replica(Extent),
     Lent {
-        _kept: Rc<Extent>,
+        given: Rc<Given>,
         run: Run,
     },
     Adopted {
+        given: Rc<Given>,
         adopted: Rc<Adopted>,
         at: u64,
         /// Its registration that was last used, and with which fabric.
@@ -74,16 +86,17 @@ enum Place {
 }
 
 impl Given {
-    /// `room` bytes of it, which lie within.
+    /// The first `room` bytes of a client's memory, which lie within it.
     pub(crate) fn new(memory: GivenMemory, room: u64) -> Rc<Self> {
         Rc::new(Self { memory, room, attempts: RefCell::default(), landed: Cell::new(None) })
     }
 
-    /// Bytes of data, once all are there.
+    /// Bytes of data that were brought, once all are there.
     pub(crate) fn landed(&self) -> Option<u64> {
         self.landed.get()
     }
 
+    /// The memory for one attempt at an object.
     fn take(self: &Rc<Self>, head: &Head) -> Result<Rc<Landing>, Failure> {
         let too_small = || {
             let text = format!(
@@ -98,10 +111,11 @@ impl Given {
         let place = match &self.memory {
             GivenMemory::Lent { extent, at } => Place::Lent {
                 run: extent.part(*at, head.data_len).ok_or_else(too_small)?,
-                _kept: Rc::clone(extent),
+                given: Rc::clone(self),
             },
             GivenMemory::Adopted { adopted, at } => {
-                Place::Adopted { adopted: Rc::clone(adopted), at: *at, region: RefCell::default() }
+                let (given, adopted) = (Rc::clone(self), Rc::clone(adopted));
+                Place::Adopted { given, adopted, at: *at, region: RefCell::default() }
             }
         };
         let landing = Rc::new(Landing { place, len: head.data_len });
@@ -115,18 +129,13 @@ impl Given {
 }
 
 impl Landing {
-    pub(super) fn replica(extent: Extent) -> Rc<Self> {
-        let len = extent.len();
-        Rc::new(Self { place: Place::Replica(extent), len })
-    }
-
-    /// Bytes that are to come.
+    /// Bytes that are kept here: metadata is behind the data, and only a replica has room for it.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Where it lies in the arena, if that is a replica's.
-    pub(super) fn run(&self) -> Option<Run> {
+    /// Where a replica's memory lies; nothing if it is a client's.
+    pub(super) fn replica(&self) -> Option<Run> {
         match &self.place {
             Place::Replica(extent) => Some(Run::clone(extent)),
             Place::Lent { .. } | Place::Adopted { .. } => None,
@@ -142,19 +151,39 @@ impl Landing {
         }
     }
 
-    /// Copies `bytes` in, from its start on.
-    pub(super) fn write(&self, bytes: &[u8]) -> Result<(), OutOfBounds> {
+    /// Copies in the object's `bytes` from `at` on, as far as they are kept here; says how many are.
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<u64, OutOfBounds> {
+        let room = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(room)];
+        if !bytes.is_empty() {
+            match &self.place {
+                Place::Replica(extent) => extent.write(at, bytes)?,
+                Place::Lent { run, .. } => run.write(at, bytes)?,
+                Place::Adopted { adopted, at: start, .. } => adopted.memory().write(start + at, bytes)?,
+            }
+        }
+        Ok(bytes.len() as u64)
+    }
+
+    /// Its bytes for another thread, which stay the object's for as long as the landing is owned.
+    pub(super) fn io_range(&self) -> Result<IoRange, OutOfBounds> {
         match &self.place {
-            Place::Replica(extent) => extent.write(0, bytes),
-            Place::Lent { run, .. } => run.write(0, bytes),
-            Place::Adopted { adopted, at, .. } => adopted.memory().write(*at, bytes),
+            Place::Replica(extent) => Ok(extent.io_range()),
+            Place::Lent { run, .. } => Ok(run.io_range()),
+            Place::Adopted { adopted, at, .. } => adopted.memory().io_range(*at, self.len),
         }
     }
 
     /// A piece of one of its pieces, for an operation of a fabric, which owns it from now on.
     pub(super) fn slice(self: &Rc<Self>, core: &Core, on: usize, piece: Piece) -> Result<Slice, Failure> {
         let slice = match &self.place {
-            Place::Replica(_) | Place::Lent { .. } => core.slice_of(on, piece)?,
+            Place::Replica(_) | Place::Lent { .. } => {
+                core.network.local(on, &core.store.arena.borrow(), piece).ok_or_else(|| {
+                    let text =
+                        format!("segment {} of this node is not registered with the fabric", piece.segment);
+                    Failure::Here(Error::new(ErrorKind::Internal, text))
+                })?
+            }
             Place::Adopted { adopted, region, .. } => {
                 let mut last = region.borrow_mut();
                 if last.as_ref().is_none_or(|(fabric, _)| *fabric != on) {
@@ -164,7 +193,27 @@ impl Landing {
                 region.slice(piece.offset as usize, piece.len as usize)?
             }
         };
-        Ok(slice.with_owner(Rc::clone(self) as Rc<dyn std::any::Any>))
+        Ok(self.owned(slice))
+    }
+
+    /// Its memory, registered with a fabric for one transfer, in order.
+    pub(super) fn register(&self, core: &Core, on: usize) -> Result<Vec<Span<Rc<Region>>>, FabricError> {
+        let run = match &self.place {
+            Place::Replica(extent) => extent,
+            Place::Lent { run, .. } => run,
+            Place::Adopted { adopted, at, .. } => {
+                let memory = Rc::clone(adopted.memory()) as Rc<dyn Memory>;
+                let region = core.network.domain(on).register(memory, Access::LOCAL)?;
+                return Ok(vec![Span { of: region, at: *at, len: self.len }]);
+            }
+        };
+        let regions = core.register_run(on, run)?.into_iter();
+        Ok(regions.map(|of| Span { at: 0, len: of.len() as u64, of }).collect())
+    }
+
+    /// A slice of its memory, for an operation of a fabric, which owns the landing from now on.
+    pub(super) fn owned(self: &Rc<Self>, slice: Slice) -> Slice {
+        slice.with_owner(Rc::clone(self) as Rc<dyn Any>)
     }
 }
 
@@ -177,30 +226,63 @@ fn register(core: &Core, on: usize, adopted: &Adopted) -> Result<Rc<Region>, Err
 }
 
 impl Core {
-    /// Memory for the next attempt: for a replica what this node can make is waited for.
+    /// Memory for the next attempt: for a replica, what this node can make itself is waited for.
     pub(super) async fn landing(
         self: &Rc<Self>,
         head: &Head,
         target: &Target,
     ) -> Result<Rc<Landing>, Failure> {
         match target {
-            Target::Replica => self.extent_for(head).await.map(Landing::replica),
             Target::Given(given) => given.take(head),
+            Target::Replica => {
+                let zone = Zone { domain: head.domain(), writer: Writer::Engine };
+                let extent =
+                    self.store.room(zone, head.len(), Duration::ZERO).await.map_err(Failure::Here)?;
+                Ok(Rc::new(Landing { len: extent.len(), place: Place::Replica(extent) }))
+            }
         }
     }
 
-    /// All bytes are there: seals the replica, or says how many there are.
-    pub(super) fn land(&self, head: &Head, landing: Rc<Landing>, target: &Target) -> Result<(), Failure> {
+    /// Registers bytes of the arena by themselves, piece by piece; none need nothing.
+    pub(super) fn register_run(&self, on: usize, run: &Run) -> Result<Vec<Rc<Region>>, FabricError> {
+        let arena = self.store.arena.borrow();
+        let pieces = run.pieces().filter(|piece| piece.len > 0);
+        pieces.map(|piece| self.network.register_part(on, &arena, piece)).collect()
+    }
+
+    /// All bytes are there: seals the replica, unless the object came to be here in another way, or says how
+    /// many bytes a client was given.
+    pub(super) fn land(&self, head: Head, landing: Rc<Landing>) -> Result<(), Failure> {
         let held = || Error::new(ErrorKind::Internal, "a transfer that is over still owns its memory");
-        // An operation lets go of what it owns before it is seen to be over.
         let landing = Rc::into_inner(landing).ok_or_else(|| Failure::Here(held()))?;
-        match (landing.place, target) {
-            (Place::Replica(extent), _) => self.seal_fetched(head.clone(), Rc::new(extent)),
-            (_, Target::Given(given)) => {
+        let extent = match landing.place {
+            Place::Replica(extent) => extent,
+            Place::Lent { given, .. } | Place::Adopted { given, .. } => {
                 given.landed.set(Some(head.data_len));
-                Ok(())
+                return Ok(());
             }
-            (_, Target::Replica) => Err(Failure::Here(held())),
+        };
+        if self.transfer.has_ended(&head.id, head.life) {
+            return Err(Failure::Ended);
+        }
+        if self.store.objects.borrow().conflict(&head.id).is_some() {
+            debug!("object {} came to be here while it was being fetched", head.id);
+            return Ok(());
+        }
+        let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
+        let sealing = Sealing { head, role: Role::Cached, creator: None, bytes, created };
+        self.store.seal(sealing).map(drop).map_err(Failure::Here)
+    }
+
+    /// Waits until another attempt may use what an object is fetched for.
+    ///
+    /// # Errors
+    /// As `settle`.
+    pub(super) async fn settle_target(&self, target: &Target) -> Result<(), Error> {
+        match target {
+            // The next attempt takes other memory.
+            Target::Replica => Ok(()),
+            Target::Given(given) => self.settle(given).await,
         }
     }
 
@@ -209,14 +291,14 @@ impl Core {
     /// # Errors
     /// When that takes too long.
     pub(crate) async fn settle(&self, given: &Given) -> Result<(), Error> {
-        let due = self.clock.now() + STALLED;
+        let due = self.kernel.clock.now() + STALLED;
         while !given.is_settled() {
-            if self.clock.now() > due {
-                let text = "memory that was given for an object is still being written by the fabric, after the \
-                            transfer failed; its bytes are undefined: do not use this memory again";
+            if self.kernel.clock.now() > due {
+                let text = "memory that was given for an object is still being written, after the transfer \
+                            failed; its bytes are undefined: do not use this memory again";
                 return Err(Error::new(ErrorKind::Internal, text));
             }
-            self.clock.sleep(SETTLING).await;
+            self.kernel.clock.sleep(LOOK_AGAIN_AFTER).await;
         }
         given.attempts.borrow_mut().clear();
         Ok(())

@@ -1,19 +1,23 @@
 //! Leases: what a holder keeps for a reader whose reads it cannot see. Engine thread only.
 //!
-//! The reader counts from before it asked and relies on nine tenths of the span; the holder counts from when it
-//! answered. The reader's end therefore comes first.
+//! The reader counts from before it asked and relies on nine tenths of the span; the holder counts from when
+//! it answered. The reader's end therefore comes first.
 
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures::future::{Either, select};
 use plasmon::{Error, ErrorKind, NodeId};
 use plasmon_fabric::Region;
 
-use super::Failure;
-use crate::cluster::{Envelope, Message};
+use super::failure::Failure;
 use crate::engine::Core;
 use crate::memory::{Extent, Run};
+use crate::net::frame::ask;
+use crate::net::frame::{Envelope, Message};
 use crate::object::Pin;
 
 /// How long a reader may read without renewing.
@@ -46,7 +50,7 @@ impl Kept {
     }
 }
 
-/// What a reader is owed beside that.
+/// What a reader of a lease is owed beside what is kept for it.
 pub(super) enum Owed {
     Nothing,
     /// The object, in parts, when it says that it is ready.
@@ -92,25 +96,38 @@ impl Lease {
     /// # Errors
     /// When the lease has ended.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.core.clock.now() < self.until.get() {
+        if self.core.kernel.clock.now() < self.until.get() {
             return Ok(());
         }
         Err(Failure::Holder("the lease ended before the last byte came".into()))
     }
 
+    /// Awaits what is done under the lease, and renews it meanwhile.
+    ///
+    /// # Errors
+    /// Its own, or when the holder does not renew the lease.
+    pub(super) async fn during<T>(
+        &self,
+        done: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        match select(pin!(done), pin!(self.keep())).await {
+            Either::Left((ended, _)) => ended,
+            Either::Right((failure, _)) => Err(failure),
+        }
+    }
+
     /// Renews at half time, for ever; ends when the holder does not.
-    pub(super) async fn keep(&self) -> Failure {
+    async fn keep(&self) -> Failure {
         loop {
             let half = self.span.get() / 2;
-            self.core.clock.until(self.until.get() - half).await;
-            let renewing_at = self.core.clock.now();
-            let renew = Message::Renew { lease: self.request };
+            self.core.kernel.clock.until(self.until.get() - half).await;
+            let renewing_at = self.core.kernel.clock.now();
+            let renew = ask::Renew { lease: self.request };
             match self.core.ask(self.holder, 0, renew, half).await {
-                Ok(Message::Renewed { lease_ms }) => {
+                Ok(ask::Renewed { lease_ms }) => {
                     self.span.set(Duration::from_millis(u64::from(lease_ms)));
                     self.until.set(renewing_at + trusted(self.span.get()));
                 }
-                Ok(_) => return Failure::Holder("the lease was answered by something else".into()),
                 Err(error) => return Failure::Holder(format!("the lease was not renewed: {error}")),
             }
         }
@@ -135,7 +152,7 @@ impl Core {
     }
 
     pub(super) fn keep_for(&self, asked: &Envelope, kept: Kept, owed: Owed) {
-        let lease = Granted { kept, owed, until: self.clock.now() + LEASE };
+        let lease = Granted { kept, owed, until: self.kernel.clock.now() + LEASE };
         // Whoever asks for another may not have a reader's own lease replaced.
         self.transfer.leases.borrow_mut().entry((asked.reply_to, asked.request)).or_insert(lease);
     }
@@ -147,13 +164,16 @@ impl Core {
 
     /// Extends a lease, unless it has ended: then the reader must fetch again.
     pub(crate) fn renew(&self, asked: &Envelope, lease: u64) {
-        let until = self.clock.now() + LEASE;
+        let until = self.kernel.clock.now() + LEASE;
         let key = (asked.from, lease);
         let renewed = self.transfer.leases.borrow_mut().get_mut(&key).map(|lease| lease.until = until);
         let message = match renewed {
             Some(()) => Message::Renewed { lease_ms: LEASE_MS },
             None => Message::Refused {
-                error: Error::new(ErrorKind::TimedOut, format!("the lease at node {} has ended", self.node)),
+                error: Error::new(
+                    ErrorKind::TimedOut,
+                    format!("the lease at node {} has ended", self.kernel.node),
+                ),
             },
         };
         self.answer(asked, message);

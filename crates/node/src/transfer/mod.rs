@@ -5,64 +5,74 @@
 //! arena, on the bulk lane. The holder cannot see those reads, so its pin is a lease that the reader
 //! renews while it reads. Both clocks only measure spans: the reader counts from before it asked,
 //! the holder from when it answered, so that bytes read before the reader's end of the lease are
-//! certainly the object's. What was fetched once is remembered ([`known`]): it is asked for without the
+//! certainly the object's. What was fetched once is remembered ([`read_first`]): it is asked for without the
 //! directory, or read without anybody, and a stamp at the holder says whether it was still there.
 //!
-//! Read in this order: [`fetch`] asks and chooses; [`eager`], [`rendezvous`], [`known`], [`relay`], [`send`], [`register`]
-//! and [`socket`] bring the bytes, each by its protocol; [`lease`] and [`serve`] are the two ends of a lease;
-//! [`record`] remembers what happened, [`tuning`] what is best, which [`calibrate`] measures.
+//! This file composes them. They import only from files on the floors below theirs, and from those named before
+//! them on their own:
+//!
+//! | floor | files |
+//! |---|---|
+//! | 6 | [`serve`]: the holder's answer to a fetch; [`calibrate`]: measuring what is best |
+//! | 5 | [`asking`]: requests of a get to the keepers; [`fetch`]: a get from the first request to the seal |
+//! | 4 | protocols: [`eager`], [`striped_read`], [`read`], [`read_first`], [`relay`], [`relayed_read`], [`send`], [`read_register`], [`socket`] |
+//! | 3 | [`reading`]: one-sided reads, some at a time |
+//! | 2 | [`record`]: what becomes of a fetch; [`tuning`]: what is best towards a peer |
+//! | 1 | [`landing`]: where the bytes go, and the seal; [`lease`]: its two ends; [`ended_lives`]: what is deleted on its way |
+//! | 0 | [`pieces`]: cutting; [`failure`]: why an attempt fails |
 
+mod asking;
 mod calibrate;
-mod chunks;
 mod eager;
+mod ended_lives;
+mod failure;
 mod fetch;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod known;
 mod landing;
 mod lease;
-mod pool;
+mod pieces;
+mod read;
+mod read_first;
+mod read_register;
+mod reading;
 mod record;
-mod register;
-mod registrations;
 mod relay;
-mod rendezvous;
+mod relayed_read;
 mod send;
 mod serve;
 mod socket;
+mod striped_read;
 mod tuning;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use plasmon::status::TransferStatus;
-use plasmon::{Error, NodeId, ObjectId};
+use plasmon::{NodeId, ObjectId};
 use plasmon_fabric::{Domain, FabricError, Region};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
+use self::ended_lives::UnderWay;
 use self::fetch::WeakFetch;
-use self::known::Known;
 pub(crate) use self::landing::{Given, GivenMemory};
 use self::lease::Granted;
-pub(crate) use self::pool::Pools;
+use self::read_first::Known;
 use self::record::{Moving, Records};
-pub(crate) use self::registrations::Adopted;
-use self::registrations::Registrations;
 use self::relay::Relays;
+use self::relayed_read::Feeds;
 use self::send::Incoming;
-use self::serve::not_served;
-pub(crate) use self::serve::not_visible;
 use self::socket::Service;
 pub(crate) use self::tuning::Tunings;
-use crate::engine::Waker;
+use crate::kernel::waker::Waker;
 use crate::memory::ForeignMemory;
+use crate::net::registrations::Adopted;
+use crate::net::registrations::Registrations;
 
-/// How long a chunk may take, and how long one may wait for the next part of an object that is sent.
-const STALLED: Duration = Duration::from_secs(10);
-/// Objects being read at once.
-const OBJECTS: usize = 8;
+/// Most objects being read at once.
+const OBJECTS_AT_ONCE: usize = 8;
 
 /// Transfers of this node.
 pub(crate) struct Transfer {
@@ -73,37 +83,22 @@ pub(crate) struct Transfer {
     /// Objects that come in pieces: by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
     relays: Relays,
+    feeds: Feeds,
     known: RefCell<Known>,
+    under_way: UnderWay,
     records: RefCell<Records>,
     /// Long objects that are on their way: by the object and the user.
     moving: RefCell<HashMap<(ObjectId, u32), Moving>>,
     tunings: RefCell<Tunings>,
     registrations: RefCell<Registrations>,
     /// Objects that were asked for ahead and are on their way.
-    pub(crate) prefetched: Rc<Cell<usize>>,
+    pub(crate) prefetched: Rc<Cell<u64>>,
     /// Room on the bulk lane.
     slots: Semaphore,
     /// Made when the protocol is first used.
     socket: OnceCell<Service>,
     waker: Waker,
     counters: RefCell<TransferStatus>,
-}
-
-/// Why an attempt at a holder failed.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    /// The holder is to blame: another may do better.
-    #[error("{0}")]
-    Holder(String),
-    /// This node is to blame: no holder will do better.
-    #[error("{0}")]
-    Here(Error),
-}
-
-impl From<FabricError> for Failure {
-    fn from(error: FabricError) -> Self {
-        Self::Holder(error.to_string())
-    }
 }
 
 impl Transfer {
@@ -113,13 +108,15 @@ impl Transfer {
             fetches: RefCell::default(),
             incoming: RefCell::default(),
             relays: Relays::default(),
-            known: RefCell::new(known::known()),
+            feeds: Feeds::default(),
+            known: RefCell::new(read_first::known()),
+            under_way: UnderWay::default(),
             records: RefCell::new(record::records()),
             moving: RefCell::default(),
             tunings: RefCell::new(tunings),
             registrations: RefCell::new(Registrations::new()),
             prefetched: Rc::default(),
-            slots: Semaphore::new(OBJECTS),
+            slots: Semaphore::new(OBJECTS_AT_ONCE),
             socket: OnceCell::new(),
             waker,
             counters: RefCell::default(),
@@ -131,9 +128,14 @@ impl Transfer {
         self.counters.borrow_mut().cpu_copied_bytes += bytes;
     }
 
+    /// Waits for room on the bulk lane, for one object.
+    async fn slot(&self) -> SemaphorePermit<'_> {
+        self.slots.acquire().await.expect("the semaphore is never closed")
+    }
+
     /// Whether an object is being read.
     pub(crate) fn moves(&self) -> bool {
-        self.slots.available_permits() < OBJECTS
+        self.slots.available_permits() < OBJECTS_AT_ONCE
     }
 
     /// The counters, now.
@@ -153,7 +155,7 @@ impl Transfer {
         self.registrations.borrow_mut().adopt(memory)
     }
 
-    /// What the fabric may write of it.
+    /// The registration of a client's memory with a fabric.
     fn registration(&self, on: (usize, &Domain), adopted: &Adopted) -> Result<Rc<Region>, FabricError> {
         self.registrations.borrow_mut().region(on, adopted)
     }

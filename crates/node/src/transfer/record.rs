@@ -1,5 +1,5 @@
-//! What becomes of fetches: for `explain`, while they go on and afterwards, and counted by protocol. Engine thread
-//! only, but for what counts the bytes that arrive, which the socket thread does as well.
+//! What becomes of fetches: for `explain`, while they go on and afterwards, and counted by protocol. Engine
+//! thread only, but for what counts the bytes that arrive, which the socket thread does as well.
 
 use std::num::NonZeroUsize;
 use std::rc::Rc;
@@ -14,19 +14,20 @@ use plasmon::{NodeId, ObjectId};
 
 use super::landing::Target;
 use crate::engine::Core;
+use crate::object::Head;
 
 /// Fetches that are remembered.
-const KEPT: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+const KEPT_FETCHES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// The last fetches, by object.
 pub(super) type Records = LruCache<ObjectId, Fetched>;
 
 pub(super) fn records() -> Records {
-    LruCache::new(KEPT)
+    LruCache::new(KEPT_FETCHES)
 }
 
-/// Shorter objects are here before anybody can look at how far they have come.
-const LONG: u64 = 1 << 20;
+/// Bytes of a long object: a shorter one is here before anybody can look at how far it has come.
+const LONG_BYTES: u64 = 1 << 20;
 
 /// Bytes of an object that have arrived so far: counted by whatever moves them, a piece at a time.
 #[derive(Debug, Clone, Default)]
@@ -62,11 +63,14 @@ impl Drop for Shown {
     }
 }
 
-/// A fetch being watched: marks are set as it goes on, later ones in place of earlier ones.
+/// A fetch: what is wanted, and how it goes. Marks are set as it goes on, later ones in place of earlier
+/// ones.
 pub(super) struct Trace {
     core: Rc<Core>,
-    id: ObjectId,
-    tenant: u32,
+    pub(super) id: ObjectId,
+    /// The user it is for.
+    pub(super) tenant: u32,
+    pub(super) target: Target,
     shown: Option<Shown>,
     arrived: Arrived,
     began: Instant,
@@ -74,18 +78,18 @@ pub(super) struct Trace {
     allocated: Instant,
     moved: Instant,
     fetched: Fetched,
-    into: &'static str,
 }
 
 impl Trace {
-    pub(super) fn begin(core: &Rc<Core>, id: ObjectId, tenant: u32, target: &Target) -> Self {
-        let now = core.clock.now();
+    pub(super) fn begin(core: &Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Self {
+        let now = core.kernel.clock.now();
         let core = Rc::clone(core);
         let fetched = Fetched::default();
         Self {
             core,
             id,
             tenant,
+            target,
             shown: None,
             arrived: Arrived::default(),
             began: now,
@@ -93,13 +97,12 @@ impl Trace {
             allocated: now,
             moved: now,
             fetched,
-            into: if target.is_given() { "given" } else { "replica" },
         }
     }
 
     /// A holder has answered, and the object comes by this protocol.
     pub(super) fn answered(&mut self, holder: NodeId, protocol: &str, bytes: u64, why: impl Into<String>) {
-        self.answered = self.core.clock.now();
+        self.answered = self.core.kernel.clock.now();
         let (provider, why_not_better) = match protocol {
             "socket" => ("socket", None),
             _ => {
@@ -115,12 +118,12 @@ impl Trace {
             provider_why: why_not_better.unwrap_or_default(),
             bytes,
             failures: self.fetched.failures,
-            into: self.into.to_owned(),
+            into: self.target.name().to_owned(),
             ..Fetched::default()
         };
         // What a former attempt may still count is not of this one.
         self.arrived = Arrived::default();
-        self.shown = (bytes >= LONG).then(|| self.show());
+        self.shown = (bytes >= LONG_BYTES).then(|| self.show());
     }
 
     fn show(&mut self) -> Shown {
@@ -149,11 +152,11 @@ impl Trace {
     }
 
     pub(super) fn allocated(&mut self) {
-        self.allocated = self.core.clock.now();
+        self.allocated = self.core.kernel.clock.now();
     }
 
     pub(super) fn moved(&mut self) {
-        self.moved = self.core.clock.now();
+        self.moved = self.core.kernel.clock.now();
     }
 
     pub(super) fn copied(&mut self, bytes: u64) {
@@ -177,9 +180,9 @@ impl Trace {
     /// The object is sealed.
     pub(super) fn finish(self) {
         let Self { core, id, began, answered, allocated, moved, mut fetched, .. } = self;
-        let now = core.clock.now();
+        let now = core.kernel.clock.now();
         let span = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as f64 / 1e3;
-        fetched.at_ms = core.clock.unix_ms();
+        fetched.at_ms = core.kernel.clock.unix_ms();
         fetched.lookup_us = span(began, answered);
         fetched.allocate_us = span(answered, allocated);
         fetched.move_us = span(allocated, moved);
@@ -208,9 +211,29 @@ impl super::Transfer {
 }
 
 impl Core {
+    /// Counts an object that this node gave away.
+    pub(super) fn count_served(&self, protocol: &str, head: &Head) {
+        self.transfer.count(protocol, |count| {
+            count.served += 1;
+            count.served_bytes += head.len();
+        });
+    }
+
+    /// Counts an object that this node has read.
+    pub(super) fn count_rendezvous(&self, head: &Head) {
+        let mut counters = self.transfer.counters.borrow_mut();
+        counters.rendezvous_fetched += 1;
+        counters.rendezvous_fetched_bytes += head.len();
+    }
+
+    /// Whether a long object is on its way here.
+    pub(crate) fn moves_here(&self, id: &ObjectId, tenant: u32) -> bool {
+        self.transfer.moving.borrow().contains_key(&(*id, tenant))
+    }
+
     /// How an object came to be here, as far as this node remembers, or how far it has come for a user.
     pub(crate) fn explain(&self, id: &ObjectId, tenant: u32) -> Explanation {
-        let here = match self.objects.borrow().get(id).map(|replica| replica.role()) {
+        let here = match self.store.objects.borrow().get(id).map(|replica| replica.role()) {
             Some(role) => role.name(),
             None => "absent",
         };
@@ -221,7 +244,7 @@ impl Core {
             protocol: moving.what.protocol.clone(),
             bytes: moving.what.bytes,
             arrived_bytes: moving.arrived.bytes(),
-            us: self.clock.now().saturating_duration_since(moving.since).as_nanos() as f64 / 1e3,
+            us: self.kernel.clock.now().saturating_duration_since(moving.since).as_nanos() as f64 / 1e3,
         });
         Explanation { id: id.to_string(), here: here.to_owned(), fetched, arriving }
     }

@@ -1,30 +1,32 @@
-//! *send*: messages only. What fits one comes as *eager* does; for the rest the requester makes room, says that
-//! it is ready, and the holder sends part after part, copied into registered blocks and out of them. Credits
-//! keep the holder from sending what finds no block. Parts that were under way when a connection broke are not
-//! sent again: the next one comes out of order, and behind the last there is silence, which ends the attempt too.
-//! Engine thread only.
+//! *send*: messages only. What fits one comes as *eager* does; for the rest the requester makes room, says
+//! that it is ready, and the holder sends part after part, copied into registered blocks and out of them.
+//! Credits keep the holder from sending what finds no block. Parts that were under way when a connection
+//! broke are not sent again: the next one comes out of order, and behind the last there is silence, which
+//! ends the attempt too. Engine thread only.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
-use plasmon::{NodeId, ObjectId};
+use plasmon::NodeId;
 
+use super::failure::{Failure, STALLED};
+use super::landing::Landing;
 use super::lease::{Lease, Owed};
 use super::record::{Arrived, Trace};
-use super::{Failure, STALLED};
-use crate::cluster::{FRAME_MAX, HEADER_LEN, Message};
 use crate::engine::Core;
-use crate::memory::Extent;
+use crate::net::frame::{FRAME_MAX, HEADER_LEN, Message};
 use crate::object::Head;
 
 /// Bytes of a part: what fits a message beside its header and what says where they belong.
-const PART: usize = FRAME_MAX - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
+const PART_BYTES: usize = FRAME_MAX - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
 
 /// An object that comes in parts.
 pub(super) struct Incoming {
-    extent: Rc<Extent>,
+    landing: Rc<Landing>,
+    /// Bytes of all its parts.
+    len: u64,
     received: u64,
     arrived: Arrived,
     whole: Option<oneshot::Sender<()>>,
@@ -43,7 +45,7 @@ impl Arrival<'_> {
         let received = || self.core.transfer.incoming.borrow().get(&self.key).map(|object| object.received);
         loop {
             let before = received();
-            self.core.clock.sleep(STALLED).await;
+            self.core.kernel.clock.sleep(STALLED).await;
             if received() == before {
                 return Failure::Holder(format!("no part of it came for {STALLED:?}"));
             }
@@ -61,20 +63,20 @@ impl Core {
     /// Takes an object that a holder will send in parts.
     pub(super) async fn take_stream(
         self: &Rc<Self>,
-        id: ObjectId,
         head: Head,
         lease: Lease,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
-        if head.id != id {
+        if head.id != trace.id {
             return Err(Failure::Holder("it sent another object".into()));
         }
-        let extent = self.room_for(&head).await?;
+        let landing = self.landing(&head, &trace.target).await?;
         trace.allocated();
         let (whole, done) = oneshot::channel();
         let key = (lease.holder, lease.request);
         let incoming = Incoming {
-            extent: Rc::clone(&extent),
+            landing: Rc::clone(&landing),
+            len: head.len(),
             received: 0,
             arrived: trace.arrived(),
             whole: Some(whole),
@@ -82,22 +84,21 @@ impl Core {
         self.transfer.incoming.borrow_mut().insert(key, incoming);
         let arrival = Arrival { core: self, key };
         self.tell(lease.holder, Message::Ready { request: lease.request });
-        {
-            let (keeping, stalling) = (std::pin::pin!(lease.keep()), std::pin::pin!(arrival.stalls()));
-            match select(done, select(keeping, stalling)).await {
-                Either::Left((Ok(()), _)) => {}
-                Either::Left((Err(_), _)) => {
-                    return Err(Failure::Holder("it sent parts out of order".into()));
-                }
-                Either::Right((failed, _)) => return Err(failed.factor_first().0),
+        let receiving = async {
+            match select(done, std::pin::pin!(arrival.stalls())).await {
+                Either::Left((Ok(()), _)) => Ok(()),
+                Either::Left((Err(_), _)) => Err(Failure::Holder("it sent parts out of order".into())),
+                Either::Right((failure, _)) => Err(failure),
             }
-        }
+        };
+        lease.during(receiving).await?;
         // It must not own the memory any more.
         drop(arrival);
-        trace.copied(head.len());
+        let copied = landing.len();
+        trace.copied(copied);
         trace.moved();
-        self.transfer.count_copy(head.len());
-        self.seal_fetched(head, extent)
+        self.transfer.count_copy(copied);
+        self.land(head, landing)
     }
 
     /// Takes a part.
@@ -108,14 +109,16 @@ impl Core {
             self.network.drop_frame(&format!("a part from node {holder} that nobody waits for"));
             return;
         };
-        if at != object.received || object.extent.write(at, bytes).is_err() {
+        let len = bytes.len() as u64;
+        let fits = at == object.received && len <= object.len - object.received;
+        if !fits || object.landing.write(at, bytes).is_err() {
             // Whoever waits sees that the sender is gone.
             incoming.remove(&(holder, request));
             return;
         }
-        object.received += bytes.len() as u64;
-        object.arrived.add(bytes.len() as u64);
-        if object.received == object.extent.len()
+        object.received += len;
+        object.arrived.add(len);
+        if object.received == object.len
             && let Some(whole) = object.whole.take()
         {
             // Whoever has given up needs no news.
@@ -134,7 +137,7 @@ impl Core {
         lease.owed = Owed::Nothing;
         drop(leases);
         let core = Rc::clone(self);
-        self.spawn(async move {
+        self.kernel.spawn(async move {
             let mut at = 0;
             // The lease alone keeps the object: a reader that takes nothing does not keep it any longer.
             while let Some((len, bytes)) = core.part(&key, at) {
@@ -157,7 +160,7 @@ impl Core {
     fn part(&self, lease: &(NodeId, u64), at: u64) -> Option<(u64, Vec<u8>)> {
         let leases = self.transfer.leases.borrow();
         let whole = leases.get(lease)?.kept.run();
-        let mut bytes = vec![0; PART.min((whole.len() - at) as usize)];
+        let mut bytes = vec![0; PART_BYTES.min((whole.len() - at) as usize)];
         whole.read(at, &mut bytes).expect("inside the object");
         Some((whole.len(), bytes))
     }

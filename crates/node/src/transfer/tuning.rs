@@ -1,9 +1,9 @@
-//! How this node moves objects from each peer: what was calibrated, and what it has seen since. Engine thread
+//! How this node reads objects from each peer: what was calibrated, and what it has seen since. Engine thread
 //! only.
 //!
-//! Without a calibration the defaults hold. Every so often a large read tries a chunk or a window next to those in
-//! force; one that is certainly faster takes their place. That stays within bounds and is said in the log, and
-//! `explain` says what was used. A calibration begins anew.
+//! Without a calibration the defaults hold. Every so often a large read tries a chunk or a window next to
+//! those in force; one that is certainly faster takes their place. That stays within bounds and is said in
+//! the log, and `explain` says what was used. A calibration begins anew.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,26 +15,27 @@ use plasmon::transfer::Calibration;
 use tracing::{info, warn};
 
 use crate::engine::Core;
+use crate::net::frame::Wish;
 
-/// Bytes of a read: small enough that reads of several objects share the lane fairly, and that over TCP the one end
-/// takes a read out of its socket while the other puts in the next. It does not look for acknowledgements in the
-/// midst of one.
-const CHUNK: u64 = 512 << 10;
-const CHUNKS: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
-/// Reads of one object under way at one holder.
-const WINDOW: u32 = 2;
-const WINDOWS: std::ops::RangeInclusive<u32> = 1..=16;
+/// Bytes of a read: small enough that reads of several objects share the lane fairly, and that over TCP the
+/// one end takes a read out of its socket while the other puts in the next. It does not look for
+/// acknowledgements in the midst of one.
+const CHUNK_BYTES: u64 = 512 << 10;
+const CHUNK_BYTES_RANGE: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
+/// Reads of one object that are under way at one holder.
+const WINDOW_READS: u32 = 2;
+const WINDOW_READS_RANGE: std::ops::RangeInclusive<u32> = 1..=16;
 
-/// Shorter reads say little about chunks and windows.
-const TELLING: u64 = 8 << 20;
-/// One read in so many tries something else.
-const TRY: u64 = 16;
-/// Trials before they count.
-const TRIALS: u32 = 3;
-/// How much faster the new has to be.
-const BETTER: f64 = 1.05;
-/// Weight of the last of many.
-const LAST: f64 = 0.25;
+/// Bytes of the shortest read that says much about chunks and windows.
+const TELLING_BYTES: u64 = 8 << 20;
+/// One telling read in so many is a trial of something else.
+const READS_A_TRIAL: u64 = 16;
+/// Fewest reads by a plan before what was seen of it counts.
+const LEAST_TRIALS: u32 = 3;
+/// How much faster another plan has to be to take over.
+const BETTER_RATIO: f64 = 1.05;
+/// Weight of the latest read in the mean of all.
+const LATEST_WEIGHT: f64 = 0.25;
 
 /// How to read from a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,11 +93,11 @@ impl Tuning {
     }
 
     fn choose(&mut self, len: u64) -> Choice {
-        if len < TELLING {
+        if len < TELLING_BYTES {
             return Choice { plan: self.plan, source: self.source };
         }
         self.reads += 1;
-        match self.neighbour().filter(|_| self.reads.is_multiple_of(TRY)) {
+        match self.neighbour().filter(|_| self.reads.is_multiple_of(READS_A_TRIAL)) {
             Some(plan) => Choice { plan, source: Source::Trial },
             None => Choice { plan: self.plan, source: self.source },
         }
@@ -111,22 +112,23 @@ impl Tuning {
             Plan { chunk, window: window / 2 },
             Plan { chunk: chunk / 2, window },
         ];
-        let plan = around[(self.reads / TRY) as usize % around.len()];
-        (CHUNKS.contains(&plan.chunk) && WINDOWS.contains(&plan.window)).then_some(plan)
+        let plan = around[(self.reads / READS_A_TRIAL) as usize % around.len()];
+        (CHUNK_BYTES_RANGE.contains(&plan.chunk) && WINDOW_READS_RANGE.contains(&plan.window)).then_some(plan)
     }
 
     /// Notes what a plan brought; returns the new plan if another is in force from now on.
     fn saw(&mut self, plan: Plan, len: u64, took: Duration) -> Option<Plan> {
-        if len < TELLING || took.is_zero() {
+        if len < TELLING_BYTES || took.is_zero() {
             return None;
         }
         let rate = len as f64 / took.as_micros().max(1) as f64;
         let (mean, times) = self.seen.entry(plan).or_insert((rate, 0));
-        *mean += LAST * (rate - *mean);
+        *mean += LATEST_WEIGHT * (rate - *mean);
         *times += 1;
         let (trial, times) = (*mean, *times);
         let (present, seen) = self.seen.get(&self.plan).copied()?;
-        if plan == self.plan || times < TRIALS || seen < TRIALS || trial < present * BETTER {
+        if plan == self.plan || times < LEAST_TRIALS || seen < LEAST_TRIALS || trial < present * BETTER_RATIO
+        {
             return None;
         }
         (self.plan, self.source) = (plan, Source::Refined);
@@ -159,8 +161,8 @@ impl Tunings {
 
     /// A calibration is in force from now on.
     fn calibrated(&mut self, calibration: Calibration) {
-        let chunk = calibration.chunk.clamp(*CHUNKS.start(), *CHUNKS.end());
-        let window = calibration.window.clamp(*WINDOWS.start(), *WINDOWS.end());
+        let chunk = calibration.chunk.clamp(*CHUNK_BYTES_RANGE.start(), *CHUNK_BYTES_RANGE.end());
+        let window = calibration.window.clamp(*WINDOW_READS_RANGE.start(), *WINDOW_READS_RANGE.end());
         let tuning = Tuning::new(Plan { chunk, window }, Source::Calibrated);
         self.by_host.insert(calibration.host.clone(), tuning);
         self.calibrations.insert(calibration.host.clone(), calibration);
@@ -168,7 +170,7 @@ impl Tunings {
 
     fn of(&mut self, host: &str) -> &mut Tuning {
         if !self.by_host.contains_key(host) {
-            let plan = Plan { chunk: CHUNK, window: WINDOW };
+            let plan = Plan { chunk: CHUNK_BYTES, window: WINDOW_READS };
             self.by_host.insert(host.to_owned(), Tuning::new(plan, Source::Default));
         }
         self.by_host.get_mut(host).expect("just made")
@@ -196,14 +198,16 @@ impl Core {
         }
     }
 
-    pub(super) fn eager_max(&self) -> u32 {
-        self.transfer.tunings.borrow().eager_max()
+    /// How objects are to come here.
+    pub(super) fn wish(&self) -> Wish {
+        let eager_max = self.transfer.tunings.borrow().eager_max();
+        Wish { protocol: self.kernel.config.protocol, eager_max }
     }
 
     /// Puts a calibration in force and keeps it for later starts.
     pub(super) fn keep_calibration(&self, calibration: Calibration) {
         self.transfer.tunings.borrow_mut().calibrated(calibration.clone());
-        let Some(path) = &self.config.calibration else { return };
+        let Some(path) = &self.kernel.config.calibration else { return };
         let mut kept = read(path);
         kept.retain(|one| (&one.provider, &one.host) != (&calibration.provider, &calibration.host));
         kept.push(calibration);
@@ -254,7 +258,7 @@ pub(crate) mod fuzzing;
 mod tests {
     use super::*;
 
-    const DEFAULT: Plan = Plan { chunk: CHUNK, window: WINDOW };
+    const DEFAULT: Plan = Plan { chunk: CHUNK_BYTES, window: WINDOW_READS };
     const LEN: u64 = 64 << 20;
 
     fn took(plan: Plan) -> Duration {
@@ -276,9 +280,9 @@ mod tests {
     fn nothing_changes_for_short_reads_or_small_differences() {
         let mut tuning = Tuning::new(DEFAULT, Source::Calibrated);
         for round in 0..10_000 {
-            let choice = tuning.choose(TELLING - 1);
+            let choice = tuning.choose(TELLING_BYTES - 1);
             assert_eq!(choice.plan, DEFAULT);
-            tuning.saw(choice.plan, TELLING - 1, Duration::from_micros(1));
+            tuning.saw(choice.plan, TELLING_BYTES - 1, Duration::from_micros(1));
             let choice = tuning.choose(LEN);
             // A little noise, the same for all.
             tuning.saw(choice.plan, LEN, Duration::from_micros(10_000 + round % 7 * 20));
@@ -300,7 +304,7 @@ mod tests {
         };
         write(&path, &[of("tcp", 2), of("verbs", 8)]).unwrap();
         let mut tunings = Tunings::load(Some(&path), "verbs");
-        assert_eq!(tunings.of("a").plan, Plan { chunk: *CHUNKS.end(), window: 8 });
+        assert_eq!(tunings.of("a").plan, Plan { chunk: *CHUNK_BYTES_RANGE.end(), window: 8 });
         assert_eq!(tunings.of("b").plan, DEFAULT);
         assert_eq!(tunings.eager_max(), 9000);
         fs::write(&path, "nonsense").unwrap();

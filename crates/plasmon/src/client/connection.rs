@@ -8,36 +8,40 @@
 //! - Nobody sleeps with the state locked, and no foreign code (an interrupt check) runs under it.
 //! - Whenever somebody sleeps, somebody else leads or has been woken to.
 //! - Descriptors are applied by the leader in the order of arrival, whoever the reply is for.
-//! - A reply nobody waits for any more is undone: its pins are released, its creation aborted.
+//! - A reply nobody waits for any more is undone: its pins are released, its creation aborted ([`state`]).
 //! - In a forked child nothing is sent and nothing locked.
 //!
 //! Event loops wait elsewhere: [`pending`].
 
 mod pending;
+mod state;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::Buf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::pending::Bell;
 pub use self::pending::{Pending, Turn};
+use self::state::State;
+pub(super) use self::state::Undo;
+use super::Question;
 use super::fast::Fast;
 use super::fork::Process;
 use super::mapping::Arena;
-use crate::wire::{Header, Receiver, Reply, Request, send_with_descriptors};
+use super::socket::Socket;
+use crate::wire::{Header, Receiver, Reply, Request, Table, send_with_descriptors};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 /// How often a wait looks whether it was interrupted.
-const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(50);
 /// How long a release may wait for a daemon that does not read.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -50,7 +54,9 @@ type Scratches = BTreeMap<usize, (usize, u64)>;
 /// A connection after its handshake.
 pub(super) struct Connection {
     socket: UnixStream,
-    path: PathBuf,
+    at: Socket,
+    /// The user whose daemon it is.
+    owner: u32,
     process: Process,
     arena: Arc<Arena>,
     fast: Option<Fast>,
@@ -62,52 +68,12 @@ pub(super) struct Connection {
     receiver: Mutex<Receiver>,
 }
 
-#[derive(Default)]
-struct State {
-    /// Whole frames, the first perhaps sent in part.
-    outbox: BytesMut,
-    /// Bytes sent before those.
-    sent: u64,
-    /// Descriptors to send, each with the byte that it goes with.
-    files: VecDeque<(u64, OwnedFd)>,
-    last_request: u64,
-    open: HashMap<u64, Open>,
-    /// What an event loop listens to.
-    bell: Option<Bell>,
-    leading: bool,
-    broken: Option<Error>,
-}
-
-/// A request without its whole reply.
-struct Open {
-    replies: Vec<Reply>,
-    complete: bool,
-    abandoned: bool,
-    /// Its owner sleeps on `wake`.
-    asleep: bool,
-    undo: Undo,
-    wake: Arc<Condvar>,
-}
-
-/// What to do with a reply nobody waits for any more.
-pub(super) enum Undo {
-    /// Nothing.
-    Nothing,
-    /// Nothing, but the daemon need not go on.
-    Cancel,
-    /// Release what was pinned.
-    Release,
-    /// Give memory back; until then the daemon need not go on.
-    Lend,
-    /// Abort the creation; until then the daemon need not go on.
-    Abort(ObjectId),
-}
-
 impl Connection {
     /// Takes over a non-blocking socket after the handshake, with what was received beyond it.
     pub(super) fn new(
         socket: UnixStream,
-        path: PathBuf,
+        at: Socket,
+        owner: u32,
         arena: Arc<Arena>,
         fast: Option<Fast>,
         receiver: Receiver,
@@ -115,7 +81,8 @@ impl Connection {
         let (state, receiver) = (Mutex::new(State::default()), Mutex::new(receiver));
         let ended = AtomicBool::new(false);
         let scratches = Mutex::default();
-        Self { socket, path, process: Process::this(), arena, fast, ended, state, scratches, receiver }
+        let process = Process::this();
+        Self { socket, at, owner, process, arena, fast, ended, state, scratches, receiver }
     }
 
     /// What this client shares with the daemon, if it does, and if this is the process that does.
@@ -136,8 +103,16 @@ impl Connection {
         !self.poll(PollFlags::RDHUP, Some(Duration::ZERO)).intersects(gone)
     }
 
+    pub(super) fn at(&self) -> &Socket {
+        &self.at
+    }
+
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.at.path()
+    }
+
+    pub(super) fn owner(&self) -> u32 {
+        self.owner
     }
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
@@ -151,9 +126,24 @@ impl Connection {
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
+        self.abort_strays(&mut state);
         let number = state.enqueue(request, undo, false);
         self.flush(&mut state);
         Ok(Ticket { connection: self, number })
+    }
+
+    /// Aborts what was created through the ring after its caller had given up.
+    fn abort_strays(&self, state: &mut State) {
+        for id in self.fast().map(Fast::strays).unwrap_or_default() {
+            state.enqueue(&Request::Abort { id }, Undo::Nothing, true);
+        }
+    }
+
+    /// An object is not to be pinned any more.
+    pub(super) fn forget_pin(&self, id: &ObjectId) {
+        if self.check_process().is_ok() {
+            self.lock().pinned.remove(id);
+        }
     }
 
     /// As [`Connection::send`], of a request that a descriptor goes with.
@@ -216,8 +206,23 @@ impl Connection {
         error
     }
 
+    /// The reply to a question, unless it is to another.
+    pub(super) fn only<Q: Question>(&self, reply: Reply) -> Result<Q::Answer> {
+        let other = |other: Reply| format!("\"{}\", which is not what it was asked for", other.row().words());
+        Q::Answer::try_from(reply).map_err(|reply| self.fail(unexpected(&other(reply))))
+    }
+
+    /// What the daemon said of these objects, unless it is of more or fewer.
+    pub(super) fn one_each<T, Id>(&self, ids: &[Id], told: Vec<T>) -> Result<Vec<T>> {
+        if told.len() == ids.len() {
+            return Ok(told);
+        }
+        let text = format!("{} objects, and was asked for {}", told.len(), ids.len());
+        Err(self.fail(unexpected(&text)))
+    }
+
     pub(super) fn check_process(&self) -> Result<()> {
-        check_process(self.process, &self.path)
+        check_process(self.process, self.path())
     }
 
     /// Sends what the socket takes now.
@@ -259,16 +264,16 @@ impl Connection {
     fn receive(&self, arrived: &mut Vec<(u64, Reply)>) -> Result<()> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         match receiver.receive(&self.socket) {
-            Ok(0) => return Err(disconnected(&self.path, None)),
+            Ok(0) => return Err(disconnected(self.path(), None)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(disconnected(&self.path, Some(&error))),
+            Err(error) => return Err(disconnected(self.path(), Some(&error))),
         }
         while let Some((header, body)) =
-            Header::take_frame(&mut receiver.buffer).map_err(|error| malformed(&self.path, &error))?
+            Header::take_frame(&mut receiver.buffer).map_err(|error| malformed(self.path(), &error))?
         {
-            let reply = Reply::decode(&header, body).map_err(|error| malformed(&self.path, &error))?;
+            let reply = Reply::decode(&header, body).map_err(|error| malformed(self.path(), &error))?;
             let descriptors = receiver.take_descriptors(header.descriptors.into());
             if descriptors.len() < header.descriptors.into() {
                 return Err(Error::new(
@@ -276,7 +281,7 @@ impl Connection {
                     format!(
                         "descriptors of the node at {} were lost: raise this process's limit of open files \
                          (ulimit -n) and connect again",
-                        self.path.display()
+                        self.path().display()
                     ),
                 ));
             }
@@ -345,9 +350,7 @@ impl Connection {
                 state.undo(number);
             } else {
                 open.abandoned = true;
-                if matches!(open.undo, Undo::Release | Undo::Cancel | Undo::Lend | Undo::Abort(_))
-                    && state.broken.is_none()
-                {
+                if !matches!(open.undo, Undo::Nothing) && state.broken.is_none() {
                     state.enqueue(&Request::Cancel { request: number }, Undo::Nothing, true);
                 }
             }
@@ -366,88 +369,6 @@ impl Drop for Connection {
         if self.check_process().is_ok() {
             // A forked child may hold the socket open. If it is closed already, all is well.
             let _ = self.socket.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-impl State {
-    /// Queues a frame; returns the number of the request.
-    fn enqueue(&mut self, request: &Request, undo: Undo, abandoned: bool) -> u64 {
-        self.last_request += 1;
-        let number = self.last_request;
-        request.encode(number, &mut self.outbox);
-        if request.is_answered() {
-            let (replies, wake) = (Vec::new(), Arc::default());
-            let open = Open { replies, complete: false, abandoned, asleep: false, undo, wake };
-            self.open.insert(number, open);
-        }
-        number
-    }
-
-    fn deliver(&mut self, number: u64, reply: Reply) {
-        let Some(open) = self.open.get_mut(&number) else {
-            // The daemon's last words before it hangs up, or nonsense.
-            let error = match reply {
-                Reply::Failed { error, .. } => error,
-                _ => Error::new(ErrorKind::Internal, "the daemon answered a request that was not made"),
-            };
-            return self.fail(error);
-        };
-        open.complete = !matches!(reply, Reply::List { more: true, .. });
-        open.replies.push(reply);
-        if !open.complete {
-            return;
-        }
-        if open.abandoned {
-            self.undo(number);
-        } else {
-            open.wake.notify_one();
-            self.ring(number);
-        }
-    }
-
-    /// Forgets a request whose reply has come, and takes back what the reply gave.
-    fn undo(&mut self, number: u64) {
-        let Some(open) = self.open.remove(&number) else { return };
-        match (open.undo, open.replies.last()) {
-            (Undo::Release, Some(Reply::Got { objects, .. })) => {
-                let offsets: Vec<_> = objects.iter().flatten().map(|span| span.offset).collect();
-                if !offsets.is_empty() {
-                    self.enqueue(&Request::Release { offsets }, Undo::Nothing, true);
-                }
-            }
-            (Undo::Lend, Some(Reply::Lent { buffer, .. })) => {
-                let buffer = *buffer;
-                self.enqueue(&Request::GiveBack { buffer }, Undo::Nothing, true);
-            }
-            (Undo::Abort(id), Some(Reply::Created { .. })) => {
-                self.enqueue(&Request::Abort { id }, Undo::Nothing, true);
-            }
-            _ => {}
-        }
-    }
-
-    /// Ends the connection: everybody gets this error, now and later.
-    fn fail(&mut self, error: Error) {
-        self.broken.get_or_insert(error);
-        self.outbox.clear();
-        self.files.clear();
-        self.open.values().for_each(|open| open.wake.notify_one());
-        self.ring_all();
-    }
-
-    fn set_asleep(&mut self, number: u64, asleep: bool) {
-        if let Some(open) = self.open.get_mut(&number) {
-            open.asleep = asleep;
-        }
-    }
-
-    /// Wakes somebody to lead, if nobody does.
-    fn hand_over(&self) {
-        if !self.leading
-            && let Some(heir) = self.open.values().find(|open| open.asleep)
-        {
-            heir.wake.notify_one();
         }
     }
 }
@@ -481,7 +402,7 @@ impl Ticket<'_> {
         loop {
             let Some(open) = state.open.get(&self.number) else { return Err(unexpected("nothing")) };
             if open.complete {
-                let replies = state.open.remove(&self.number).map(|open| open.replies).unwrap_or_default();
+                let replies = state.take(self.number);
                 return match replies.last() {
                     Some(Reply::Failed { error, .. }) => Err(error.clone()),
                     _ => Ok(replies),
@@ -494,7 +415,7 @@ impl Ticket<'_> {
             let now = Instant::now();
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(silent(&connection.path, now - started));
+                return Err(silent(connection.path(), now - started));
             }
             let tick = interrupt.is_some().then_some(TICK);
             let nap = left.into_iter().chain(tick).min();
@@ -584,7 +505,7 @@ pub(super) fn malformed(path: &Path, error: &crate::wire::WireError) -> Error {
 /// The error for a daemon that does not answer.
 pub(super) fn silent(path: &Path, waited: Duration) -> Error {
     let message = format!(
-        "the node at {} did not answer within {:.0} s; it may be stopped or overloaded: see its log. What \
+        "the node at {} did not answer within {:.1} s; it may be stopped or overloaded: see its log. What \
          was asked may still happen",
         path.display(),
         waited.as_secs_f64()

@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use super::connection::{Undo, unexpected};
+use super::connection::Undo;
+use super::due::{Due, due, rest};
 use super::reading::{microseconds, report};
-use super::{Client, CreateOptions, GRACE, done};
+use super::{Client, CreateOptions, Question};
 use crate::drain::{DrainStatus, DrainStep};
 use crate::transfer::Spread;
-use crate::wire::{MAX_IDS, Reply, Request};
+use crate::wire::{MAX_IDS, replies, requests};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
@@ -19,19 +20,22 @@ impl Client {
     ///
     /// # Errors
     /// `TooFew` when fewer can: the object stays where it is, and the message says who holds it; `Lost`, `NotFound`
-    /// or `TimedOut` when there is no such object; `NotAllowed` for another user's private one; `Invalid` for 0 copies.
+    /// or `TimedOut` when there is no such object; `NotAllowed` for another user's, but for root and where it was put
+    /// with [`Rights::ReadWrite`](crate::Rights); `Invalid` for 0 copies.
     pub fn replicate(&self, id: ObjectId, copies: u16, timeout: Option<Duration>) -> Result<Spread> {
-        self.spread(&Request::Replicate { timeout_us: microseconds(timeout), id, copies }, timeout)
+        self.spread(requests::Replicate { timeout_us: microseconds(timeout), id, copies }, due(timeout))
     }
 
     /// Moves an object to another node: it is the primary then, and the replica of the node that was is dropped.
-    /// Whoever reads the object does not notice.
+    /// Whoever reads the object does not notice. As many nodes keep it as before: if the node kept a replica already, the
+    /// two change places.
     ///
     /// # Errors
-    /// `Invalid` when there is no such node, `Full` when it has no room; else as [`Client::replicate`]. The object
-    /// stays where it is then.
+    /// `Invalid` when there is no such node, `Full` when it has no room, `Busy` when the object is being moved already or
+    /// the node that had it was told meanwhile to keep it; else as [`Client::replicate`]. The object stays where it is
+    /// then.
     pub fn migrate(&self, id: ObjectId, node: NodeId, timeout: Option<Duration>) -> Result<Spread> {
-        self.spread(&Request::Migrate { timeout_us: microseconds(timeout), id, node }, timeout)
+        self.spread(requests::Migrate { timeout_us: microseconds(timeout), id, node }, due(timeout))
     }
 
     /// Brings an object to `nodes`, all of them at the same time and each passing on what it has; to every node of the
@@ -48,7 +52,7 @@ impl Client {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let nodes = nodes.to_vec();
-        self.spread(&Request::Broadcast { timeout_us: microseconds(timeout), id, nodes }, timeout)
+        self.spread(requests::Broadcast { timeout_us: microseconds(timeout), id, nodes }, due(timeout))
     }
 
     /// Brings an object to this node and keeps it in memory there: it is not evicted, nor spilled to disk. That ends
@@ -57,8 +61,8 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn pin(&self, id: ObjectId, timeout: Option<Duration>) -> Result<()> {
-        let request = Request::Pin { timeout_us: microseconds(timeout), id };
-        done(self.finish(self.connection.send(&request, Undo::Cancel)?, self.end_of(timeout))?)
+        let pin = requests::Pin { timeout_us: microseconds(timeout), id };
+        self.ask_until(pin, Undo::Unpin(id), self.due_of_get(&[id], timeout)).map(drop)
     }
 
     /// Ends what [`Client::pin`] began. What is not pinned stays as it is.
@@ -66,7 +70,8 @@ impl Client {
     /// # Errors
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn unpin(&self, id: ObjectId) -> Result<()> {
-        done(self.call(&Request::Unpin { id }, Undo::Nothing)?)
+        self.connection.forget_pin(&id);
+        self.ask(requests::Unpin { id }, Undo::Nothing).map(drop)
     }
 
     /// Has a node move everything that it keeps to other nodes, and leave the cluster then: its daemon ends. It takes
@@ -77,32 +82,20 @@ impl Client {
     /// `NotAllowed` for users other than root and the one that the node runs as; `Invalid` where no other node could
     /// take anything, and for the node with the cluster's coordinator; `Disconnected` when there is no such node.
     pub fn drain(&self, node: NodeId, step: DrainStep) -> Result<DrainStatus> {
-        match self.call(&Request::Drain { node, step }, Undo::Nothing)? {
-            Reply::Report { json, .. } => report(&json),
-            _ => Err(self.connection.fail(unexpected("something else than how far the drain is"))),
+        report(&self.ask(requests::Drain { node, step }, Undo::Nothing)?.json)
+    }
+
+    fn spread(&self, question: impl Question<Answer = replies::Report>, due: Due) -> Result<Spread> {
+        report(&self.ask_until(question, Undo::Cancel, due)?.json)
+    }
+
+    /// Waits until as many nodes hold a new object as was asked for, in what is left of the time that was given.
+    pub(super) fn await_copies(&self, id: ObjectId, options: &CreateOptions, due: Due) -> Result<()> {
+        if options.copies <= 1 {
+            return Ok(());
         }
-    }
-
-    fn spread(&self, request: &Request, timeout: Option<Duration>) -> Result<Spread> {
-        let reply = self.finish(self.connection.send(request, Undo::Cancel)?, self.end_of(timeout))?;
-        match reply {
-            Reply::Report { json, .. } => report(&json),
-            _ => Err(self.connection.fail(unexpected("something else than where the object is"))),
-        }
-    }
-
-    /// When a call gives up by itself that the node should have ended before.
-    fn end_of(&self, timeout: Option<Duration>) -> Option<std::time::Instant> {
-        let patience = timeout?.checked_add(GRACE)?;
-        std::time::Instant::now().checked_add(patience)
-    }
-
-    /// Waits until as many nodes hold a new object as was asked for.
-    pub(super) fn await_copies(&self, id: ObjectId, options: &CreateOptions) -> Result<()> {
-        self.await_copies_of(id, options.copies)
-    }
-
-    pub(super) fn await_copies_of(&self, id: ObjectId, copies: u16) -> Result<()> {
-        if copies > 1 { self.replicate(id, copies, None).map(drop) } else { Ok(()) }
+        let due = due.filter(|_| options.timeout().is_some());
+        let request = requests::Replicate { timeout_us: microseconds(rest(due)), id, copies: options.copies };
+        self.spread(request, due).map(drop)
     }
 }

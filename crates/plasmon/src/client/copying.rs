@@ -22,7 +22,7 @@ use std::thread;
 
 use rustix::mm::{Advice, ProtFlags, madvise};
 
-use super::mapping::{Range, alignment};
+use super::range::{Range, alignment};
 use crate::Result;
 
 /// Bytes copied at a time, and populated at a time: what fits a core's cache beside its source.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::connection::Undo;
+use super::digest::digest as digest_of;
 use super::mapping::{CreationMemory, Writable};
-use super::writing::digest as digest_of;
-use super::{Client, done};
-use crate::wire::Request;
+use super::{Client, CreateOptions};
+use crate::wire::{Request, requests};
 use crate::{ObjectId, Result};
 
 /// An object that is being written and not yet to be seen. Dropped unsealed, it never was.
@@ -24,8 +24,8 @@ pub struct Creation {
     inline: bool,
     /// The metadata, if there is to be a digest.
     digest_with: Option<Vec<u8>>,
-    /// How many nodes are to hold it.
-    copies: u16,
+    /// How many nodes are to hold it, and how long a call may take.
+    options: CreateOptions,
     open: bool,
 }
 
@@ -36,9 +36,9 @@ impl Creation {
         memory: Writable,
         inline: bool,
         digest_with: Option<Vec<u8>>,
-        copies: u16,
+        options: &CreateOptions,
     ) -> Self {
-        Self { client, id, memory, inline, digest_with, copies, open: true }
+        Self { client, id, memory, inline, digest_with, options: options.clone(), open: true }
     }
 
     /// Its id.
@@ -66,10 +66,11 @@ impl Creation {
         Arc::clone(self.memory.memory())
     }
 
-    /// Makes the object immutable and visible to all.
+    /// Makes the object immutable and visible to all, within the time that it was created with.
     ///
     /// # Errors
     /// `Disconnected`, or what the daemon refuses (`Exists`, if another node was first); the object is given up then.
+    /// `TimedOut` when the daemon is silent: the object may be sealed or given up.
     /// `TooFew` when it is sealed, but fewer nodes hold it than it was created for.
     pub fn seal(mut self) -> Result<()> {
         self.memory.freeze()?;
@@ -77,11 +78,11 @@ impl Creation {
         let bytes = self.memory.bytes();
         let digest = self.digest_with.as_ref();
         let digest = digest.map_or(0, |metadata| digest_of(&[(0, bytes)], bytes.len(), metadata));
-        let seal = Request::Seal { id: self.id, digest, data };
-        done(self.client.call(&seal, Undo::Nothing)?)?;
+        let seal = requests::Seal { id: self.id, digest, data };
+        let due = self.client.due_of_creation(&self.options);
+        self.client.ask_until(seal, Undo::Nothing, due)?;
         self.open = false;
-        let copies = self.copies;
-        self.client.await_copies_of(self.id, copies)
+        self.client.await_copies(self.id, &self.options, due)
     }
 
     /// Gives the object up: its id can be created again.
@@ -91,7 +92,7 @@ impl Creation {
     pub fn abort(mut self) -> Result<()> {
         self.open = false;
         self.memory.freeze()?;
-        done(self.client.call(&Request::Abort { id: self.id }, Undo::Nothing)?)
+        self.client.ask(requests::Abort { id: self.id }, Undo::Nothing).map(drop)
     }
 }
 

@@ -118,13 +118,8 @@ impl Fast {
                     return Looked::Ask;
                 }
                 // It is pinned: the segments it lies in are not replaced from now on.
-                let span = Span {
-                    offset: snapshot.offset,
-                    data_len: snapshot.data_len,
-                    metadata_len: snapshot.metadata_len,
-                    digest: snapshot.digest,
-                };
-                let Some(view) = arena.view_mapped(span, |segment| table.segment_version(segment)) else {
+                let version = |segment| table.segment_version(segment);
+                let Some(view) = arena.view_mapped(snapshot.span(), version) else {
                     self.channel.unpin(slot);
                     return Looked::Ask;
                 };
@@ -155,9 +150,22 @@ impl Fast {
         if nowhere { Ok(false) } else { Err(Looked::Ask) }
     }
 
+    /// Whether an object is on this node's disk alone, or may be in a part of the tables that this client lacks.
+    pub(super) fn may_be_spilled(&self, id: &ObjectId) -> bool {
+        self.tables().iter().any(|(_, table)| match table.find(id) {
+            Found::Entry { snapshot, .. } => snapshot.state == State::Spilled,
+            found => matches!(found, Found::Outdated),
+        })
+    }
+
     /// Whether a place that the ring gave can be written, with the grants that have arrived.
     pub(super) fn may_write(&self, arena: &Arena, span: Span) -> crate::Result<bool> {
         arena.may_write(span, |segment| self.shared.segment_version(segment))
+    }
+
+    /// Creations that were made in the ring after their caller had given up: they are to be aborted.
+    pub(super) fn strays(&self) -> Vec<ObjectId> {
+        self.channel.strays()
     }
 
     /// Lets go of an object.
@@ -166,8 +174,7 @@ impl Fast {
     }
 
     /// Makes requests in the ring: as many as fit, from the first on. Returns where the objects of those
-    /// that were done are to be written (0 for puts), and nothing for those to be made by the socket. Is told
-    /// of creations that were made for a caller who had given up.
+    /// that were done are to be written (0 for puts), and nothing for those to be made by the socket.
     ///
     /// # Errors
     /// When `alive` said that the daemon is not to be waited for. What was asked for may still happen.
@@ -175,10 +182,8 @@ impl Fast {
         &self,
         requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
         alive: impl FnMut() -> bool,
-        stray: impl FnMut(ObjectId),
     ) -> Result<Vec<Option<u64>>, Unanswered> {
         let Some(mut ring) = self.channel.ring() else { return Ok(Vec::new()) };
-        ring.strays().into_iter().for_each(stray);
         let mut outcomes = Vec::new();
         for (submission, parts) in requests {
             let token = outcomes.len() as u64;

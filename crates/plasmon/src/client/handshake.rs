@@ -1,12 +1,12 @@
 //! From the path of a socket to a connection.
 //!
-//! Runs on the thread that connects. Owns the first exchange of frames, `Hello`, and the words for
-//! everything that can go wrong before it.
+//! Runs on the thread that connects. Owns the look at whose daemon it is, the first exchange of frames, `Hello`, and
+//! the words for everything that can go wrong before it.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use super::PATIENCE;
-use super::connection::{Connection, disconnected, malformed, silent, unexpected};
+use super::connection::{Connection, Interrupt, TICK, disconnected, malformed, silent, unexpected};
+use super::due::{Due, due_of_connecting};
 use super::fast::Fast;
 use super::mapping::Arena;
-use crate::wire::{Header, MAX_BODY, MAX_NAME, Receiver, Reply, Request, send_with_descriptors};
+use super::socket::Socket;
+use crate::wire::{Header, MAX_BODY, MAX_NAME, Receiver, Reply, Request, peer_of, send_with_descriptors};
 use crate::{Error, ErrorKind, NodeId, Result};
 
 /// What a frame carries beside data and metadata, with room to spare.
 const FRAME_OVERHEAD: usize = 1 << 10;
-/// Where a node listens that root runs for everybody.
-const HOST_SOCKET: &str = "/run/plasmon/plasmon.sock";
 /// Between attempts while the daemon's queue of new connections is full.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -36,35 +35,41 @@ pub(super) struct Greeted {
     pub(super) inline_max: usize,
     /// Bytes of the store.
     pub(super) capacity: u64,
+    pub(super) user: u32,
 }
 
-/// Where the daemon of this host listens unless told otherwise.
-pub(super) fn default_socket() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let user = rustix::process::geteuid();
-    match (variable("PLASMON_SOCKET"), variable("XDG_RUNTIME_DIR")) {
-        (Some(path), _) => path.into(),
-        (None, Some(directory)) => Path::new(&directory).join("plasmon/plasmon.sock"),
-        (None, None) if user.is_root() => HOST_SOCKET.into(),
-        (None, None) => format!("/tmp/plasmon-{}/plasmon.sock", user.as_raw()).into(),
+/// How long connecting goes on.
+pub(super) struct Until<'a> {
+    started: Instant,
+    due: Due,
+    interrupt: Option<Interrupt<'a>>,
+}
+
+impl<'a> Until<'a> {
+    /// For as long as `timeout` says, or as usual; and until `interrupt` says so.
+    pub(super) fn new(timeout: Option<Duration>, interrupt: Option<Interrupt<'a>>) -> Self {
+        Self { started: Instant::now(), due: due_of_connecting(timeout), interrupt }
+    }
+
+    /// How long to wait before the next look, at most; fails when there is to be none.
+    fn nap(&mut self, path: &Path) -> Result<Duration> {
+        if self.interrupt.as_mut().is_some_and(|interrupt| interrupt()) {
+            return Err(Error::new(ErrorKind::Interrupted, "connecting was interrupted"));
+        }
+        let left = self.due.map_or(TICK, |due| due.saturating_duration_since(Instant::now()));
+        if left.is_zero() { Err(silent(path, self.started.elapsed())) } else { Ok(left.min(TICK)) }
     }
 }
 
-/// Where a client of this user finds its node: at the default, or where the whole host's is.
-pub(super) fn find_socket() -> PathBuf {
-    let own = default_socket();
-    let named = std::env::var_os("PLASMON_SOCKET").is_some_and(|value| !value.is_empty());
-    let host = Path::new(HOST_SOCKET);
-    if !named && !own.exists() && host.exists() { host.to_owned() } else { own }
+/// Connects to the daemon at a socket.
+pub(super) fn connect_to(at: &Socket, name: &str, mut until: Until<'_>) -> Result<Greeted> {
+    let (socket, owner) = reach(at, &mut until)?;
+    greet(socket, at, owner, name, until)
 }
 
-/// Connects to the daemon at `path`.
-pub(super) fn connect_to(path: &Path, name: &str) -> Result<Greeted> {
-    greet(reach(path)?, path, name)
-}
-
-/// A connected socket, non-blocking.
-fn reach(path: &Path) -> Result<UnixStream> {
+/// A connected socket, non-blocking, and whose daemon it is.
+fn reach(at: &Socket, until: &mut Until<'_>) -> Result<(UnixStream, u32)> {
+    let path = at.path();
     let address = SocketAddrUnix::new(path).map_err(|_| {
         let message =
             format!("'{}' cannot be the path of a socket: it takes at most 107 bytes", path.display());
@@ -73,59 +78,77 @@ fn reach(path: &Path) -> Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(|errno| unreachable(path, errno))?;
-    let started = Instant::now();
     loop {
         match connect(&socket, &address) {
-            Ok(()) => return Ok(socket.into()),
-            Err(Errno::AGAIN) if started.elapsed() < PATIENCE => std::thread::sleep(RETRY),
-            Err(Errno::AGAIN) => return Err(silent(path, started.elapsed())),
+            Ok(()) => break,
+            Err(Errno::AGAIN) => std::thread::sleep(until.nap(path)?.min(RETRY)),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(unreachable(path, errno)),
         }
     }
+    let peer = peer_of(&socket).map_err(|error| disconnected(path, Some(&error)))?;
+    at.check(peer)?;
+    Ok((socket.into(), peer.uid))
 }
 
 /// A connection of its own for something else than calls.
-pub(super) fn stream_to(path: &Path, name: &str) -> Result<(UnixStream, Receiver)> {
-    let socket = reach(path)?;
+pub(super) fn stream_to(at: &Socket, name: &str, mut until: Until<'_>) -> Result<(UnixStream, Receiver)> {
+    let (socket, _) = reach(at, &mut until)?;
     let mut receiver = Receiver::default();
-    say_hello(&socket, &mut receiver, path, name)?;
+    say_hello(&socket, &mut receiver, at.path(), name, &mut until)?;
     Ok((socket, receiver))
 }
 
 /// Exchanges `Hello` over a connected, non-blocking socket, and asks for what can be shared.
-pub(super) fn greet(socket: UnixStream, path: &Path, name: &str) -> Result<Greeted> {
+pub(super) fn greet(
+    socket: UnixStream,
+    at: &Socket,
+    owner: u32,
+    name: &str,
+    mut until: Until<'_>,
+) -> Result<Greeted> {
     let mut receiver = Receiver::default();
-    let reply = say_hello(&socket, &mut receiver, path, name)?;
-    let Reply::Hello { node, segment_size, segments, inline_max } = reply else {
+    let reply = say_hello(&socket, &mut receiver, at.path(), name, &mut until)?;
+    let Reply::Hello { node, segment_size, segments, inline_max, user, capacity } = reply else {
         return Err(unexpected("something else than a greeting"));
     };
     let arena = Arc::new(Arena::reserve(segment_size, segments)?);
-    let fast = share(&socket, &mut receiver, path)?;
-    let connection = Connection::new(socket, path.to_owned(), arena, fast, receiver);
+    let fast = share(&socket, &mut receiver, at.path(), &mut until)?;
+    let connection = Connection::new(socket, at.clone(), owner, arena, fast, receiver);
     let inline_max = (inline_max as usize).min(MAX_BODY - FRAME_OVERHEAD);
-    Ok(Greeted { connection, node, inline_max, capacity: segment_size * u64::from(segments) })
+    Ok(Greeted { connection, node, inline_max, capacity, user })
 }
 
 /// Asks for the tables and a channel. Without them everything works, and takes longer.
-fn share(socket: &UnixStream, receiver: &mut Receiver, path: &Path) -> Result<Option<Fast>> {
+fn share(
+    socket: &UnixStream,
+    receiver: &mut Receiver,
+    path: &Path,
+    until: &mut Until<'_>,
+) -> Result<Option<Fast>> {
     let mut frame = BytesMut::new();
     Request::Channel.encode(0, &mut frame);
-    match exchange(socket, receiver, path, &frame)? {
+    match exchange(socket, receiver, path, &frame, until)? {
         (Reply::Channel { parts }, descriptors) => Ok(Fast::open(&parts, descriptors).ok()),
         (Reply::Failed { .. }, _) => Ok(None),
         _ => Err(unexpected("something else than what it shares")),
     }
 }
 
-fn say_hello(socket: &UnixStream, receiver: &mut Receiver, path: &Path, name: &str) -> Result<Reply> {
+fn say_hello(
+    socket: &UnixStream,
+    receiver: &mut Receiver,
+    path: &Path,
+    name: &str,
+    until: &mut Until<'_>,
+) -> Result<Reply> {
     let mut cut = name.len().min(MAX_NAME);
     while !name.is_char_boundary(cut) {
         cut -= 1;
     }
     let mut hello = BytesMut::new();
     Request::Hello { name: name[..cut].to_owned() }.encode(0, &mut hello);
-    match exchange(socket, receiver, path, &hello)?.0 {
+    match exchange(socket, receiver, path, &hello, until)?.0 {
         Reply::Failed { error, .. } => Err(error),
         reply => Ok(reply),
     }
@@ -137,8 +160,8 @@ fn exchange(
     receiver: &mut Receiver,
     path: &Path,
     frame: &[u8],
+    until: &mut Until<'_>,
 ) -> Result<(Reply, Vec<OwnedFd>)> {
-    let started = Instant::now();
     // The buffer of a new socket takes these few bytes at once, or the connection is no good.
     match send_with_descriptors(socket, frame, &[]) {
         Ok(sent) if sent == frame.len() => {}
@@ -152,8 +175,7 @@ fn exchange(
         if let Some(frame) = frame {
             break frame;
         }
-        let left = PATIENCE.checked_sub(started.elapsed()).ok_or_else(|| silent(path, PATIENCE))?;
-        let timeout = Timespec::try_from(left).ok();
+        let timeout = Timespec::try_from(until.nap(path)?).ok();
         // Interrupted by a signal it waits again.
         let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], timeout.as_ref());
         match receiver.receive(socket) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Client;
 use super::connection::{Pending, Turn, Undo};
+use super::due::due;
 use super::reading::microseconds;
 use crate::wire::{MAX_IDS, MAX_WAIT, Request};
 use crate::{Error, ErrorKind, ObjectId, Result};
@@ -27,7 +28,8 @@ impl Client {
         self.connection.turn()
     }
 
-    /// Begins what [`Client::get`] does, of at most 1,024 objects.
+    /// Begins what [`Client::get`] does, of at most 1,024 objects. It is for the loop to give it up in time:
+    /// [`Pending::patience`].
     ///
     /// # Errors
     /// `Disconnected`; `Invalid` for more objects.
@@ -35,10 +37,11 @@ impl Client {
         at_most(MAX_IDS, ids)?;
         let request = Request::Get { timeout_us: microseconds(timeout), ids: ids.to_vec() };
         let outdated = ids.first().is_some_and(|id| self.lacks_tables(id));
-        self.connection.begin(&request, Undo::Release, ids.to_vec(), outdated)
+        let due = self.due_of_get(ids, timeout);
+        self.connection.begin(&request, Undo::Release, ids.to_vec(), outdated, due)
     }
 
-    /// Begins what [`Client::wait`] does.
+    /// Begins what [`Client::wait`] does, and leaves it to the loop to give it up in time.
     ///
     /// # Errors
     /// `Disconnected`; `Invalid` for more than 65,536 objects.
@@ -46,7 +49,7 @@ impl Client {
         at_most(MAX_WAIT, ids)?;
         let (timeout_us, count) = (microseconds(timeout), count.min(ids.len()) as u32);
         let request = Request::Wait { timeout_us, count, ids: ids.to_vec() };
-        self.connection.begin(&request, Undo::Cancel, ids.to_vec(), false)
+        self.connection.begin(&request, Undo::Cancel, ids.to_vec(), false, due(timeout))
     }
 }
 

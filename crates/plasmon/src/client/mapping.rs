@@ -1,4 +1,4 @@
-//! The daemon's memory in this process: the only module of the crate with `unsafe`.
+//! The daemon's memory in this process.
 //!
 //! [`Arena`] reserves one contiguous range of addresses for the whole arena and maps segment `n`
 //! read-only at `n * segment_size` in it, so that an object which runs over several segments is one
@@ -14,26 +14,22 @@
 //! grants a new version only when no object of the old one is pinned.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
-use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::os::fd::OwnedFd;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{MprotectFlags, ProtFlags};
 use rustix::param::page_size;
 
 use super::copying::Writing;
+use super::range::{Range, alignment, local};
 use crate::wire::{Access, Granted, MAX_DESCRIPTORS, Span};
 use crate::{Error, ErrorKind, Result};
 
 /// Larger arenas do not fit beside the rest of a process.
 const MAX_ARENA: u64 = 1 << 46;
-/// Mappings are aligned alike in the arena and in memory, up to this: the largest huge page.
-const MAX_ALIGNMENT: usize = 1 << 30;
-
 /// The arena of the daemon, mapped read-only as far as this client was granted it.
 pub(super) struct Arena {
     range: Range,
@@ -114,13 +110,7 @@ impl Arena {
         if let Some(number) = self.numbers(offset, len).find(|number| !segments[*number].readable) {
             return Err(nonsense(format!("an object in segment {number}, which it did not grant")));
         }
-        Ok(View {
-            arena: Arc::clone(self),
-            offset,
-            data_len: span.data_len as usize,
-            len,
-            digest: span.digest,
-        })
+        Ok(View { arena: Arc::clone(self), span })
     }
 
     /// The bytes of an object that this client has pinned by itself, if the segments it lies in are mapped
@@ -135,13 +125,7 @@ impl Arena {
                 return None;
             }
         }
-        Some(View {
-            arena: Arc::clone(self),
-            offset,
-            data_len: span.data_len as usize,
-            len,
-            digest: span.digest,
-        })
+        Some(View { arena: Arc::clone(self), span })
     }
 
     /// Whether the data of a creation can be written: whether the segments it lies in were granted for that
@@ -223,7 +207,7 @@ impl Arena {
     fn inside(&self, offset: u64, len: Option<u64>) -> Result<(usize, usize)> {
         let end = len.and_then(|len| offset.checked_add(len));
         match (end, len) {
-            (Some(end), Some(len)) if end <= self.range.len as u64 => Ok((offset as usize, len as usize)),
+            (Some(end), Some(len)) if end <= self.range.len() as u64 => Ok((offset as usize, len as usize)),
             _ => Err(nonsense(format!("an object at {offset}, outside its arena"))),
         }
     }
@@ -235,7 +219,7 @@ impl Arena {
     }
 
     fn segments_len(&self) -> usize {
-        self.range.len / self.segment_size
+        self.range.len() / self.segment_size
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Segment>> {
@@ -243,39 +227,42 @@ impl Arena {
     }
 }
 
-/// The bytes of one object: data, and metadata right behind it.
+/// The bytes of one object, data and metadata right behind it: a span that was found to lie in mapped
+/// segments.
 pub(super) struct View {
     arena: Arc<Arena>,
-    offset: usize,
-    data_len: usize,
-    len: usize,
-    digest: u64,
+    span: Span,
 }
 
 impl View {
     /// The digest made at the seal, 0 for none.
     pub(super) fn digest(&self) -> u64 {
-        self.digest
+        self.span.digest
     }
 
     /// Where the object lies in the arena: the name of its pin.
     pub(super) fn offset(&self) -> u64 {
-        self.offset as u64
+        self.span.offset
+    }
+
+    fn data_len(&self) -> usize {
+        self.span.data_len as usize
     }
 
     fn bytes(&self) -> &[u8] {
+        let (offset, len) = (self.span.offset as usize, self.data_len() + self.span.metadata_len as usize);
         // SAFETY: `Arena::view` checked that the span lies in mapped segments, which stay mapped as
         // long as the arena that `self` holds. The object is sealed and pinned by the owner of this
         // view: the daemon neither writes nor re-uses the bytes.
-        unsafe { slice::from_raw_parts(self.arena.range.at(self.offset), self.len) }
+        unsafe { slice::from_raw_parts(self.arena.range.at(offset), len) }
     }
 
     pub(super) fn data(&self) -> &[u8] {
-        &self.bytes()[..self.data_len]
+        &self.bytes()[..self.data_len()]
     }
 
     pub(super) fn metadata(&self) -> &[u8] {
-        &self.bytes()[self.data_len..]
+        &self.bytes()[self.data_len()..]
     }
 }
 
@@ -371,102 +358,11 @@ impl Writable {
     }
 }
 
-/// Addresses of this process that hold nothing else; given back on drop.
-pub(super) struct Range {
-    /// What was reserved: more than is used, for the alignment.
-    reserved: NonNull<c_void>,
-    reserved_len: usize,
-    start: *mut u8,
-    len: usize,
-}
-
-// SAFETY: a range is plain address space; who may touch its bytes is for its owners to say.
-unsafe impl Send for Range {}
-// SAFETY: as above.
-unsafe impl Sync for Range {}
-
-impl Range {
-    /// `len` bytes of addresses without memory whose start is congruent to `offset` modulo
-    /// `alignment`. The three are multiples of the page size, `alignment` a power of two.
-    pub(super) fn reserve(len: usize, offset: usize, alignment: usize) -> Result<Self> {
-        let reserved_len = len + alignment;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let reserved = unsafe { mmap_anonymous(ptr::null_mut(), reserved_len, ProtFlags::empty(), flags) };
-        let reserved = reserved.ok().and_then(NonNull::new).ok_or_else(|| {
-            let what = format!(
-                "cannot reserve {len} bytes of addresses for the node's memory: raise the limit of \
-                     virtual memory (ulimit -v) of this process"
-            );
-            Error::new(ErrorKind::Internal, what)
-        })?;
-        let first = reserved.as_ptr() as usize;
-        let skip = offset.wrapping_sub(first) & (alignment - 1);
-        let start = reserved.as_ptr().cast::<u8>().wrapping_add(skip);
-        Ok(Self { reserved, reserved_len, start, len })
-    }
-
-    pub(super) fn at(&self, offset: usize) -> *mut u8 {
-        self.start.wrapping_add(offset)
-    }
-
-    /// Maps a piece of a file over `len` bytes at `at`, both inside the range.
-    ///
-    /// # Safety
-    /// Nothing may point to what the piece held before.
-    pub(super) unsafe fn map(
-        &self,
-        at: usize,
-        len: usize,
-        file: impl AsFd,
-        offset: usize,
-        access: ProtFlags,
-    ) -> Result<()> {
-        debug_assert!(at + len <= self.len);
-        let mut flags = MapFlags::SHARED | MapFlags::FIXED;
-        if access.contains(ProtFlags::WRITE) {
-            // One by one, the first writes to the pages would cost many times as much.
-            flags |= MapFlags::POPULATE;
-        }
-        // SAFETY: the addresses are this range's, and the caller answers for what they held.
-        unsafe { mmap(self.at(at).cast(), len, access, flags, file, offset as u64) }
-            .map_err(|error| local("map a segment", error))?;
-        Ok(())
-    }
-
-    /// Changes what may be done with the whole range.
-    ///
-    /// # Safety
-    /// Nobody may need the access that is taken away.
-    unsafe fn protect(&self, access: MprotectFlags) -> Result<()> {
-        // SAFETY: the addresses are this range's, and the caller answers for the access.
-        unsafe { mprotect(self.start.cast(), self.len, access) }
-            .map_err(|error| local("change the protection of a mapping", error))
-    }
-}
-
-impl Drop for Range {
-    fn drop(&mut self) {
-        // SAFETY: the range was reserved by `reserve`, and nothing that points into it outlives it.
-        // It cannot fail for addresses that were mapped whole; if it does, they stay reserved.
-        let _ = unsafe { munmap(self.reserved.as_ptr(), self.reserved_len) };
-    }
-}
-
-/// The largest power of two that divides the segment size, up to the largest huge page.
-pub(super) fn alignment(segment_size: usize) -> usize {
-    (1 << segment_size.trailing_zeros()).min(MAX_ALIGNMENT)
-}
-
 fn nonsense(what: String) -> Error {
     Error::new(
         ErrorKind::Internal,
         format!("the daemon sent {what}: install the same release of client and daemon"),
     )
-}
-
-fn local(what: &str, error: rustix::io::Errno) -> Error {
-    Error::new(ErrorKind::Internal, format!("this process cannot {what} of the node: {error}"))
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::connection::Connection;
+use super::digest::digest;
 use super::fast::FastPin;
 use super::mapping::View;
-use super::writing;
 use crate::wire::Request;
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -68,7 +68,7 @@ impl Object {
     /// # Errors
     /// `Damaged` when they differ.
     pub fn verify(&self) -> Result<u64> {
-        let now = writing::digest(&[(0, self.data())], self.data().len(), self.metadata());
+        let now = digest(&[(0, self.data())], self.data().len(), self.metadata());
         match self.digest() {
             Some(sealed) if sealed != now => Err(Error::new(
                 ErrorKind::Damaged,

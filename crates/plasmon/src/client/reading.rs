@@ -1,18 +1,19 @@
 //! Finding objects: get, wait, contains, and what is asked about them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use super::Client;
 use super::connection::{Interrupt, Ticket, Undo, unexpected};
+use super::due::{Due, due};
 use super::fast::Looked;
 use super::object::Object;
-use super::{Client, GRACE, patience};
 use crate::overview::Overview;
 use crate::status::Status;
 use crate::transfer::{Calibration, Explanation, Location};
-use crate::wire::{MAX_IDS, MAX_WAIT, ObjectInfo, Presence, Reply, Request};
+use crate::wire::{MAX_IDS, MAX_WAIT, ObjectInfo, Presence, Request, replies, requests};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
@@ -22,8 +23,8 @@ impl Client {
     ///
     /// # Errors
     /// For one object, among the results: `TimedOut` (`NotFound` if it had no time), `Lost`, `Damaged`,
-    /// `NotAllowed`, `Full` and others. For the call: `Disconnected`; `TimedOut` when the daemon itself is
-    /// silent 10 s after the time-out.
+    /// `NotAllowed`, `Full` and others; `TimedOut` also when the daemon is silent at the time-out, or after a
+    /// second if that is zero. For the call: `Disconnected`.
     pub fn get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Vec<Result<Object>>> {
         match &self.interrupt {
             Some(interrupt) => self.get_all(ids, timeout, Some(&mut || interrupt())),
@@ -64,13 +65,17 @@ impl Client {
         let mut results: Vec<Option<Result<Object>>> =
             ids.iter().map(|id| self.get_here(id).map(Ok)).collect();
         let mut asked: Vec<usize> = (0..ids.len()).filter(|at| results[*at].is_none()).collect();
-        if !asked.is_empty() && self.bring_tables_up_to_date(&ids[asked[0]])? {
+        let due = if asked.is_empty() { None } else { self.due_of_get(ids, timeout) };
+        let renewed = match asked.first().map(|first| self.bring_tables_up_to_date(&ids[*first], due)) {
+            Some(Err(error)) if error.kind() != ErrorKind::TimedOut => return Err(error),
+            renewed => renewed == Some(Ok(true)),
+        };
+        if renewed {
             asked.retain(|at| {
                 results[*at] = self.get_here(&ids[*at]).map(Ok);
                 results[*at].is_none()
             });
         }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout.checked_add(GRACE)?));
         let timeout_us = microseconds(timeout);
         // All at once, so that they share the time.
         let requests: Vec<(&[usize], Ticket<'_>)> = asked
@@ -83,11 +88,16 @@ impl Client {
             .collect::<Result<_>>()?;
         for (places, ticket) in requests {
             let interrupt = interrupt.as_mut().map(|interrupt| &mut **interrupt as Interrupt<'_>);
-            let objects = match ticket.wait(deadline, interrupt)? {
-                Reply::Got { objects, .. } if objects.len() == places.len() => objects,
-                _ => return Err(self.connection.fail(unexpected("something else than these objects"))),
+            let objects = match ticket.wait(due, interrupt) {
+                Ok(reply) => self.connection.only::<requests::Get>(reply)?.objects,
+                // What others brought, or was here, is not lost for that.
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    places.iter().for_each(|at| results[*at] = Some(Err(error.clone())));
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
-            for (at, object) in places.iter().zip(objects) {
+            for (at, object) in places.iter().zip(self.connection.one_each(places, objects)?) {
                 results[*at] = Some(match object {
                     Ok(span) => {
                         let view = self.connection.arena().view(span);
@@ -103,14 +113,12 @@ impl Client {
     }
 
     /// Asks for new parts of the object tables, if that is what keeps this object from being found.
-    fn bring_tables_up_to_date(&self, id: &ObjectId) -> Result<bool> {
+    fn bring_tables_up_to_date(&self, id: &ObjectId, due: Due) -> Result<bool> {
         if !self.lacks_tables(id) {
             return Ok(false);
         }
-        match self.call(&Request::Tables, Undo::Nothing)? {
-            Reply::Tables { .. } => Ok(true),
-            _ => Err(self.connection.fail(unexpected("something else than its tables"))),
-        }
+        self.ask_until(requests::Tables, Undo::Nothing, due)?;
+        Ok(true)
     }
 
     /// Whether there are new parts of the object tables, which keep this object from being found.
@@ -136,14 +144,13 @@ impl Client {
             let text = format!("one wait is for at most {MAX_WAIT} objects, not {}", ids.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout.checked_add(GRACE)?));
+        let due = due(timeout);
         let (timeout_us, count) = (microseconds(timeout), count.min(ids.len()) as u32);
         let request = Request::Wait { timeout_us, count, ids: ids.to_vec() };
         let ticket = self.connection.send(&request, Undo::Cancel)?;
-        match ticket.wait(deadline, interrupt.map(|interrupt| interrupt as Interrupt<'_>))? {
-            Reply::Waited(here) if here.len() == ids.len() => Ok(here),
-            _ => Err(self.connection.fail(unexpected("something else than what is there"))),
-        }
+        let reply = ticket.wait(due, interrupt.map(|interrupt| interrupt as Interrupt<'_>))?;
+        let replies::Waited(here) = self.connection.only::<requests::Wait>(reply)?;
+        self.connection.one_each(ids, here)
     }
 
     /// Where the objects are: one answer an id, in order. What is on this host takes no system call.
@@ -159,16 +166,10 @@ impl Client {
         let mut answers: Vec<_> = ids.iter().map(fast).collect();
         let asked: Vec<usize> = (0..ids.len()).filter(|at| answers[*at].is_none()).collect();
         if let Some(first) = asked.first() {
-            self.bring_tables_up_to_date(&ids[*first])?;
+            self.bring_tables_up_to_date(&ids[*first], self.due_of_answer())?;
             let unknown: Vec<_> = asked.iter().map(|at| ids[*at]).collect();
-            let told = self.by_chunks(
-                &unknown,
-                |ids| Request::Contains { ids },
-                |reply| match reply {
-                    Reply::Contains(presence) => Some(presence),
-                    _ => None,
-                },
-            )?;
+            let told =
+                self.by_chunks(&unknown, |ids| requests::Contains { ids }, |replies::Contains(told)| told)?;
             asked.iter().zip(told).for_each(|(at, presence)| answers[*at] = Some(presence));
         }
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Presence::Absent)).collect())
@@ -180,7 +181,7 @@ impl Client {
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn refresh(&self, ids: &[ObjectId]) -> Result<()> {
         for ids in ids.chunks(MAX_IDS) {
-            super::done(self.call(&Request::Refresh { ids: ids.to_vec() }, Undo::Nothing)?)?;
+            self.ask(requests::Refresh { ids: ids.to_vec() }, Undo::Nothing)?;
         }
         Ok(())
     }
@@ -191,13 +192,11 @@ impl Client {
     /// # Errors
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn list(&self) -> Result<Vec<ObjectInfo>> {
-        let frames = self.finish_all(self.connection.send(&Request::List, Undo::Nothing)?, patience())?;
+        let frames =
+            self.finish_all(self.connection.send(&Request::List, Undo::Nothing)?, self.due_of_answer())?;
         let mut rows = Vec::new();
         for frame in frames {
-            match frame {
-                Reply::List { objects, .. } => rows.extend(objects),
-                _ => return Err(self.connection.fail(unexpected("something else than a list"))),
-            }
+            rows.extend(self.connection.only::<requests::List>(frame)?.objects);
         }
         rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.age_ms), row.id));
         Ok(rows)
@@ -227,10 +226,7 @@ impl Client {
     /// # Errors
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn overview_json(&self) -> Result<String> {
-        match self.call(&Request::Overview, Undo::Nothing)? {
-            Reply::Report { json, .. } => Ok(json),
-            _ => Err(self.connection.fail(unexpected("something else than an overview"))),
-        }
+        Ok(self.ask(requests::Overview, Undo::Nothing)?.json)
     }
 
     /// How an object came to this node, as far as the node remembers.
@@ -246,10 +242,7 @@ impl Client {
     /// # Errors
     /// `NotAllowed` for another user's private object.
     pub fn explain_json(&self, id: ObjectId) -> Result<String> {
-        match self.call(&Request::Explain { id }, Undo::Nothing)? {
-            Reply::Report { json, .. } => Ok(json),
-            _ => Err(self.connection.fail(unexpected("something else than an explanation"))),
-        }
+        Ok(self.ask(requests::Explain { id }, Undo::Nothing)?.json)
     }
 
     /// The nodes that hold an object, this one first if it does. What was sealed or dropped in the last
@@ -258,10 +251,7 @@ impl Client {
     /// # Errors
     /// `TimedOut` or `Disconnected` when the node that keeps the directory does not answer.
     pub fn locations(&self, id: ObjectId) -> Result<Vec<Location>> {
-        match self.call(&Request::Locations { id }, Undo::Nothing)? {
-            Reply::Report { json, .. } => report(&json),
-            _ => Err(self.connection.fail(unexpected("something else than locations"))),
-        }
+        report(&self.ask(requests::Locations { id }, Undo::Nothing)?.json)
     }
 
     /// Begins to bring objects to this node, so that a later get finds them here. Returns at once, pins
@@ -273,10 +263,7 @@ impl Client {
     pub fn prefetch(&self, ids: &[ObjectId], timeout: Duration) -> Result<()> {
         let timeout_us = microseconds(Some(timeout));
         for ids in ids.chunks(MAX_IDS) {
-            match self.call(&Request::Prefetch { timeout_us, ids: ids.to_vec() }, Undo::Nothing)? {
-                Reply::Done { .. } => {}
-                _ => return Err(self.connection.fail(unexpected("something else than that it begins"))),
-            }
+            self.ask(requests::Prefetch { timeout_us, ids: ids.to_vec() }, Undo::Nothing)?;
         }
         Ok(())
     }
@@ -286,10 +273,7 @@ impl Client {
     /// # Errors
     /// `Disconnected` when there is no such node or it goes; `Full` when there is no memory for it.
     pub fn calibrate(&self, peer: NodeId) -> Result<Calibration> {
-        match self.call(&Request::Calibrate { peer }, Undo::Nothing)? {
-            Reply::Report { json, .. } => report(&json),
-            _ => Err(self.connection.fail(unexpected("something else than a calibration"))),
-        }
+        report(&self.ask(requests::Calibrate { peer }, Undo::Nothing)?.json)
     }
 
     /// The state of the node as the daemon wrote it: JSON, perhaps with fields of a newer release.
@@ -297,10 +281,8 @@ impl Client {
     /// # Errors
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn status_json(&self) -> Result<String> {
-        match self.call(&Request::Status, Undo::Nothing)? {
-            Reply::Status(json) => Ok(json),
-            _ => Err(self.connection.fail(unexpected("something else than its state"))),
-        }
+        let replies::Status(json) = self.ask(requests::Status, Undo::Nothing)?;
+        Ok(json)
     }
 }
 

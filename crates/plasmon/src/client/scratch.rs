@@ -6,16 +6,18 @@
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::fstat;
 
 use super::connection::{Undo, unexpected};
+use super::digest::digest;
+use super::due::rest;
 use super::mapping::{CreationMemory, Writable};
 use super::reading::microseconds;
-use super::writing::{check, deadline, digest, new_object, room_us};
-use super::{Client, CreateOptions, GRACE, done};
-use crate::wire::{Reply, Request, Span};
+use super::writing::{check, new_object, room_us};
+use super::{Client, CreateOptions};
+use crate::wire::{MAX_METADATA, Request, Span, replies, requests};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 /// Errors after which the memory that was to become an object is still this client's. After others nobody knows, and it
@@ -94,11 +96,9 @@ impl Client {
     /// them; `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn buffer(&self, len: usize, private: bool, room: Option<Duration>) -> Result<Scratch> {
         let options = CreateOptions { room, ..CreateOptions::default() };
-        let request = Request::Lend { len: len as u64, private, room_us: room_us(&options) };
-        let reply = self.finish(self.connection.send(&request, Undo::Lend)?, deadline(&options))?;
-        let Reply::Lent { buffer, offset, capacity, .. } = reply else {
-            return Err(self.connection.fail(unexpected("something else than memory")));
-        };
+        let lend = requests::Lend { len: len as u64, private, room_us: room_us(&options) };
+        let due = self.due_of_creation(&options);
+        let replies::Lent { buffer, offset, capacity, .. } = self.ask_until(lend, Undo::Lend, due)?;
         let span = Span { offset, data_len: len as u64, metadata_len: 0, digest: 0 };
         let memory = if len == 0 { Writable::anonymous(0) } else { self.connection.arena().writable(span) };
         let memory =
@@ -124,9 +124,7 @@ impl Client {
             .map_err(|error| own("its descriptor cannot be copied", &error))?;
         // The daemon says what is wrong with it before it is mapped here.
         let ticket = self.connection.send_file(&Request::Adopt { len: len as u64 }, &file, Undo::Lend)?;
-        let Reply::Lent { buffer, .. } = self.finish(ticket, super::patience())? else {
-            return Err(self.connection.fail(unexpected("something else than that it knows the memory")));
-        };
+        let buffer = self.answer_to::<requests::Adopt>(ticket, self.due_of_answer())?.buffer;
         let memory = Writable::own(&file, len)
             .inspect_err(|_| self.connection.send_and_forget(&Request::GiveBack { buffer }))?;
         Ok(self.keep(buffer, memory, 0, false))
@@ -142,29 +140,29 @@ impl Client {
     ///
     /// From another host it comes straight there if `into` is within a [`Scratch`] of this client, and then leaves no
     /// replica on this node; otherwise by way of one, and a copy. `explain` says which. What `into` holds after
-    /// an error is undefined; after `Interrupted` it may still change, until its scratch is used again.
+    /// an error is undefined; after `Interrupted` and `TimedOut` it may still change, until its scratch is used again.
     ///
     /// # Errors
     /// As [`Client::get`] for one object; `Invalid` when `into` is too small.
     pub fn get_into(&self, id: ObjectId, into: &mut [u8], timeout: Option<Duration>) -> Result<usize> {
-        let due = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if let Some(object) = self.get_here(&id) {
             return copy(&object, into);
         }
+        let mut left = timeout;
         if let Some((buffer, at)) = self.connection.scratch_of(into) {
             let (timeout_us, room) = (microseconds(timeout), into.len() as u64);
-            let request = Request::GetInto { timeout_us, id, buffer, at, room };
-            let deadline = due.and_then(|due| due.checked_add(GRACE));
-            let reply = self.finish(self.connection.send(&request, Undo::Cancel)?, deadline)?;
+            let request = requests::GetInto { timeout_us, id, buffer, at, room };
+            let due = self.due_of_get(&[id], timeout);
+            let landed = self.ask_until(request, Undo::Cancel, due)?;
+            left = if timeout == Some(Duration::ZERO) { timeout } else { rest(due) };
             // The daemon, or the network card, wrote behind the compiler's back.
             std::hint::black_box(&mut *into);
-            match reply {
-                Reply::Landed { data_len: Some(len) } if len <= room => return Ok(len as usize),
-                Reply::Landed { data_len: None } => {}
-                _ => return Err(self.connection.fail(unexpected("something else than what it brought"))),
+            match landed.data_len {
+                Some(len) if len <= room => return Ok(len as usize),
+                Some(_) => return Err(self.connection.fail(unexpected("more than there is room for"))),
+                None => {}
             }
         }
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         let object = self.get(&[id], left)?.pop().ok_or_else(|| unexpected("nothing"))??;
         copy(&object, into)
     }
@@ -195,16 +193,17 @@ impl Client {
         }
         let whole = len.saturating_add(metadata.len());
         // Only large objects have places of their own, which a client may have written.
-        let moves =
-            whole > self.inline_max && whole as u64 <= from.capacity && from.private == options.private;
+        let moves = whole > self.inline_max
+            && metadata.len() <= MAX_METADATA
+            && whole as u64 <= from.capacity
+            && from.private == options.rights.is_private();
         let digest = if options.digest && moves { digest(&[(0, data)], len, metadata) } else { 0 };
         if moves {
             from.memory.freeze()?;
             let object = new_object(id, metadata, options);
-            let put = Request::PutFrom { object, digest, buffer: from.number, data_len: len as u64 };
-            let sent = self.connection.send(&put, Undo::Nothing);
-            let put = sent.and_then(|ticket| self.finish(ticket, deadline(options))).and_then(done);
-            match put {
+            let put = requests::PutFrom { object, digest, buffer: from.number, data_len: len as u64 };
+            let due = self.due_of_creation(options);
+            match self.ask_until(put, Undo::Nothing, due) {
                 // It was refused before anything was done.
                 Err(error) if REFUSED.contains(&error.kind()) => return from.memory.thaw().and(Err(error)),
                 done => {
@@ -212,7 +211,7 @@ impl Client {
                     done?;
                 }
             }
-            self.await_copies(id, options)?;
+            self.await_copies(id, options, due)?;
         } else {
             self.put(id, data, metadata, options)?;
             from.memory.freeze()?;

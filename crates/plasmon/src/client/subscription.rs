@@ -6,7 +6,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -14,7 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{check_process, disconnected, malformed, unexpected};
 use super::fork::Process;
-use super::handshake::stream_to;
+use super::handshake::{Until, stream_to};
+use super::socket::Socket;
 use crate::wire::{Event, Header, Receiver, Reply, Request, send_with_descriptors};
 use crate::{Error, ErrorKind, Result};
 
@@ -33,8 +34,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    pub(super) fn open(path: &Path, name: &str) -> Result<Self> {
-        let (socket, receiver) = stream_to(path, name)?;
+    pub(super) fn open(at: &Socket, name: &str, until: Until<'_>) -> Result<Self> {
+        let (path, (socket, receiver)) = (at.path(), stream_to(at, name, until)?);
         let mut frame = BytesMut::new();
         Request::Subscribe.encode(1, &mut frame);
         // The buffer of a new socket takes these few bytes at once, or the connection is no good.

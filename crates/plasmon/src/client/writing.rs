@@ -7,23 +7,27 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::connection::{Ticket, Undo, disconnected, silent, unexpected};
 use super::creation::Creation;
+use super::digest::digest;
+use super::due::{Due, put_off};
 use super::mapping::Writable;
-use super::{Client, CreateOptions, PATIENCE, done};
+use super::{Client, CreateOptions};
 use crate::shared::{Operation, Submission};
-use crate::wire::{DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Reply, Request, Span, Terms};
-use crate::{Error, ErrorKind, ObjectId, Result};
+use crate::wire::{
+    DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Request, Span, Terms, replies, requests,
+};
+use crate::{Error, ErrorKind, ObjectId, Result, Rights};
 
 impl Client {
     /// Stores an object: copies `data` and `metadata`, and makes it visible to all.
     ///
     /// # Errors
     /// `Exists` when the id is taken, `Full` or `TooLarge` when there is no room, `Invalid` for
-    /// more than 64 KiB of metadata or a name of more than 255 bytes; `TooFew` when the object is stored, but fewer
-    /// nodes hold it than `copies` says; `TimedOut` when no node could be asked whether the id is taken.
+    /// 4 GiB of metadata or a name of more than 255 bytes; `TooFew` when the object is stored, but fewer
+    /// nodes hold it than `copies` says; `TimedOut` when no node could be asked whether the id is taken, and when the
+    /// time that `room` gives is over: what was asked for may still happen then.
     pub fn put(&self, id: ObjectId, data: &[u8], metadata: &[u8], options: &CreateOptions) -> Result<()> {
         self.put_parts(id, data.len(), &[(0, data)], metadata, options)
     }
@@ -41,11 +45,23 @@ impl Client {
         metadata: &[u8],
         options: &CreateOptions,
     ) -> Result<()> {
+        self.put_until(id, len, parts, metadata, options, self.due_of_creation(options))
+    }
+
+    fn put_until(
+        &self,
+        id: ObjectId,
+        len: usize,
+        parts: &[(usize, &[u8])],
+        metadata: &[u8],
+        options: &CreateOptions,
+        due: Due,
+    ) -> Result<()> {
         check(metadata, options)?;
         check_parts(len, parts)?;
-        if len.saturating_add(metadata.len()) > self.inline_max {
-            self.put_large(id, len, parts, metadata, options)?;
-            return self.await_copies(id, options);
+        if self.is_large(len, metadata) {
+            let due = self.put_large(id, len, parts, metadata, options, due)?;
+            return self.await_copies(id, options, due);
         }
         let joined;
         let data = match parts {
@@ -56,12 +72,12 @@ impl Client {
             }
         };
         let digest = if options.digest { digest(&[(0, data)], len, metadata) } else { 0 };
-        if self.put_by_ring(&[(id, data, metadata, digest)], options)?.first() == Some(&true) {
+        if self.put_by_ring(&[(id, data, metadata, digest)], options, due)?.first() == Some(&true) {
             return Ok(());
         }
         let put = self.put_request(id, data, metadata, digest, options);
-        done(self.finish(self.connection.send(&put, Undo::Cancel)?, deadline(options))?)?;
-        self.await_copies(id, options)
+        self.ask_until(put, Undo::Cancel, due)?;
+        self.await_copies(id, options, due)
     }
 
     /// Stores many objects (id, data, metadata): one result each, in order. Small ones go together.
@@ -74,14 +90,15 @@ impl Client {
         objects: &[(ObjectId, &[u8], &[u8])],
         options: &CreateOptions,
     ) -> Result<Vec<Result<()>>> {
+        let due = self.due_of_creation(options);
         let mut results: Vec<Option<Result<()>>> = Vec::with_capacity(objects.len());
         let mut small = Vec::new();
         for (at, (id, data, metadata)) in objects.iter().enumerate() {
-            let len = data.len().saturating_add(metadata.len());
             results.push(match check(metadata, options) {
                 Err(error) => Some(Err(error)),
-                Ok(()) if len > self.inline_max => {
-                    Some(unless_interrupted(self.put(*id, data, metadata, options))?)
+                Ok(()) if self.is_large(data.len(), metadata) => {
+                    let put = self.put_until(*id, data.len(), &[(0, data)], metadata, options, due);
+                    Some(unless_interrupted(put)?)
                 }
                 Ok(()) => {
                     let digest = if options.digest { digest(&[(0, data)], data.len(), metadata) } else { 0 };
@@ -91,7 +108,7 @@ impl Client {
             });
         }
         let puts: Vec<_> = small.iter().map(|(_, put)| *put).collect();
-        let by_ring = self.put_by_ring(&puts, options)?;
+        let by_ring = self.put_by_ring(&puts, options, due)?;
         // All are sent before the first is waited for.
         let mut tickets: Vec<(usize, Ticket<'_>)> = Vec::new();
         for ((at, (id, data, metadata, digest)), by_ring) in small.into_iter().zip(by_ring) {
@@ -99,16 +116,21 @@ impl Client {
                 results[at] = Some(Ok(()));
             } else {
                 let put = self.put_request(id, data, metadata, digest, options);
-                tickets.push((at, self.connection.send(&put, Undo::Cancel)?));
+                tickets.push((at, self.connection.send(&put.into(), Undo::Cancel)?));
             }
         }
         for (at, ticket) in tickets {
-            let result = self.finish(ticket, deadline(options)).and_then(done);
-            let result = result.and_then(|()| self.await_copies(objects[at].0, options));
+            let result = self.answer_to::<requests::Put>(ticket, due);
+            let result = result.and_then(|_| self.await_copies(objects[at].0, options, due));
             results[at] = Some(unless_interrupted(result)?);
         }
         let missing = || Err(unexpected("less than it was asked for"));
         Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
+    }
+
+    /// Whether an object does not fit in a frame.
+    fn is_large(&self, len: usize, metadata: &[u8]) -> bool {
+        len.saturating_add(metadata.len()) > self.inline_max || metadata.len() > MAX_METADATA
     }
 
     fn put_request(
@@ -118,9 +140,9 @@ impl Client {
         metadata: &[u8],
         digest: u64,
         options: &CreateOptions,
-    ) -> Request {
+    ) -> requests::Put {
         let object = new_object(id, metadata, options);
-        Request::Put { object, digest, room_us: room_us(options), data: Bytes::copy_from_slice(data) }
+        requests::Put { object, digest, room_us: room_us(options), data: Bytes::copy_from_slice(data) }
     }
 
     /// Puts objects (id, data, metadata, digest) through the ring; says of each whether that was done.
@@ -128,6 +150,7 @@ impl Client {
         &self,
         puts: &[(ObjectId, &[u8], &[u8], u64)],
         options: &CreateOptions,
+        due: Due,
     ) -> Result<Vec<bool>> {
         if !rings_have(options) {
             return Ok(vec![false; puts.len()]);
@@ -140,7 +163,7 @@ impl Client {
                     operation: Operation::Put,
                     token: 0,
                     id: *id,
-                    private: options.private,
+                    rights: options.rights,
                     fresh: options.fresh,
                     name_len: name.len() as u16,
                     metadata_len: metadata.len() as u32,
@@ -150,7 +173,7 @@ impl Client {
                 };
                 (put, [name.as_bytes(), metadata, data])
             });
-            let outcomes = self.ask_by_ring(requests)?;
+            let outcomes = self.ask_by_ring(requests, due)?;
             if outcomes.is_empty() {
                 done.resize(puts.len(), false);
             }
@@ -163,31 +186,34 @@ impl Client {
     fn ask_by_ring<'a>(
         &self,
         requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
+        due: Due,
     ) -> Result<Vec<Option<u64>>> {
         let Some(fast) = self.connection.fast() else {
             // The socket says why, if this is another process.
             return Ok(Vec::new());
         };
-        let started = Instant::now();
-        let mut interrupted = false;
+        let (mut interrupted, mut over, mut asleep) = (false, false, None);
         let alive = || {
+            let now = Instant::now();
+            asleep.get_or_insert(now);
             interrupted = self.interrupt.as_ref().is_some_and(|interrupt| interrupt());
-            !interrupted && self.connection.is_alive() && started.elapsed() < PATIENCE
+            over = due.is_some_and(|due| now >= due);
+            !interrupted && !over && self.connection.is_alive()
         };
-        let stray = |id| self.connection.send_and_forget(&Request::Abort { id });
-        fast.ask(requests, alive, stray).map_err(|_| {
-            if interrupted {
-                let text = "the wait was interrupted; what was asked for may still happen";
-                return Error::new(ErrorKind::Interrupted, text);
-            }
+        fast.ask(requests, alive).map_err(|_| {
             let path = self.connection.path();
-            let waited = started.elapsed();
-            let error = if waited < PATIENCE { disconnected(path, None) } else { silent(path, waited) };
-            self.connection.fail(error)
+            match (interrupted, over) {
+                (true, _) => {
+                    let text = "the wait was interrupted; what was asked for may still happen";
+                    Error::new(ErrorKind::Interrupted, text)
+                }
+                (false, true) => silent(path, asleep.map_or(Duration::ZERO, |asleep| asleep.elapsed())),
+                (false, false) => self.connection.fail(disconnected(path, None)),
+            }
         })
     }
 
-    /// Reserves an object, copies it into the store, and seals it.
+    /// Reserves an object, copies it into the store, and seals it. Returns when the call is due by then.
     fn put_large(
         &self,
         id: ObjectId,
@@ -195,11 +221,12 @@ impl Client {
         parts: &[(usize, &[u8])],
         metadata: &[u8],
         options: &CreateOptions,
-    ) -> Result<()> {
-        let by_ring = self.create_by_ring(id, len as u64, metadata, options)?;
+        due: Due,
+    ) -> Result<Due> {
+        let by_ring = self.create_by_ring(id, len as u64, metadata, options, due)?;
         let span = match by_ring {
             Some(span) => span,
-            None => match self.reserve(id, len as u64, metadata, options)? {
+            None => match self.reserve(id, len as u64, metadata, options, due)? {
                 Placement::Mapped(span) => span,
                 Placement::Inline => {
                     self.connection.send_and_forget(&Request::Abort { id });
@@ -208,12 +235,15 @@ impl Client {
             },
         };
         let arena = self.connection.arena();
-        let granted = if by_ring.is_some() { self.await_grants(span) } else { Ok(()) };
+        let granted = if by_ring.is_some() { self.await_grants(span, due) } else { Ok(()) };
+        let copying = Instant::now();
         granted
             .and_then(|()| arena.write(span, parts))
             .inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
         let digest = if options.digest { digest(parts, len, metadata) } else { 0 };
-        self.seal(id, digest)
+        let due = put_off(due, copying);
+        self.seal(id, digest, due)?;
+        Ok(due)
     }
 
     /// Reserves an object through the ring: where it goes, or nothing if the socket has to be asked.
@@ -223,8 +253,9 @@ impl Client {
         data_len: u64,
         metadata: &[u8],
         options: &CreateOptions,
+        due: Due,
     ) -> Result<Option<Span>> {
-        if !rings_have(options) {
+        if !rings_have(options) || metadata.len() > MAX_METADATA {
             return Ok(None);
         }
         let name = options.name.as_deref().unwrap_or_default();
@@ -232,7 +263,7 @@ impl Client {
             operation: Operation::Create,
             token: 0,
             id,
-            private: options.private,
+            rights: options.rights,
             fresh: options.fresh,
             name_len: name.len() as u16,
             metadata_len: metadata.len() as u32,
@@ -241,52 +272,65 @@ impl Client {
             digest: 0,
         };
         let parts = [name.as_bytes(), metadata, &[]];
-        let offset = self.ask_by_ring(std::iter::once((create, parts)))?.first().copied().flatten();
+        let offset = self.ask_by_ring(std::iter::once((create, parts)), due)?.first().copied().flatten();
         let metadata_len = metadata.len() as u32;
         Ok(offset.map(|offset| Span { offset, data_len, metadata_len, digest: 0 }))
     }
 
     /// Sees to it that a place which the ring gave can be written. The ring may be ahead of the socket: what
     /// another thread was granted there, the daemon counts on, and it may not have been read yet.
-    fn await_grants(&self, span: Span) -> Result<()> {
+    fn await_grants(&self, span: Span, due: Due) -> Result<()> {
         let may_write =
             || self.connection.fast().map_or(Ok(false), |fast| fast.may_write(self.connection.arena(), span));
         if may_write()? {
             return Ok(());
         }
         // Replies come in order: with this one, all that was granted before it has arrived.
-        self.call(&Request::Tables, Undo::Nothing)?;
+        self.ask_until(requests::Tables, Undo::Nothing, due)?;
         if may_write()? { Ok(()) } else { Err(unexpected("a place to write that it did not grant")) }
     }
 
-    /// Reserves an object through the socket.
+    /// Reserves an object through the socket. Metadata that no frame carries is written into the store here.
     fn reserve(
         &self,
         id: ObjectId,
         data_len: u64,
         metadata: &[u8],
         options: &CreateOptions,
+        due: Due,
     ) -> Result<Placement> {
-        let object = new_object(id, metadata, options);
-        let request = Request::Create { object, data_len, room_us: room_us(options) };
-        let reply = self.finish(self.connection.send(&request, Undo::Abort(id))?, deadline(options))?;
-        match reply {
-            Reply::Created { placement: Placement::Mapped(span), .. } if span.data_len != data_len => {
-                self.connection.send_and_forget(&Request::Abort { id });
+        let (sent, written) =
+            if metadata.len() > MAX_METADATA { (&[][..], metadata) } else { (metadata, &[][..]) };
+        let object = new_object(id, sent, options);
+        // `check` has seen that it fits.
+        let metadata_len = written.len() as u32;
+        let create = requests::Create { object, data_len, metadata_len, room_us: room_us(options) };
+        let placement = self.ask_until(create, Undo::Abort(id), due)?.placement;
+        let placed = match placement {
+            Placement::Mapped(span)
+                if (span.data_len, span.metadata_len) != (data_len, metadata.len() as u32) =>
+            {
                 Err(unexpected("a place of another size"))
             }
-            Reply::Created { placement, .. } => Ok(placement),
-            _ => Err(self.connection.fail(unexpected("something else than a creation"))),
-        }
+            Placement::Inline if !written.is_empty() => Err(unexpected("no place for large metadata")),
+            Placement::Mapped(Span { offset, .. }) if !written.is_empty() => {
+                let offset = offset.saturating_add(data_len);
+                let place = Span { offset, data_len: written.len() as u64, metadata_len: 0, digest: 0 };
+                self.connection.arena().write(place, &[(0, written)])
+            }
+            _ => Ok(()),
+        };
+        placed.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
+        Ok(placement)
     }
 
     /// Seals an object whose data is written.
-    fn seal(&self, id: ObjectId, digest: u64) -> Result<()> {
+    fn seal(&self, id: ObjectId, digest: u64, due: Due) -> Result<()> {
         let seal = Submission {
             operation: Operation::Seal,
             token: 0,
             id,
-            private: false,
+            rights: Rights::default(),
             fresh: false,
             name_len: 0,
             metadata_len: 0,
@@ -294,11 +338,11 @@ impl Client {
             payload: 0,
             digest,
         };
-        let by_ring = self.ask_by_ring(std::iter::once((seal, [&[][..]; 3])))?;
+        let by_ring = self.ask_by_ring(std::iter::once((seal, [&[][..]; 3])), due)?;
         if by_ring.first().copied().flatten().is_some() {
             return Ok(());
         }
-        done(self.call(&Request::Seal { id, digest, data: Bytes::new() }, Undo::Nothing)?)
+        self.ask_until(requests::Seal { id, digest, data: Bytes::new() }, Undo::Nothing, due).map(drop)
     }
 
     /// Starts an object of `data_len` bytes, to be written in place and sealed.
@@ -313,7 +357,7 @@ impl Client {
         options: &CreateOptions,
     ) -> Result<Creation> {
         check(metadata, options)?;
-        let placement = self.reserve(id, data_len, metadata, options)?;
+        let placement = self.reserve(id, data_len, metadata, options, self.due_of_creation(options))?;
         let inline = placement == Placement::Inline;
         let memory = match placement {
             Placement::Mapped(span) => self.connection.arena().writable(span),
@@ -322,23 +366,18 @@ impl Client {
         };
         let memory = memory.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
         let metadata = if options.digest { Some(metadata.to_vec()) } else { None };
-        Ok(Creation::new(self.clone(), id, memory, inline, metadata, options.copies))
+        Ok(Creation::new(self.clone(), id, memory, inline, metadata, options))
     }
 
-    /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it.
+    /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it; nobody gets it from
+    /// then on, and the ids are free. Another user's stay, but for root and where they were put with
+    /// [`Rights::ReadWrite`].
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent or another node does not answer: some
-    /// of the objects may still be there.
+    /// `OutcomeUnknown` when another node does not answer: some of the objects may still be there, or go later.
+    /// `TimedOut` when the daemon is silent, with the same meaning; `Disconnected`.
     pub fn delete(&self, ids: &[ObjectId]) -> Result<Vec<DeleteOutcome>> {
-        self.by_chunks(
-            ids,
-            |ids| Request::Delete { ids },
-            |reply| match reply {
-                Reply::Deleted(outcomes) => Some(outcomes),
-                _ => None,
-            },
-        )
+        self.by_chunks(ids, |ids| requests::Delete { ids }, |replies::Deleted(outcomes)| outcomes)
     }
 
     /// Takes least recently used objects out of this host's memory, until `bytes` are free that were not: those
@@ -347,10 +386,7 @@ impl Client {
     /// # Errors
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn evict(&self, bytes: u64) -> Result<u64> {
-        match self.call(&Request::Evict { bytes }, Undo::Nothing)? {
-            Reply::Evicted { bytes } => Ok(bytes),
-            _ => Err(self.connection.fail(unexpected("something else than what it evicted"))),
-        }
+        Ok(self.ask(requests::Evict { bytes }, Undo::Nothing)?.bytes)
     }
 
     /// Changes what people see of this client, and how many bytes the objects may take that it creates from now
@@ -365,30 +401,8 @@ impl Client {
                 return Err(Error::new(ErrorKind::Invalid, "a client cannot have an empty name"));
             }
         }
-        done(self.call(&Request::Options { name: name.map(str::to_owned), quota }, Undo::Nothing)?)
+        self.ask(requests::Options { name: name.map(str::to_owned), quota }, Undo::Nothing).map(drop)
     }
-}
-
-/// XXH3 of an object's data and metadata; never 0.
-pub(super) fn digest(parts: &[(usize, &[u8])], len: usize, metadata: &[u8]) -> u64 {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    let mut hash = Xxh3::new();
-    let mut at = 0;
-    let zeros = |hash: &mut Xxh3, mut count: usize| {
-        while count > 0 {
-            let some = count.min(ZEROS.len());
-            hash.update(&ZEROS[..some]);
-            count -= some;
-        }
-    };
-    for (start, part) in parts {
-        zeros(&mut hash, start - at);
-        hash.update(part);
-        at = start + part.len();
-    }
-    zeros(&mut hash, len - at);
-    hash.update(metadata);
-    hash.digest().max(1)
 }
 
 /// The result of one of many; but an interruption ends them all.
@@ -399,9 +413,9 @@ fn unless_interrupted(result: Result<()>) -> Result<Result<()>> {
     }
 }
 
-/// What the frames can carry of a creation.
+/// Whether an object may have this metadata and this name.
 pub(super) fn check(metadata: &[u8], options: &CreateOptions) -> Result<()> {
-    limit("metadata", metadata.len(), MAX_METADATA)?;
+    limit("metadata", metadata.len(), u32::MAX as usize)?;
     limit("a name", options.name.as_ref().map_or(0, String::len), MAX_NAME)
 }
 
@@ -437,7 +451,7 @@ pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions)
     let name = options.name.clone().unwrap_or_default();
     let ttl_ms = options.ttl.map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1));
     let terms = Terms { fresh: options.fresh, copies: options.copies, ttl_ms };
-    NewObject { id, private: options.private, name, metadata: Bytes::copy_from_slice(metadata), terms }
+    NewObject { id, rights: options.rights, name, metadata: Bytes::copy_from_slice(metadata), terms }
 }
 
 /// Whether entries of rings can say so.
@@ -447,9 +461,4 @@ fn rings_have(options: &CreateOptions) -> bool {
 
 pub(super) fn room_us(options: &CreateOptions) -> u64 {
     options.room.map_or(0, |room| u64::try_from(room.as_micros()).unwrap_or(u64::MAX))
-}
-
-/// The end of a call that may wait for room.
-pub(super) fn deadline(options: &CreateOptions) -> Option<Instant> {
-    Instant::now().checked_add(PATIENCE.saturating_add(options.room.unwrap_or(Duration::ZERO)))
 }

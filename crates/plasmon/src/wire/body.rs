@@ -9,57 +9,44 @@ use crate::{NodeId, ObjectId};
 pub struct Reader {
     rest: Bytes,
     what: &'static str,
+    most_items: usize,
 }
+
+macro_rules! integers {
+    ($($type:ident $take:ident),*) => {
+        impl Reader {$(
+            /// The next little-endian integer.
+            ///
+            /// # Errors
+            /// When the body ends before.
+            pub fn $type(&mut self) -> Result<$type, WireError> {
+                self.rest.$take().map_err(|_| self.malformed())
+            }
+        )*}
+    };
+}
+
+integers!(u8 try_get_u8, u16 try_get_u16_le, u32 try_get_u32_le, u64 try_get_u64_le, u128 try_get_u128_le);
 
 impl Reader {
     /// Begins to read.
     pub fn new(rest: Bytes, what: &'static str) -> Self {
-        Self { rest, what }
+        Self { rest, what, most_items: MAX_IDS }
+    }
+
+    /// Takes lists of at most so many items, where a list has no limit of its own; `MAX_IDS` else.
+    pub fn with_most_items(self, most_items: usize) -> Self {
+        Self { most_items, ..self }
+    }
+
+    /// Most items in a list that has no limit of its own.
+    pub(super) fn most_items(&self) -> usize {
+        self.most_items
     }
 
     /// What is said of a body that makes no sense.
     pub fn malformed(&self) -> WireError {
         WireError::Malformed(self.what)
-    }
-
-    /// The next little-endian integer.
-    ///
-    /// # Errors
-    /// When the body ends before.
-    pub fn u8(&mut self) -> Result<u8, WireError> {
-        self.rest.try_get_u8().map_err(|_| self.malformed())
-    }
-
-    /// The next little-endian integer.
-    ///
-    /// # Errors
-    /// When the body ends before.
-    pub fn u16(&mut self) -> Result<u16, WireError> {
-        self.rest.try_get_u16_le().map_err(|_| self.malformed())
-    }
-
-    /// The next little-endian integer.
-    ///
-    /// # Errors
-    /// When the body ends before.
-    pub fn u32(&mut self) -> Result<u32, WireError> {
-        self.rest.try_get_u32_le().map_err(|_| self.malformed())
-    }
-
-    /// The next little-endian integer.
-    ///
-    /// # Errors
-    /// When the body ends before.
-    pub fn u64(&mut self) -> Result<u64, WireError> {
-        self.rest.try_get_u64_le().map_err(|_| self.malformed())
-    }
-
-    /// The next little-endian integer.
-    ///
-    /// # Errors
-    /// When the body ends before.
-    pub fn u128(&mut self) -> Result<u128, WireError> {
-        self.rest.try_get_u128_le().map_err(|_| self.malformed())
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {

@@ -5,11 +5,11 @@
 //! | at | size | field |
 //! |---|---|---|
 //! | 0 | 1 | version, [`VERSION`] |
-//! | 1 | 1 | opcode: the request's, repeated in its reply; 0 where that failed |
+//! | 1 | 1 | opcode: the number of the request or reply in its table |
 //! | 2 | 2 | flags, [`FLAG_MORE`] |
 //! | 4 | 4 | body length, at most [`MAX_BODY`] |
 //! | 8 | 8 | request id: the client's, repeated in the reply; unique among its open requests |
-//! | 16 | 2 | error kind of a failed request, 0 else |
+//! | 16 | 2 | zero |
 //! | 18 | 2 | descriptors that travel with the frame, at most [`MAX_DESCRIPTORS`] |
 //! | 20 | 4 | zero |
 //!
@@ -19,27 +19,45 @@
 
 pub mod body;
 mod descriptors;
+mod draw;
+mod fields;
+#[doc(hidden)]
+pub mod page;
+mod peer;
 mod reply;
 mod request;
+mod table;
 
+/// The buffer that frames are written to.
+pub use bytes::BytesMut;
+
+pub use crate::{wire_codes as codes, wire_record as record, wire_table as table};
 pub use descriptors::{Receiver, send_with_descriptors};
+pub use draw::Draw;
+pub use fields::{AtMost, Each, Types, Wire};
+#[doc(hidden)]
+pub use fields::{listed, numbered};
+pub use peer::{Peer, peer_of};
 pub use reply::{
     Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, Reply, Span,
-    TableDomain, TablePart, TablePartKind,
+    TableDomain, TablePart, TablePartKind, replies,
 };
-pub use request::{Gathering, NewObject, Request, Terms};
+pub use request::{Gathering, NewObject, Request, Terms, requests};
+pub use table::{Ask, Field, Row, Table, answers};
+#[doc(hidden)]
+pub use table::{alternatives, are_distinct};
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut};
 
 /// Version of the frames.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 5;
 /// Bytes in a header.
 pub const HEADER_LEN: usize = 24;
 /// Largest body.
 pub const MAX_BODY: usize = 1 << 20;
 /// Most descriptors with one frame, and so most segments in an arena; Linux passes at most 253.
 pub const MAX_DESCRIPTORS: usize = 64;
-/// Largest metadata of an object.
+/// Largest metadata that a frame carries, in bytes. A creator writes larger metadata into the store itself.
 pub const MAX_METADATA: usize = 64 << 10;
 /// Longest name of an object, in bytes.
 pub const MAX_NAME: usize = 255;
@@ -47,7 +65,7 @@ pub const MAX_NAME: usize = 255;
 pub const MAX_IDS: usize = 1024;
 /// Most ids that one wait is for, and that a client may wait for at once.
 pub const MAX_WAIT: usize = 1 << 16;
-/// Flag: another frame of the same reply follows, or of the same `Wait`.
+/// Flag: another frame of the same `Wait` follows.
 pub const FLAG_MORE: u16 = 1;
 
 /// A frame that does not decode.
@@ -80,8 +98,6 @@ pub struct Header {
     pub body_len: u32,
     /// Joins a reply to its request.
     pub request: u64,
-    /// Error kind of a failed request, 0 else.
-    pub error: u16,
     /// Descriptors that came with the frame.
     pub descriptors: u16,
 }
@@ -99,20 +115,15 @@ impl Header {
         if version != VERSION {
             return Err(WireError::Version(version));
         }
-        let header = Self {
-            opcode: bytes.get_u8(),
-            flags: bytes.get_u16_le(),
-            body_len: bytes.get_u32_le(),
-            request: bytes.get_u64_le(),
-            error: bytes.get_u16_le(),
-            descriptors: bytes.get_u16_le(),
-        };
-        if header.body_len as usize > MAX_BODY {
-            return Err(WireError::TooLong(header.body_len as usize));
+        let (opcode, flags, body_len) = (bytes.get_u8(), bytes.get_u16_le(), bytes.get_u32_le());
+        let (request, zero, descriptors) = (bytes.get_u64_le(), bytes.get_u16_le(), bytes.get_u16_le());
+        if body_len as usize > MAX_BODY {
+            return Err(WireError::TooLong(body_len as usize));
         }
-        if header.descriptors as usize > MAX_DESCRIPTORS || bytes.get_u32_le() != 0 {
+        if descriptors as usize > MAX_DESCRIPTORS || zero != 0 || bytes.get_u32_le() != 0 {
             return Err(WireError::Malformed("frame header"));
         }
+        let header = Self { opcode, flags, body_len, request, descriptors };
         Ok(Some(header))
     }
 
@@ -139,7 +150,7 @@ impl Header {
         out.put_u16_le(self.flags);
         out.put_u32_le(self.body_len);
         out.put_u64_le(self.request);
-        out.put_u16_le(self.error);
+        out.put_u16_le(0);
         out.put_u16_le(self.descriptors);
         out.put_u32_le(0);
     }
@@ -152,44 +163,6 @@ fn put_frame(out: &mut BytesMut, header: Header, write: impl FnOnce(&mut BytesMu
     write(out);
     let body_len = (out.len() - start - HEADER_LEN) as u32;
     out[start + 4..start + 8].copy_from_slice(&body_len.to_le_bytes());
-}
-
-mod opcode {
-    pub(super) const HELLO: u8 = 1;
-    pub(super) const PUT: u8 = 2;
-    pub(super) const CREATE: u8 = 3;
-    pub(super) const SEAL: u8 = 4;
-    pub(super) const ABORT: u8 = 5;
-    pub(super) const GET: u8 = 6;
-    pub(super) const RELEASE: u8 = 7;
-    pub(super) const CONTAINS: u8 = 8;
-    pub(super) const DELETE: u8 = 9;
-    pub(super) const LIST: u8 = 10;
-    pub(super) const STATUS: u8 = 11;
-    pub(super) const CANCEL: u8 = 12;
-    pub(super) const WAIT: u8 = 13;
-    pub(super) const EVICT: u8 = 14;
-    pub(super) const REFRESH: u8 = 15;
-    pub(super) const OPTIONS: u8 = 16;
-    pub(super) const SUBSCRIBE: u8 = 17;
-    pub(super) const CHANNEL: u8 = 18;
-    pub(super) const TABLES: u8 = 19;
-    pub(super) const EXPLAIN: u8 = 20;
-    pub(super) const LOCATIONS: u8 = 21;
-    pub(super) const PREFETCH: u8 = 22;
-    pub(super) const CALIBRATE: u8 = 23;
-    pub(super) const LEND: u8 = 24;
-    pub(super) const ADOPT: u8 = 25;
-    pub(super) const GIVE_BACK: u8 = 26;
-    pub(super) const GET_INTO: u8 = 27;
-    pub(super) const PUT_FROM: u8 = 28;
-    pub(super) const REPLICATE: u8 = 29;
-    pub(super) const MIGRATE: u8 = 30;
-    pub(super) const BROADCAST: u8 = 31;
-    pub(super) const PIN: u8 = 32;
-    pub(super) const UNPIN: u8 = 33;
-    pub(super) const DRAIN: u8 = 34;
-    pub(super) const OVERVIEW: u8 = 40;
 }
 
 #[cfg(test)]

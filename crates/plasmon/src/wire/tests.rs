@@ -2,214 +2,54 @@ use std::os::fd::AsFd;
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
+use proptest::sample::{Index, select};
 
 use super::*;
-use crate::drain::DrainStep;
-use crate::{Error, ErrorKind, NodeId, ObjectId};
+use crate::ObjectId;
 
-fn object_id() -> impl Strategy<Value = ObjectId> {
-    any::<[u8; 20]>().prop_map(ObjectId::from_bytes)
+/// Any message of any row.
+fn message<T: Table + std::fmt::Debug>() -> impl Strategy<Value = T> {
+    (select(T::ROWS), any::<u64>()).prop_map(|(row, seed)| T::draw_body(row.opcode, &mut Draw::new(seed)))
 }
 
-fn ids() -> impl Strategy<Value = Vec<ObjectId>> {
-    prop::collection::vec(object_id(), 0..5)
+#[test]
+fn every_row_survives_the_wire() {
+    for (request, id) in Request::draw_all(100, 1).into_iter().zip(0..) {
+        let mut frames = frames_of(id, &request);
+        let (header, body) = Header::take_frame(&mut frames).unwrap().unwrap();
+        assert_eq!((header.request, frames.len()), (id, 0));
+        assert_eq!(Request::decode_body(header.opcode, body), Ok(request));
+    }
+    for reply in Reply::draw_all(100, 2) {
+        let mut buffer = BytesMut::new();
+        reply.encode(9, &mut buffer);
+        let (header, body) = Header::take_frame(&mut buffer).unwrap().unwrap();
+        assert_eq!(Reply::decode(&header, body), Ok(reply));
+    }
 }
 
-fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
-    prop::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from)
+#[test]
+fn answers_are_replies() {
+    const REPLIES: [bool; 256] = answers(Request::ROWS, Reply::ROWS);
+    let never = Reply::ROWS.iter().filter(|row| !REPLIES[usize::from(row.opcode)]).map(|row| row.name);
+    assert_eq!(never.collect::<Vec<_>>(), ["Failed"], "it answers any of them");
+    let silent = Request::ROWS.iter().filter(|row| row.answers.is_empty()).map(|row| row.name);
+    assert_eq!(silent.collect::<Vec<_>>(), ["Release", "Cancel", "GiveBack"]);
 }
 
-fn new_object() -> impl Strategy<Value = NewObject> {
-    let terms = (any::<bool>(), any::<u16>(), any::<u64>()).prop_map(|(fresh, copies, ttl_ms)| Terms {
-        fresh,
-        copies,
-        ttl_ms,
-    });
-    (object_id(), any::<bool>(), "[a-z]{0,20}", bytes(50), terms)
-        .prop_map(|(id, private, name, metadata, terms)| NewObject { id, private, name, metadata, terms })
-}
-
-fn request() -> impl Strategy<Value = Request> {
-    prop_oneof![
-        "[a-z]{0,20}".prop_map(|name| Request::Hello { name }),
-        (new_object(), any::<u64>(), any::<u64>(), bytes(200))
-            .prop_map(|(object, digest, room_us, data)| Request::Put { object, digest, room_us, data }),
-        (new_object(), any::<u64>(), any::<u64>()).prop_map(|(object, data_len, room_us)| Request::Create {
-            object,
-            data_len,
-            room_us
-        }),
-        (object_id(), any::<u64>(), bytes(100)).prop_map(|(id, digest, data)| Request::Seal {
-            id,
-            digest,
-            data
-        }),
-        object_id().prop_map(|id| Request::Abort { id }),
-        (any::<u64>(), ids()).prop_map(|(timeout_us, ids)| Request::Get { timeout_us, ids }),
-        prop::collection::vec(any::<u64>(), 0..5).prop_map(|offsets| Request::Release { offsets }),
-        ids().prop_map(|ids| Request::Contains { ids }),
-        ids().prop_map(|ids| Request::Delete { ids }),
-        Just(Request::List),
-        Just(Request::Status),
-        any::<u64>().prop_map(|request| Request::Cancel { request }),
-        (any::<u64>(), any::<u32>(), ids()).prop_map(|(timeout_us, count, ids)| Request::Wait {
-            timeout_us,
-            count,
-            ids
-        }),
-        any::<u64>().prop_map(|bytes| Request::Evict { bytes }),
-        ids().prop_map(|ids| Request::Refresh { ids }),
-        (prop::option::of("[a-z]{1,20}"), prop::option::of(0..u64::MAX))
-            .prop_map(|(name, quota)| Request::Options { name, quota }),
-        Just(Request::Subscribe),
-        Just(Request::Channel),
-        Just(Request::Tables),
-        object_id().prop_map(|id| Request::Explain { id }),
-        object_id().prop_map(|id| Request::Locations { id }),
-        (any::<u64>(), ids()).prop_map(|(timeout_us, ids)| Request::Prefetch { timeout_us, ids }),
-        Just(Request::Overview),
-        any::<[u8; 16]>().prop_map(|peer| Request::Calibrate { peer: NodeId::from_bytes(peer) }),
-        (any::<u64>(), any::<bool>(), any::<u64>()).prop_map(|(len, private, room_us)| Request::Lend {
-            len,
-            private,
-            room_us
-        }),
-        any::<u64>().prop_map(|len| Request::Adopt { len }),
-        any::<u64>().prop_map(|buffer| Request::GiveBack { buffer }),
-        (any::<u64>(), object_id(), any::<[u64; 3]>()).prop_map(|(timeout_us, id, [buffer, at, room])| {
-            Request::GetInto { timeout_us, id, buffer, at, room }
-        }),
-        (any::<u64>(), object_id(), any::<u16>()).prop_map(|(timeout_us, id, copies)| Request::Replicate {
-            timeout_us,
-            id,
-            copies
-        }),
-        (any::<u64>(), object_id(), any::<[u8; 16]>()).prop_map(|(timeout_us, id, node)| Request::Migrate {
-            timeout_us,
-            id,
-            node: NodeId::from_bytes(node)
-        }),
-        (any::<u64>(), object_id(), prop::collection::vec(any::<[u8; 16]>(), 0..4)).prop_map(
-            |(timeout_us, id, nodes)| Request::Broadcast {
-                timeout_us,
-                id,
-                nodes: nodes.into_iter().map(NodeId::from_bytes).collect(),
-            }
-        ),
-        (any::<[u8; 16]>(), 0u8..3).prop_map(|(node, step)| Request::Drain {
-            node: NodeId::from_bytes(node),
-            step: DrainStep::from_wire(step).expect("in use"),
-        }),
-        (any::<u64>(), object_id()).prop_map(|(timeout_us, id)| Request::Pin { timeout_us, id }),
-        object_id().prop_map(|id| Request::Unpin { id }),
-        (new_object(), any::<[u64; 3]>()).prop_map(|(object, [digest, buffer, data_len])| {
-            Request::PutFrom { object, digest, buffer, data_len }
-        }),
-    ]
-}
-
-fn span() -> impl Strategy<Value = Span> {
-    (any::<u64>(), any::<u64>(), any::<u32>(), any::<u64>())
-        .prop_map(|(offset, data_len, metadata_len, digest)| Span { offset, data_len, metadata_len, digest })
-}
-
-fn granted() -> impl Strategy<Value = Vec<Granted>> {
-    let one = (any::<u32>(), any::<u32>(), any::<bool>()).prop_map(|(segment, version, write)| Granted {
-        segment,
-        version,
-        access: if write { Access::Write } else { Access::Read },
-    });
-    prop::collection::vec(one, 0..4)
-}
-
-fn parts() -> impl Strategy<Value = Vec<TablePart>> {
-    let domain = prop_oneof![Just(TableDomain::Shared), Just(TableDomain::Private)];
-    let kind = prop_oneof![Just(TablePartKind::Root), Just(TablePartKind::Index), Just(TablePartKind::Chunk)];
-    let one =
-        (domain, kind, any::<u32>()).prop_map(|(domain, kind, number)| TablePart { domain, kind, number });
-    prop::collection::vec(one, 0..4)
-}
-
-fn error() -> impl Strategy<Value = Error> {
-    (1u16..=14, ".{0,30}").prop_map(|(kind, text)| Error::new(ErrorKind::from_wire(kind), text))
-}
-
-fn reply() -> impl Strategy<Value = Reply> {
-    prop_oneof![
-        (any::<[u8; 16]>(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
-            |(node, segment_size, segments, inline_max)| Reply::Hello {
-                node: NodeId::from_bytes(node),
-                segment_size,
-                segments,
-                inline_max,
-            }
-        ),
-        Just(Reply::PUT_DONE),
-        Just(Reply::SEALED),
-        Just(Reply::ABORTED),
-        (prop_oneof![Just(Placement::Inline), span().prop_map(Placement::Mapped)], granted())
-            .prop_map(|(placement, granted)| Reply::Created { placement, granted }),
-        (prop::collection::vec(prop_oneof![span().prop_map(Ok), error().prop_map(Err)], 0..5), granted())
-            .prop_map(|(objects, granted)| Reply::Got { objects, granted }),
-        Just(Reply::Contains(vec![Presence::Absent, Presence::Here, Presence::Elsewhere])),
-        Just(Reply::Deleted(vec![DeleteOutcome::Absent, DeleteOutcome::Deleted, DeleteOutcome::Deferred])),
-        (object_id(), any::<u64>(), any::<bool>()).prop_map(|(id, data_len, more)| Reply::List {
-            objects: vec![ObjectInfo {
-                id,
-                name: Some("flights".into()),
-                state: ObjectState::Cached,
-                private: true,
-                data_len,
-                metadata_len: 7,
-                pins: 3,
-                age_ms: 12,
-            }],
-            more,
-        }),
-        ".{0,50}".prop_map(Reply::Status),
-        Just(Reply::REFRESHED),
-        Just(Reply::OPTIONS_SET),
-        prop::collection::vec(any::<bool>(), 0..5).prop_map(Reply::Waited),
-        any::<u64>().prop_map(|bytes| Reply::Evicted { bytes }),
-        (any::<[u64; 3]>(), granted()).prop_map(|([buffer, offset, capacity], granted)| Reply::Lent {
-            buffer,
-            offset,
-            capacity,
-            granted
-        }),
-        prop::option::of(any::<u64>()).prop_map(|data_len| Reply::Landed { data_len }),
-        Just(Reply::PUT_FROM_DONE),
-        (object_id(), any::<u64>(), any::<u32>()).prop_map(|(id, data_len, metadata_len)| {
-            let sealed = Event::Sealed { id, data_len, metadata_len };
-            Reply::Events(vec![sealed, Event::Deleted { id }, Event::Gap { missed: data_len }])
-        }),
-        parts().prop_map(|parts| Reply::Channel { parts }),
-        parts().prop_map(|parts| Reply::Tables { parts }),
-        error().prop_map(|error| Reply::Failed { error }),
-    ]
+#[test]
+fn a_reply_announces_the_descriptors_that_came() {
+    let mut buffer = BytesMut::new();
+    Reply::Channel { parts: vec![] }.encode(1, &mut buffer);
+    let (header, body) = Header::take_frame(&mut buffer).unwrap().unwrap();
+    assert!(Reply::decode(&header, body.clone()).is_ok());
+    assert!(Reply::decode(&Header { descriptors: 3, ..header }, body.clone()).is_err());
+    assert!(Reply::decode(&Header { flags: FLAG_MORE, ..header }, body).is_err());
 }
 
 proptest! {
     #[test]
-    fn requests_survive_the_wire(request in request(), id in any::<u64>()) {
-        let mut buffer = BytesMut::new();
-        request.encode(id, &mut buffer);
-        let (header, body) = Header::take_frame(&mut buffer).unwrap().unwrap();
-        prop_assert_eq!(header.request, id);
-        prop_assert!(buffer.is_empty());
-        prop_assert_eq!(Request::decode(&header, body), Ok(request));
-    }
-
-    #[test]
-    fn replies_survive_the_wire(reply in reply(), id in any::<u64>()) {
-        let mut buffer = BytesMut::new();
-        reply.encode(id, &mut buffer);
-        let (header, body) = Header::take_frame(&mut buffer).unwrap().unwrap();
-        prop_assert_eq!(Reply::decode(&header, body), Ok(reply));
-    }
-
-    #[test]
-    fn a_cut_frame_is_never_a_frame(request in request(), cut in 1usize..40) {
+    fn a_cut_frame_is_never_a_frame(request in message::<Request>(), cut in 1usize..40) {
         let mut buffer = BytesMut::new();
         request.encode(1, &mut buffer);
         buffer.truncate(buffer.len().saturating_sub(cut));
@@ -218,7 +58,7 @@ proptest! {
 
     #[test]
     fn damaged_frames_are_refused_or_read_but_never_panic(
-        request in request(), reply in reply(), at in any::<prop::sample::Index>(), value in any::<u8>(),
+        request in message::<Request>(), reply in message::<Reply>(), at in any::<Index>(), value in any::<u8>(),
     ) {
         let (mut asked, mut answered) = (BytesMut::new(), BytesMut::new());
         request.encode(1, &mut asked);
@@ -227,16 +67,17 @@ proptest! {
             let index = at.index(buffer.len());
             buffer[index] = value;
             if let Ok(Some((header, body))) = Header::take_frame(buffer) {
-                let _ = Request::decode(&header, body.clone());
+                let _ = Request::decode_body(header.opcode, body.clone());
                 let _ = Reply::decode(&header, body);
             }
         }
     }
 
     #[test]
-    fn random_bodies_never_panic(opcode in 0u8..20, body in bytes(300), error in 0u16..3) {
-        let header = Header { opcode, flags: 0, body_len: body.len() as u32, request: 0, error, descriptors: 0 };
-        let _ = Request::decode(&header, body.clone());
+    fn random_bodies_never_panic(opcode: u8, body in prop::collection::vec(any::<u8>(), 0..300)) {
+        let body = Bytes::from(body);
+        let header = Header { opcode, flags: 0, body_len: body.len() as u32, request: 0, descriptors: 0 };
+        let _ = Request::decode_body(header.opcode, body.clone());
         let _ = Reply::decode(&header, body);
     }
 }
@@ -245,7 +86,7 @@ proptest! {
 fn a_header_over_the_limits_is_refused() {
     let header = |version: u8, len: u32, descriptors: u16| {
         let mut buffer = BytesMut::new();
-        Header { opcode: 1, flags: 0, body_len: len, request: 1, error: 0, descriptors }.put(&mut buffer);
+        Header { opcode: 1, flags: 0, body_len: len, request: 1, descriptors }.put(&mut buffer);
         buffer[0] = version;
         Header::peek(&buffer)
     };
@@ -339,4 +180,11 @@ fn frames_that_belong_to_nothing_are_refused() {
         frames[2..4].copy_from_slice(&flags.to_le_bytes());
         refused(&mut Gathering::default(), frames);
     }
+}
+
+#[test]
+fn the_page_has_the_frames_of_the_code() {
+    let design = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design.md");
+    page::check(&design, "requests", page::rows(Request::ROWS, Reply::ROWS).trim_end());
+    page::check(&design, "replies", page::rows(Reply::ROWS, &[]).trim_end());
 }

@@ -3,21 +3,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId};
+use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId, ObjectState};
+use plasmon_e2e::wait::patiently;
 use plasmon_e2e::{Chance, Cluster, PATIENCE, eventually, until};
 
 use super::deaths::{has, left};
 use super::life::Life;
-use super::model::{Record, State, named};
+use super::model::{Record, State};
+use super::names::named;
 use super::schedule::{NAMES, NODES};
 use super::watcher::Watch;
 use super::worker::Ground;
 use crate::support::MIB;
-
-/// How often a get may be told that an object is lost whose holder has only just come back.
-const AGAIN: Duration = Duration::from_millis(20);
 
 /// What a daemon had before anything broke.
 pub(super) struct Before(Vec<(usize, u64)>);
@@ -31,22 +30,18 @@ impl Before {
 /// Every node knows every other, as it is now.
 pub(super) fn complete(cluster: &Cluster) {
     let ids: Vec<_> = (0..NODES).map(|node| cluster.status(node).node).collect();
-    let mut seen = Vec::new();
-    let deadline = Instant::now() + PATIENCE;
-    let knows_all = |node: usize, seen: &mut Vec<String>| {
+    let knows_all = |node: usize| {
         let status = cluster.status(node);
         let members: Vec<_> = status.cluster.members.into_iter().map(|member| member.node).collect();
         let all = members.len() == NODES && ids.iter().all(|id| members.contains(id));
-        seen.push(format!("node {node}: epoch {}, {members:?}", status.cluster.epoch));
-        all
+        if all { Ok(()) } else { Err(format!("node {node}: epoch {}, {members:?}", status.cluster.epoch)) }
     };
-    loop {
-        seen.clear();
-        if (0..NODES).filter(|node| knows_all(*node, &mut seen)).count() == NODES {
-            return;
-        }
-        assert!(Instant::now() < deadline, "the nodes {ids:?} never became one cluster again: {seen:#?}");
-        thread::sleep(AGAIN);
+    let all_know_all = patiently(PATIENCE, || {
+        let seen: Vec<_> = (0..NODES).filter_map(|node| knows_all(node).err()).collect();
+        if seen.is_empty() { Ok(()) } else { Err(seen) }
+    });
+    if let Err(seen) = all_know_all {
+        panic!("the nodes {ids:?} never became one cluster again: {seen:#?}");
     }
 }
 
@@ -63,6 +58,7 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
             watch.heard(record) || !ground.model.lives(record.home)
         });
     }
+    as_many_as_wished(ground, cluster, &clients, &must);
     waiters_are_woken(&clients, chance);
 
     // What may be there or not is deleted, so that all is certain again; it is gone then.
@@ -73,11 +69,18 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
         delete(&clients[chance.below(NODES)], &[record.id]);
     }
     for record in &unsure {
-        gone(&clients, record);
+        gone(&clients, record.id, &format!("{record:?}"));
         ground.model.end_delete(record.key);
     }
     for record in others.iter().filter(|record| record.state == State::Gone) {
-        gone(&clients[chance.below(NODES)..][..1], record);
+        gone(&clients[chance.below(NODES)..][..1], record.id, &format!("{record:?}"));
+    }
+    // In the next round, names begin with nothing.
+    let checked = ground.histories.check();
+    ground.note(&format!("CALM: {checked} calls on names are those of registers"));
+    delete(&clients[0], &(0..NAMES).map(|name| named(name).0).collect::<Vec<_>>());
+    for name in 0..NAMES {
+        gone(&clients, named(name).0, &format!("name {name}"));
     }
     for node in 0..NODES {
         eventually("no lease is left", || cluster.status(node).transfer.leases == 0);
@@ -87,22 +90,46 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
 
 /// An object that somebody has for certain is read, whole, by a client of any node.
 fn readable(client: &Client, record: &Record) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    let got = patiently(PATIENCE, || {
         match client.get(&[record.id], Some(PATIENCE)).expect("the daemon lives").remove(0) {
-            Ok(object) => {
-                assert_eq!(Life::of(&object), record.life, "of {record:?}");
-                if object.digest().is_some() {
-                    object.verify().expect("its digest is that of its bytes");
-                }
-                return;
-            }
             // It is told so until its holder, which was taken for dead, has published it again.
-            Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < deadline => {
-                thread::sleep(AGAIN)
-            }
-            Err(error) => panic!("{:?}: {error}; it should be there: {record:?}", error.kind()),
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            other => Ok(other),
         }
+    });
+    match got {
+        Ok(Ok(object)) => {
+            assert_eq!(Life::of(&object), record.life, "of {record:?}");
+            if object.digest().is_some() {
+                object.verify().expect("its digest is that of its bytes");
+            }
+        }
+        Ok(Err(error)) | Err(error) => {
+            panic!("{:?}: {error}; it should be there: {record:?}", error.kind())
+        }
+    }
+}
+
+/// As many nodes keep each object as are to, or all there are.
+fn as_many_as_wished(ground: &Ground, cluster: &Cluster, clients: &[Client], records: &[&Record]) {
+    let wished = |record: &Record| record.copies.map_or(1, |copies| usize::from(copies).min(NODES));
+    let keeping = [ObjectState::Primary, ObjectState::Kept, ObjectState::Spilled];
+    let all_are_kept = patiently(PATIENCE, || {
+        let mut kept: BTreeMap<ObjectId, usize> = BTreeMap::new();
+        for row in clients.iter().flat_map(|client| client.list().expect("the daemon lives")) {
+            if keeping.contains(&row.state) {
+                *kept.entry(row.id).or_default() += 1;
+            }
+        }
+        let too_few = |record: &Record| kept.get(&record.id).is_none_or(|nodes| *nodes < wished(record));
+        let lacking = records.iter().find(|record| too_few(record));
+        lacking.map_or(Ok(()), |record| Err((*record, kept.get(&record.id).copied())))
+    });
+    if let Err((record, nodes)) = all_are_kept {
+        let copies: Vec<_> = (0..NODES).map(|node| cluster.status(node).cluster.copies).collect();
+        let located = clients[0].locations(record.id);
+        ground.note(&format!("CALM: {record:?} is at {located:?}"));
+        panic!("kept by {nodes:?} nodes: {record:?}; it is at {located:?}, and the nodes say {copies:#?}");
     }
 }
 
@@ -111,21 +138,27 @@ fn delete(client: &Client, ids: &[ObjectId]) {
     eventually("a deletion reaches those who keep the directory", || {
         let deleted = client.delete(ids);
         let kind = deleted.as_ref().map_err(Error::kind).err();
-        assert!(matches!(kind, None | Some(ErrorKind::Disconnected | ErrorKind::TimedOut)), "{deleted:?}");
+        assert!(
+            matches!(
+                kind,
+                None | Some(ErrorKind::Disconnected | ErrorKind::TimedOut | ErrorKind::OutcomeUnknown)
+            ),
+            "{deleted:?}"
+        );
         deleted.is_ok()
     });
 }
 
 /// No node has it, and none brings it.
-fn gone(clients: &[Client], record: &Record) {
+fn gone(clients: &[Client], id: ObjectId, what: &str) {
     let patience = Some(Duration::from_millis(20));
-    until(&format!("it was deleted, and is still there: {record:?}"), || {
+    until(&format!("it was deleted, and is still there: {what}"), || {
         let found = |client: &Client| {
-            let got = client.get(&[record.id], patience).expect("the daemon lives").remove(0);
+            let got = client.get(&[id], patience).expect("the daemon lives").remove(0);
             let found = got.is_ok();
             if found {
                 // A node that was away may have brought it back: an object lives again with its holder.
-                delete(client, &[record.id]);
+                delete(client, &[id]);
             }
             found
         };
@@ -156,8 +189,7 @@ pub(super) fn nothing_is_left(ground: &Ground, cluster: &Cluster, before: &Befor
     let mut ids: Vec<_> = ground.model.records().iter().map(|record| record.id).collect();
     ids.extend((0..NAMES).map(|name| named(name).0));
     let client = cluster.client(0);
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    let all_is_gone = patiently(PATIENCE, || {
         for ids in ids.chunks(256) {
             delete(&client, ids);
         }
@@ -166,19 +198,17 @@ pub(super) fn nothing_is_left(ground: &Ground, cluster: &Cluster, before: &Befor
             let spilled = (status.spill.objects > 0).then(|| format!("{:?}", status.spill));
             left(cluster, node).or(spilled)
         });
-        let Some(left) = left else { break };
-        assert!(Instant::now() < deadline, "{left}");
-        thread::sleep(AGAIN);
-    }
-    // Two nodes that connect to each other at the same moment may keep both connections, on each of two lanes; and one of
-    // the lanes may not have been used before.
+        left.map_or(Ok(()), Err)
+    });
+    all_is_gone.unwrap_or_else(|left| panic!("{left}"));
+    // Two nodes that connect to each other at the same moment may keep both connections, on each of two
+    // lanes; and one of the lanes may not have been used before.
     let crossed = 2 * 2 * (NODES - 1);
     for (node, (descriptors, own)) in before.0.iter().enumerate() {
         let most = descriptors + crossed;
-        let deadline = Instant::now() + PATIENCE;
-        while has(cluster, node).0 > most {
-            assert!(Instant::now() < deadline, "node {node} had {descriptors}: {:#?}", open(cluster, node));
-            thread::sleep(AGAIN);
+        let few = || if has(cluster, node).0 > most { Err(()) } else { Ok(()) };
+        if patiently(PATIENCE, few).is_err() {
+            panic!("node {node} had {descriptors}: {:#?}", open(cluster, node));
         }
         let now = has(cluster, node).1;
         assert!(now < own + 32 * MIB as u64, "node {node} has {now} bytes instead of {own}");

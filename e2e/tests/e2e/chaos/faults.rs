@@ -1,9 +1,9 @@
 //! What breaks, and how it is mended. The main thread's.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::Protocol;
+use plasmon_e2e::wait::let_pass_unless;
 use plasmon_e2e::{Chance, Cluster, EtcdOptions, own_namespaces};
 
 use super::model::Model;
@@ -72,7 +72,8 @@ impl Faults {
         vec!["--spill-dir".to_owned(), folder]
     }
 
-    /// Breaks what a round breaks, each at its time, and mends all of it at the end. `look` is asked all the while.
+    /// Breaks what a round breaks, each at its time, and mends all of it at the end. `look` is asked all the
+    /// while.
     pub(super) fn round(&mut self, ground: &Ground, troubles: &[Trouble], look: &dyn Fn()) {
         let start = Instant::now();
         let begins = troubles.iter().map(|trouble| (trouble.begins, &trouble.fault, true));
@@ -83,7 +84,7 @@ impl Faults {
             rest(start + at, look);
             if begins {
                 ground.note(&format!("BREAKS {fault:?}"));
-                ground.model.breaks();
+                ground.breaks();
                 self.begin(ground, fault);
             } else {
                 ground.note(&format!("MENDS {fault:?}"));
@@ -216,10 +217,11 @@ fn ways(fault: &Fault) -> Vec<(usize, usize)> {
 
 /// Looks again and again until then.
 pub(super) fn rest(until: Instant, look: &dyn Fn()) {
-    while Instant::now() < until {
+    let span = until.saturating_duration_since(Instant::now());
+    let_pass_unless(span, "the schedule says how long a fault lasts", || {
         look();
-        thread::sleep(Duration::from_millis(5));
-    }
+        false
+    });
 }
 
 #[test]

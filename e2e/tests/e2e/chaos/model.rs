@@ -1,7 +1,8 @@
-//! What is known of every object and every daemon: what must be readable, what cannot be, and what may be either.
+//! What is known of every object and every daemon: what must be readable, what cannot be, and what may be
+//! either.
 //!
-//! Shared by all threads. What is about to happen is noted before it does, what has happened after it has: between
-//! the two an object may be there or not, and so may one whose put or deletion was cut off.
+//! Shared by all threads. What is about to happen is noted before it does, what has happened after it has:
+//! between the two an object may be there or not, and so may one whose put or deletion was cut off.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -49,10 +50,17 @@ pub(super) struct Record {
     pub(super) id: ObjectId,
     pub(super) life: Life,
     pub(super) state: State,
-    /// Where it was put.
+    /// Whose it is: where it was put, or moved to.
     pub(super) home: Place,
-    /// Where somebody pins it.
-    pins: Vec<Place>,
+    /// Whose it may be instead: moves there are under way, or their end is not known.
+    targets: Vec<Place>,
+    /// Moves that were begun, and those of them that are over.
+    moves: (usize, usize),
+    /// How many nodes are to keep it, if that is certain.
+    pub(super) copies: Option<u16>,
+    /// Where somebody pins it, and how often it had been moved: from where it has been moved away nobody else
+    /// gets it.
+    pins: Vec<(Place, Option<usize>)>,
     /// Where it is kept besides, as the last to have it replicated was told.
     kept: Vec<Place>,
     /// Replications that were begun, and those of them that are over.
@@ -61,6 +69,18 @@ pub(super) struct Record {
     uncertain: bool,
     /// Deletions that were begun.
     deletions: usize,
+}
+
+impl Record {
+    /// Whether it is this daemon's for certain.
+    pub(super) fn is_at(&self, place: Place) -> bool {
+        self.home == place && self.targets.is_empty()
+    }
+
+    /// Whether nobody moves it.
+    fn at_rest(&self) -> bool {
+        self.moves.0 == self.moves.1 && self.targets.is_empty()
+    }
 }
 
 /// Whether anything is broken: every fault counts.
@@ -130,6 +150,12 @@ impl Model {
         self.names_of.lock().unwrap().insert(name.to_owned(), place);
     }
 
+    /// The daemon that a node has now, and what it calls itself.
+    pub(super) fn called(&self, node: usize) -> Option<(Place, String)> {
+        let (place, names) = (self.daemon(node)?, self.names_of.lock().unwrap());
+        names.iter().find(|(_, called)| **called == place).map(|(name, _)| (place, name.clone()))
+    }
+
     pub(super) fn weather(&self) -> Weather {
         *self.weather.lock().unwrap()
     }
@@ -147,9 +173,11 @@ impl Model {
 
     /// Whether an object has to be found.
     pub(super) fn must(&self, record: &Record) -> bool {
-        let mut places = std::iter::once(&record.home).chain(&record.pins).chain(&record.kept);
+        let at_home = self.lives(record.home) && record.targets.iter().all(|place| self.lives(*place));
+        let unmoved = record.pins.iter().filter(|(_, moves)| *moves == Some(record.moves.0));
+        let mut places = unmoved.map(|(place, _)| place).chain(&record.kept);
         let held = places.any(|place| self.lives(*place));
-        record.state == State::Sealed && held
+        record.state == State::Sealed && (at_home || held)
     }
 
     /// What is known of an object.
@@ -189,7 +217,7 @@ impl Model {
     }
 
     /// A worker is about to put an object.
-    pub(super) fn begin_put(&self, worker: usize, life: Life, home: Place) -> Record {
+    pub(super) fn begin_put(&self, worker: usize, life: Life, copies: u16, home: Place) -> Record {
         let mut records = self.records.lock().unwrap();
         let key = Key { worker, number: records[worker].len() };
         let record = Record {
@@ -198,6 +226,9 @@ impl Model {
             life,
             state: State::Putting,
             home,
+            targets: Vec::new(),
+            moves: (0, 0),
+            copies: Some(copies),
             pins: Vec::new(),
             kept: Vec::new(),
             replications: (0, 0),
@@ -213,7 +244,7 @@ impl Model {
         self.change(key, |record| {
             record.state = match end {
                 _ if record.deletions > 0 => State::Either("it was deleted while it was put"),
-                Ok(()) => State::Sealed,
+                Ok(()) | Err(ErrorKind::TooFew) => State::Sealed,
                 Err(ErrorKind::Full) => State::Never,
                 Err(_) => State::Either("its put was cut off"),
             };
@@ -237,41 +268,83 @@ impl Model {
         self.change(key, |record| record.state = State::Gone);
     }
 
-    /// Somebody at a daemon pins it.
-    pub(super) fn pin(&self, key: Key, at: Place) {
-        self.change(key, |record| record.pins.push(at));
+    /// Somebody at a daemon pins it, who had found it to be so before.
+    pub(super) fn pin(&self, before: &Record, at: Place) {
+        let moves = before.at_rest().then_some(before.moves.0);
+        self.change(before.key, |record| record.pins.push((at, moves)));
     }
 
     /// He is about to let go of it.
     pub(super) fn unpin(&self, key: Key, at: Place) {
         self.change(key, |record| {
-            let pin = record.pins.iter().position(|place| *place == at).expect("it was pinned");
+            let pin = record.pins.iter().position(|(place, _)| *place == at).expect("it was pinned");
             record.pins.swap_remove(pin);
         });
     }
 
-    /// Another number of nodes is about to keep it: some that do may not from now on. Gives a number if nobody else
-    /// is about to say another one.
-    pub(super) fn begin_replicate(&self, key: Key) -> Option<usize> {
+    /// Another number of nodes is about to keep it: some that do may not from now on. Gives a number if
+    /// nobody else is about to say another one.
+    pub(super) fn begin_replicate(&self, key: Key) -> Option<(usize, usize)> {
         self.change(key, |record| {
             let alone = record.replications.0 == record.replications.1 && !record.uncertain;
             record.kept.clear();
+            record.copies = None;
             record.replications.0 += 1;
-            alone.then_some(record.replications.0)
+            alone.then_some((record.replications.0, record.moves.0))
         })
     }
 
     /// These keep it now, unless somebody else has said something else meanwhile.
-    pub(super) fn end_replicate(&self, key: Key, number: Option<usize>, end: Result<&[String], ErrorKind>) {
+    pub(super) fn end_replicate(
+        &self,
+        key: Key,
+        number: Option<(usize, usize)>,
+        copies: u16,
+        end: Result<&[String], ErrorKind>,
+    ) {
         let names = self.names_of.lock().unwrap();
         self.change(key, |record| {
             record.replications.1 += 1;
             match end {
-                Ok(holders) if number == Some(record.replications.0) => {
-                    record.kept = holders.iter().filter_map(|name| names.get(name).copied()).collect();
+                Ok(holders) if number == Some((record.replications.0, record.moves.0)) => {
+                    record.copies = Some(copies);
+                    if record.targets.is_empty() {
+                        record.kept = holders.iter().filter_map(|name| names.get(name).copied()).collect();
+                    }
                 }
                 Ok(_) | Err(ErrorKind::TooFew | ErrorKind::NotFound | ErrorKind::Lost) => {}
                 Err(_) => record.uncertain = true,
+            }
+        });
+    }
+
+    /// An object is about to be another daemon's: who keeps it besides may not from now on. Gives a number if
+    /// nobody else moves it.
+    pub(super) fn begin_move(&self, key: Key, to: Place) -> Option<usize> {
+        self.change(key, |record| {
+            let alone = record.at_rest();
+            record.kept.clear();
+            record.targets.push(to);
+            record.moves.0 += 1;
+            alone.then_some(record.moves.0)
+        })
+    }
+
+    /// It is, or is where it was, unless somebody else has moved it meanwhile.
+    pub(super) fn end_move(&self, key: Key, number: Option<usize>, to: Place, end: Result<(), ErrorKind>) {
+        self.change(key, |record| {
+            record.moves.1 += 1;
+            if number != Some(record.moves.0) {
+                return;
+            }
+            match end {
+                Ok(()) => {
+                    record.home = to;
+                    record.targets.clear();
+                }
+                // It may go on.
+                Err(ErrorKind::TimedOut | ErrorKind::Disconnected) => {}
+                Err(_) => record.targets.clear(),
             }
         });
     }
@@ -298,10 +371,4 @@ impl Model {
     pub(super) fn ends(&self) -> String {
         format!("{:?}", self.ends.lock().unwrap())
     }
-}
-
-/// What stands behind a name.
-pub(super) fn named(name: usize) -> (ObjectId, String) {
-    let text = format!("chaos/{name}");
-    (ObjectId::from_name(&text), text)
 }

@@ -1,4 +1,5 @@
-//! What happens, drawn from the seed alone: the operations of each worker, and what breaks when in each round.
+//! What happens, drawn from the seed alone: the operations of each worker, and what breaks when in each
+//! round.
 
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ pub(super) enum Operation {
         len: usize,
         private: bool,
         digest: bool,
+        copies: u16,
     },
     /// An object under one of the names.
     PutName {
@@ -83,6 +85,9 @@ pub(super) enum Operation {
     Contains {
         which: Vec<Which>,
     },
+    ContainsName {
+        name: usize,
+    },
     Locate {
         which: Which,
     },
@@ -100,6 +105,12 @@ pub(super) enum Operation {
         copies: u16,
         patience: Duration,
     },
+    /// It is to be another node's.
+    Migrate {
+        which: Which,
+        to: usize,
+        patience: Duration,
+    },
     /// It is to come to all nodes.
     Broadcast {
         which: Which,
@@ -115,11 +126,12 @@ const WEIGHTS: &[(usize, Draw)] = &[
         len: len(chance),
         private: chance.percent(15),
         digest: chance.percent(25),
+        copies: *chance.pick(&[1, 1, 1, 2, 3]),
     }),
-    (4, |chance| Operation::PutName { name: chance.below(NAMES), len: len(chance).min(MIB) }),
+    (5, |chance| Operation::PutName { name: chance.below(NAMES), len: len(chance).min(MIB) }),
     (24, |chance| Operation::Get { which: which(chance), patience: patience(chance) }),
     (5, |chance| Operation::GetMany { which: several(chance), patience: patience(chance) }),
-    (4, |chance| Operation::GetName { name: chance.below(NAMES), patience: patience(chance) }),
+    (7, |chance| Operation::GetName { name: chance.below(NAMES), patience: patience(chance) }),
     (6, |chance| Operation::Hold { which: which(chance) }),
     (5, |_| Operation::LetGo),
     (4, |chance| Operation::Await { worker: chance.below(WORKERS), patience: patience(chance) }),
@@ -129,8 +141,9 @@ const WEIGHTS: &[(usize, Draw)] = &[
         patience: patience(chance),
     }),
     (14, |chance| Operation::Delete { which: which(chance) }),
-    (3, |chance| Operation::DeleteName { name: chance.below(NAMES) }),
+    (4, |chance| Operation::DeleteName { name: chance.below(NAMES) }),
     (3, |chance| Operation::Contains { which: several(chance) }),
+    (2, |chance| Operation::ContainsName { name: chance.below(NAMES) }),
     (2, |chance| Operation::Locate { which: which(chance) }),
     (2, |chance| Operation::Prefetch { which: several(chance), patience: patience(chance) }),
     (3, |chance| Operation::Evict { bytes: *chance.pick(&[1 << 20, 8 << 20, u64::MAX]) }),
@@ -138,6 +151,11 @@ const WEIGHTS: &[(usize, Draw)] = &[
     (3, |chance| Operation::Replicate {
         which: which(chance),
         copies: 2 + chance.below(2) as u16,
+        patience: patience(chance),
+    }),
+    (6, |chance| Operation::Migrate {
+        which: which(chance),
+        to: chance.below(NODES),
         patience: patience(chance),
     }),
     (3, |chance| Operation::Broadcast { which: which(chance), patience: patience(chance) }),
@@ -190,8 +208,8 @@ pub(super) enum Fault {
     FullDisk(usize),
     /// Its clocks jump: the monotonic ones ahead by so many milliseconds, the time of day by so many seconds.
     Jump(usize, u64, i64),
-    /// SIGKILL for servers of etcd, which go on with what they have on disk at the end: without two of the three nobody
-    /// is a member any more when leases are over.
+    /// SIGKILL for servers of etcd, which go on with what they have on disk at the end: without two of the
+    /// three nobody is a member any more when leases are over.
     KillEtcd(Vec<usize>),
 }
 

@@ -61,8 +61,8 @@ fn files_go_in_at_one_node_and_come_out_at_another() {
     eventually("its memory is free", || (0..2).all(|node| cluster.status(node).memory.used == 0));
 }
 
-/// Fetches a long object from node 1 to node 0 until `act` was called in the middle of one, and gives the object's
-/// id and what became of the fetch.
+/// Fetches a long object from node 1 to node 0 until `act` was called in the middle of one, and gives the
+/// object's id and what became of the fetch.
 fn in_the_middle<T>(
     cluster: &mut Cluster,
     act: impl FnOnce(&mut Cluster) -> T,

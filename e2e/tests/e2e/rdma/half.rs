@@ -1,4 +1,5 @@
-//! One guest's half of a test that runs in two: a node in each, which tell each other by objects of agreed names.
+//! One guest's half of a test that runs in two: a node in each, which tell each other by objects of agreed
+//! names.
 
 use std::env;
 use std::path::Path;

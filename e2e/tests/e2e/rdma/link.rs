@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use plasmon::status::MemberStatus;
 use plasmon::{CreateOptions, ErrorKind, Object, ObjectId};
+use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Pattern, eventually, until};
 
 use super::half::Half;
@@ -66,8 +67,8 @@ fn a_link_that_goes_down_breaks_reads_and_no_more() {
             assert!(log.contains(said), "{log}");
         }
     }
-    // Soft-RoCE's connection manager does not survive what it was to send while the link was down: that nothing gets
-    // through by RDMA any more is said in the log, and nothing is lost by it.
+    // Soft-RoCE's connection manager does not survive what it was to send while the link was down: that
+    // nothing gets through by RDMA any more is said in the log, and nothing is lost by it.
     exchange(&half, "after");
     let guest = half.guest;
     half.part();
@@ -91,7 +92,7 @@ fn a_device_that_is_to_be_removed_serves_the_node_to_its_end() {
     // The kernel waits for whoever has the device open, which is the node.
     let removing = (half.guest == 1)
         .then(|| Command::new("rdma").args(["link", "del", "rxe0"]).spawn().expect("it starts"));
-    thread::sleep(Duration::from_secs(2));
+    let_pass(Duration::from_secs(2), "on the other guest nothing shows that the device is being removed");
     exchange(&half, "while it is being removed");
     half.part();
     if let Some(mut removing) = removing {
@@ -111,8 +112,7 @@ fn read_while_it_goes_down(half: &Half, id: ObjectId) -> Result<Object, plasmon:
     run(&["ip", "link", "set", "eth0", "down"]);
     let link = || half.client.status().expect("the node answers").fabric.link;
     eventually("the node says so", || link() == "DOWN");
-    // Longer than an RDMA device tries by itself.
-    thread::sleep(Duration::from_secs(6));
+    let_pass(Duration::from_secs(6), "it is longer than an RDMA device tries by itself");
     run(&["ip", "link", "set", "eth0", "up"]);
     eventually("the node says so", || link() == "ACTIVE");
     fetch.join().expect("no panic")

@@ -1,13 +1,13 @@
 //! The frames that a member says what it likes in.
 //!
-//! They are written here by hand, as `docs/design.md` draws them: what the daemon's own code would not say can be
-//! said, and what it says is read by other code than its own.
+//! They are written here by hand, as `docs/design.md` draws them: what the daemon's own code would not say
+//! can be said, and what it says is read by other code than its own.
 
 use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 5;
 /// Bytes of a frame's header.
 pub(crate) const HEADER_LEN: usize = 88;
 /// The longest frame.
@@ -31,6 +31,7 @@ pub(crate) mod opcode {
     pub(crate) const DONE: u8 = 18;
     pub(crate) const PROMOTE: u8 = 19;
     pub(crate) const BURY: u8 = 20;
+    pub(crate) const HOLD: u8 = 21;
     pub(crate) const HELD: u8 = 22;
     pub(crate) const REGISTERED: u8 = 23;
     pub(crate) const STREAM: u8 = 24;
@@ -41,8 +42,10 @@ pub(crate) mod opcode {
     pub(crate) const DIAL: u8 = 29;
     pub(crate) const LOCATE: u8 = 30;
     pub(crate) const LOCATED: u8 = 31;
+    pub(crate) const ENLIST: u8 = 43;
+    pub(crate) const ENLISTED: u8 = 44;
     /// The highest in use.
-    pub(crate) const LAST: u8 = 41;
+    pub(crate) const LAST: u8 = 47;
 }
 
 /// A frame, field by field. [`Rogue::frame`] makes one in which all is right.
@@ -113,7 +116,8 @@ impl Frame {
         let (credits, body) = (header.get_u16_le(), body.to_vec());
         #[rustfmt::skip]
         let frame = Self {
-            version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, credits, body,
+            version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, credits,
+            body,
         };
         frame
     }
@@ -186,6 +190,18 @@ pub(crate) mod body {
         out
     }
 
+    /// Objects with the life of each, of which two nodes are to keep a replica.
+    pub(crate) fn heirs(heirs: &[(ObjectId, u64)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32_le(heirs.len() as u32);
+        for (id, life) in heirs {
+            out.put_slice(id.as_bytes());
+            out.put_u64_le(*life);
+            out.put_u16_le(2);
+        }
+        out
+    }
+
     pub(crate) fn eager(head: &Head, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         head.put(&mut out);
@@ -194,7 +210,7 @@ pub(crate) mod body {
         out
     }
 
-    /// Pieces are segment, version, offset, length; the stamp is slot and value.
+    /// Pieces are segment, version, offset, length; the stamp is slot and value, and none if both are 0.
     pub(crate) fn offer(
         head: &Head,
         lease_ms: u32,
@@ -212,8 +228,14 @@ pub(crate) mod body {
             out.put_u64_le(*offset);
             out.put_u64_le(*len);
         }
-        out.put_u32_le(stamp.0);
-        out.put_u64_le(stamp.1);
+        match stamp {
+            (0, 0) => out.put_u8(0),
+            (slot, value) => {
+                out.put_u8(1);
+                out.put_u32_le(slot);
+                out.put_u64_le(value);
+            }
+        }
         out.put_u32_le(others.len() as u32);
         others.iter().for_each(|node| out.put_slice(node));
         out

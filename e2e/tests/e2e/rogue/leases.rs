@@ -52,7 +52,7 @@ fn a_member_reads_what_it_is_offered_and_nothing_else_and_writes_nothing() {
     rogue.send(&to, &rogue.frame(&to, opcode::RELEASE, release));
     drop(held);
     client.delete(&[id]).expect("delete");
-    the_others_go_on(&cluster, &rogue);
+    the_others_go_on(&cluster, &mut rogue);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn what_is_not_its_own_does_not_answer_to_it() {
     }
     // Orders that are not of this life, or of nothing here.
     say(opcode::DROP, body::lives(&[(id, 1), (id, 0), (ObjectId::random(), 1)]));
-    say(opcode::PROMOTE, body::ids(&[ObjectId::random(), id]));
+    say(opcode::PROMOTE, body::heirs(&[(ObjectId::random(), 1), (id, 1)]));
     say(opcode::BURY, body::lives(&[(id, 1), (ObjectId::random(), 1)]));
     say(opcode::UNPUBLISH, [&[1], &body::ids(&[id, ObjectId::random()])[..]].concat());
     say(opcode::UNPUBLISH, [&[0], &body::ids(&[id])[..]].concat());
@@ -116,7 +116,7 @@ fn what_is_not_its_own_does_not_answer_to_it() {
     say(opcode::STREAM, body::stream(&head, 10_000));
     say(opcode::REFUSED, [&[5, 0], &[0; 4][..]].concat());
     let found = ObjectId::random();
-    say(opcode::QUERY, body::ids(&[found]));
+    say(opcode::LOCATE, found.as_bytes().to_vec());
 
     // Each renewal is refused, each order is answered, offers are given back.
     for _ in 0..5 {
@@ -126,7 +126,7 @@ fn what_is_not_its_own_does_not_answer_to_it() {
         rogue.next("that it is done", |frame| frame.opcode == opcode::DONE);
         rogue.next("an offer given back", |frame| frame.opcode == opcode::RELEASE);
     }
-    rogue.next("an answer", |frame| frame.opcode == opcode::FOUND);
+    rogue.next("an answer", |frame| frame.opcode == opcode::LOCATED);
     let after = cluster.status(0);
     assert_eq!(
         dropped(&cluster, 0) - dropped_before,
@@ -142,7 +142,7 @@ fn what_is_not_its_own_does_not_answer_to_it() {
     Pattern(1).check(get(&reader, id).data());
     Pattern(1).check(get(&cluster.client(2), id).data());
     holder.delete(&[id]).expect("delete");
-    the_others_go_on(&cluster, &rogue);
+    the_others_go_on(&cluster, &mut rogue);
 }
 
 #[test]
@@ -160,7 +160,8 @@ fn leases_go_to_who_asked_and_are_not_replaced() {
         let frame = rogue.frame(&to, opcode::FETCH, body::fetch(id, Protocol::Read as u8));
         Frame { request: 77, ..frame }
     };
-    // In the name of another, which has asked for nothing: it gives back what it is offered, and has nothing of it.
+    // In the name of another, which has asked for nothing: it gives back what it is offered, and has nothing
+    // of it.
     let reply_to: [u8; 16] = *other.parse::<NodeId>().expect("a node id").as_bytes();
     let before = cluster.status(1);
     let forged = Frame { reply_to, ..ask(&rogue, first) };
@@ -192,7 +193,7 @@ fn leases_go_to_who_asked_and_are_not_replaced() {
     assert_eq!(leases(), 1);
     rogue.send(&to, &rogue.frame(&to, opcode::RELEASE, release));
     eventually("the memory is free", || used() == 0);
-    the_others_go_on(&cluster, &rogue);
+    the_others_go_on(&cluster, &mut rogue);
 }
 
 #[test]
@@ -207,8 +208,8 @@ fn what_is_published_to_a_node_that_does_not_keep_it_any_more_does_not_stay_ther
         rogue.send(&to, &Frame { epoch, ..frame });
         let kept = heads.iter().filter(|head| rogue.keepers(&head.id).contains(&to)).count() as u64;
         assert!(kept > 50, "{kept}");
-        rogue.send(&to, &rogue.frame(&to, opcode::QUERY, body::ids(&[heads[0].id])));
-        rogue.next("an answer", |frame| frame.opcode == opcode::FOUND);
+        rogue.send(&to, &rogue.frame(&to, opcode::LOCATE, heads[0].id.as_bytes().to_vec()));
+        rogue.next("an answer", |frame| frame.opcode == opcode::LOCATED);
         assert_eq!(cluster.status(node).cluster.directory_entries, kept, "node {node}");
     }
 }

@@ -1,8 +1,9 @@
-//! Whatever a member says and does, the others go on: what makes no sense is dropped and counted, what is not its own
-//! it does not get, and what it offers is taken for what it is.
+//! Whatever a member says and does, the others go on: what makes no sense is dropped and counted, what is not
+//! its own it does not get, and what it offers is taken for what it is.
 //!
-//! Here is a member that says what it likes: a program of its own, with a fabric of its own, that was let in as any
-//! other. [`nonsense`] is what it should not say, [`offers`] what it should not offer, [`leases`] what is not its own.
+//! Here is a member that says what it likes: a program of its own, with a fabric of its own, that was let in
+//! as any other. [`nonsense`] is what it should not say, [`offers`] what it should not offer, [`leases`] what
+//! is not its own.
 
 mod frames;
 mod leases;
@@ -21,7 +22,7 @@ use plasmon::{NodeId, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use serde_json::Value;
 
-use self::frames::{Frame, HEADER_LEN, VERSION, body, opcode};
+use self::frames::{Frame, HEADER_LEN, VERSION, opcode};
 use crate::support::{MIB, get, try_put};
 
 /// Three nodes and a rogue on the host of the last.
@@ -36,17 +37,19 @@ fn dropped(cluster: &Cluster, node: usize) -> u64 {
 }
 
 /// All are members, and bring each other objects of which the rogue keeps nothing.
-fn the_others_go_on(cluster: &Cluster, rogue: &Rogue) {
+fn the_others_go_on(cluster: &Cluster, rogue: &mut Rogue) {
     for node in 0..3 {
         let status = cluster.status(node);
         assert_eq!(status.cluster.members.len(), 4, "node {node}");
         for len in [100, MIB] {
             let (id, pattern) = (rogue.foreign_id(), Pattern(node as u64));
-            try_put(&cluster.client(node), id, pattern, len).expect("put");
-            for reader in 0..3 {
-                pattern.check(get(&cluster.client(reader), id).data());
-            }
-            cluster.client(node).delete(&[id]).expect("delete");
+            rogue.letting_go(|| {
+                try_put(&cluster.client(node), id, pattern, len).expect("put");
+                for reader in 0..3 {
+                    pattern.check(get(&cluster.client(reader), id).data());
+                }
+                cluster.client(node).delete(&[id]).expect("delete");
+            });
         }
     }
     for node in 0..3 {
@@ -59,8 +62,8 @@ fn the_others_go_on(cluster: &Cluster, rogue: &Rogue) {
 
 /// Has all that it was sent before looked at: behind it, what makes sense is answered.
 fn heard(rogue: &mut Rogue, to: &str) {
-    rogue.send(to, &rogue.frame(to, opcode::QUERY, body::ids(&[ObjectId::random()])));
-    rogue.next("an answer", |frame| frame.opcode == opcode::FOUND);
+    rogue.send(to, &rogue.frame(to, opcode::LOCATE, ObjectId::random().as_bytes().to_vec()));
+    rogue.next("an answer", |frame| frame.opcode == opcode::LOCATED);
 }
 
 /// The program, and what it has said.
@@ -260,6 +263,30 @@ impl Rogue {
             assert!(Instant::now() < deadline, "the rogue waited in vain: {what}");
             self.listen(Duration::from_millis(100));
         }
+    }
+
+    /// Does as keepers ask it to while others work: holds nothing, and lets go of everything.
+    fn letting_go<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let work = scope.spawn(work);
+            while !work.is_finished() {
+                self.listen(Duration::from_millis(20));
+                let asks = |frame: &Frame| {
+                    [opcode::DROP, opcode::BURY, opcode::HOLD, opcode::ENLIST].contains(&frame.opcode)
+                };
+                while let Some(at) = self.frames.iter().position(asks) {
+                    let frame = self.frames.remove(at).expect("it is there");
+                    let ids = u32::from_le_bytes(frame.body[..4].try_into().expect("4 bytes")) as usize;
+                    let (answer, body) = match frame.opcode {
+                        opcode::HOLD => (opcode::HELD, [frame.body[..4].to_vec(), vec![0; ids]].concat()),
+                        opcode::ENLIST => (opcode::ENLISTED, vec![1, 0, 0, 0, 0]),
+                        _ => (opcode::DONE, Vec::new()),
+                    };
+                    self.reply(&frame, answer, body);
+                }
+            }
+            work.join().expect("no panic")
+        })
     }
 
     /// The fetch of an object that a node makes, through its keeper.

@@ -177,7 +177,8 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
         let object = getting.join().expect("no panic").unwrap_or_else(|error| panic!("{how}: {error}"));
         assert!(object.data() == &bytes[..*len], "{how}");
         drop(object);
-        cluster.client(0).delete(&[head.id]).expect("delete");
+        let client = cluster.client(0);
+        rogue.letting_go(|| client.delete(&[head.id]).expect("delete"));
     }
 
     let lies = lies();
@@ -196,6 +197,7 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
         eprintln!("the rogue offers {what}");
         answer(&mut rogue, &asked, head);
     }
+    let mut timed_out = 0;
     for (what, head, getting) in gets {
         let error = getting.join().expect("no panic").expect_err(what);
         let expected = if head.len > 1 << 40 || what == "more than there can be" {
@@ -204,12 +206,14 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
             [ErrorKind::TimedOut, ErrorKind::Lost]
         };
         assert!(expected.contains(&error.kind()), "{what}: {:?}: {error}", error.kind());
+        timed_out += u64::from(error.kind() == ErrorKind::TimedOut);
         for keeper in rogue.keepers(&head.id) {
             let body = [&[1], &body::ids(&[head.id])[..]].concat();
             rogue.send(&keeper, &rogue.frame(&keeper, opcode::UNPUBLISH, body));
         }
     }
-    // But for those that end with the get.
-    assert!(cluster.status(0).transfer.fetch_failures >= failures + lies.len() as u64 - 8);
-    the_others_go_on(&cluster, &rogue);
+    // But for those that end with the get, of which a busy machine has more.
+    let counted = lies.len() as u64 - timed_out.max(8);
+    assert!(cluster.status(0).transfer.fetch_failures >= failures + counted);
+    the_others_go_on(&cluster, &mut rogue);
 }

@@ -3,6 +3,8 @@
 It holds a `plasmon.Client`, and what Plasma's own client knew beside the store: the objects it is creating,
 which live until they are sealed even if the program has dropped their buffers, and its subscription.
 
+Objects are everybody's, as they are with Plasma: whoever may connect deletes them.
+
 After `seal` the buffer that `create` gave stays readable, as with Plasma: it keeps the sealed object pinned
 until nobody can see it any more.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import math
 import time
 import weakref
 from collections.abc import Iterable, Sequence
@@ -51,7 +54,7 @@ class ObjectEntry(TypedDict):
     create_time: int
     """When it was created, in seconds of Unix time."""
     construct_duration: int
-    """Plasma: the seconds from its creation to its seal. Here 0, and as there -1 before it is sealed."""
+    """Whole seconds from its creation to its seal; -1 before it is sealed."""
     state: str
     """`"created"`, or `"sealed"`."""
 
@@ -78,7 +81,7 @@ class PlasmaClient:
         Args:
             object_id: Its id.
             data_size: Bytes of data.
-            metadata: Anything, up to 64 KiB.
+            metadata: Anything, below 4 GiB.
 
         Returns:
             A buffer to write the data to. After `seal` it can be read, and must not be written to.
@@ -88,7 +91,7 @@ class PlasmaClient:
             PlasmaStoreFull: There is no room that could be made.
         """
         id = native(object_id)
-        creation = self._client.create(id, data_size, _bytes(metadata), timeout=0)
+        creation = self._client.create(id, data_size, _bytes(metadata), public="rw", timeout=0)
         self._creating[id] = creation
         return py_buffer(creation)
 
@@ -127,12 +130,12 @@ class PlasmaClient:
         Args:
             object_id: The id of the object.
             data: Its data.
-            metadata: Anything, up to 64 KiB.
+            metadata: Anything, below 4 GiB.
 
         Raises:
             PlasmaObjectExists, PlasmaStoreFull: As `create`.
         """
-        self._client.create_and_seal(native(object_id), data, _bytes(metadata), timeout=0)
+        self._client.create_and_seal(native(object_id), data, _bytes(metadata), public="rw", timeout=0)
 
     def put_raw_buffer(
         self,
@@ -146,7 +149,7 @@ class PlasmaClient:
         Args:
             value: The bytes, as anything with the buffer protocol.
             object_id: The id of the object; else a random one.
-            metadata: Anything, up to 64 KiB.
+            metadata: Anything, below 4 GiB.
             memcopy_threads: Without meaning: as many threads copy as help.
 
         Returns:
@@ -186,9 +189,9 @@ class PlasmaClient:
         if serialization_context is not None:
             value = _values.InContext.of(value, serialization_context)
         if type(value) is bytes:
-            self._client.create_and_seal(native(target), value, _values.BYTES, timeout=0)
+            self._client.create_and_seal(native(target), value, _values.BYTES, public="rw", timeout=0)
         else:
-            self._client.put(value, id=native(target), timeout=0)
+            self._client.put(value, id=native(target), public="rw", timeout=0)
         return target
 
     def get(
@@ -259,26 +262,13 @@ class PlasmaClient:
     def _get(self, object_ids: Iterable[ObjectID], timeout_ms: int) -> Sequence[Buffer | None]:
         """Pins objects that are there in time."""
         ids = natives(object_ids)
-        if timeout_ms < 0:
+        if timeout_ms in (-1, math.inf):
             for id in self._creating.keys() & ids:
                 raise errors.InvalidArgument(
                     f"this client is creating object {id} itself: seal it before you wait for it"
                 )
             return self._client.get_buffers(ids)
-        try:
-            return self._client.get_buffers(ids, timeout_ms / 1000)
-        except (errors.TimedOut, errors.ObjectNotFound):
-            if len(ids) == 1:
-                return [None]
-        # All of the time has passed: what is there now was there in time.
-        there = self._client.contains(ids)
-        return [self._get_now(id) if sealed else None for id, sealed in zip(ids, there, strict=True)]
-
-    def _get_now(self, id: ObjectId) -> Buffer | None:
-        try:
-            return self._client.get_buffers([id], 0)[0]
-        except (errors.TimedOut, errors.ObjectNotFound):
-            return None
+        return self._client._native.get_available(ids, timeout_ms / 1000)
 
     @raises_plasma_errors
     def contains(self, object_id: ObjectID) -> bool:
@@ -322,8 +312,8 @@ class PlasmaClient:
                 "metadata_size": row.metadata_size,
                 # Whoever is creating an object uses it.
                 "ref_count": 1 if row.state == "unsealed" else row.pins,
-                "create_time": int(now - row.age),
-                "construct_duration": -1 if row.state == "unsealed" else 0,
+                "create_time": int(now - row.age) - row.construction,
+                "construct_duration": -1 if row.state == "unsealed" else row.construction,
                 "state": "created" if row.state == "unsealed" else "sealed",
             }
             for row in self._client.list()
@@ -424,7 +414,7 @@ def connect(store_socket_name: str, num_retries: int = -1) -> PlasmaClient:
         num_retries: How often to try again, every 0.1 seconds; -1 stands for 50.
 
     Raises:
-        OSError: Nobody listens there.
+        OSError: Nobody listens there, or the store does not answer.
     """
     retries = _RETRIES if num_retries < 0 else num_retries
     while True:

@@ -20,12 +20,21 @@ from urllib.parse import urlsplit
 
 from plasmon import errors
 from plasmon._cluster import find_binary
+from plasmon._internal import printable
 
 _START = 60.0
 """Seconds for a store to serve."""
 _STOP = 20.0
 """Seconds for it to end after SIGTERM."""
 _POLL = 0.01
+_BESIDE = 4 << 20
+_BESIDE_PART = 32
+"""Memory beyond what objects may have: these bytes at least, or this part of it.
+
+A node cuts its memory in segments, and small objects lie in others than large ones. With two segments more,
+an object as large as the whole store finds room beside an empty one. A node does not start with fewer, and
+Plasma had stores of any size.
+"""
 
 
 @contextlib.contextmanager
@@ -40,7 +49,7 @@ def start_plasma_store(
     """Starts a store for a `with` block, and stops it at the end.
 
     Args:
-        plasma_store_memory: Bytes of memory.
+        plasma_store_memory: Bytes that objects may have together, data and metadata.
         use_valgrind: Without meaning.
         use_profiler: Without meaning.
         plasma_directory: Without meaning: memory is not in files of a directory.
@@ -88,9 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _command(socket: str, memory: int, external_store: str | None) -> list[str]:
     """How to start the node."""
-    command = [str(find_binary()), "serve", "--socket", socket, "--memory", str(memory)]
+    command = [str(find_binary()), "serve", "--socket", socket, "--capacity", str(memory)]
+    command += ["--memory", str(memory + max(memory // _BESIDE_PART, _BESIDE))]
     # A store stands alone, and several may stand on a host.
     command += ["--listen", "127.0.0.1:0"]
+    # With Plasma whoever may connect deletes any object.
+    command += ["--public", "rw"]
     if external_store is None:
         return [*command, "--cache"]
     return [*command, "--spill-dir", str(_spill_folder(external_store, socket))]
@@ -145,7 +157,7 @@ def _memory(text: str) -> int:
 
 
 def _say(message: str) -> None:
-    print(f"plasma-store-server: {message}", file=sys.stderr, flush=True)
+    print(f"plasma-store-server: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def _fail(message: str) -> NoReturn:

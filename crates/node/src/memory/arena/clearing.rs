@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::super::zone::{Domain, Writer};
 use super::{Arena, Zone};
+use crate::memory::zone::{Domain, Writer};
 
 /// Most windows that are proposed.
 const PROPOSED: usize = 64;
@@ -53,7 +53,9 @@ impl Arena {
         self.drain_returned();
         let count = len.div_ceil(self.segment_size()).max(1) as usize;
         let live: Vec<u64> = self.segments.iter().map(|segment| segment.live).collect();
-        if len > self.capacity() - live.iter().sum::<u64>() || count > live.len() {
+        let free = self.segment_size() * live.len() as u64 - live.iter().sum::<u64>();
+        // Where the limit is reached, moving is of no use.
+        if len > free.min(self.limit.saturating_sub(self.bytes)) || count > live.len() {
             return Vec::new();
         }
         let clearing = |(first, window): (usize, &[u64])| Clearing {

@@ -6,17 +6,18 @@
 //! away, and the engine's next touch would be its end.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::super::error::SegmentError;
-use super::super::mapping::{Reservation, SegmentMemory};
-use super::super::memfd::Memfd;
-use super::super::prefault::Making;
-use super::super::system::{self, PageKind};
-use super::super::usage::SegmentChange;
-use super::super::zone::{Writer, Zone};
 use super::Arena;
+use crate::memory::error::SegmentError;
+use crate::memory::mapping::{Reservation, SegmentMemory};
+use crate::memory::memfd::Memfd;
+use crate::memory::prefault::Making;
+use crate::memory::system::{self, PageKind};
+use crate::memory::usage::SegmentChange;
+use crate::memory::zone::{Writer, Zone};
 
 #[derive(Debug)]
 pub(super) struct Segment {
@@ -40,7 +41,7 @@ impl Segment {
     ) -> Result<Segment, SegmentError> {
         let failed = |action| move |source| SegmentError { segment: index as u32, action, source };
         let file = Memfd::new(size as u64, pages).map_err(failed("create"))?;
-        range.map(index * size, size, file.read_write()).map_err(failed("map"))?;
+        range.map(index * size, size, file.read_write().as_fd()).map_err(failed("map"))?;
         let memory = SegmentMemory::new(range, index * size, size).map_err(failed("map"))?;
         Ok(Segment { file: Some(file), memory: Rc::new(memory), zone: None, version: 1, used: 0, live: 0 })
     }
@@ -141,7 +142,7 @@ impl Arena {
             system::check_available(size)?;
         }
         let file = Memfd::new(size, pages)?;
-        self.home.range.map(index * size as usize, size as usize, file.read_write())?;
+        self.home.range.map(index * size as usize, size as usize, file.read_write().as_fd())?;
         Ok(file)
     }
 }

@@ -151,7 +151,8 @@ fn a_scan_finds_what_lies_behind_damage() {
         let object = objects.iter().find(|object| object.head == recovered.header).unwrap();
         bench.assert_reads(recovered.place, object);
     }
-    assert_eq!(bench.store().usage().failures, 3, "two neighbours are one damaged stretch");
+    let usage = bench.store().usage();
+    assert_eq!((usage.failures, usage.unreadable), (3, 3), "two neighbours are one damaged stretch");
 }
 
 #[test]
@@ -175,22 +176,60 @@ fn a_file_is_read_as_long_as_one_of_its_headers_is() {
 }
 
 #[test]
-fn an_object_that_was_cut_off_is_not_recovered() {
+fn an_object_that_was_cut_off_is_known_and_damaged() {
     let mut bench = Bench::new();
     let objects = [object(0, 100_000), object(1, 100_000)];
     let places = bench.write(&objects);
     bench.close();
     let path = files(&bench.dir)[0].clone();
     truncate(&path, path.metadata().unwrap().len() - 8);
-    let recovered = bench.restart();
-    assert_eq!(recovered.len(), 1);
-    assert_eq!((recovered[0].place, &recovered[0].header), (places[0], &objects[0].head));
-    assert_eq!(bench.store().usage().failures, 1);
+    for whole in [1, 0] {
+        let recovered = bench.restart();
+        assert_eq!(recovered.len(), whole + 1);
+        for (number, object) in objects.iter().enumerate().take(whole + 1) {
+            let found = recovered.iter().find(|found| found.header == object.head).expect("it is known");
+            assert_eq!(found.place, places[number]);
+            if number < whole {
+                bench.assert_reads(found.place, object);
+            } else {
+                let full = path.canonicalize().unwrap();
+                assert!(lost(bench.read(found.place, &object.head), &object.head, &full).contains("cut off"));
+            }
+        }
+        // Once at the start, and once when it was asked for.
+        let usage = bench.store().usage();
+        assert_eq!((usage.failures, usage.unreadable), (2, 0));
+        bench.close();
+        truncate(&path, places[0].offset() + 50_000);
+    }
+    bench.restart();
+    bench.store().forget(places[0]);
+    bench.settle();
+    assert!(!path.exists(), "nothing else was in it");
+}
+
+#[test]
+fn of_an_object_that_is_there_twice_the_one_that_is_whole_counts() {
+    let mut bench = Bench::new();
+    let objects = [object(0, 100_000), object(1, 100_000)];
+    let places = bench.write(&objects);
     bench.close();
-    truncate(&path, places[0].offset() + 50_000);
-    assert_eq!(bench.restart(), []);
-    assert_eq!(bench.store().usage().failures, 1);
-    assert!(!path.exists(), "nothing in it can be had back");
+    let [original, former, latter] = ["original", "0.spill", "1.spill"].map(|name| bench.dir.join(name));
+    fs::rename(&former, &original).unwrap();
+    // As if a daemon had died while it moved them, and one of the files been cut off.
+    for (cut, whole) in [(&former, &latter), (&latter, &former)] {
+        for file in [cut, whole] {
+            fs::copy(&original, file).unwrap();
+        }
+        truncate(cut, places[1].offset() + 50_000);
+        let recovered = bench.restart();
+        assert_eq!(recovered.len(), 2);
+        for found in recovered {
+            let object = objects.iter().find(|object| object.head == found.header).unwrap();
+            bench.assert_reads(found.place, object);
+        }
+        bench.close();
+    }
 }
 
 #[test]

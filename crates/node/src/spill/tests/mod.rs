@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use plasmon::ObjectId;
+use plasmon::{ObjectId, Rights};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -45,7 +45,7 @@ fn object(number: u64, len: usize) -> Object {
         name,
         life: number ^ 0xfeed,
         tenant: number as u32,
-        private: number % 2 == 1,
+        rights: Rights::from_wire((number % 3) as u8).expect("there are three"),
         data_len: len as u64 - u64::from(metadata_len),
         metadata_len,
         digest: 0,

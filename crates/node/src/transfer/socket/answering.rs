@@ -1,8 +1,8 @@
 //! The holder's side of data connections. Socket thread only.
 //!
-//! Whoever connects is a stranger until a request of his shows the secret of a lease. A stranger must speak within a
-//! stall and may be wrong a few times, since a lease can end while a request for it is under way; a member may be
-//! silent for as long as it likes between its requests.
+//! Whoever connects is a stranger until a request of his shows the secret of a lease. Until then he stands in
+//! a [`Door`], must speak within a stall and may be wrong a few times, since a lease can end while a request
+//! for it is under way; a member may be silent for as long as it likes between its requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,42 +17,51 @@ use tracing::{debug, warn};
 use super::frame::{ASK_LEN, Answer, Ask};
 use super::service::{Local, Request, Shared};
 use super::stream::{prepare, read_frame, write_frame, write_piece};
+use crate::kernel::seldom::Seldom;
+use crate::net::door::{DATA, Displaced, Door, Place};
 
 /// How often a stranger may ask in vain. More than a member has fetches under way.
-pub(super) const VAIN: u32 = 64;
+pub(super) const MOST_VAIN_ASKS: u32 = 64;
 
 /// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
     #[error("it said something else than a request: {0}")]
     Garbage(String),
-    #[error("it asked {VAIN} times for what it has no lease on")]
+    #[error("it asked {MOST_VAIN_ASKS} times for what it has no lease on")]
     Vain,
+    #[error(transparent)]
+    Displaced(#[from] Displaced),
     #[error(transparent)]
     Broken(#[from] io::Error),
 }
 
 /// Takes connections for as long as the thread lives.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    static TOLD: Seldom = Seldom::new();
+    let door = Door::new(DATA);
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                tokio::spawn(attend(stream, peer, Arc::clone(&shared)));
-            }
+            Ok((stream, peer)) => match door.enter(peer.ip()) {
+                Some(place) => drop(tokio::spawn(attend(stream, peer, place, Arc::clone(&shared)))),
+                None => debug!("turned away {peer}: too many others have connected that have shown no lease"),
+            },
             Err(error) => {
                 // Too many open files, mostly: waits a little rather than spin.
-                warn!("cannot accept a data connection: {error}");
+                if let Some(unsaid) = TOLD.due() {
+                    warn!(unsaid, "cannot accept a data connection: {error}");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-async fn attend(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
-    match serve(&stream, &shared).await {
+async fn attend(stream: TcpStream, peer: SocketAddr, place: Place, shared: Arc<Shared>) {
+    match serve(&stream, place, &shared).await {
         Ok(()) => debug!("the data connection of {peer} ended"),
         Err(closed) => {
-            if !matches!(closed, Closed::Broken(_)) {
+            if !matches!(closed, Closed::Broken(_) | Closed::Displaced(_)) {
                 shared.garbage.fetch_add(1, Ordering::Relaxed);
             }
             debug!("closed the data connection of {peer}: {closed}");
@@ -61,13 +70,18 @@ async fn attend(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
 }
 
 /// Answers requests, one after the other, until the connection ends.
-async fn serve(stream: &TcpStream, shared: &Shared) -> Result<(), Closed> {
+async fn serve(stream: &TcpStream, place: Place, shared: &Shared) -> Result<(), Closed> {
     prepare(stream)?;
-    let (mut member, mut vain) = (false, 0);
+    let (mut stranger, mut vain) = (Some(place), 0);
     loop {
-        let patience = (!member).then_some(shared.stall);
         let mut frame = [0; ASK_LEN];
-        match read_frame(stream, &mut frame, patience, shared.stall).await? {
+        let read = match &mut stranger {
+            Some(place) => {
+                place.hold(read_frame(stream, &mut frame, Some(shared.stall), shared.stall)).await?
+            }
+            None => read_frame(stream, &mut frame, None, shared.stall).await,
+        };
+        match read? {
             0 => return Ok(()),
             ASK_LEN => {}
             len => return Err(Closed::Garbage(format!("{len} bytes"))),
@@ -75,14 +89,14 @@ async fn serve(stream: &TcpStream, shared: &Shared) -> Result<(), Closed> {
         let ask = Ask::decode(&frame).map_err(|error| Closed::Garbage(error.to_string()))?;
         let Some(local) = local_get(ask, shared).await else {
             vain += 1;
-            if !member && vain == VAIN {
+            if stranger.is_some() && vain == MOST_VAIN_ASKS {
                 return Err(Closed::Vain);
             }
             let refusal = Answer { id: ask.id, sizes: None };
             write_frame(stream, &refusal.encode(), shared.stall).await?;
             continue;
         };
-        member = true;
+        stranger = None;
         let Local { sizes, bytes, done } = local;
         let answer = Answer { id: ask.id, sizes: Some(sizes) };
         let mut at = 0;

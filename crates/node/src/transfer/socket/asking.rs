@@ -1,7 +1,7 @@
 //! The reader's side of data connections: one to each holder, for as long as that lives. Socket thread only.
 //!
-//! Requests go out as soon as they come in, answers come in their order. What nobody waits for any more is not read
-//! to its end: the connection is closed, and what others wait for is asked for again on a new one.
+//! Requests go out as soon as they come in, answers come in their order. What nobody waits for any more is
+//! not read to its end: the connection is closed, and what others wait for is asked for again on a new one.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::frame::{ANSWER_LEN, Answer};
 use super::service::Job;
-use super::stream::{is_transient, prepare, stalled, try_read_piece, write_frame};
+use super::stream::{is_transient, prepare, stalled, try_read_piece, try_skip_piece, write_frame};
 
 /// How a connection ended.
 enum End {
@@ -34,7 +34,8 @@ impl From<io::Error> for End {
     }
 }
 
-/// Fetches what is asked for from one holder, until it fails or nothing is left to fetch on a closed connection.
+/// Fetches what is asked for from one holder, until it fails or nothing is left to fetch on a closed
+/// connection.
 pub(super) async fn converse(holder: SocketAddr, mut jobs: UnboundedReceiver<Job>, stall: Duration) {
     let mut queue = VecDeque::new();
     loop {
@@ -160,8 +161,10 @@ impl<'c> Conversation<'c> {
         }
         let read = if self.answered < ANSWER_LEN {
             self.stream.try_read(&mut self.answer[self.answered..])
-        } else {
+        } else if self.at < job.into.len() {
             try_read_piece(self.stream, &job.into, self.at)
+        } else {
+            try_skip_piece(self.stream, job.sizes.bytes() - self.at)
         };
         let len = match read {
             Err(error) if is_transient(&error) => return Ok(()),
@@ -186,7 +189,7 @@ impl<'c> Conversation<'c> {
                 return Ok(());
             }
         }
-        if self.at == job.into.len() {
+        if self.at == job.sizes.bytes() {
             self.next(Ok(()));
         }
         Ok(())

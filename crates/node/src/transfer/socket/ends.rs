@@ -7,21 +7,22 @@ use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::channel::oneshot;
-use futures::future::{Either, select};
 use futures::stream::StreamExt;
-use plasmon::{Error, ErrorKind, ObjectId};
+use plasmon::{Error, ErrorKind};
 
 use super::frame::{Ask, Sizes};
 use super::service::{Done, Job, Local, Request, Service};
-use crate::cluster::{Envelope, Message};
 use crate::engine::Core;
+use crate::memory::OutOfBounds;
+use crate::net::frame::{Envelope, Message};
 use crate::object::{Head, Pin};
-use crate::transfer::Failure;
+use crate::transfer::failure::Failure;
+use crate::transfer::landing::Landing;
 use crate::transfer::lease::{Kept, LEASE_MS, Lease, Owed};
 use crate::transfer::record::Trace;
 
 /// How long a data connection may move nothing.
-const STALL: Duration = Duration::from_secs(10);
+const STALL_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Core {
     /// The holder's answer to a fetch: where to call, and with what.
@@ -39,17 +40,17 @@ impl Core {
     }
 
     fn data_port(self: &Rc<Self>) -> Result<u16, Error> {
-        let address: Option<IpAddr> = self.listen.parse().ok().map(|listen: SocketAddr| listen.ip());
+        let address: Option<IpAddr> = self.kernel.listen.parse().ok().map(|listen: SocketAddr| listen.ip());
         let address = address.filter(|address| !address.is_unspecified()).ok_or_else(|| {
             let text = format!(
-                "node {} listens at {}, which does not say where its sockets can be reached: the protocol socket \
-                 needs --listen with an address of its own",
-                self.node, self.listen
+                "node {} listens at {}, which does not say where its sockets can be reached: the protocol \
+                 socket needs --listen with an address of its own",
+                self.kernel.node, self.kernel.listen
             );
             Error::new(ErrorKind::Invalid, text)
         })?;
         self.sockets()?.port(address).map_err(|error| {
-            let text = format!("node {} cannot open a data port at {address}: {error}", self.node);
+            let text = format!("node {} cannot open a data port at {address}: {error}", self.kernel.node);
             Error::new(ErrorKind::Internal, text)
         })
     }
@@ -60,11 +61,12 @@ impl Core {
             return Ok(service);
         }
         let waker = self.transfer.waker.clone();
-        let (service, requests) = Service::start(Arc::new(move || waker.wake()), STALL).map_err(|error| {
-            let text = format!("node {} cannot start the thread of sockets: {error}", self.node);
-            Error::new(ErrorKind::Internal, text)
-        })?;
-        self.spawn(answer_requests(Rc::clone(self), requests));
+        let (service, requests) =
+            Service::start(Arc::new(move || waker.wake()), STALL_PATIENCE).map_err(|error| {
+                let text = format!("node {} cannot start the thread of sockets: {error}", self.kernel.node);
+                Error::new(ErrorKind::Internal, text)
+            })?;
+        self.kernel.spawn(answer_requests(Rc::clone(self), requests));
         Ok(self.transfer.socket.get_or_init(|| service))
     }
 
@@ -81,7 +83,7 @@ impl Core {
         let sizes = sizes(&pin.head());
         let local = Local { sizes, bytes: pin.run().io_range(), done };
         let core = Rc::clone(self);
-        self.spawn(async move {
+        self.kernel.spawn(async move {
             let written = written.await.unwrap_or(0);
             // Not earlier, even if the lease has ended: these bytes were being read.
             drop(pin);
@@ -94,52 +96,57 @@ impl Core {
     /// The requester's side: calls the holder and has it send the object.
     pub(in crate::transfer) async fn take_dialled(
         self: &Rc<Self>,
-        id: ObjectId,
         head: Head,
         (port, secret): (u16, u128),
         lease: Lease,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
-        if head.id != id {
+        if head.id != trace.id {
             return Err(Failure::Holder("it sent another object".into()));
         }
-        let gone = || Failure::Holder("it has left the cluster".into());
-        let from = SocketAddr::new(self.cluster.address(lease.holder).ok_or_else(gone)?, port);
-        let ask = Ask { id, reader: self.node, request: lease.request, secret };
-        let receiving = async {
-            let _slot = self.transfer.slots.acquire().await.expect("the semaphore is never closed");
-            let service = self.sockets().map_err(Failure::Here)?;
-            let extent = self.room_for(&head).await?;
-            trace.allocated();
-            let (done, ended) = Done::new(&service.wake);
-            // As long as this future lives, the object is wanted.
-            let wanted = Arc::new(());
-            let into = extent.io_range();
-            let (sizes, arrived) = (sizes(&head), trace.arrived());
-            service.fetch(from, Job { ask, sizes, into, arrived, wanted: Arc::downgrade(&wanted), done });
-            let (tell, told) = oneshot::channel();
-            let owned = Rc::clone(&extent);
-            self.spawn(async move {
-                let ended = ended.await;
-                // Not earlier, even if nobody waits any more: these bytes were being written.
-                drop(owned);
-                // Whoever has given up needs no news.
-                let _ = tell.send(ended);
-            });
-            match told.await {
-                Ok(Ok(Ok(()))) => Ok(extent),
-                Ok(Ok(Err(reason))) => Err(Failure::Holder(reason)),
-                Ok(Err(_)) | Err(_) => Err(Failure::Holder("the thread of sockets gave it up".into())),
-            }
-        };
-        let extent = match select(std::pin::pin!(receiving), std::pin::pin!(lease.keep())).await {
-            Either::Left((extent, _)) => extent?,
-            Either::Right((failure, _)) => return Err(failure),
-        };
-        trace.copied(head.len());
+        let address = self.cluster.address(lease.holder).ok_or_else(Failure::gone)?;
+        let from = SocketAddr::new(address, port);
+        let ask = Ask { id: head.id, reader: self.kernel.node, request: lease.request, secret };
+        let landing = lease.during(self.receive(&head, from, ask, trace)).await?;
+        let copied = landing.len();
+        trace.copied(copied);
         trace.moved();
-        self.transfer.count_copy(head.len());
-        self.seal_fetched(head, extent)
+        self.transfer.count_copy(copied);
+        self.land(head, landing)
+    }
+
+    /// Has the thread bring an object.
+    async fn receive(
+        self: &Rc<Self>,
+        head: &Head,
+        from: SocketAddr,
+        ask: Ask,
+        trace: &mut Trace,
+    ) -> Result<Rc<Landing>, Failure> {
+        let _slot = self.transfer.slot().await;
+        let service = self.sockets().map_err(Failure::Here)?;
+        let landing = self.landing(head, &trace.target).await?;
+        trace.allocated();
+        let (done, ended) = Done::new(&service.wake);
+        // As long as this future lives, the object is wanted.
+        let wanted = Arc::new(());
+        let outside = |error: OutOfBounds| Failure::Here(Error::new(ErrorKind::Internal, error.to_string()));
+        let (sizes, into, arrived) = (sizes(head), landing.io_range().map_err(outside)?, trace.arrived());
+        service.fetch(from, Job { ask, sizes, into, arrived, wanted: Arc::downgrade(&wanted), done });
+        let (tell, told) = oneshot::channel();
+        let owned = Rc::clone(&landing);
+        self.kernel.spawn(async move {
+            let ended = ended.await;
+            // Not earlier, even if nobody waits any more: these bytes were being written.
+            drop(owned);
+            // Whoever has given up needs no news.
+            let _ = tell.send(ended);
+        });
+        match told.await {
+            Ok(Ok(Ok(()))) => Ok(landing),
+            Ok(Ok(Err(reason))) => Err(Failure::Holder(reason)),
+            Ok(Err(_)) | Err(_) => Err(Failure::Holder("the thread of sockets gave it up".into())),
+        }
     }
 }
 

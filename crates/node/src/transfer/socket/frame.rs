@@ -1,5 +1,5 @@
-//! What is said on a data connection, little-endian: a request as Plasma's `PLASMA_TRANSFER`, an answer as its
-//! `PLASMA_DATA`, behind which the bytes follow.
+//! What is said on a data connection, little-endian: a request as Plasma's `PLASMA_TRANSFER`, an answer as
+//! its `PLASMA_DATA`, behind which the bytes follow.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use plasmon::wire::WireError;
@@ -23,7 +23,7 @@ pub(super) struct Ask {
     /// The node that was given the lease, and its request then.
     pub(super) reader: NodeId,
     pub(super) request: u64,
-    /// What came with it.
+    /// What came with the lease.
     pub(super) secret: u128,
 }
 
@@ -32,6 +32,13 @@ pub(super) struct Ask {
 pub(super) struct Sizes {
     pub(super) data: u64,
     pub(super) metadata: u32,
+}
+
+impl Sizes {
+    /// Bytes of both, which lie one behind the other.
+    pub(super) fn bytes(self) -> usize {
+        (self.data as usize).saturating_add(self.metadata as usize)
+    }
 }
 
 /// What a holder answers.

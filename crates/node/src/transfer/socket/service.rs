@@ -23,8 +23,8 @@ use crate::transfer::record::Arrived;
 /// Ends the engine's sleep.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Tells the engine how something ended, at the latest when it is dropped: from then on no byte of the memory that
-/// belongs to it is touched.
+/// Tells the engine how something ended, at the latest when it is dropped: from then on no byte of the memory
+/// that belongs to it is touched.
 pub(super) struct Done<T> {
     sender: Option<oneshot::Sender<T>>,
     wake: Wake,
@@ -56,6 +56,7 @@ pub(super) struct Job {
     pub(super) ask: Ask,
     /// What it must be.
     pub(super) sizes: Sizes,
+    /// Where its bytes go, the first of them if it is shorter.
     pub(super) into: IoRange,
     /// Where to count its bytes.
     pub(super) arrived: Arrived,
@@ -104,7 +105,7 @@ pub(super) struct Shared {
 }
 
 /// The engine's handle. Dropping it closes all connections and ends the thread.
-pub(in crate::transfer) struct Service {
+pub(crate) struct Service {
     /// `None` only while it is dropped.
     commands: Option<commands::UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
@@ -151,7 +152,7 @@ impl Service {
     }
 
     /// Connections that were closed for what came on them.
-    pub(in crate::transfer) fn garbage(&self) -> u64 {
+    pub(crate) fn garbage(&self) -> u64 {
         self.garbage.load(Ordering::Relaxed)
     }
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::memory::IoRange;
 
 /// Most bytes that a write or a read moves, as Plasma's buffers had them.
-const PIECE: usize = 4096;
+const PIECE_BYTES: usize = 4096;
 
 /// As Plasma set it up; and a peer that went without a word is noticed, though nobody waits for it.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -30,15 +30,20 @@ pub(super) async fn write_piece(
     at: usize,
     stall: Duration,
 ) -> io::Result<usize> {
-    let len = PIECE.min(bytes.len() - at);
+    let len = PIECE_BYTES.min(bytes.len() - at);
     once(stream, Interest::WRITABLE, Some(stall), || bytes.write_to(at, len, stream.as_fd())).await
 }
 
-/// Reads some of an object's bytes from `at` on, by one read(2), of a socket that is said to be readable; says how
-/// many. `WouldBlock` when it was not.
+/// Reads some of an object's bytes from `at` on, by one read(2), of a socket that is said to be readable;
+/// says how many. `WouldBlock` when it was not.
 pub(super) fn try_read_piece(stream: &TcpStream, bytes: &IoRange, at: usize) -> io::Result<usize> {
-    let len = PIECE.min(bytes.len() - at);
+    let len = PIECE_BYTES.min(bytes.len() - at);
     stream.try_io(Interest::READABLE, || bytes.read_from(at, len, stream.as_fd()))
+}
+
+/// Reads some of `len` bytes that nobody wants, as [`try_read_piece`] does; says how many.
+pub(super) fn try_skip_piece(stream: &TcpStream, len: usize) -> io::Result<usize> {
+    stream.try_read(&mut [0; PIECE_BYTES][..PIECE_BYTES.min(len)])
 }
 
 /// Writes a frame.
@@ -53,8 +58,8 @@ pub(super) async fn write_frame(stream: &TcpStream, frame: &[u8], stall: Duratio
     Ok(())
 }
 
-/// Reads a frame, and waits for its first byte for as long as `patience` says. Says how many bytes there were before
-/// the connection ended or stalled.
+/// Reads a frame, and waits for its first byte for as long as `patience` says. Says how many bytes there were
+/// before the connection ended or stalled.
 pub(super) async fn read_frame(
     stream: &TcpStream,
     frame: &mut [u8],

@@ -14,7 +14,7 @@ use futures::executor::block_on;
 use futures::future::{Either, Future, join_all, select};
 use plasmon::{NodeId, ObjectId};
 
-use super::answering::VAIN;
+use super::answering::MOST_VAIN_ASKS;
 use super::frame::{ANSWER_LEN, ASK_LEN, Answer, Ask, Sizes};
 use super::service::{Done, Job, Local, Request, Service, Wake};
 use crate::memory::{Arena, ArenaConfig, Domain, Extent, HugePages, Writer, Zone};
@@ -111,7 +111,18 @@ struct Fetch {
 
 impl Fetch {
     fn begin(arena: &mut Arena, reader: &Service, from: SocketAddr, number: u64, len: u64) -> Self {
-        let extent = extent(arena, len);
+        Self::begin_part(arena, reader, from, number, (len, len))
+    }
+
+    /// With room for the first bytes of the object alone.
+    fn begin_part(
+        arena: &mut Arena,
+        reader: &Service,
+        from: SocketAddr,
+        number: u64,
+        (room, len): (u64, u64),
+    ) -> Self {
+        let extent = extent(arena, room);
         let wanted = Arc::new(());
         let (done, ended) = Done::new(&reader.wake);
         let (ask, sizes, into) = (ask(number), sizes(len), extent.io_range());
@@ -184,6 +195,23 @@ fn objects_of_all_lengths_come_over_one_connection_in_any_place() {
     let written = block_on(join_all(holder.written));
     assert_eq!(written.into_iter().sum::<Result<u64, _>>(), Ok(lens.iter().sum()));
     assert!(fetches.iter().any(|fetch| fetch.extent.segments().len() > 1), "none crosses a segment's end");
+}
+
+#[test]
+fn what_there_is_no_room_for_is_left_out_and_the_next_object_comes() {
+    let mut arena = arena();
+    let lens = [5, 100_000, 2 * SEGMENT + 7, 4096, 9000];
+    let mut holder = Holder::new(&mut arena, &lens, PATIENT);
+    let (from, reader) = (holder.address(), reader(PATIENT));
+    let rooms = [0, 60_000, SEGMENT, 4095, 9000];
+    let mut fetches: Vec<_> = (0..)
+        .zip(rooms.into_iter().zip(lens))
+        .map(|(number, sizes)| Fetch::begin_part(&mut arena, &reader, from, number, sizes))
+        .collect();
+    let ends = block_on(holder.until(join_all(fetches.iter_mut().map(Fetch::end))));
+    assert!(ends.iter().all(Result::is_ok), "{ends:?}");
+    (0..).zip(&fetches).for_each(|(number, fetch)| fetch.check(number));
+    assert_eq!(holder.service.garbage(), 0);
 }
 
 #[test]
@@ -297,7 +325,7 @@ fn strangers_are_given_nothing() {
     let wrong = Ask { secret: ask(0).secret ^ 1, ..ask(0) };
     let mut stream = connect(&holder);
     let said = beside(&mut holder, move || {
-        for _ in 0..VAIN {
+        for _ in 0..MOST_VAIN_ASKS {
             stream.write_all(&wrong.encode()).unwrap();
         }
         let mut said = Vec::new();
@@ -305,7 +333,7 @@ fn strangers_are_given_nothing() {
         let _ = stream.read_to_end(&mut said);
         said
     });
-    assert!(said.len() <= (VAIN as usize - 1) * ANSWER_LEN);
+    assert!(said.len() <= (MOST_VAIN_ASKS as usize - 1) * ANSWER_LEN);
     let refusal = Answer { id: wrong.id, sizes: None }.encode();
     assert!(said.chunks_exact(ANSWER_LEN).all(|answer| answer == refusal), "{said:?}");
     assert_eq!(holder.service.garbage(), 1);

@@ -17,9 +17,12 @@ pub(crate) fn file(text: &[u8]) {
     tunings.eager_max();
     for host in hosts.iter().map(String::as_str).chain(["another"]) {
         let tuning = tunings.of(host);
-        for round in 0..2 * TRY {
+        for round in 0..2 * READS_A_TRIAL {
             let Plan { chunk, window } = tuning.choose(64 << 20).plan;
-            assert!(CHUNKS.contains(&chunk) && WINDOWS.contains(&window), "{window} reads of {chunk} bytes");
+            assert!(
+                CHUNK_BYTES_RANGE.contains(&chunk) && WINDOW_READS_RANGE.contains(&window),
+                "{window} reads of {chunk} bytes"
+            );
             tuning.saw(Plan { chunk, window }, 64 << 20, Duration::from_micros(round));
         }
     }

@@ -8,13 +8,14 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Connection, State, Undo, unexpected};
 use crate::client::Object;
-use crate::wire::{Reply, Request};
+use crate::client::due::Due;
+use crate::wire::{Reply, Request, replies, requests};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 /// Tells an event loop that calls of its own are complete.
@@ -42,6 +43,7 @@ pub struct Pending {
     connection: Arc<Connection>,
     number: u64,
     ids: Vec<ObjectId>,
+    due: Due,
 }
 
 impl Bell {
@@ -97,12 +99,14 @@ impl Connection {
         undo: Undo,
         ids: Vec<ObjectId>,
         renew: bool,
+        due: Due,
     ) -> Result<Pending> {
         self.check_process()?;
         let mut state = self.lock();
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
+        self.abort_strays(&mut state);
         if renew {
             state.enqueue(&Request::Tables, Undo::Nothing, true);
         }
@@ -115,7 +119,7 @@ impl Connection {
                 bell.ring();
             }
         }
-        Ok(Pending { connection: Arc::clone(self), number, ids })
+        Ok(Pending { connection: Arc::clone(self), number, ids, due })
     }
 
     /// A turn of the event loop.
@@ -146,16 +150,19 @@ impl Pending {
         self.number
     }
 
+    /// How long the loop is to wait from now on before it gives the call up; nothing if it has no end.
+    pub fn patience(&self) -> Option<Duration> {
+        self.due.map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
     /// The objects of a get: one result an id, in order.
     ///
     /// # Errors
     /// As the call that it stands for.
     pub fn objects(self) -> Result<Vec<Result<Object>>> {
         let connection = &self.connection;
-        let objects = match self.reply()? {
-            Reply::Got { objects, .. } if objects.len() == self.ids.len() => objects,
-            _ => return Err(connection.fail(unexpected("something else than these objects"))),
-        };
+        let replies::Got { objects, .. } = connection.only::<requests::Get>(self.reply()?)?;
+        let objects = connection.one_each(&self.ids, objects)?;
         let object = |(id, span): (&ObjectId, Result<_>)| match span {
             Ok(span) => {
                 let view = connection.arena().view(span).map_err(|error| connection.fail(error))?;
@@ -171,10 +178,8 @@ impl Pending {
     /// # Errors
     /// As the call that it stands for.
     pub fn presence(self) -> Result<Vec<bool>> {
-        match self.reply()? {
-            Reply::Waited(here) if here.len() == self.ids.len() => Ok(here),
-            _ => Err(self.connection.fail(unexpected("something else than what is there"))),
-        }
+        let replies::Waited(here) = self.connection.only::<requests::Wait>(self.reply()?)?;
+        self.connection.one_each(&self.ids, here)
     }
 
     /// The reply, which has come.
@@ -182,8 +187,7 @@ impl Pending {
         self.connection.check_process()?;
         let mut state = self.connection.lock();
         if state.open.get(&self.number).is_some_and(|open| open.complete) {
-            let replies = state.open.remove(&self.number).map(|open| open.replies).unwrap_or_default();
-            return match replies.into_iter().next_back() {
+            return match state.take(self.number).into_iter().next_back() {
                 Some(Reply::Failed { error, .. }) => Err(error),
                 Some(reply) => Ok(reply),
                 None => Err(unexpected("nothing")),

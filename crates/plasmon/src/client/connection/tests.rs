@@ -5,12 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread;
 
+use bytes::BytesMut;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::super::{Client, handshake};
 use super::*;
-use crate::wire::{Access, Granted, NewObject, Placement, Span};
-use crate::{CreateOptions, NodeId, Presence};
+use crate::wire::{Access, Granted, MAX_METADATA, NewObject, Placement, Span, Table, peer_of};
+use crate::{CreateOptions, NodeId, Presence, Rights};
 
 const SEGMENT: u64 = 1 << 20;
 /// Nothing takes as long: a test that waits for it has failed.
@@ -27,7 +28,7 @@ impl Peer {
     fn next(&mut self) -> (u64, Request) {
         loop {
             if let Some((header, body)) = Header::take_frame(&mut self.receiver.buffer).unwrap() {
-                return (header.request, Request::decode(&header, body).unwrap());
+                return (header.request, Request::decode_body(header.opcode, body).unwrap());
             }
             assert_ne!(self.receiver.receive(&self.socket).unwrap(), 0, "the client hung up");
         }
@@ -50,12 +51,24 @@ impl Peer {
 fn pair() -> (Client, Peer) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    let client = thread::spawn(|| handshake::greet(ours, Path::new("/run/test.sock"), "test"));
+    let (at, uid) = (Socket::from("/run/test.sock"), peer_of(&ours).unwrap().uid);
+    let client =
+        thread::spawn(move || handshake::greet(ours, &at, uid, "test", handshake::Until::new(None, None)));
     let mut peer = Peer { socket: theirs, receiver: Receiver::default() };
     let (request, hello) = peer.next();
     assert_eq!(hello, Request::Hello { name: "test".into() });
     let node = NodeId::from_bytes([7; 16]);
-    peer.answer(request, &Reply::Hello { node, segment_size: SEGMENT, segments: 2, inline_max: 100 });
+    peer.answer(
+        request,
+        &Reply::Hello {
+            node,
+            segment_size: SEGMENT,
+            segments: 2,
+            inline_max: 100,
+            user: 7,
+            capacity: 2 * SEGMENT,
+        },
+    );
     // This daemon has nothing to share: all goes by the socket.
     let (request, channel) = peer.next();
     assert_eq!(channel, Request::Channel);
@@ -178,12 +191,12 @@ fn a_silent_daemon_is_given_up_and_a_late_creation_aborted() {
     let (client, mut peer) = pair();
     let object = NewObject {
         id: id(1),
-        private: false,
+        rights: Rights::default(),
         name: String::new(),
         metadata: Default::default(),
         terms: Default::default(),
     };
-    let create = Request::Create { object, data_len: 1000, room_us: 0 };
+    let create = Request::Create { object, data_len: 1000, metadata_len: 0, room_us: 0 };
     let soon = Instant::now() + Duration::from_millis(20);
     let error =
         client.connection.send(&create, Undo::Abort(id(1))).unwrap().wait(Some(soon), None).unwrap_err();
@@ -203,6 +216,101 @@ fn a_silent_daemon_is_given_up_and_a_late_creation_aborted() {
     assert_eq!(status.join().unwrap(), Ok("{}".into()));
 }
 
+/// The calls that wait for the daemon, each with a time-out that it is to end at.
+#[test]
+fn calls_end_at_their_time_out_though_the_daemon_is_silent() {
+    type Call = (&'static str, fn(&Client) -> Result<()>);
+    const SOON: Duration = Duration::from_millis(20);
+    let calls: [Call; 12] = [
+        ("get", |client| client.get(&[id(1)], Some(SOON)).and_then(|mut got| got.remove(0)).map(drop)),
+        ("get of what is here", |client| {
+            client.get(&[id(1)], Some(Duration::ZERO)).and_then(|mut got| got.remove(0)).map(drop)
+        }),
+        ("get into", |client| client.get_into(id(1), &mut [0; 8], Some(SOON)).map(drop)),
+        ("wait", |client| client.wait(&[id(1)], 1, Some(SOON), None).map(drop)),
+        ("pin", |client| client.pin(id(1), Some(SOON))),
+        ("replicate", |client| client.replicate(id(1), 2, Some(SOON)).map(drop)),
+        ("migrate", |client| client.migrate(id(1), NodeId::from_bytes([1; 16]), Some(SOON)).map(drop)),
+        ("broadcast", |client| client.broadcast(id(1), &[], Some(SOON)).map(drop)),
+        ("put", |client| {
+            client.put(id(1), b"small", b"", &CreateOptions { room: Some(SOON), ..Default::default() })
+        }),
+        ("create", |client| {
+            client
+                .create(id(2), 1000, b"", &CreateOptions { room: Some(SOON), ..Default::default() })
+                .map(drop)
+        }),
+        ("contains", |client| client.clone().within(SOON).contains(&[id(1)]).map(drop)),
+        ("list", |client| client.clone().within(SOON).list().map(drop)),
+    ];
+    let (client, peer) = pair();
+    for (name, call) in calls {
+        // What ended it was a clock: the other end says nothing, and stays.
+        let error = call(&client).expect_err(name);
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{name}: {error}");
+        assert!(error.message().contains("/run/test.sock"), "{name}: {error}");
+    }
+    assert!(client.connection.is_alive());
+    drop(peer);
+}
+
+#[test]
+fn a_daemon_that_reads_nothing_holds_up_no_call() {
+    let (client, _peer) = pair();
+    let options = CreateOptions { room: Some(Duration::from_millis(20)), ..CreateOptions::default() };
+    // More than any socket takes.
+    let ids: Vec<_> = (0..200_000).map(|_| id(3)).collect();
+    let flood = client.wait(&ids[..crate::wire::MAX_WAIT], 1, Some(Duration::ZERO), None);
+    assert_eq!(flood.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(client.put(id(1), &[1; 90], b"", &options).unwrap_err().kind(), ErrorKind::TimedOut);
+    let error = client.within(Duration::from_millis(20)).contains(&ids).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_pin_that_comes_too_late_is_taken_back_unless_another_call_has_it() {
+    let (client, mut peer) = pair();
+    let calling = |call: fn(&Client) -> Result<()>| {
+        let client = client.clone();
+        thread::spawn(move || call(&client))
+    };
+    // Nobody reads the answer before the next call.
+    let too_late = |peer: &mut Peer| {
+        let late = calling(|client| client.pin(id(1), Some(Duration::from_millis(20))));
+        let (request, pin) = peer.next();
+        assert!(matches!(pin, Request::Pin { .. }), "{pin:?}");
+        assert_eq!(late.join().unwrap().unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(peer.next().1, Request::Cancel { request });
+        peer.answer(request, &Reply::Done);
+    };
+    let status = |client: &Client| client.status_json().map(drop);
+    let done = Reply::Status("{}".into());
+
+    too_late(&mut peer);
+    let asking = calling(status);
+    let (request, _) = peer.next();
+    assert_eq!(peer.next().1, Request::Unpin { id: id(1) });
+    peer.answer(request, &done);
+    asking.join().unwrap().unwrap();
+
+    // Another call is under way, and then has it.
+    too_late(&mut peer);
+    let held = calling(|client| client.pin(id(1), None));
+    let (request, _) = peer.next();
+    peer.answer(request, &Reply::Done);
+    held.join().unwrap().unwrap();
+    too_late(&mut peer);
+    let asking = calling(status);
+    let (request, _) = peer.next();
+    peer.answer(request, &done);
+    asking.join().unwrap().unwrap();
+    let unpinning = calling(|client| client.unpin(id(1)));
+    let (request, unpin) = peer.next();
+    assert_eq!(unpin, Request::Unpin { id: id(1) }, "it was taken back before");
+    peer.answer(request, &Reply::Done);
+    unpinning.join().unwrap().unwrap();
+}
+
 #[test]
 fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
     let (client, mut peer) = pair();
@@ -211,7 +319,7 @@ fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
         peer.answer(request, &Reply::Created { placement: Placement::Inline, granted: vec![] });
         let (request, seal) = peer.next();
         assert_eq!(seal, Request::Seal { id: id(1), digest: 0, data: (&b"inline"[..]).into() });
-        peer.answer(request, &Reply::SEALED);
+        peer.answer(request, &Reply::Done);
 
         let memory = segment();
         let (request, _) = peer.next();
@@ -225,7 +333,7 @@ fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
         rustix::io::pread(&memory, &mut written, 128).unwrap();
         assert_eq!(written[..200], [5; 200]);
         assert_eq!(written[200], 0, "the metadata is the daemon's to write");
-        peer.answer(request, &Reply::SEALED);
+        peer.answer(request, &Reply::Done);
 
         let (request, _) = peer.next();
         peer.answer(request, &Reply::Created { placement: Placement::Inline, granted: vec![] });
@@ -241,14 +349,43 @@ fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
 }
 
 #[test]
+fn metadata_that_no_frame_carries_is_written_by_its_creator() {
+    const LEN: usize = MAX_METADATA + 1;
+    let (client, mut peer) = pair();
+    let daemon = thread::spawn(move || {
+        let memory = segment();
+        let (request, create) = peer.next();
+        let Request::Create { object, data_len: 3, metadata_len, .. } = create else { panic!("{create:?}") };
+        assert_eq!((object.metadata.len(), metadata_len as usize), (0, LEN));
+        let span = Span { offset: SEGMENT + 128, data_len: 3, metadata_len, digest: 0 };
+        let granted = vec![Granted { segment: 1, version: 1, access: Access::Write }];
+        let reply = Reply::Created { placement: Placement::Mapped(span), granted };
+        peer.answer_with(request, &reply, &[memory.try_clone().unwrap()]);
+        let (request, seal) = peer.next();
+        assert_eq!(seal, Request::Seal { id: id(1), digest: 0, data: Default::default() });
+        let mut written = vec![0; 3 + LEN];
+        rustix::io::pread(&memory, &mut written, 128).unwrap();
+        assert!(written.starts_with(b"abc") && written[3..].iter().all(|byte| *byte == 7));
+        peer.answer(request, &Reply::Done);
+
+        let (request, _) = peer.next();
+        peer.answer(request, &Reply::Created { placement: Placement::Inline, granted: vec![] });
+        assert_eq!(peer.next().1, Request::Abort { id: id(2) });
+    });
+    let options = CreateOptions::default();
+    client.put(id(1), b"abc", &[7; LEN], &options).unwrap();
+    let error = client.create(id(2), 3, &[7; LEN], &options).map(drop).unwrap_err();
+    assert!(error.message().contains("no place for large metadata"), "{error}");
+    daemon.join().unwrap();
+}
+
+#[test]
 fn what_frames_cannot_carry_is_refused_before_it_is_sent() {
     let (client, _peer) = pair();
-    let long_name = CreateOptions { name: Some("n".repeat(256)), ..CreateOptions::default() };
-    for (metadata, options) in [(&[0; 65537][..], CreateOptions::default()), (&[], long_name)] {
-        let error = client.put(id(1), b"", metadata, &options).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(error.message().contains("over the limit"), "{error}");
-    }
+    let options = CreateOptions { name: Some("n".repeat(256)), ..CreateOptions::default() };
+    let error = client.put(id(1), b"", b"", &options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.message().contains("over the limit"), "{error}");
 }
 
 #[test]
@@ -284,7 +421,7 @@ fn replies_that_make_no_sense_end_the_connection() {
     let wrong_count = Reply::Got { objects: vec![], granted: vec![] };
     let outside = Reply::Got { objects: vec![found(3 * SEGMENT)], granted: vec![] };
     let not_granted = Reply::Got { objects: vec![found(0)], granted: vec![] };
-    for reply in [wrong_count, outside, not_granted, Reply::SEALED] {
+    for reply in [wrong_count, outside, not_granted, Reply::Done] {
         let (client, mut peer) = pair();
         let get = {
             let client = client.clone();
@@ -306,11 +443,12 @@ fn a_reply_in_several_frames_is_one() {
         id: id(number),
         name: None,
         state: crate::ObjectState::Primary,
-        private: false,
+        rights: Rights::default(),
         data_len: 1,
         metadata_len: 0,
         pins: 0,
         age_ms: 0,
+        construction_s: 0,
     };
     peer.answer(request, &Reply::List { objects: vec![row(1), row(2)], more: true });
     peer.answer(request, &Reply::List { objects: vec![row(3)], more: false });

@@ -3,17 +3,17 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::Timespec;
 use rustix::thread::futex;
 
 use super::entries::{Completion, Operation, Outcome, Submission};
+use super::layout::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
 use super::pins::{self, FreeSlots, Slot, TableId};
 use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
-use super::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
 use crate::ObjectId;
 use crate::shared::words::{Ordering, Words};
 
@@ -33,6 +33,8 @@ pub struct ClientChannel {
     ring: Mutex<Ends>,
     /// Whoever has the rings asks whether to go on waiting. Foreign code may answer, and want them, too.
     asking: AtomicBool,
+    /// Somebody gave up waiting, and what comes of it has not been seen to.
+    abandoned: AtomicBool,
 }
 
 /// Counts of the client's ends, and what of the data area is in use.
@@ -65,6 +67,7 @@ impl ClientChannel {
             free: FreeSlots::default(),
             ring: Mutex::default(),
             asking: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
         })
     }
 
@@ -97,13 +100,28 @@ impl ClientChannel {
     }
 
     /// The rings, for this thread alone; nothing while the daemon has yet to answer what somebody has given up
-    /// waiting for, or may give up now.
+    /// waiting for, or may give up now, and until [`ClientChannel::strays`] were taken. A daemon that answers nobody must
+    /// not keep this thread, either.
     pub fn ring(&self) -> Option<Ring<'_>> {
         if self.asking.load(Ordering::Relaxed) {
             return None;
         }
-        let mut ends = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.catch_up(&self.words).then_some(Ring { channel: self, ends })
+        let mut ends = self.ring.try_lock_for(NAP)?;
+        let of_use = ends.catch_up(&self.words) && ends.strays.is_empty();
+        of_use.then_some(Ring { channel: self, ends })
+    }
+
+    /// Creations that were made when nobody waited for them any more: they are to be aborted.
+    pub fn strays(&self) -> Vec<ObjectId> {
+        if !self.abandoned.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let Some(mut ends) = self.ring.try_lock() else { return Vec::new() };
+        if !ends.catch_up(&self.words) {
+            return Vec::new();
+        }
+        self.abandoned.store(false, Ordering::Relaxed);
+        std::mem::take(&mut ends.strays)
     }
 }
 
@@ -141,11 +159,6 @@ pub struct Ring<'a> {
 }
 
 impl Ring<'_> {
-    /// Creations that were made when nobody waited for them any more: they are to be aborted.
-    pub fn strays(&mut self) -> Vec<ObjectId> {
-        std::mem::take(&mut self.ends.strays)
-    }
-
     /// Submits an entry whose bytes are these, one after the other; `false` if there is no room before
     /// [`Ring::finish`].
     pub fn submit(&mut self, submission: Submission, parts: &[&[u8]]) -> bool {
@@ -210,7 +223,6 @@ impl Ring<'_> {
             let came = COMPLETIONS.waiting(words, self.ends.head) > 0
                 || if spin.is_zero() { self.give_way() } else { self.look(spin) };
             if !came && !self.sleep(nap, &mut alive) {
-                self.ends.abandoned = true;
                 return Err(Unanswered);
             }
             if COMPLETIONS.waiting(words, self.ends.head) > 0 {
@@ -279,7 +291,10 @@ impl Ring<'_> {
 impl Drop for Ring<'_> {
     fn drop(&mut self) {
         // Whoever came next would take the completions of what was not waited for.
-        self.ends.abandoned |= self.ends.head != self.ends.tail;
+        if self.ends.head != self.ends.tail {
+            self.ends.abandoned = true;
+            self.channel.abandoned.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use rustix::thread::futex;
 
 use super::entries::{Completion, Malformed, Submission};
+use super::layout::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
 use super::pins::{self, TableId};
 use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
-use super::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
 use crate::shared::words::{Ordering, Words, fence};
 
 /// The page set of one client. Counts of its own ends are kept here, where the client cannot write.

@@ -1,20 +1,21 @@
 //! What stands in the rings: entries of 64 bytes, eight words.
 
-use crate::ObjectId;
+use crate::{ObjectId, Rights};
 
 /// Words in an entry.
 pub(super) const WORDS: usize = 8;
 
-/// What a submission asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Operation {
-    /// Create and seal an object of the bytes that come with it: name, metadata, data.
-    Put = 1,
-    /// Reserve an object; name and metadata come with it.
-    Create = 2,
-    /// Seal an object that this client created and wrote.
-    Seal = 3,
+crate::wire::codes! {
+    /// What a submission asks for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Operation: u8 {
+        /// Create and seal an object of the bytes that come with it: name, metadata, data.
+        1 Put,
+        /// Reserve an object; name and metadata come with it.
+        2 Create,
+        /// Seal an object that this client created and wrote.
+        3 Seal,
+    }
 }
 
 /// An entry of the submission ring.
@@ -26,8 +27,8 @@ pub struct Submission {
     pub token: u64,
     /// The object.
     pub id: ObjectId,
-    /// Only the creating user may see it.
-    pub private: bool,
+    /// What other users may do with it.
+    pub rights: Rights,
     /// Its id was drawn at random for it.
     pub fresh: bool,
     /// Bytes of its name.
@@ -42,14 +43,15 @@ pub struct Submission {
     pub digest: u64,
 }
 
-/// How a submission ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Outcome {
-    /// It is done.
-    Done = 1,
-    /// Nothing was done: make the same request by the socket.
-    AskBySocket = 2,
+crate::wire::codes! {
+    /// How a submission ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Outcome: u8 {
+        /// It is done.
+        1 Done,
+        /// Nothing was done: make the same request by the socket.
+        2 AskBySocket,
+    }
 }
 
 /// An entry of the completion ring.
@@ -72,6 +74,9 @@ pub enum Malformed {
     /// An entry that says nothing this side knows.
     #[error("an entry asks for operation {0}")]
     Operation(u8),
+    /// An object that is private and everybody's.
+    #[error("an entry's object is private and everybody's")]
+    Rights,
     /// Bytes beyond the end of the data area.
     #[error("an entry's data reaches beyond the data area")]
     Payload,
@@ -81,11 +86,13 @@ impl Submission {
     pub(super) fn encode(&self) -> [u64; WORDS] {
         let id = self.id.as_bytes();
         let word = |at: usize| u64::from_le_bytes(id[at..at + 8].try_into().expect("eight bytes"));
+        let (private, shared) = self.rights.flags();
         let last = u32::from_le_bytes(id[16..].try_into().expect("four bytes"));
         [
             self.operation as u64
-                | u64::from(self.private) << 8
+                | u64::from(private) << 8
                 | u64::from(self.fresh) << 9
+                | u64::from(shared) << 10
                 | u64::from(self.name_len) << 16
                 | u64::from(self.metadata_len) << 32,
             self.token,
@@ -104,15 +111,11 @@ impl Submission {
         id[8..16].copy_from_slice(&words[3].to_le_bytes());
         id[16..].copy_from_slice(&words[4].to_le_bytes()[..4]);
         Ok(Self {
-            operation: match words[0] as u8 {
-                1 => Operation::Put,
-                2 => Operation::Create,
-                3 => Operation::Seal,
-                other => return Err(Malformed::Operation(other)),
-            },
+            operation: Operation::from_wire(words[0] as u8).ok_or(Malformed::Operation(words[0] as u8))?,
             token: words[1],
             id: ObjectId::from_bytes(id),
-            private: words[0] >> 8 & 1 != 0,
+            rights: Rights::from_flags(words[0] >> 8 & 1 != 0, words[0] >> 10 & 1 != 0)
+                .ok_or(Malformed::Rights)?,
             fresh: words[0] >> 9 & 1 != 0,
             name_len: (words[0] >> 16) as u16,
             metadata_len: (words[0] >> 32) as u32,
@@ -138,20 +141,22 @@ impl Completion {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proptest::sample::select;
 
     use super::*;
 
     proptest! {
         #[test]
         fn submissions_survive_their_words(
-            operation in prop_oneof![Just(Operation::Put), Just(Operation::Create), Just(Operation::Seal)],
+            operation in select(Operation::ALL),
             id in any::<[u8; 20]>(),
-            private: bool, fresh: bool, name_len: u16, metadata_len: u32, payload: u32,
+            rights in select(Rights::ALL),
+            fresh: bool, name_len: u16, metadata_len: u32, payload: u32,
             token: u64, data_len: u64, digest: u64,
         ) {
             let id = ObjectId::from_bytes(id);
             let entry = Submission {
-                operation, token, id, private, fresh, name_len, metadata_len, data_len, payload, digest,
+                operation, token, id, rights, fresh, name_len, metadata_len, data_len, payload, digest,
             };
             prop_assert_eq!(Submission::decode(entry.encode()), Ok(entry));
         }

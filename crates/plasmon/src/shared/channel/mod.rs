@@ -24,6 +24,7 @@ mod client;
 #[cfg(not(loom))]
 mod engine;
 mod entries;
+mod layout;
 pub(in crate::shared) mod pins;
 pub(in crate::shared) mod ring;
 
@@ -34,17 +35,9 @@ pub use engine::EngineChannel;
 #[cfg(not(loom))]
 pub use entries::{Completion, Malformed, Operation, Outcome, Submission};
 #[cfg(not(loom))]
+pub use layout::DATA_LEN;
+#[cfg(not(loom))]
 pub use pins::{Slot, TableId};
-
-/// Word that says that the engine has let go of the client.
-const CLOSED: usize = 1;
-/// "channel" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"channel\x01");
-/// Bytes of a page set.
-const LEN: usize = 512 << 10;
-const DATA: usize = 100 << 10;
-/// Bytes of data that can go with submissions at a time.
-pub const DATA_LEN: usize = LEN - DATA;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

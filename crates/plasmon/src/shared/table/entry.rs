@@ -16,6 +16,7 @@
 
 use crate::ObjectId;
 use crate::shared::words::{AtomicU64, Ordering, Words, fence};
+use crate::wire::Span;
 
 /// Words in an entry.
 pub(super) const WORDS: usize = 8;
@@ -57,6 +58,13 @@ impl Snapshot {
     /// Bytes of data and metadata.
     pub fn total_len(&self) -> u64 {
         self.data_len + u64::from(self.metadata_len)
+    }
+
+    /// Where its bytes are in the arena, if they are in memory.
+    #[inline]
+    pub fn span(&self) -> Span {
+        let Self { offset, data_len, metadata_len, digest, .. } = *self;
+        Span { offset, data_len, metadata_len, digest }
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 
 use super::entry::{self, Entry, Snapshot};
 use super::index::{self, Index};
+use super::layout::{CHUNKS, Part, chunk_len, place_of};
 use super::root::{self, Root};
-use super::{CHUNKS, Part, chunk_len, place_of};
 use crate::ObjectId;
 use crate::shared::words::{Ordering, Words, fence};
 

@@ -73,9 +73,11 @@ impl Root {
         self.0.at(FLAGS).store(if on { flags | flag } else { flags & !flag }, Ordering::Release);
     }
 
-    /// The engine lives, and says so again within this time.
+    /// The engine lives, and says so again within this time. From an empty span on nobody reads: not even
+    /// within the millisecond in which that is said.
     pub(super) fn live_for(&self, span: Duration) {
-        self.0.at(LIVES_UNTIL).store(now() + span.as_millis() as u64, Ordering::Relaxed);
+        let until = if span.is_zero() { 0 } else { now() + span.as_millis() as u64 };
+        self.0.at(LIVES_UNTIL).store(until, Ordering::Relaxed);
     }
 
     /// Whether the engine can be taken to live.

@@ -8,6 +8,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::index::{LINE, PROBES};
+use super::layout::{CHUNKS, chunk_len, chunk_start, place_of};
 use super::*;
 use crate::ObjectId;
 
@@ -22,7 +23,7 @@ impl Table {
         let writer = TableWriter::new().unwrap();
         let (part, root) = writer.grants().next().unwrap();
         assert_eq!(part, Part::Root);
-        let reader = TableReader::new(&root.try_clone_to_owned().unwrap()).unwrap();
+        let reader = TableReader::new(&root.try_clone().unwrap()).unwrap();
         Self { writer: Mutex::new(writer), reader }
     }
 
@@ -35,7 +36,7 @@ impl Table {
             match self.reader.find(id) {
                 Found::Outdated => {
                     for (part, file) in self.writer().grants() {
-                        self.reader.add(part, &file.try_clone_to_owned().unwrap()).unwrap();
+                        self.reader.add(part, &file.try_clone().unwrap()).unwrap();
                     }
                 }
                 found => return found,
@@ -371,7 +372,7 @@ fn parts_of_a_wrong_shape_are_refused() {
     table.writer().insert(&object(id(1), 0)).unwrap();
     let writer = table.writer();
     let files: HashMap<Part, _> =
-        writer.grants().map(|(part, file)| (part, file.try_clone_to_owned().unwrap())).collect();
+        writer.grants().map(|(part, file)| (part, file.try_clone().unwrap())).collect();
     let (root, index) = (&files[&Part::Root], &files[&Part::Index { version: 1 }]);
     assert!(TableReader::new(index).is_err());
     assert!(table.reader.add(Part::Chunk { number: 0 }, root).is_err());

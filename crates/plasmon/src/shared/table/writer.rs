@@ -6,13 +6,14 @@
 //! was there before, a bit at a time, and clients read the old one until the new one is complete.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::{self, Entry, Snapshot, State};
 use super::index::{self, FIRST_WORDS, Index, Inserted};
+use super::layout::{CHUNKS, Part, chunk_len, chunk_start, place_of};
 use super::root::{self, Root};
-use super::{CHUNKS, Part, chunk_len, chunk_start, place_of};
 use crate::ObjectId;
 use crate::shared::words::Words;
 
@@ -39,12 +40,12 @@ pub struct NewEntry {
 /// An object table that this process writes.
 pub struct TableWriter {
     root: Root,
-    root_file: OwnedFd,
+    root_file: Arc<OwnedFd>,
     pub(super) seed: u64,
     index: Versioned,
     /// What the index is about to be replaced by, and how much of it was brought over.
     next: Option<(Versioned, usize)>,
-    chunks: Vec<(Words, OwnedFd)>,
+    chunks: Vec<(Words, Arc<OwnedFd>)>,
     /// Numbers that are free, beside those from `unused` on.
     free: Vec<u32>,
     unused: u32,
@@ -55,7 +56,7 @@ pub struct TableWriter {
 
 struct Versioned {
     index: Index,
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     version: u32,
     /// Words that are not as they were at first.
     used: usize,
@@ -64,7 +65,7 @@ struct Versioned {
 impl Versioned {
     fn new(words: usize, version: u32) -> io::Result<Self> {
         let (memory, file) = Words::for_readers("plasmon-index", words * 8)?;
-        Ok(Self { index: Index::new(memory, words), file, version, used: 0 })
+        Ok(Self { index: Index::new(memory, words), file: Arc::new(file), version, used: 0 })
     }
 
     /// Whether it should be replaced. At 65 % no object of millions stands 24 lines from its place; at 76 %
@@ -96,7 +97,7 @@ impl TableWriter {
         let (chunks, free) = (Vec::new(), Vec::new());
         Ok(Self {
             root,
-            root_file,
+            root_file: Arc::new(root_file),
             seed,
             index,
             next: None,
@@ -256,11 +257,11 @@ impl TableWriter {
     }
 
     /// The parts that clients need now, with descriptors to read them.
-    pub fn grants(&self) -> impl Iterator<Item = (Part, BorrowedFd<'_>)> {
+    pub fn grants(&self) -> impl Iterator<Item = (Part, &Arc<OwnedFd>)> {
         let chunks = self.chunks.iter().enumerate();
-        let chunks = chunks.map(|(number, (_, file))| (Part::Chunk { number: number as u32 }, file.as_fd()));
-        let index = (Part::Index { version: self.index.version }, self.index.file.as_fd());
-        [(Part::Root, self.root_file.as_fd()), index].into_iter().chain(chunks)
+        let chunks = chunks.map(|(number, (_, file))| (Part::Chunk { number: number as u32 }, file));
+        let index = (Part::Index { version: self.index.version }, &self.index.file);
+        [(Part::Root, &self.root_file), index].into_iter().chain(chunks)
     }
 
     /// Bytes that entries and index take, free ones included.
@@ -290,7 +291,8 @@ impl TableWriter {
         if chunk == self.chunks.len() {
             debug_assert_eq!(chunk_start(chunk as u32), number);
             let len = chunk_len(chunk as u32) as usize * entry::WORDS * 8;
-            self.chunks.push(Words::for_readers("plasmon-entries", len)?);
+            let (words, file) = Words::for_readers("plasmon-entries", len)?;
+            self.chunks.push((words, Arc::new(file)));
         }
         let at = place * entry::WORDS * 8;
         self.chunks[chunk].0.expect(at..at + 1);

@@ -1,0 +1,229 @@
+//! How much memory the control groups of a process allow it, of either version.
+//!
+//! The daemon looks at its own before it takes any, `plasmon doctor` at those of a node. A process is in one group of
+//! each hierarchy, whose path `/proc/<pid>/cgroup` tells as seen from the hierarchy's root; `/proc/<pid>/mountinfo` tells
+//! which part of the hierarchy can be seen, and where. The limit of a group holds for all groups below it.
+
+use std::path::Path;
+
+/// The names that a version of control groups gives its filesystem and files.
+struct Version {
+    /// The type of its filesystem.
+    kind: &'static str,
+    limit: &'static str,
+    /// Keys of `memory.stat` for what cannot be taken back, of the group and of all below it.
+    kept: [&'static str; 2],
+}
+
+const FIRST: Version =
+    Version { kind: "cgroup", limit: "memory.limit_in_bytes", kept: ["total_rss", "total_shmem"] };
+const SECOND: Version = Version { kind: "cgroup2", limit: "memory.max", kept: ["anon", "shmem"] };
+
+/// A limit from here on is none: the first version has no word for that.
+const UNLIMITED: u64 = 1 << 60;
+
+/// The memory that a group allows, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Allowance {
+    /// The most that all processes of the group may have.
+    pub(crate) limit: u64,
+    /// What they have now and cannot be taken from them.
+    pub(crate) used: u64,
+    /// The file that says so.
+    pub(crate) file: String,
+}
+
+/// The allowance of the group with the least room of those that a process (such as `/proc/self`) is in; nothing if none
+/// has a limit. `read` gives the text of a file of the host.
+pub(crate) fn allowance(read: impl Fn(&str) -> Option<String>, process: &str) -> Option<Allowance> {
+    let groups = read(&format!("{process}/cgroup"))?;
+    let mounts = read(&format!("{process}/mountinfo"))?;
+    let of_folder = |version: &Version, folder: &str| {
+        let folder = folder.trim_end_matches('/');
+        let file = format!("{folder}/{}", version.limit);
+        let limit = read(&file)?.trim().parse().ok().filter(|limit| *limit < UNLIMITED)?;
+        let stat = read(&format!("{folder}/memory.stat")).unwrap_or_default();
+        let used = version.kept.iter().filter_map(|key| value(&stat, key)).sum();
+        Some(Allowance { limit, used, file })
+    };
+    let folders = folders(&groups, &mounts);
+    let allowances = folders.iter().filter_map(|(version, folder)| of_folder(version, folder));
+    allowances.min_by_key(|allowance| allowance.limit.saturating_sub(allowance.used))
+}
+
+/// The folders of all groups that a process is in and that can limit its memory.
+fn folders(groups: &str, mounts: &str) -> Vec<(&'static Version, String)> {
+    let mut found = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let version = match controllers {
+            "" => &SECOND,
+            all if all.split(',').any(|one| one == "memory") => &FIRST,
+            _ => continue,
+        };
+        for Mount { root, point } in mounts.lines().filter_map(|line| Mount::parse(line, version)) {
+            // A group beyond what is mounted is that of a namespace whose root is what is.
+            let below = Path::new(path).strip_prefix(&root).unwrap_or(Path::new(""));
+            let all = below.ancestors().filter_map(Path::to_str);
+            found.extend(all.map(|group| (version, format!("{point}/{group}"))));
+        }
+    }
+    found
+}
+
+/// A part of a hierarchy that is mounted.
+struct Mount {
+    /// Its path in the hierarchy.
+    root: String,
+    /// Where it can be seen.
+    point: String,
+}
+
+impl Mount {
+    /// A line of `mountinfo`, if it is of a hierarchy that limits memory.
+    fn parse(line: &str, version: &Version) -> Option<Self> {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let (mut mount, mut filesystem) = (mount.split(' ').skip(3), filesystem.split(' '));
+        let (root, point) = (mount.next()?, mount.next()?);
+        let (kind, options) = (filesystem.next()?, filesystem.nth(1)?);
+        let limits = version.kind == SECOND.kind || options.split(',').any(|one| one == "memory");
+        (kind == version.kind && limits)
+            .then(|| Self { root: unescape(root), point: unescape(point).trim_end_matches('/').to_owned() })
+    }
+}
+
+/// A path as it is: the kernel writes blanks and backslashes as a backslash and three octal digits.
+fn unescape(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut path = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code.filter(u8::is_ascii) {
+            Some(code) => {
+                path.push(code.into());
+                path.push_str(&part[3..]);
+            }
+            None => {
+                path.push('\\');
+                path.push_str(part);
+            }
+        }
+    }
+    path
+}
+
+/// The number behind a key, in a text of lines with both.
+fn value(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// The allowance by the texts of files.
+    fn allowed(files: &[(&str, &str)]) -> Option<Allowance> {
+        let files: HashMap<_, _> = files.iter().copied().collect();
+        allowance(|path| files.get(path).map(|text| (*text).to_owned()), "/proc/self")
+    }
+
+    const UNIFIED: &str = "\
+23 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:14 - proc proc rw
+34 24 0:29 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
+";
+    const STAT: &str =
+        "anon 1073741824\nfile 53687091200\nkernel 1\nshmem 2147483648\nanon_thp 7\nshmem_thp 9\n";
+
+    #[test]
+    fn the_second_version_at_any_level() {
+        let groups = "0::/system.slice/plasmon.service\n";
+        let files = [
+            ("/proc/self/cgroup", groups),
+            ("/proc/self/mountinfo", UNIFIED),
+            ("/sys/fs/cgroup/system.slice/memory.max", "17179869184\n"),
+            ("/sys/fs/cgroup/system.slice/memory.stat", STAT),
+            ("/sys/fs/cgroup/system.slice/plasmon.service/memory.max", "max\n"),
+            ("/sys/fs/cgroup/system.slice/plasmon.service/memory.stat", STAT),
+        ];
+        let file = "/sys/fs/cgroup/system.slice/memory.max".to_owned();
+        assert_eq!(allowed(&files), Some(Allowance { limit: 16 * GIB, used: 3 * GIB, file }));
+        // The least room counts, which need not be where the least limit is.
+        let own = ("/sys/fs/cgroup/system.slice/plasmon.service/memory.max", "15032385536\n");
+        let stat = ("/sys/fs/cgroup/system.slice/plasmon.service/memory.stat", "anon 4096\nshmem 0\n");
+        let both = [files[0], files[1], files[2], files[3], own, stat];
+        assert_eq!(allowed(&both).map(|allowance| allowance.limit), Some(16 * GIB));
+        assert_eq!(allowed(&files[..2]), None);
+    }
+
+    #[test]
+    fn a_container_of_the_second_version_sees_its_group_as_the_root() {
+        let files = [
+            ("/proc/self/cgroup", "0::/\n"),
+            (
+                "/proc/self/mountinfo",
+                "2150 2149 0:29 / /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw\n",
+            ),
+            ("/sys/fs/cgroup/memory.max", "536870912\n"),
+        ];
+        let file = "/sys/fs/cgroup/memory.max".to_owned();
+        assert_eq!(allowed(&files), Some(Allowance { limit: GIB / 2, used: 0, file }));
+    }
+
+    #[test]
+    fn the_first_version_is_read_where_it_is_mounted() {
+        let mounts = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+35 31 0:32 / /cgroups\\040of\\134here/memory rw,relatime master:5 - cgroup cgroup rw,memory
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+        let groups = "9:name=systemd:/a\n4:memory:/process_api/3483\n1:cpu:/elsewhere\n0::/\n";
+        let place = "/cgroups of\\here/memory/process_api";
+        let [own, above] = ["/3483", ""].map(|group| format!("{place}{group}/memory.limit_in_bytes"));
+        let stat = format!("{place}/memory.stat");
+        let mut files = vec![
+            ("/proc/self/cgroup", groups),
+            ("/proc/self/mountinfo", mounts),
+            (own.as_str(), "9223372036854771712\n"),
+        ];
+        assert_eq!(allowed(&files), None);
+        files.push((&above, "2147483648\n"));
+        files.push((&stat, "rss 5\nshmem 6\ntotal_rss 1073741824\ntotal_rss_huge 0\ntotal_shmem 4096\n"));
+        assert_eq!(
+            allowed(&files),
+            Some(Allowance { limit: 2 * GIB, used: GIB + 4096, file: above.clone() })
+        );
+    }
+
+    #[test]
+    fn a_container_of_the_first_version_sees_a_part_of_the_hierarchy() {
+        let group = "/docker/0123abcd";
+        let mounts = format!(
+            "700 699 0:32 {group} /sys/fs/cgroup/memory ro,nosuid master:15 - cgroup cgroup rw,memory\n"
+        );
+        for groups in [format!("8:memory:{group}\n"), "8:cpu,memory:/../elsewhere\n".to_owned()] {
+            let files = [
+                ("/proc/self/cgroup", groups.as_str()),
+                ("/proc/self/mountinfo", mounts.as_str()),
+                ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n"),
+            ];
+            assert_eq!(allowed(&files).map(|allowance| allowance.limit), Some(GIB), "{groups}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_limit() {
+        for mounts in ["", "-", "1 2 3\n", "1 2 3 4 5 - cgroup2\n", "1 2 3 / / - cgroup2 x\n"] {
+            let files = [("/proc/self/cgroup", "0::/\n::\n0\n"), ("/proc/self/mountinfo", mounts)];
+            assert_eq!(allowed(&files), None, "{mounts}");
+        }
+        assert_eq!(unescape("a\\04"), "a\\04");
+        assert_eq!(unescape("\\377é\\\\040"), "\\377é\\ ");
+    }
+}

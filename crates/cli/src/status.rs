@@ -1,0 +1,199 @@
+//! `plasmon status`: what a node is, holds and does, in lines for people.
+
+use std::time::Duration;
+
+use plasmon::Socket;
+use plasmon::status::{
+    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, NumaStatus, ObjectsStatus, SpillStatus,
+    TransferStatus,
+};
+
+use crate::connecting::connect;
+use crate::failure::Failure;
+use crate::output::{self, age, line, size, table};
+
+/// Prints the status of a node, in lines for people or as the node's own JSON.
+pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
+    let client = connect(socket, "plasmon status")?;
+    if as_json {
+        return output::json(&client.status_json()?);
+    }
+    let status = client.status()?;
+    line(&format!(
+        "node      {} (plasmon {}, process {}, up {})",
+        status.node,
+        status.version,
+        status.pid,
+        age(Duration::from_secs_f64(status.uptime_seconds))
+    ))?;
+    line(&format!("socket    {}, {} clients", status.socket, status.clients))?;
+    tell_memory(&status.memory, &status.numa)?;
+    tell_objects(&status.objects)?;
+    tell_spill(&status.spill)?;
+    tell_fabric(&status.fabric, &status.transfer)?;
+    if !status.unfit.is_empty() {
+        line(&format!("unfit     {}", status.unfit))?;
+    }
+    tell_cluster(&status.cluster)?;
+    tell_members(&status.cluster)
+}
+
+/// Prints the lines about the arena and the memory node.
+fn tell_memory(memory: &MemoryStatus, numa: &NumaStatus) -> Result<(), Failure> {
+    let prefault = if memory.prefaulted < memory.capacity {
+        format!(", {} pre-faulted", size(memory.prefaulted))
+    } else {
+        String::new()
+    };
+    line(&format!(
+        "memory    {} of {} used, largest free piece {}, {} in huge pages{prefault}",
+        size(memory.used),
+        size(memory.capacity),
+        size(memory.largest_free),
+        size(memory.huge)
+    ))?;
+    if let Some(node) = numa.node {
+        let far = if numa.elsewhere > 0 {
+            format!("; {} lie on others", size(numa.elsewhere))
+        } else {
+            String::new()
+        };
+        line(&format!(
+            "numa      memory node {node} of {}, CPUs {} ({}){far}",
+            numa.nodes, numa.cpus, numa.reason
+        ))?;
+    }
+    Ok(())
+}
+
+/// Prints the line that counts objects.
+fn tell_objects(objects: &ObjectsStatus) -> Result<(), Failure> {
+    line(&format!(
+        "objects   {} primary ({}), {} kept for others ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, \
+         {} evicted",
+        objects.primary,
+        size(objects.primary_bytes),
+        objects.kept,
+        size(objects.kept_bytes),
+        objects.cached,
+        size(objects.cached_bytes),
+        objects.unsealed,
+        objects.pinned,
+        objects.doomed,
+        objects.evicted
+    ))
+}
+
+/// Prints the lines about the spill directory, if there is one.
+fn tell_spill(spill: &SpillStatus) -> Result<(), Failure> {
+    if spill.directory.is_empty() {
+        return Ok(());
+    }
+    let failed = if spill.failures > 0 { format!(", {} failures", spill.failures) } else { String::new() };
+    line(&format!(
+        "on disk   {} ({}) in {}, {} restored so far{failed}",
+        spill.objects,
+        size(spill.bytes),
+        spill.directory,
+        size(spill.restored_bytes)
+    ))?;
+    if spill.unreadable > 0 {
+        line(&format!(
+            "          {} places there were damaged at the start, and the objects in them are lost and not known any more",
+            spill.unreadable
+        ))?;
+    }
+    if !spill.failing.is_empty() {
+        line(&format!("          objects cannot be spilled: {}", spill.failing))?;
+    }
+    Ok(())
+}
+
+/// Prints the lines about the fabric and what went over it.
+fn tell_fabric(fabric: &FabricStatus, transfer: &TransferStatus) -> Result<(), Failure> {
+    line(&format!(
+        "fabric    {} (libfabric {}; {}), {} registered in {} regions",
+        fabric.provider,
+        fabric.libfabric,
+        fabric.reason,
+        size(fabric.registered_bytes),
+        fabric.regions
+    ))?;
+    if !["", "ACTIVE"].contains(&fabric.link.as_str()) {
+        line(&format!("          the RDMA device has no link: it is {}", fabric.link))?;
+    }
+    line(&format!(
+        "moved     {} messages sent, {} received; {} one-sided reads; {} of objects copied by this node's CPU",
+        fabric.messages_sent,
+        fabric.messages_received,
+        fabric.reads,
+        size(transfer.cpu_copied_bytes)
+    ))?;
+    line(&format!(
+        "fetched   {} eager ({}), {} by one-sided reads ({}), {} failed attempts",
+        transfer.eager_fetched,
+        size(transfer.eager_fetched_bytes),
+        transfer.rendezvous_fetched,
+        size(transfer.rendezvous_fetched_bytes),
+        transfer.fetch_failures
+    ))?;
+    line(&format!(
+        "served    {} eager, {} to one-sided reads, {} leases now",
+        transfer.eager_served, transfer.rendezvous_served, transfer.leases
+    ))
+}
+
+/// Prints the lines about the coordinator, and about copies if any are short.
+fn tell_cluster(cluster: &ClusterStatus) -> Result<(), Failure> {
+    let coordinator = match cluster.coordinator_kind.as_str() {
+        "etcd" => cluster.coordinator.clone(),
+        _ if cluster.coordinator == "embedded" => "in this node".into(),
+        _ => format!("in the node at {}", cluster.coordinator),
+    };
+    let lost = if cluster.coordinator_connected { "" } else { ", which does not answer" };
+    let losses = match cluster.coordinator_losses {
+        0 => String::new(),
+        times => format!(" (lost {times} times so far)"),
+    };
+    line(&format!(
+        "cluster   epoch {}, coordinator {coordinator}{lost}{losses}, {} directory entries here{}",
+        cluster.epoch,
+        cluster.directory_entries,
+        if cluster.healing { ", others are being told what is here" } else { "" }
+    ))?;
+    if cluster.fenced {
+        line(
+            "          this node is no member at the moment: it serves no other node, and its clients only what it \
+             holds; it joins again as soon as its coordinator answers",
+        )?;
+    } else if !cluster.coordinator_connected {
+        line("          until the coordinator is back nobody can join, and no further death is noticed")?;
+    }
+    let copies = &cluster.copies;
+    if copies.short + copies.ordered + copies.restoring > 0 {
+        line(&format!(
+            "copies    {} objects have too few; {} replicas ordered, {} made, {} failed so far; {} being made here",
+            copies.short, copies.ordered, copies.restored, copies.failed, copies.restoring
+        ))?;
+    }
+    Ok(())
+}
+
+/// Prints a line for each member.
+fn tell_members(cluster: &ClusterStatus) -> Result<(), Failure> {
+    let rows: Vec<_> = cluster
+        .members
+        .iter()
+        .map(|member| {
+            let note = match member {
+                MemberStatus { this: true, .. } => "this node".to_owned(),
+                MemberStatus { cut_off: true, .. } => "cut off: see the log".to_owned(),
+                MemberStatus { connected: true, provider, .. } => format!("connected by {provider}"),
+                _ => "not yet used".to_owned(),
+            };
+            let why = if member.reason.is_empty() { String::new() } else { format!("; {}", member.reason) };
+            [format!("          {}", member.node), member.listen.clone(), note + &why]
+        })
+        .collect();
+    table(["          NODE", "LISTEN", ""], &rows)
+}

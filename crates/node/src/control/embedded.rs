@@ -1,0 +1,221 @@
+//! The coordinator that is embedded in a cluster's first node, as that node and as the others see it.
+//!
+//! Control thread. The first node has the [`Registry`] beside it; the others hold a control connection to it, are
+//! members for as long as it speaks, and take it for lost when it is silent for a lease.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plasmon::NodeId;
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, interval, timeout};
+
+use super::ControlError;
+use super::guard::{Guard, Turned};
+use super::member::{Coordinator, JoinError, Joined, Loss, News};
+use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, parse_node};
+use super::registry::Registry;
+use crate::net::members::{Change, Member, View};
+
+/// How long one attempt at a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The coordinator of the node that it is embedded in.
+pub(crate) struct Leading {
+    node: NodeId,
+    views: watch::Receiver<Arc<View>>,
+}
+
+impl Leading {
+    pub(crate) fn new(node: NodeId, registry: &Arc<Registry>) -> Self {
+        Self { node, views: registry.views() }
+    }
+}
+
+impl Coordinator for Leading {
+    fn place(&self) -> String {
+        "in this node".into()
+    }
+
+    fn unreachable(&self, reason: String) -> ControlError {
+        ControlError::Unreachable { join: self.place(), reason }
+    }
+
+    async fn join(&mut self, _: &Member) -> Result<Joined, JoinError> {
+        let view = View::clone(&self.views.borrow_and_update());
+        Ok(Joined { view, coordinator: Some(self.node) })
+    }
+
+    async fn next(&mut self) -> Result<News, Loss> {
+        self.views.changed().await.map_err(|_| Loss::Membership("its registry has ended".into()))?;
+        Ok(News::View(View::clone(&self.views.borrow_and_update())))
+    }
+
+    async fn leave(&mut self) {}
+}
+
+/// The coordinator that is embedded in another node.
+pub(crate) struct Following {
+    guard: Guard,
+    join: String,
+    /// Where the coordinator was found, for those who ask this node.
+    found: watch::Sender<String>,
+    /// The last view that was followed.
+    view: View,
+    membership: Option<Membership>,
+}
+
+/// A connection on which this node is a member.
+struct Membership {
+    wire: Wire,
+    lease: Duration,
+    beat: Interval,
+    heard: Instant,
+}
+
+impl Following {
+    /// Follows the coordinator that the node at `join` is or knows; `found` gets its address.
+    pub(crate) fn new(guard: Guard, join: String, found: watch::Sender<String>) -> Self {
+        let view = View { epoch: 0, members: Vec::new() };
+        Self { guard, join, found, view, membership: None }
+    }
+}
+
+impl Coordinator for Following {
+    fn place(&self) -> String {
+        format!("at {}", self.join)
+    }
+
+    fn unreachable(&self, reason: String) -> ControlError {
+        ControlError::Unreachable { join: self.join.clone(), reason }
+    }
+
+    /// One attempt, following redirections.
+    async fn join(&mut self, member: &Member) -> Result<Joined, JoinError> {
+        self.membership = None;
+        let mut address = self.join.clone();
+        for _ in 0..4 {
+            let attempt = async {
+                let mut wire = self.guard.connect(&address).await?;
+                let member = member.clone();
+                wire.send(&FromNode::Join { protocol: PROTOCOL, member, epoch: self.view.epoch }).await?;
+                let mut answer =
+                    wire.receive::<FromCoordinator>().await.map_err(|error| self.not_understood(error))?;
+                if let Some(FromCoordinator::Welcome { view, more, .. }) = &mut answer {
+                    take_more(&mut wire, view, *more).await?;
+                }
+                Ok::<_, JoinError>((wire, answer))
+            };
+            let (wire, answer) = timeout(CONNECT_PATIENCE, attempt).await.map_err(|_| {
+                io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer"))
+            })??;
+            match answer {
+                Some(FromCoordinator::Welcome { view, coordinator, lease_ms, .. }) => {
+                    let coordinator = parse_node(&coordinator)?;
+                    self.found.send_replace(address);
+                    self.view.clone_from(&view);
+                    let lease = Duration::from_millis(lease_ms.clamp(100, 600_000));
+                    let (beat, heard) = (interval(lease / 4), Instant::now());
+                    self.membership = Some(Membership { wire, lease, beat, heard });
+                    return Ok(Joined { view, coordinator: Some(coordinator) });
+                }
+                Some(FromCoordinator::Redirect(to)) => address = to,
+                Some(FromCoordinator::Refused(reason)) => return Err(JoinError::Refused(reason)),
+                Some(_) => return Err(invalid("an unexpected answer").into()),
+                None => return Err(closed().into()),
+            }
+        }
+        Err(io::Error::other("redirected in a circle").into())
+    }
+
+    async fn next(&mut self) -> Result<News, Loss> {
+        let Some(membership) = &mut self.membership else {
+            return Err(Loss::Coordinator(closed()));
+        };
+        let change = membership.next_change().await.map_err(Loss::Coordinator)?;
+        if !self.view.follow(change) {
+            return Err(Loss::Coordinator(invalid("a change of members of another epoch than the last one")));
+        }
+        Ok(News::View(self.view.clone()))
+    }
+
+    async fn leave(&mut self) {
+        if let Some(Membership { wire, .. }) = &mut self.membership {
+            // The coordinator learns it sooner; if this is lost, it learns it from the lease.
+            let _ = wire.send(&FromNode::Leave).await;
+        }
+    }
+}
+
+impl Membership {
+    /// Exchanges heartbeats until the members change.
+    async fn next_change(&mut self) -> io::Result<Change> {
+        let Self { wire, lease, beat, heard } = self;
+        let lease = *lease;
+        loop {
+            tokio::select! {
+                message = wire.receive() => match message? {
+                    Some(FromCoordinator::Changed(change)) => {
+                        *heard = Instant::now();
+                        return Ok(change);
+                    }
+                    Some(FromCoordinator::Heartbeat) => *heard = Instant::now(),
+                    Some(_) => return Err(invalid("an unexpected message")),
+                    None => return Err(closed()),
+                },
+                _ = beat.tick() => {
+                    if heard.elapsed() > lease {
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("silent for {lease:?}")));
+                    }
+                    timeout(lease, wire.send(&FromNode::Heartbeat)).await??;
+                }
+            }
+        }
+    }
+}
+
+/// Takes the members in that did not fit into the welcome.
+async fn take_more(wire: &mut Wire, view: &mut View, mut more: usize) -> io::Result<()> {
+    while more > 0 {
+        match wire.receive().await? {
+            Some(FromCoordinator::More(members)) if (1..=more).contains(&members.len()) => {
+                more -= members.len();
+                view.members.extend(members);
+            }
+            Some(_) => return Err(invalid("an unexpected message among the members")),
+            None => return Err(closed()),
+        }
+    }
+    Ok(())
+}
+
+impl Following {
+    /// An answer that does not decode: of what is no node, or of one that speaks TLS.
+    fn not_understood(&self, error: io::Error) -> JoinError {
+        match (error.kind(), self.guard.secret()) {
+            (io::ErrorKind::InvalidData, None) => JoinError::Refused(format!(
+                "what listens there does not speak as nodes without a secret do ({error}); if the cluster has one, give \
+                 it with --secret-file"
+            )),
+            _ => error.into(),
+        }
+    }
+}
+
+impl From<Turned> for JoinError {
+    fn from(turned: Turned) -> Self {
+        match turned {
+            Turned::Broken(error) => error.into(),
+            Turned::Away(reason) => Self::Refused(reason),
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the connection closed")
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

@@ -1,0 +1,493 @@
+//! Coordination by etcd: a key a member, with a lease that ends when the node does.
+//!
+//! Control thread. Below the prefix, `members/<node id>` has the node's [`record`]. A node is a member from the
+//! transaction that wrote its key, in which nobody had come whom it was not compared with, until the key is gone:
+//! deleted by the node when it stops, by etcd when the lease is over. Every node watches the keys and so follows
+//! the same views; their epoch is etcd's revision ([`roster`]).
+//!
+//! A node counts its lease from before it asked for it, and ends its membership by itself when that time is over
+//! ([`Validity`]): before etcd can have told the others.
+
+mod record;
+mod roster;
+mod server;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Compare, CompareOp, GetOptions, KeyValue, LeaseKeepAliveResponse, PutOptions, Txn, TxnOp,
+    TxnOpResponse, TxnResponse, WatchResponse,
+};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+use self::roster::Roster;
+use self::server::{Failure, Session};
+use super::guard::Guard;
+use super::member::{Coordinator, JoinError, Joined, Loss, News};
+use super::messages::PROTOCOL;
+use super::validity::Validity;
+use super::{ControlError, admission};
+use crate::config::EtcdConfig;
+use crate::net::members::{Incarnation, Member};
+
+#[cfg(feature = "fuzzing")]
+pub(super) use self::record::{decode, encode};
+
+/// The longest that a server is waited for while this node is no member: nothing ends meanwhile.
+const SERVER_PATIENCE: Duration = Duration::from_secs(2);
+/// After a server failed, before the next is asked.
+const SERVER_PAUSE: Duration = Duration::from_millis(100);
+/// Members that may come between comparing with all and joining, before this node gives it up for now.
+const MAX_JOIN_ATTEMPTS: u32 = 64;
+
+/// The coordinator that is an etcd cluster.
+pub(super) struct Etcd {
+    config: EtcdConfig,
+    guard: Guard,
+    /// The lease that was asked for.
+    wanted: Duration,
+    validity: Arc<Validity>,
+    /// Which server is asked next.
+    turn: usize,
+    membership: Option<Membership>,
+    /// Servers that failed in a row.
+    failed: usize,
+    /// A lease that is not what was asked for was mentioned.
+    said: bool,
+}
+
+/// What this node is in etcd.
+struct Membership {
+    node: plasmon::NodeId,
+    incarnation: Incarnation,
+    key: String,
+    record: Vec<u8>,
+    lease: i64,
+    /// What etcd granted.
+    ttl: Duration,
+    /// When the lease ends, if no more time is given.
+    until: Instant,
+    roster: Roster,
+    session: Option<Session>,
+    /// The server of the session, or of the last one.
+    endpoint: String,
+}
+
+/// What came next on a session.
+enum Happened {
+    Prolonged(Option<LeaseKeepAliveResponse>),
+    Watched(Option<WatchResponse>),
+    Beat,
+    Over,
+    Failed(String),
+}
+
+impl Etcd {
+    pub(super) fn new(config: EtcdConfig, guard: Guard, lease: Duration, validity: Arc<Validity>) -> Self {
+        Self { config, guard, wanted: lease, validity, turn: 0, membership: None, failed: 0, said: false }
+    }
+
+    fn prefix(&self) -> String {
+        format!("{}/members/", self.config.prefix)
+    }
+
+    /// The server to ask now; the one after it is next.
+    fn next_endpoint(&mut self) -> String {
+        let endpoint = self.config.endpoints[self.turn % self.config.endpoints.len()].clone();
+        self.turn += 1;
+        endpoint
+    }
+
+    /// A lease, with what etcd made of the wish.
+    async fn grant(&mut self, client: &mut Client, endpoint: &str) -> Result<(i64, Duration), JoinError> {
+        let seconds = self.wanted.as_secs_f64().ceil().max(1.0) as i64;
+        let granted = client_answer(endpoint, client.lease_grant(seconds, None)).await?;
+        let ttl = Duration::from_secs(granted.ttl().max(1).unsigned_abs());
+        if ttl != self.wanted && !std::mem::replace(&mut self.said, true) {
+            warn!(
+                "--lease asks for {:?}, and the lease is {ttl:?}: etcd counts whole seconds, and gives no shorter \
+                 one than one and a half of its election time-outs",
+                self.wanted
+            );
+        }
+        Ok((granted.id(), ttl))
+    }
+
+    /// Ends a lease, by a server that is known to answer or else by the next one.
+    async fn revoke(&mut self, lease: i64, known: Option<(Client, String)>) -> Result<(), JoinError> {
+        let (mut client, endpoint) = match known {
+            Some(known) => known,
+            None => {
+                let endpoint = self.next_endpoint();
+                (server::connect(&self.config, &endpoint, SERVER_PATIENCE).await?, endpoint)
+            }
+        };
+        // A lease that is not there any more needs no end: an answer may have been lost.
+        let revoked = async { client.lease_revoke(lease).await.map(drop).or_else(server::absent) };
+        Ok(server::within(&endpoint, SERVER_PATIENCE, revoked).await?)
+    }
+
+    /// Writes the record, at a moment at which this node can be a member beside all that are.
+    async fn enter(
+        &self,
+        client: &mut Client,
+        endpoint: &str,
+        member: &Member,
+        key: &str,
+        record: &[u8],
+        lease: i64,
+    ) -> Result<Roster, JoinError> {
+        let prefix = self.prefix();
+        for _ in 0..MAX_JOIN_ATTEMPTS {
+            let everything = Some(GetOptions::new().with_prefix());
+            let read = client_answer(endpoint, client.get(prefix.as_str(), everything)).await?;
+            let revision = revision_of(read.header())?;
+            compare_with_all(member, read.kvs(), &self.guard)?;
+            let unchanged =
+                Compare::mod_revision(prefix.as_str(), CompareOp::Less, revision + 1).with_prefix();
+            let join = self.write_if(unchanged, key, record, lease);
+            let joined = client_answer(endpoint, client.txn(join)).await?;
+            if joined.succeeded() {
+                return roster_of(&joined, self.guard.clone());
+            }
+            // Many may come at once: not all again at the same moment.
+            sleep(Duration::from_millis(u64::from(random_byte() % 32))).await;
+        }
+        Err(io::Error::other(format!("{MAX_JOIN_ATTEMPTS} times other nodes joined at the same moment"))
+            .into())
+    }
+
+    /// The transaction that writes this node's record and reads everybody's, if a condition holds.
+    fn write_if(&self, condition: Compare, key: &str, record: &[u8], lease: i64) -> Txn {
+        let put = TxnOp::put(key, record, Some(PutOptions::new().with_lease(lease)));
+        let read = TxnOp::get(self.prefix(), Some(GetOptions::new().with_prefix()));
+        Txn::new().when([condition]).and_then([put, read])
+    }
+
+    /// Opens a session with the next server, for as long as the lease lasts.
+    async fn resume(&mut self) -> Result<(), Failure> {
+        let endpoint = self.next_endpoint();
+        let prefix = self.prefix();
+        let Some(membership) = &mut self.membership else { return Err(Failure::LeaseOver) };
+        let asked = Instant::now();
+        let patience = membership.patience();
+        let client = server::connect(&self.config, &endpoint, patience)
+            .await
+            .map_err(|error| Failure::Server(error.to_string()))?;
+        let (lease, since) = (membership.lease, membership.roster.next());
+        let period = membership.period();
+        let session = server::open(client, &endpoint, lease, &prefix, since, patience, period).await?;
+        membership.session = Some(session);
+        membership.endpoint = endpoint;
+        if membership.prolong(asked, &self.validity) { Ok(()) } else { Err(Failure::LeaseOver) }
+    }
+
+    /// Waits for the next thing on the session.
+    async fn happening(&mut self) -> Option<Happened> {
+        let membership = self.membership.as_mut()?;
+        let until = membership.until;
+        let session = membership.session.as_mut()?;
+        Some(tokio::select! {
+            () = sleep_until(until) => Happened::Over,
+            answer = session.answers.message() => match answer {
+                Ok(answer) => Happened::Prolonged(answer),
+                Err(error) => Happened::Failed(error.to_string()),
+            },
+            news = session.watch.message() => match news {
+                Ok(news) => Happened::Watched(news),
+                Err(error) => Happened::Failed(error.to_string()),
+            },
+            _ = session.beat.tick() => Happened::Beat,
+        })
+    }
+
+    /// Acts on what happened: news for the engine, or nothing.
+    async fn act(&mut self, happened: Happened) -> Result<Option<News>, Loss> {
+        let Some(membership) = &mut self.membership else { return Err(over()) };
+        match happened {
+            Happened::Over => Err(over()),
+            Happened::Failed(reason) => Ok(membership.drop_session(&reason)),
+            Happened::Prolonged(None) | Happened::Watched(None) => {
+                Ok(membership.drop_session("it closed the connection"))
+            }
+            Happened::Prolonged(Some(answer)) => {
+                if answer.ttl() <= 0 {
+                    return Err(Loss::Membership("etcd says that its lease is over".into()));
+                }
+                let asked = membership.session.as_mut().and_then(|session| session.asked.take());
+                match asked.is_none_or(|asked| membership.prolong(asked, &self.validity)) {
+                    true => Ok(None),
+                    false => Err(over()),
+                }
+            }
+            Happened::Beat => Ok(membership.beat().await),
+            Happened::Watched(Some(news)) if news.canceled() && news.compact_revision() > 0 => {
+                self.catch_up().await
+            }
+            Happened::Watched(Some(news)) if news.canceled() => {
+                Ok(membership.drop_session(&format!("it ended the watch: {}", news.cancel_reason())))
+            }
+            Happened::Watched(Some(news)) => membership.follow(&news),
+        }
+    }
+
+    /// What happened meanwhile cannot be told any more. The record is written again, which makes a revision that
+    /// is the last change for everybody, and everything is read.
+    async fn catch_up(&mut self) -> Result<Option<News>, Loss> {
+        let Some(membership) = &self.membership else { return Err(over()) };
+        let Membership { key, record, lease, endpoint, .. } = membership;
+        let still = Compare::lease(key.as_str(), CompareOp::Equal, *lease);
+        let write = self.write_if(still, key, record, *lease);
+        let (patience, endpoint) = (membership.patience(), endpoint.clone());
+        let Some(session) = &membership.session else { return Ok(None) };
+        let mut client = session.client.clone();
+        let written = server::within(&endpoint, patience, client.txn(write)).await;
+        let Some(membership) = &mut self.membership else { return Err(over()) };
+        let roster = match written {
+            Ok(written) if !written.succeeded() => {
+                return Err(Loss::Membership("its record in etcd is gone".into()));
+            }
+            Ok(written) => roster_of(&written, self.guard.clone()),
+            Err(error) => Err(error.into()),
+        };
+        match roster {
+            Ok(roster) => {
+                membership.roster = roster;
+                // The watch has ended; the next session goes on from here.
+                membership.session = None;
+                Ok(Some(News::View(membership.roster.view())))
+            }
+            Err(error) => Ok(membership.drop_session(&error.to_string())),
+        }
+    }
+}
+
+impl Membership {
+    /// How long a server is waited for before another is tried.
+    fn patience(&self) -> Duration {
+        (self.ttl / 4).min(SERVER_PATIENCE)
+    }
+
+    /// How often more time is asked for.
+    fn period(&self) -> Duration {
+        self.ttl / 5
+    }
+
+    /// The lease lasts for its time from when more was asked for; `false` if it was over before.
+    fn prolong(&mut self, asked: Instant, validity: &Validity) -> bool {
+        self.until = self.until.max(asked + self.ttl);
+        validity.prolong(self.until.into_std())
+    }
+
+    /// Asks for more time, unless the server does not answer.
+    async fn beat(&mut self) -> Option<News> {
+        let patience = self.patience();
+        let session = self.session.as_mut()?;
+        match session.asked {
+            Some(asked) if asked.elapsed() >= patience => {
+                return self.drop_session(&format!("it is silent for {patience:?}"));
+            }
+            Some(_) => return None,
+            None => {}
+        }
+        session.asked = Some(Instant::now());
+        match session.keeper.keep_alive().await {
+            Ok(()) => None,
+            Err(error) => self.drop_session(&error.to_string()),
+        }
+    }
+
+    /// Lets go of a server; another goes on.
+    fn drop_session(&mut self, reason: &str) -> Option<News> {
+        info!("etcd at {} is left: {reason}", self.endpoint);
+        self.session = None;
+        None
+    }
+
+    /// Follows what the watch tells.
+    fn follow(&mut self, news: &WatchResponse) -> Result<Option<News>, Loss> {
+        let mut changed = false;
+        for event in news.events() {
+            changed |= self.roster.apply(event);
+        }
+        // Without events it says how far it has come, and with them the last one does.
+        match news.header() {
+            Some(header) if news.events().is_empty() && !news.created() => self.roster.saw(header.revision()),
+            _ => self.roster.saw(self.roster.revision()),
+        }
+        if !self.roster.has(self.node, self.incarnation) {
+            return Err(Loss::Membership("its record in etcd is gone".into()));
+        }
+        Ok(changed.then(|| News::View(self.roster.view())))
+    }
+}
+
+impl Coordinator for Etcd {
+    fn place(&self) -> String {
+        format!("at {}", self.config.place())
+    }
+
+    fn unreachable(&self, reason: String) -> ControlError {
+        ControlError::Etcd { place: self.config.place(), reason }
+    }
+
+    async fn join(&mut self, member: &Member) -> Result<Joined, JoinError> {
+        self.membership = None;
+        self.validity.end();
+        let endpoint = self.next_endpoint();
+        let mut client = server::connect(&self.config, &endpoint, SERVER_PATIENCE).await?;
+        let asked = Instant::now();
+        let (lease, ttl) = self.grant(&mut client, &endpoint).await?;
+        let key = format!("{}{}", self.prefix(), member.node);
+        let record = record::encode(member, &key, self.guard.secret());
+        let roster = match self.enter(&mut client, &endpoint, member, &key, &record, lease).await {
+            Ok(roster) => roster,
+            Err(error) => {
+                // It ends by itself, too.
+                let _ = server::within(&endpoint, SERVER_PATIENCE, client.lease_revoke(lease)).await;
+                return Err(error);
+            }
+        };
+        let view = roster.view();
+        let mut membership = Membership {
+            node: member.node,
+            incarnation: member.incarnation,
+            key,
+            record,
+            lease,
+            ttl,
+            until: asked + ttl,
+            roster,
+            session: None,
+            endpoint: endpoint.clone(),
+        };
+        // Joining may have taken most of the lease; opening a session begins with asking for more.
+        let asked = Instant::now();
+        let (since, period) = (membership.roster.next(), membership.period());
+        let patience = membership.patience();
+        let prefix = self.prefix();
+        membership.session =
+            Some(server::open(client, &endpoint, lease, &prefix, since, patience, period).await?);
+        membership.until = asked + ttl;
+        self.validity.begin(membership.until.into_std());
+        self.membership = Some(membership);
+        self.failed = 0;
+        Ok(Joined { view, coordinator: None })
+    }
+
+    async fn next(&mut self) -> Result<News, Loss> {
+        loop {
+            if let Some(happened) = self.happening().await {
+                match self.act(happened).await {
+                    Ok(Some(news)) => return Ok(news),
+                    Ok(None) => continue,
+                    Err(loss) => {
+                        self.validity.end();
+                        return Err(loss);
+                    }
+                }
+            }
+            let Some(until) = self.membership.as_ref().map(|membership| membership.until) else {
+                return Err(over());
+            };
+            let resumed = tokio::select! {
+                resumed = self.resume() => resumed,
+                () = sleep_until(until) => Err(Failure::LeaseOver),
+            };
+            let servers = self.config.endpoints.len();
+            match resumed {
+                Ok(()) => {
+                    if std::mem::take(&mut self.failed) >= servers {
+                        info!("etcd answers again");
+                        return Ok(News::Answers(true));
+                    }
+                }
+                Err(Failure::LeaseOver) => {
+                    self.validity.end();
+                    return Err(over());
+                }
+                Err(Failure::Server(reason)) => {
+                    self.failed += 1;
+                    // Each server once: that goes on for a while.
+                    if self.failed <= servers {
+                        info!("{reason}")
+                    } else {
+                        debug!("{reason}")
+                    }
+                    sleep(SERVER_PAUSE.min(until.saturating_duration_since(Instant::now()))).await;
+                    if self.failed == servers {
+                        warn!("no etcd server answers: this node stays a member until its lease is over");
+                        return Ok(News::Answers(false));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn leave(&mut self) {
+        self.validity.end();
+        let Some(Membership { lease, session, endpoint, until, .. }) = self.membership.take() else { return };
+        let mut known = session.map(|session| (session.client, endpoint));
+        // As long as whoever calls is patient: otherwise the others learn it from the lease.
+        while Instant::now() < until {
+            match self.revoke(lease, known.take()).await {
+                Ok(()) => return,
+                Err(error) => debug!("cannot leave yet: {error}"),
+            }
+            sleep(SERVER_PAUSE).await;
+        }
+    }
+}
+
+fn over() -> Loss {
+    Loss::Membership("it could not reach etcd for a whole lease".into())
+}
+
+/// An answer of etcd while this node joins, or why the node cannot join.
+async fn client_answer<T>(
+    endpoint: &str,
+    request: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, JoinError> {
+    let mut refusal = None;
+    let answer = server::within(endpoint, SERVER_PATIENCE, async {
+        request.await.inspect_err(|error| refusal = server::refused(error))
+    });
+    let answer = answer.await;
+    answer.map_err(|error| refusal.unwrap_or_else(|| error.into()))
+}
+
+/// Whether this node can be a member beside these.
+fn compare_with_all(member: &Member, records: &[KeyValue], guard: &Guard) -> Result<(), JoinError> {
+    let others = records.iter().map(|record| {
+        let key = String::from_utf8_lossy(record.key());
+        record::decode(record.value(), &key, guard.secret())
+            .map_err(|reason| format!("there is a key {key} in etcd: {reason}"))
+    });
+    let others = others.collect::<Result<Vec<_>, _>>();
+    others.and_then(|others| admission::check(PROTOCOL, member, &others)).map_err(JoinError::Refused)
+}
+
+/// The members after a transaction of [`Etcd::write_if`].
+fn roster_of(written: &TxnResponse, guard: Guard) -> Result<Roster, JoinError> {
+    let revision = revision_of(written.header())?;
+    let answers = written.op_responses();
+    let read = answers.iter().find_map(|answer| match answer {
+        TxnOpResponse::Get(read) => Some(read),
+        _ => None,
+    });
+    let read = read.ok_or_else(|| io::Error::other("etcd answered a transaction with too little"))?;
+    Ok(Roster::new(read.kvs(), revision, guard))
+}
+
+fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> io::Result<i64> {
+    header.map(|header| header.revision()).ok_or_else(|| io::Error::other("etcd answered without a revision"))
+}
+
+fn random_byte() -> u8 {
+    let mut byte = [0];
+    getrandom::fill(&mut byte).expect("the operating system gives random bytes");
+    byte[0]
+}

@@ -1,0 +1,97 @@
+//! The members as they stand in etcd, revision by revision.
+//!
+//! A view's epoch is the revision of the last change below the prefix, which is the same for every node. It is
+//! known exactly from a transaction that writes there, and from the watch ever after.
+
+use std::collections::BTreeMap;
+
+use etcd_client::{Event, EventType, KeyValue};
+use plasmon::NodeId;
+use tracing::warn;
+
+use super::record;
+use crate::control::guard::Guard;
+use crate::net::members::{Incarnation, Member, View};
+
+/// The members of a revision.
+pub(super) struct Roster {
+    guard: Guard,
+    /// By key, with the revision that made the key.
+    members: BTreeMap<Vec<u8>, (i64, Member)>,
+    revision: i64,
+    /// Up to where the watch has told everything.
+    seen: i64,
+}
+
+impl Roster {
+    /// What a transaction left that wrote below the prefix.
+    pub(super) fn new<'a>(
+        records: impl IntoIterator<Item = &'a KeyValue>,
+        revision: i64,
+        guard: Guard,
+    ) -> Self {
+        let mut roster = Self { guard, members: BTreeMap::new(), revision, seen: revision };
+        records.into_iter().for_each(|record| roster.enter(record));
+        roster
+    }
+
+    /// Takes a change in; whether there is one. What was told before is none.
+    pub(super) fn apply(&mut self, event: &Event) -> bool {
+        let Some(record) = event.kv().filter(|record| record.mod_revision() > self.seen) else {
+            return false;
+        };
+        // Several changes may be of one revision: `seen` follows behind them.
+        self.revision = self.revision.max(record.mod_revision());
+        match event.event_type() {
+            EventType::Put => self.enter(record),
+            EventType::Delete => {
+                self.members.remove(record.key());
+            }
+        }
+        true
+    }
+
+    /// Everything up to here was told.
+    pub(super) fn saw(&mut self, revision: i64) {
+        self.seen = self.seen.max(revision);
+    }
+
+    /// The last change.
+    pub(super) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// From where a watch is to go on.
+    pub(super) fn next(&self) -> i64 {
+        self.seen + 1
+    }
+
+    /// Whether this life of a node is a member.
+    pub(super) fn has(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.members.values().any(|(_, member)| (member.node, member.incarnation) == (node, incarnation))
+    }
+
+    /// The members, in the order they joined.
+    pub(super) fn view(&self) -> View {
+        let mut members: Vec<_> = self.members.values().collect();
+        members.sort_by_key(|(created, member)| (*created, member.node));
+        View {
+            epoch: u64::try_from(self.revision).unwrap_or(0),
+            members: members.into_iter().map(|(_, member)| member.clone()).collect(),
+        }
+    }
+
+    fn enter(&mut self, record: &KeyValue) {
+        let key = String::from_utf8_lossy(record.key());
+        match record::decode(record.value(), &key, self.guard.secret()) {
+            Ok(member) => {
+                self.members.insert(record.key().to_vec(), (record.create_revision(), member));
+            }
+            Err(reason) => {
+                // Nobody of this release can join beside it; every node leaves it out alike.
+                warn!("etcd's key {key} is left out: {reason}");
+                self.members.remove(record.key());
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the fuzzer does with control messages, and what it begins with.
+
+use plasmon::NodeId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::etcd;
+use super::messages::{FromCoordinator, FromNode, PROTOCOL, parse_node};
+use crate::net::members::{Change, Gone, Member, Reach, View};
+
+/// Reads what a node may send, what a coordinator may, and what may stand in etcd as a member.
+pub(crate) fn control_message(bytes: &[u8]) {
+    again::<FromNode>(bytes);
+    if let Some(FromCoordinator::Welcome { coordinator, .. }) = again(bytes) {
+        // It fails for what is no node.
+        let _ = parse_node(&coordinator);
+    }
+    if let Ok(member) = etcd::decode(bytes, "", None) {
+        assert_eq!(etcd::decode(&etcd::encode(&member, "", None), "", None), Ok(member));
+    }
+}
+
+/// What can be read can be written and read again.
+fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let message: T = serde_json::from_slice(bytes).ok()?;
+    let text = serde_json::to_vec(&message).expect("a message is JSON");
+    let same: T = serde_json::from_slice(&text).expect("our own message");
+    assert_eq!(serde_json::to_vec(&same).expect("a message is JSON"), text);
+    Some(message)
+}
+
+/// A message of each kind, and a member's record.
+pub(crate) fn control_messages() -> Vec<Vec<u8>> {
+    let member = member();
+    let record = etcd::encode(&member, "", None);
+    let node = member.node;
+    let view = View { epoch: 3, members: vec![member.clone()] };
+    let change = Change {
+        before: 3,
+        epoch: 4,
+        gone: vec![Gone { node, incarnation: 4 }],
+        joined: vec![member.clone()],
+    };
+    let join = FromNode::Join { protocol: PROTOCOL, member: member.clone(), epoch: 9 };
+    let of_node = [join, FromNode::Heartbeat, FromNode::Leave];
+    let of_coordinator = [
+        FromCoordinator::Welcome { view, more: 1, coordinator: node.to_string(), lease_ms: 5000 },
+        FromCoordinator::More(vec![member.clone()]),
+        FromCoordinator::Changed(change),
+        FromCoordinator::Heartbeat,
+        FromCoordinator::Redirect("10.0.0.1:4740".into()),
+        FromCoordinator::Refused("no".into()),
+    ];
+    let text = |message: serde_json::Result<Vec<u8>>| message.expect("a message is JSON");
+    let of_node = of_node.iter().map(|message| text(serde_json::to_vec(message)));
+    let of_coordinator = of_coordinator.iter().map(|message| text(serde_json::to_vec(message)));
+    of_node.chain(of_coordinator).chain([record]).collect()
+}
+
+fn member() -> Member {
+    Member {
+        node: NodeId::from_bytes([1; 16]),
+        incarnation: 5,
+        listen: "10.0.0.1:4740".into(),
+        fabrics: vec![Reach {
+            provider: "tcp;ofi_rxm".into(),
+            protocol: (1, 2),
+            small_address: vec![2, 0, 1, 2, 10, 0, 0, 1],
+            bulk_address: vec![2, 0, 3, 4, 10, 0, 0, 1],
+        }],
+        token: u64::MAX,
+    }
+}

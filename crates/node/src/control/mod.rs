@@ -1,0 +1,447 @@
+//! Slow control work on a thread of its own: membership, signals and what [`monitor`] serves, by tokio.
+//!
+//! The engine never waits for this thread. News reach it as [`Event`]s through a channel and a wake
+//! of its poll; it answers nothing. Who the members are is said by a [`member::Coordinator`]: the one that the
+//! first node embeds ([`embedded`], and the [`registry`] behind it) or [`etcd`]. Every node listens on its control
+//! address: where the coordinator is embedded others join there, and any other node says where to go instead.
+
+mod admission;
+mod embedded;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+pub(crate) mod guard;
+pub(crate) mod link;
+mod member;
+mod messages;
+pub(crate) mod monitor;
+mod registry;
+pub(crate) mod secret;
+#[cfg(feature = "simulation")]
+pub(crate) mod simulation;
+pub(crate) mod validity;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use plasmon::NodeId;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+pub(crate) use self::guard::GuardError;
+
+use self::embedded::{Following, Leading};
+#[cfg(feature = "etcd")]
+use self::etcd::Etcd;
+use self::guard::{Guard, Turned};
+use self::messages::FromCoordinator;
+use self::monitor::Question;
+use self::registry::Registry;
+use self::secret::Secret;
+use self::validity::Validity;
+use crate::config::Config;
+use crate::kernel::seldom::Seldom;
+use crate::kernel::waker::Waker;
+use crate::net::door::{CONTROL, Door, Place};
+use crate::net::members::{Incarnation, Member, View};
+
+/// News for the engine.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// This node is a member, as this incarnation; what it knew of the others is void.
+    Joined {
+        incarnation: Incarnation,
+        view: View,
+        /// The node that the coordinator is embedded in, if it is in one.
+        coordinator: Option<NodeId>,
+    },
+    /// The members changed.
+    View(View),
+    /// The coordinator answers, or does not; this node is a member all the same.
+    Answers(bool),
+    /// The coordinator does not answer; its node is to be taken for dead.
+    CoordinatorLost,
+    /// This node is no member any more.
+    Expelled,
+    /// The link of the RDMA device, now or changed.
+    Link { device: String, state: String },
+    /// Somebody watches over this node.
+    Asked(Question),
+    /// The node is to stop, and why.
+    Stop(&'static str),
+    /// Control ended with an error: the node cannot go on.
+    Failed(ControlError),
+}
+
+/// Why a node cannot be part of its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The listening address cannot be had.
+    #[error(
+        "cannot listen on {address}: {source}; choose another with --listen HOST:PORT (port 0 takes a free one)"
+    )]
+    Listen {
+        /// What was asked for.
+        address: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The address for metrics cannot be had.
+    #[error(
+        "cannot serve metrics at {address}: {source}; choose another with --metrics HOST:PORT (port 0 takes a free one)"
+    )]
+    Metrics {
+        /// What was asked for.
+        address: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Nobody answers where the cluster should be.
+    #[error(
+        "cannot join the cluster at {join}: {reason}; is its first node running, and reachable from here?"
+    )]
+    Unreachable {
+        /// What was asked for.
+        join: String,
+        /// What went wrong last.
+        reason: String,
+    },
+    /// etcd does not answer, or not as it should.
+    #[error(
+        "cannot join the cluster at {place}: {reason}; is etcd running, and reachable from here? `etcdctl \
+         endpoint health` asks it"
+    )]
+    Etcd {
+        /// What was asked for.
+        place: String,
+        /// What went wrong last.
+        reason: String,
+    },
+    /// This program cannot talk to etcd.
+    #[error(
+        "cannot join the cluster at {place}: this plasmon was built without etcd's client; install one that has it \
+         (`cargo build -p plasmon-cli`, without --no-default-features), or name a node of a cluster with --join \
+         HOST:PORT"
+    )]
+    NoEtcd {
+        /// What was asked for.
+        place: String,
+    },
+    /// The cluster does not take this node.
+    #[error("the cluster {join} refused this node: {reason}")]
+    Refused {
+        /// Where it is.
+        join: String,
+        /// The coordinator's reason.
+        reason: String,
+    },
+    /// The secret, or what else keeps strangers out, is not as it should be.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// Other hosts could reach a node that lets everybody in.
+    #[error(
+        "will not listen on {address}: without a secret a node can be reached from its own host only, since whoever \
+         reaches it can join and read and write every shared object; make a secret with `plasmon secret FILE`, copy \
+         the file to every host, and start every node with --secret-file FILE"
+    )]
+    Unguarded {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// The system does not let this node handle a signal.
+    #[error("cannot handle SIGTERM and SIGINT: {0}; without them the node could not be stopped cleanly")]
+    Signals(io::Error),
+    /// The thread cannot be started.
+    #[error("cannot start the control thread: {0}")]
+    Thread(io::Error),
+}
+
+/// Sends events to the engine and wakes it.
+#[derive(Clone)]
+pub(crate) struct EventSender {
+    channel: mpsc::Sender<Event>,
+    waker: Waker,
+}
+
+impl EventSender {
+    pub(crate) fn new(channel: mpsc::Sender<Event>, waker: Waker) -> Self {
+        Self { channel, waker }
+    }
+
+    pub(crate) fn send(&self, event: Event) {
+        // An engine that has gone needs no news.
+        if self.channel.send(event).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+/// The control address, bound before anything else so that a taken port is known at once.
+pub(crate) struct Listener {
+    runtime: tokio::runtime::Runtime,
+    signals: Signals,
+    listener: TcpListener,
+    address: SocketAddr,
+    monitor: Option<monitor::Listener>,
+    guard: Guard,
+}
+
+impl Listener {
+    /// Binds what the configuration says. SIGTERM and SIGINT are handled from before the first socket is
+    /// bound: one that comes during the start stops the node as soon as the control thread runs.
+    ///
+    /// # Errors
+    /// When the address does not resolve or is taken, or the cluster to join has no address; when there is no
+    /// secret, or one that cannot be used, and other hosts could connect.
+    pub(crate) fn bind(config: &Config) -> Result<Self, ControlError> {
+        if !cfg!(feature = "etcd")
+            && let Some(etcd) = &config.etcd
+        {
+            return Err(ControlError::NoEtcd { place: etcd.place() });
+        }
+        let secret = config.secret_file.as_deref().map(Secret::read).transpose().map_err(GuardError::from)?;
+        let guard = Guard::new(secret, config.tls.as_ref())?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ControlError::Thread)?;
+        let signals = {
+            let _runtime = runtime.enter();
+            Signals::handle().map_err(ControlError::Signals)?
+        };
+        let address = listen_address(config)?;
+        let error = |source| ControlError::Listen { address: address.clone(), source };
+        let listener = runtime.block_on(TcpListener::bind(&address)).map_err(error)?;
+        let address = listener.local_addr().map_err(error)?;
+        if guard.secret().is_none() && !address.ip().is_loopback() {
+            return Err(ControlError::Unguarded { address });
+        }
+        let monitor = match &config.metrics {
+            Some(address) => Some(runtime.block_on(monitor::Listener::bind(address))?),
+            None => None,
+        };
+        Ok(Self { runtime, signals, listener, address, monitor, guard })
+    }
+
+    /// The address, with the port that was taken.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where metrics are served, with the port that was taken.
+    pub(crate) fn metrics(&self) -> Option<SocketAddr> {
+        self.monitor.as_ref().map(monitor::Listener::address)
+    }
+
+    /// Starts the thread: joins, keeps the membership, and passes signals on.
+    pub(crate) fn start(
+        self,
+        config: &Config,
+        member: Member,
+        events: EventSender,
+        #[cfg_attr(
+            not(feature = "etcd"),
+            allow(unused_variables, reason = "memberships by etcd alone have an end")
+        )]
+        validity: Arc<Validity>,
+    ) -> Result<Control, ControlError> {
+        let (stop, stopped) = watch::channel(false);
+        let (etcd, join, lease) = (config.etcd.clone(), config.join.clone(), config.lease);
+        let thread = std::thread::Builder::new()
+            .name("plasmon-control".into())
+            .spawn(move || {
+                let Self { runtime, signals, listener, monitor, guard, .. } = self;
+                runtime.block_on(async {
+                    tokio::spawn(signals.pass_on(events.clone()));
+                    if let Some(monitor) = monitor {
+                        tokio::spawn(monitor.serve(events.clone()));
+                    }
+                    let out = events.clone();
+                    let ended = match (etcd, join) {
+                        #[cfg(feature = "etcd")]
+                        (Some(etcd), _) => {
+                            let place = etcd.place();
+                            let etcd = Etcd::new(etcd, guard.clone(), lease, validity);
+                            beside(refuse(listener, guard, &place), member::run(etcd, member, out, stopped))
+                                .await
+                        }
+                        (_, Some(join)) => follow(listener, guard, join, member, out, stopped).await,
+                        (_, None) => lead(listener, guard, member, lease, out, stopped).await,
+                    };
+                    if let Err(error) = ended {
+                        events.send(Event::Failed(error));
+                    }
+                });
+            })
+            .map_err(ControlError::Thread)?;
+        Ok(Control { stop, thread: Some(thread) })
+    }
+}
+
+/// The running control thread. Dropping it leaves the cluster and ends the thread.
+pub(crate) struct Control {
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            warn!("the control thread panicked");
+        }
+    }
+}
+
+/// The address to listen on: given, or the one that leads to the cluster, or the default.
+fn listen_address(config: &Config) -> Result<String, ControlError> {
+    // Connecting a datagram socket sends nothing; it asks the routing table.
+    let route = |to: &str| {
+        use std::net::{ToSocketAddrs, UdpSocket};
+        let to = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(to)?;
+        Ok::<_, io::Error>(SocketAddr::new(socket.local_addr()?.ip(), 0).to_string())
+    };
+    match (&config.listen, &config.etcd, &config.join) {
+        (Some(address), ..) => Ok(address.clone()),
+        (None, None, None) => Ok(crate::config::DEFAULT_LISTEN.to_owned()),
+        (None, Some(etcd), _) => {
+            let mut routes = etcd.endpoints.iter().map(|endpoint| route(endpoint));
+            // Any of them will do; if there is none, the last says why.
+            let found =
+                routes.by_ref().find(Result::is_ok).or_else(|| etcd.endpoints.last().map(|at| route(at)));
+            let reason =
+                |error: io::Error| ControlError::Etcd { place: etcd.place(), reason: error.to_string() };
+            found.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).map_err(reason)
+        }
+        (None, None, Some(join)) => route(join)
+            .map_err(|error| ControlError::Unreachable { join: join.clone(), reason: error.to_string() }),
+    }
+}
+
+/// The first node: the coordinator runs here.
+async fn lead(
+    listener: TcpListener,
+    guard: Guard,
+    member: Member,
+    lease: Duration,
+    events: EventSender,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), ControlError> {
+    let registry = Registry::new(member.clone(), lease);
+    let leading = Leading::new(member.node, &registry);
+    let admit = accept(listener, |stream, peer, place| {
+        tokio::spawn(Arc::clone(&registry).serve(guard.clone(), stream, peer, place));
+    });
+    beside(admit, member::run(leading, member, events, stopped)).await
+}
+
+/// Any other node of such a cluster: a member, which knows where the coordinator is.
+async fn follow(
+    listener: TcpListener,
+    guard: Guard,
+    join: String,
+    member: Member,
+    events: EventSender,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), ControlError> {
+    let (found, coordinator) = watch::channel(join.clone());
+    let own = guard.clone();
+    let redirect = accept(listener, |stream, _, place| {
+        let to = coordinator.borrow().clone();
+        tokio::spawn(dismiss(own.clone(), stream, place, FromCoordinator::Redirect(to)));
+    });
+    beside(redirect, member::run(Following::new(guard, join, found), member, events, stopped)).await
+}
+
+/// Says to whoever connects that this cluster is joined through etcd.
+#[cfg(feature = "etcd")]
+async fn refuse(listener: TcpListener, guard: Guard, place: &str) {
+    let reason = format!("it is joined through etcd: plasmon serve --coordinator {place}");
+    accept(listener, |stream, _, place| {
+        tokio::spawn(dismiss(guard.clone(), stream, place, FromCoordinator::Refused(reason.clone())));
+    })
+    .await
+}
+
+/// Does something for ever until the other is over.
+async fn beside<T>(for_ever: impl Future<Output = ()>, ending: impl Future<Output = T>) -> T {
+    let mut ending = std::pin::pin!(ending);
+    tokio::select! {
+        ended = &mut ending => ended,
+        () = for_ever => ending.await,
+    }
+}
+
+/// Takes connections for ever, each of which begins in the door.
+async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, SocketAddr, Place)) {
+    static TURNED_AWAY: Seldom = Seldom::new();
+    let door = Door::new(CONTROL);
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => match door.enter(peer.ip()) {
+                Some(place) => take(stream, peer, place),
+                None => {
+                    if let Some(unsaid) = TURNED_AWAY.due() {
+                        warn!(%peer, unsaid, "turned away: too many others have connected that have proved nothing yet");
+                    }
+                }
+            },
+            Err(error) => refused_connection(error).await,
+        }
+    }
+}
+
+/// Says one thing on a connection, and closes it.
+async fn dismiss(guard: Guard, stream: TcpStream, mut place: Place, answer: FromCoordinator) {
+    let tell = async {
+        let mut wire = guard.accept(stream).await?;
+        wire.send(&answer).await.map_err(Turned::from)
+    };
+    match place.hold(tell).await {
+        Ok(Ok(())) => {}
+        Ok(Err(turned)) => debug!("a connection was not told where the coordinator is: {turned}"),
+        Err(displaced) => debug!("a connection was not told where the coordinator is: {displaced}"),
+    }
+}
+
+/// Too many open files, mostly: waits a little rather than spin.
+async fn refused_connection(error: io::Error) {
+    static TOLD: Seldom = Seldom::new();
+    if let Some(unsaid) = TOLD.due() {
+        warn!(unsaid, "cannot accept a control connection: {error}");
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// The signals that stop a node. From [`Signals::handle`] on they do not end the process by themselves any
+/// more, and those that come before [`Signals::pass_on`] runs are kept for it.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Handles SIGTERM and SIGINT; within the context of the runtime that will pass them on.
+    fn handle() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Turns SIGTERM and SIGINT into [`Event::Stop`].
+    async fn pass_on(mut self, events: EventSender) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => events.send(Event::Stop("SIGTERM")),
+                _ = self.interrupt.recv() => events.send(Event::Stop("interrupt")),
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What watches over a node asks over HTTP: `/metrics`, `/healthz` and `/livez`.
+//!
+//! Control thread (tokio). It owns nothing of the node: a request becomes a [`Question`] to the engine, which answers
+//! between two turns with what it counts anyway. So metrics cost what a scrape costs, and nothing where nobody
+//! scrapes. Whoever connects is a stranger: connections, their time and what they may send are bounded, and who
+//! connects and asks nothing makes way for who comes next, so that health is told whatever else is connected.
+
+mod metrics;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use plasmon::status::Status;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use crate::control::{ControlError, Event, EventSender};
+use crate::kernel::seldom::Seldom;
+use crate::net::door::{Door, HEALTH, Place};
+
+/// How long a request may take to come, and the engine to answer it.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection may take altogether.
+const WHOLE: Duration = Duration::from_secs(30);
+/// Most bytes of a request's head.
+const MAX_HEAD: usize = 16 << 10;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What is asked of the engine.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// The whole report.
+    Status(oneshot::Sender<Box<Status>>),
+    /// Why the node does not serve as it should, if it does not.
+    Health(oneshot::Sender<Option<String>>),
+}
+
+/// The address, bound before anything else so that a taken port is known at once.
+pub(crate) struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Binds a `host:port`.
+    ///
+    /// # Errors
+    /// When it does not resolve or is taken.
+    pub(crate) async fn bind(address: &str) -> Result<Self, ControlError> {
+        let error = |source| ControlError::Metrics { address: address.to_owned(), source };
+        let listener = TcpListener::bind(address).await.map_err(error)?;
+        let address = listener.local_addr().map_err(error)?;
+        Ok(Self { listener, address })
+    }
+
+    /// With the port that was taken.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the runtime ends.
+    pub(crate) async fn serve(self, engine: EventSender) {
+        static TOLD: Seldom = Seldom::new();
+        let door = Door::new(HEALTH);
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, peer)) => match door.enter(peer.ip()) {
+                    Some(place) => drop(tokio::spawn(attend(stream, peer, place, engine.clone()))),
+                    None => debug!(%peer, "no place for a connection for metrics: all are being answered"),
+                },
+                Err(error) => {
+                    if let Some(unsaid) = TOLD.due() {
+                        warn!(%error, unsaid, "cannot accept a connection for metrics");
+                    }
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+/// Answers one connection's request.
+async fn attend(stream: TcpStream, peer: SocketAddr, mut place: Place, engine: EventSender) {
+    let served = place.served();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (engine, served) = (engine.clone(), Arc::clone(&served));
+        async move {
+            served.store(true, Ordering::Relaxed);
+            let answer = answer(request.method(), request.uri().path(), &engine).await;
+            // From here on its reader may take its time, but not others' places.
+            served.store(false, Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_PATIENCE)
+        .max_buf_size(MAX_HEAD)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    match place.hold(timeout(WHOLE, connection)).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => debug!(%peer, %error, "a connection for metrics broke"),
+        Ok(Err(_)) => debug!(%peer, "a connection for metrics took too long"),
+        Err(displaced) => debug!(%peer, "closed a connection for metrics: {displaced}"),
+    }
+}
+
+async fn answer(method: &Method, path: &str, engine: &EventSender) -> Response<Full<Bytes>> {
+    if method != Method::GET && method != Method::HEAD {
+        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refused;
+    }
+    match path {
+        "/metrics" => match ask(engine, Question::Status).await {
+            Some(status) => response(StatusCode::OK, metrics::CONTENT, metrics::text(*status)),
+            None => silent(),
+        },
+        "/healthz" => match ask(engine, Question::Health).await {
+            Some(None) => plain(StatusCode::OK, "ok\n"),
+            Some(Some(unfit)) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{unfit}\n")),
+            None => silent(),
+        },
+        "/livez" => match ask(engine, Question::Health).await {
+            Some(_) => plain(StatusCode::OK, "ok\n"),
+            None => silent(),
+        },
+        _ => plain(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /livez\n"),
+    }
+}
+
+/// Asks the engine; nothing if it is too busy to answer, or ends.
+async fn ask<T>(engine: &EventSender, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {
+    let (sender, answer) = oneshot::channel();
+    engine.send(Event::Asked(question(sender)));
+    timeout(REQUEST_PATIENCE, answer).await.ok()?.ok()
+}
+
+fn silent() -> Response<Full<Bytes>> {
+    plain(StatusCode::SERVICE_UNAVAILABLE, format!("the engine did not answer within {REQUEST_PATIENCE:?}\n"))
+}
+
+fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    response(code, TEXT, text)
+}
+
+fn response(code: StatusCode, content: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
+    response
+}

@@ -1,0 +1,224 @@
+//! The one list of members, in the node that embeds the coordinator.
+//!
+//! Control thread. One task per connection talks to a node; the list sits behind a lock that is
+//! never held across an await. A node is a member for as long as its connection lives and speaks
+//! at least once per lease. Every change makes a new epoch, and every node is told what changed: all members only when it
+//! joins, or was too slow for what is remembered of changes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use plasmon::NodeId;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{interval, timeout};
+use tracing::{info, warn};
+
+use super::admission;
+use super::guard::Guard;
+use super::messages::{FromCoordinator, FromNode, MEMBERS, Wire};
+use crate::kernel::seldom::Seldom;
+use crate::net::door::Place;
+use crate::net::members::{Change, Member, View};
+
+/// Epochs that a node may say it has seen; changes of members will never be that many.
+const LAST_EPOCH: u64 = 1 << 62;
+/// Changes that are remembered for those who have not been told yet.
+const MAX_REMEMBERED_CHANGES: usize = 256;
+
+/// The one list of members.
+pub(crate) struct Registry {
+    node: NodeId,
+    lease: Duration,
+    members: Mutex<Members>,
+    changed: watch::Sender<Arc<View>>,
+}
+
+struct Members {
+    view: Arc<View>,
+    /// The last changes, each from the epoch that the one before it led to.
+    changes: VecDeque<Arc<Change>>,
+}
+
+impl Registry {
+    /// A cluster of one.
+    pub(crate) fn new(own: Member, lease: Duration) -> Arc<Self> {
+        let node = own.node;
+        let view = Arc::new(View { epoch: 1, members: vec![own] });
+        let (changed, _) = watch::channel(Arc::clone(&view));
+        let members = Mutex::new(Members { view, changes: VecDeque::new() });
+        Arc::new(Self { node, lease, members, changed })
+    }
+
+    /// The view, now and after every change.
+    pub(crate) fn views(&self) -> watch::Receiver<Arc<View>> {
+        self.changed.subscribe()
+    }
+
+    /// Serves the connection of a node until it ends.
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        guard: Guard,
+        stream: TcpStream,
+        peer: SocketAddr,
+        mut place: Place,
+    ) {
+        static NOT_LET_IN: Seldom = Seldom::new();
+        let let_in = place.hold(self.let_in(&guard, stream)).await;
+        // It is a member now, or leaves.
+        drop(place);
+        let (mut wire, member) = match let_in.unwrap_or_else(|displaced| Err(displaced.to_string())) {
+            Ok(let_in) => let_in,
+            Err(reason) => {
+                if let Some(unsaid) = NOT_LET_IN.due() {
+                    warn!(%peer, unsaid, "not let in: {reason}");
+                }
+                return;
+            }
+        };
+        let (node, listen) = (member.node, member.listen.clone());
+        info!(%node, listen, "a node joined");
+        match self.attend(&mut wire).await {
+            Ok(()) => info!(%node, listen, "a node left"),
+            Err(error) => warn!(%node, listen, %error, "a node is taken for dead"),
+        }
+        self.remove(&member);
+    }
+
+    /// Makes a member of who has connected, or says why not.
+    async fn let_in(&self, guard: &Guard, stream: TcpStream) -> Result<(Wire, Member), String> {
+        let mut wire = guard.accept(stream).await.map_err(|turned| turned.to_string())?;
+        match timeout(self.lease, self.admit(&mut wire)).await {
+            Ok(Ok(member)) => Ok((wire, member)),
+            Ok(Err(error)) => Err(format!("it did not join: {error}")),
+            Err(_) => Err("it did not ask to join".into()),
+        }
+    }
+
+    /// Answers the request to join.
+    async fn admit(&self, wire: &mut Wire) -> io::Result<Member> {
+        let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let Some(FromNode::Join { protocol, member, epoch }) = wire.receive().await? else {
+            return Err(invalid("it sent something else than a request to join".into()));
+        };
+        if let Err(reason) = self.add(protocol, &member, epoch) {
+            wire.send(&FromCoordinator::Refused(reason.clone())).await?;
+            return Err(invalid(reason));
+        }
+        Ok(member)
+    }
+
+    /// Enters a member, which has followed views up to an epoch, or says why not.
+    fn add(&self, protocol: u32, member: &Member, epoch: u64) -> Result<(), String> {
+        let mut members = self.lock();
+        admission::check(protocol, member, &members.view.members)?;
+        if member.node == self.node {
+            return Err(format!("node {} is the coordinator's own", member.node));
+        }
+        if epoch > LAST_EPOCH {
+            return Err(format!(
+                "it says that it followed the cluster to epoch {epoch}, which none can reach"
+            ));
+        }
+        let mut view = View::clone(&members.view);
+        view.members.retain(|other| other.node != member.node);
+        view.members.push(member.clone());
+        // A coordinator that starts again goes on where the members are.
+        view.epoch = view.epoch.max(epoch);
+        self.announce(&mut members, view);
+        Ok(())
+    }
+
+    /// Sends views and heartbeats and listens for heartbeats, until the node leaves or falls silent.
+    async fn attend(&self, wire: &mut Wire) -> io::Result<()> {
+        let mut views = self.views();
+        let mut told = Arc::clone(&views.borrow_and_update());
+        self.welcome(wire, &told).await?;
+        let mut beat = interval(self.lease / 4);
+        let mut heard = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                message = wire.receive() => match message? {
+                    Some(FromNode::Heartbeat) => heard = tokio::time::Instant::now(),
+                    Some(FromNode::Leave) => return Ok(()),
+                    Some(FromNode::Join { .. }) => {
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, "it asked to join twice"));
+                    }
+                    None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its connection closed")),
+                },
+                _ = views.changed() => {
+                    let view = Arc::clone(&views.borrow_and_update());
+                    for change in self.changes(&told, &view) {
+                        timeout(self.lease, wire.send(&FromCoordinator::Changed(Change::clone(&change)))).await??;
+                    }
+                    told = view;
+                }
+                _ = beat.tick() => {
+                    if heard.elapsed() > self.lease {
+                        return Err(io::Error::new(
+                            io::ErrorKind::TimedOut,
+                            format!("it was silent for {:?}", self.lease),
+                        ));
+                    }
+                    timeout(self.lease, wire.send(&FromCoordinator::Heartbeat)).await??;
+                }
+            }
+        }
+    }
+
+    /// Tells a node that joins who the members are.
+    async fn welcome(&self, wire: &mut Wire, view: &View) -> io::Result<()> {
+        let (first, more) = view.members.split_at(view.members.len().min(MEMBERS));
+        let welcome = FromCoordinator::Welcome {
+            view: View { epoch: view.epoch, members: first.to_vec() },
+            more: more.len(),
+            coordinator: self.node.to_string(),
+            lease_ms: self.lease.as_millis() as u64,
+        };
+        timeout(self.lease, wire.send(&welcome)).await??;
+        for members in more.chunks(MEMBERS) {
+            timeout(self.lease, wire.send(&FromCoordinator::More(members.to_vec()))).await??;
+        }
+        Ok(())
+    }
+
+    /// What makes one view of the other, step by step if that is remembered.
+    fn changes(&self, told: &View, view: &View) -> Vec<Arc<Change>> {
+        let members = self.lock();
+        let since = members.changes.iter().skip_while(|change| change.before != told.epoch);
+        let steps: Vec<_> = since.take_while(|change| change.epoch <= view.epoch).cloned().collect();
+        drop(members);
+        match steps.last() {
+            Some(last) if last.epoch == view.epoch => steps,
+            _ => vec![Arc::new(view.since(told))],
+        }
+    }
+
+    /// Takes this incarnation of a node out.
+    fn remove(&self, gone: &Member) {
+        let mut members = self.lock();
+        let mut view = View::clone(&members.view);
+        view.members.retain(|member| (member.node, member.incarnation) != (gone.node, gone.incarnation));
+        if view.members.len() != members.view.members.len() {
+            self.announce(&mut members, view);
+        }
+    }
+
+    fn announce(&self, members: &mut Members, mut view: View) {
+        view.epoch += 1;
+        let change = view.since(&members.view);
+        if members.changes.len() == MAX_REMEMBERED_CHANGES {
+            members.changes.pop_front();
+        }
+        members.changes.push_back(Arc::new(change));
+        members.view = Arc::new(view);
+        self.changed.send_replace(Arc::clone(&members.view));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().expect("no holder of this lock panics")
+    }
+}

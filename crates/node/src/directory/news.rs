@@ -1,0 +1,182 @@
+//! What other nodes are told of this node's objects: publications for the directory, ends of leases.
+//!
+//! Engine thread only. What somebody may wait for (a new primary, a deletion) leaves at the end of its turn.
+//! The rest (a cached replica came or went, a lease is over) waits [`GATHERING_TIME`] for more of its kind,
+//! so that a row of gets costs its holders and keepers one message now and then, not one or two each.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use std::time::{Duration, Instant};
+
+use plasmon::NodeId;
+
+use crate::engine::Core;
+use crate::net::frame::{MAX_ENTRIES, Message, Withdrawal};
+use crate::store::Change;
+
+/// How long news wait that nobody waits for.
+const GATHERING_TIME: Duration = Duration::from_millis(2);
+
+/// What is to be told.
+#[derive(Default)]
+pub(crate) struct News {
+    changes: RefCell<Vec<Change>>,
+    releases: RefCell<HashMap<NodeId, Vec<u64>>>,
+    /// When it is to leave; none if there is nothing.
+    due: Cell<Option<Instant>>,
+}
+
+impl Core {
+    /// Takes what has changed of this node's objects.
+    fn take_changes(&self) {
+        let changes = self.store.take_changes();
+        // The keepers are told all of it when there is company, or company again.
+        if changes.is_empty() || self.cluster.fenced() {
+            return;
+        }
+        let urgent = |change: &Change| match change {
+            Change::Publish(holding) => holding.role.stays(),
+            Change::Unpublish { how, .. } => *how == Withdrawal::Deleted,
+        };
+        let news = &self.cluster.news;
+        if changes.iter().any(urgent) {
+            news.due.set(Some(self.kernel.clock.now()));
+        }
+        news.changes.borrow_mut().extend(changes);
+        self.gather();
+    }
+
+    /// Notes that what a holder keeps for a request of this node is not needed any more.
+    pub(crate) fn release_soon(&self, holder: NodeId, request: u64) {
+        self.cluster.news.releases.borrow_mut().entry(holder).or_default().push(request);
+        self.gather();
+    }
+
+    /// Has the news leave soon.
+    fn gather(&self) {
+        let due = &self.cluster.news.due;
+        due.set(due.get().or_else(|| Some(self.kernel.clock.now() + GATHERING_TIME)));
+    }
+
+    /// How long it takes until news are due, if there are any.
+    pub(crate) fn until_news(&self) -> Option<Duration> {
+        let due = self.cluster.news.due.get()?;
+        Some(due.saturating_duration_since(self.kernel.clock.now()))
+    }
+
+    /// Tells other nodes what is due; to be called at the end of a turn.
+    pub(crate) fn tell_news(&self) {
+        self.take_changes();
+        let news = &self.cluster.news;
+        if self.until_news().is_none_or(|left| !left.is_zero()) {
+            return;
+        }
+        news.due.set(None);
+        let mut batches = Batches::default();
+        for change in news.changes.take() {
+            let id = match &change {
+                Change::Publish(holding) => holding.id,
+                Change::Unpublish { id, .. } => *id,
+            };
+            // It may have been asked for again since, by a frame that is ahead of these news.
+            let brings = matches!(change, Change::Unpublish { .. }) && self.transfer.may_bring(&id);
+            let remembered = Change::Unpublish { id, how: Withdrawal::Remembered };
+            let change = match change {
+                Change::Unpublish { how: Withdrawal::Evicted, .. } if brings => remembered,
+                change => change,
+            };
+            let deleted = matches!(change, Change::Unpublish { how: Withdrawal::Deleted, .. });
+            for keeper in self.cluster.keepers(&id).iter() {
+                batches.add(keeper, change);
+                if deleted && brings {
+                    batches.add(keeper, remembered);
+                }
+            }
+        }
+        batches.send(self);
+        for (holder, requests) in news.releases.take() {
+            for requests in requests.chunks(MAX_ENTRIES) {
+                // A holder that has gone keeps nothing.
+                self.tell(holder, Message::Release { requests: requests.to_vec() });
+            }
+        }
+    }
+}
+
+/// Messages to each keeper; news of one object to one keeper stay in order.
+#[derive(Default)]
+struct Batches {
+    messages: Vec<(NodeId, Message)>,
+    /// The last message to each keeper: there may be as many keepers as members.
+    last: HashMap<NodeId, usize>,
+}
+
+impl Batches {
+    fn add(&mut self, keeper: NodeId, change: Change) {
+        let last = self.last.get(&keeper).map(|at| &mut self.messages[*at].1);
+        let message = match (last, change) {
+            (Some(Message::Publish { holdings }), Change::Publish(holding))
+                if holdings.len() < MAX_ENTRIES =>
+            {
+                return holdings.push(holding);
+            }
+            (Some(Message::Unpublish { how: before, ids }), Change::Unpublish { id, how })
+                if *before == how && ids.len() < MAX_ENTRIES =>
+            {
+                return ids.push(id);
+            }
+            (_, Change::Publish(holding)) => Message::Publish { holdings: vec![holding] },
+            (_, Change::Unpublish { id, how }) => Message::Unpublish { how, ids: vec![id] },
+        };
+        self.last.insert(keeper, self.messages.len());
+        self.messages.push((keeper, message));
+    }
+
+    fn send(self, core: &Core) {
+        for (keeper, message) in self.messages {
+            // A keeper that has just gone is replaced by the next view, which publishes again.
+            core.tell(keeper, message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::Rights;
+
+    use plasmon::ObjectId;
+
+    use super::*;
+    use crate::net::frame::Holding;
+    use crate::object::{Ownership, Role};
+
+    #[test]
+    fn news_of_an_object_stay_in_order_and_share_messages() {
+        let (a, b) = (NodeId::from_bytes([1; 16]), NodeId::from_bytes([2; 16]));
+        let ids: Vec<_> = (0..MAX_ENTRIES + 1).map(|_| ObjectId::random()).collect();
+        let ownership = Ownership { user: 7, rights: Rights::Read };
+        let publish =
+            |id| Change::Publish(Holding { id, role: Role::Primary, copies: 1, life: 1, ownership });
+        let mut batches = Batches::default();
+        for id in &ids {
+            batches.add(a, publish(*id));
+            batches.add(b, publish(*id));
+        }
+        batches.add(a, Change::Unpublish { id: ids[0], how: Withdrawal::Deleted });
+        batches.add(a, Change::Unpublish { id: ids[1], how: Withdrawal::Deleted });
+        batches.add(a, Change::Unpublish { id: ids[2], how: Withdrawal::Evicted });
+        batches.add(a, publish(ids[0]));
+        let told = |to| -> Vec<_> {
+            let messages = batches.messages.iter().filter(|(keeper, _)| *keeper == to);
+            let told = messages.map(|(_, message)| match message {
+                Message::Publish { holdings } => (true, holdings.len()),
+                Message::Unpublish { ids, .. } => (false, ids.len()),
+                other => panic!("{other:?} is no news"),
+            });
+            told.collect()
+        };
+        assert_eq!(told(a), [(true, MAX_ENTRIES), (true, 1), (false, 2), (false, 1), (true, 1)]);
+        assert_eq!(told(b), [(true, MAX_ENTRIES), (true, 1)]);
+    }
+}

@@ -1,0 +1,457 @@
+//! The directory: which nodes hold which objects, for the shards that this node keeps.
+//!
+//! Engine thread only. Soft state: holders publish, and publish again when shards move, so that a
+//! lost entry comes back by itself. Nothing here sends anything: every call returns what is to be
+//! told to whom.
+//!
+//! An id may live several times: deleted, and created anew. Each creation draws a *life*, and what is
+//! said of a replica names it, so that news of a former life cannot touch the present one. An entry is
+//! *lost* when its last holder went without a deletion; it stays for an hour, so that whoever asks learns that the
+//! object existed. A *tombstone* is the memory of a deleted life: it turns away replicas that were
+//! being fetched meanwhile. An *orphan* has cached replicas only, which any eviction may take: one of
+//! its holders is told to become the primary, until it says that it is.
+//!
+//! A change of members concerns every entry, and there may be millions. They *follow* it a share at a time
+//! ([`Directory::sweep`]), others' turns in between; whoever asks about an object before its turn has its entry follow
+//! at once. One change is followed to the end before the next begins.
+
+mod ends;
+mod shortages;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use plasmon::{NodeId, ObjectId};
+use smallvec::{SmallVec, smallvec};
+
+pub(crate) use self::ends::Ending;
+use self::ends::Leaving;
+pub(crate) use self::shortages::Shortage;
+use crate::kernel::index::{self, Index, Indexed};
+use crate::net::frame::{Heir, Holding, Wish};
+use crate::object::{Ownership, Role};
+
+/// How long an object may have no primary: one may be about to publish itself.
+const ORPHAN_GRACE: Duration = Duration::from_secs(3);
+/// How long an object may have too few replicas: whoever put it is about to make them.
+const SHORTAGE_GRACE: Duration = Duration::from_secs(3);
+/// Further holders that an asker is told of.
+const MAX_OTHER_HOLDERS: usize = 3;
+/// How long it is remembered that an object is lost.
+const LOSS_MEMORY: Duration = Duration::from_secs(3600);
+/// Lost objects remembered at most; the oldest give way.
+const MAX_LOSSES: usize = 1 << 18;
+/// How long a waiter stays without asking again.
+const WAITER_LIFETIME: Duration = Duration::from_secs(15);
+
+/// A node that waits for an object on behalf of a user, and the request to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) node: NodeId,
+    pub(crate) request: u64,
+    pub(crate) tenant: u32,
+    pub(crate) wish: Wish,
+}
+
+/// Where a fetch goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// To this holder; these hold the object too.
+    Holder(NodeId, Vec<NodeId>),
+    /// Nowhere yet: the waiter was noted.
+    Waiting,
+    /// Back: every holder is gone.
+    Lost,
+}
+
+/// What follows from a publication.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Published {
+    /// These waited for it.
+    Welcome(Vec<Waiter>),
+    /// The replica is of a life that has ended: it is to be dropped.
+    Stale,
+}
+
+/// A node that holds an object, or was among the last.
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    node: NodeId,
+    life: u64,
+    role: Role,
+    /// How many nodes are to keep it.
+    copies: u16,
+    ownership: Ownership,
+}
+
+/// What is known of an object: most have one holder.
+struct Entry {
+    id: ObjectId,
+    /// All of them have gone, and none by a deletion.
+    lost: bool,
+    /// How many nodes were to keep it when one still did.
+    wish: u16,
+    /// Never empty: the last ones, if it is lost.
+    holders: SmallVec<[Holder; 1]>,
+}
+
+/// There may be ten million of them.
+const _: () = assert!(size_of::<Entry>() <= 72);
+
+impl Indexed for Entry {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+}
+
+impl Entry {
+    /// Those who hold it now.
+    fn holders(&self) -> &[Holder] {
+        if self.lost { &[] } else { &self.holders }
+    }
+
+    fn primary(&self) -> Option<&Holder> {
+        self.holders().iter().find(|holder| holder.role == Role::Primary)
+    }
+
+    fn is_orphan(&self) -> bool {
+        !self.lost && self.primary().is_none()
+    }
+
+    /// Takes holders out; the last of them are remembered.
+    fn retain(&mut self, keep: impl Fn(&Holder) -> bool) {
+        self.wish = self.copies();
+        if self.holders().iter().any(&keep) {
+            self.holders.retain(|holder| keep(holder));
+        } else {
+            self.lost = true;
+        }
+    }
+
+    /// How many nodes are to keep it: the largest number that one of those who keep it says. One that was away when
+    /// the number changed, or is back with what it had on disk, may say a smaller one.
+    fn copies(&self) -> u16 {
+        self.keeping().map(|holder| holder.copies).max().unwrap_or(self.wish)
+    }
+
+    /// The nodes that keep it.
+    fn keeping(&self) -> impl Iterator<Item = &Holder> {
+        let life = self.life();
+        self.holders().iter().filter(move |holder| holder.role.stays() && Some(holder.life) == life)
+    }
+
+    /// Whether fewer nodes of so many keep it than are to.
+    fn is_short(&self, members: usize) -> bool {
+        self.wanted(members) > 1 && self.is_short_without(&[], members)
+    }
+
+    /// The same, if these nodes did not keep it.
+    fn is_short_without(&self, nodes: &[NodeId], members: usize) -> bool {
+        let keeping = self.keeping().filter(|holder| !nodes.contains(&holder.node));
+        !self.lost && keeping.count() < self.wanted(members)
+    }
+
+    /// How many nodes of so many are to keep it.
+    fn wanted(&self, members: usize) -> usize {
+        usize::from(self.copies().max(1)).min(members)
+    }
+
+    /// The life that is handed out: the first primary's, if there is one.
+    fn life(&self) -> Option<u64> {
+        self.primary().or(self.holders().first()).map(|holder| holder.life)
+    }
+}
+
+/// The entries of the shards this node keeps.
+#[derive(Default)]
+pub(crate) struct Directory {
+    entries: Index<Entry>,
+    concerns: Concerns,
+    /// The last change of members, until all entries have followed it.
+    sweep: Option<Sweep>,
+    /// Spreads fetches over holders.
+    turn: usize,
+    waiters: HashMap<ObjectId, Vec<(Waiter, Instant)>>,
+    /// Nodes that hold nothing, and may bring an object to themselves without asking here again.
+    readers: HashMap<ObjectId, SmallVec<[NodeId; 2]>>,
+    /// Objects that only readers were known of when these were looked at last.
+    strays: HashSet<ObjectId>,
+    /// Objects that are being deleted.
+    leaving: HashMap<ObjectId, Leaving>,
+    /// The lives of each id that have ended.
+    tombstones: HashMap<ObjectId, Vec<u64>>,
+    /// The same, in the order in which they are forgotten.
+    buried: VecDeque<(Instant, ObjectId, u64)>,
+}
+
+/// Objects that something is to be done about.
+#[derive(Default)]
+struct Concerns {
+    /// Nodes of the cluster.
+    members: usize,
+    /// Objects that too few nodes keep, and when they are looked at next: not before the members change, if one that
+    /// kept it has dropped it to make room.
+    shorts: HashMap<ObjectId, Option<Instant>>,
+    /// Objects that were lost, in that order; some may have been found again.
+    lost: VecDeque<(Instant, ObjectId)>,
+    /// Objects without a primary, and since when.
+    orphans: HashMap<ObjectId, Instant>,
+}
+
+impl Concerns {
+    /// Has an entry keep these holders only, and notes what becomes of the object. If too few are left that keep it,
+    /// they become more again when `restored` says.
+    fn retain(
+        &mut self,
+        entry: &mut Entry,
+        now: Instant,
+        restored: Option<Instant>,
+        keep: impl Fn(&Holder) -> bool,
+    ) {
+        let before = entry.lost;
+        entry.retain(keep);
+        if entry.lost {
+            if !before {
+                self.lost.push_back((now, entry.id));
+            }
+            return;
+        }
+        self.note_orphan(entry, now);
+        if entry.is_short(self.members) {
+            let next = self.shorts.entry(entry.id).or_default();
+            *next = next.or(restored);
+        }
+    }
+
+    fn note_orphan(&mut self, entry: &Entry, now: Instant) {
+        if entry.is_orphan() {
+            self.orphans.entry(entry.id).or_insert(now);
+        }
+    }
+}
+
+/// A change of members that entries follow.
+struct Sweep {
+    kept_here: Box<dyn Fn(&ObjectId) -> bool>,
+    alive: HashSet<NodeId>,
+    at: Instant,
+    /// The share of the entries that is next.
+    share: usize,
+}
+
+impl Sweep {
+    fn have_follow(&self, concerns: &mut Concerns, entry: &mut Entry) {
+        let alive = |holder: &Holder| self.alive.contains(&holder.node);
+        concerns.retain(entry, self.at, Some(self.at + SHORTAGE_GRACE), alive);
+    }
+}
+
+impl Directory {
+    /// Number of objects known, lost ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether a living holder is known of an object that this user may see: as long as it is being deleted, too.
+    pub(crate) fn knows(&mut self, id: &ObjectId, tenant: u32) -> bool {
+        self.settle(id);
+        let holders = self.entries.get(id).map(Entry::holders);
+        holders.unwrap_or_default().iter().any(|holder| holder.ownership.visible_to(tenant))
+    }
+
+    /// Those who held an object last that is lost.
+    pub(crate) fn last_holders(&mut self, id: &ObjectId) -> impl Iterator<Item = NodeId> + use<'_> {
+        self.settle(id);
+        let lost = self.entries.get(id).filter(|entry| entry.lost);
+        lost.into_iter().flat_map(|entry| entry.holders.iter().map(|holder| holder.node))
+    }
+
+    /// The living holders of an object that this user may see.
+    pub(crate) fn holders(&mut self, id: &ObjectId, tenant: u32) -> Vec<(NodeId, Role)> {
+        self.settle(id);
+        let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
+        let visible = holders.iter().filter(|holder| holder.ownership.visible_to(tenant));
+        visible.map(|holder| (holder.node, holder.role)).collect()
+    }
+
+    /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that
+    /// asks again for the same user waits once.
+    pub(crate) fn fetch(&mut self, id: ObjectId, waiter: Waiter, except: &[NodeId], now: Instant) -> Lookup {
+        self.settle(&id);
+        let entry = self.entries.get(&id).filter(|_| !self.leaving.contains_key(&id));
+        if let Some(entry) = entry {
+            let Some(life) = entry.life() else {
+                return Lookup::Lost;
+            };
+            self.turn = self.turn.wrapping_add(1);
+            let (before, after) = entry.holders().split_at(self.turn % entry.holders().len());
+            let mut usable = after
+                .iter()
+                .chain(before)
+                .filter(|holder| {
+                    holder.life == life && holder.node != waiter.node && !except.contains(&holder.node)
+                })
+                .map(|holder| holder.node);
+            if let Some(holder) = usable.next() {
+                let found = Lookup::Holder(holder, usable.take(MAX_OTHER_HOLDERS).collect());
+                self.note_reader(id, waiter.node);
+                return found;
+            }
+        }
+        self.await_object(id, waiter, now);
+        Lookup::Waiting
+    }
+
+    /// Notes that `waiter` waits for an object to be published.
+    pub(crate) fn await_object(&mut self, id: ObjectId, waiter: Waiter, now: Instant) {
+        let waiters = self.waiters.entry(id).or_default();
+        waiters.retain(|(other, _)| (other.node, other.tenant) != (waiter.node, waiter.tenant));
+        waiters.push((waiter, now + WAITER_LIFETIME));
+    }
+
+    /// A waiter gave up; says whether it still waited.
+    pub(crate) fn forget(&mut self, id: &ObjectId, node: NodeId, request: u64) -> bool {
+        let Some(waiters) = self.waiters.get_mut(id) else { return false };
+        let before = waiters.len();
+        waiters.retain(|(waiter, _)| (waiter.node, waiter.request) != (node, request));
+        let waited = waiters.len() < before;
+        if waiters.is_empty() {
+            self.waiters.remove(id);
+        }
+        waited
+    }
+
+    /// A node holds an object.
+    pub(crate) fn publish(&mut self, node: NodeId, holding: Holding, now: Instant) -> Published {
+        let Holding { id, role, copies, life, ownership } = holding;
+        self.settle(&id);
+        if self.has_ended(&id, life) {
+            return Published::Stale;
+        }
+        let holder = Holder { node, life, role, copies, ownership };
+        let new = || Entry { id, lost: false, wish: 0, holders: smallvec![holder] };
+        let entry = self.entries.get_or_insert_with(&id, new);
+        if role != Role::Primary && entry.primary().is_some_and(|primary| primary.life != life) {
+            return Published::Stale;
+        }
+        if entry.lost {
+            *entry = new();
+        }
+        entry.wish = entry.copies();
+        match entry.holders.iter_mut().find(|holder| holder.node == node) {
+            Some(known) => *known = holder,
+            None => entry.holders.push(holder),
+        }
+        self.concerns.note_orphan(entry, now);
+        if entry.is_short(self.concerns.members) {
+            self.concerns.shorts.entry(id).or_insert(Some(now + SHORTAGE_GRACE));
+        } else {
+            self.concerns.shorts.remove(&id);
+        }
+        self.forget_reader(&id, node);
+        let waiters = self.waiters.remove(&id).unwrap_or_default();
+        waiters.iter().for_each(|(waiter, _)| self.note_reader(id, waiter.node));
+        Published::Welcome(waiters.into_iter().map(|(waiter, _)| waiter).collect())
+    }
+
+    /// Forgets the oldest loss, unless the object was found again.
+    fn unlose(&mut self) {
+        if let Some((_, id)) = self.concerns.lost.pop_front()
+            && self.entries.get(&id).is_some_and(|entry| entry.lost)
+        {
+            self.entries.remove(&id);
+            self.readers.remove(&id);
+        }
+    }
+
+    /// Drops waiters, losses and tombstones whose time is over. Returns the holders that are to become
+    /// primaries of objects that have none.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(NodeId, Heir)> {
+        self.unbury_before(now);
+        self.forget_stray_readers();
+        while self.concerns.lost.len() > MAX_LOSSES
+            || self.concerns.lost.front().is_some_and(|(at, _)| *at + LOSS_MEMORY <= now)
+        {
+            self.unlose();
+        }
+        self.waiters.retain(|_, waiters| {
+            waiters.retain(|(_, until)| *until > now);
+            !waiters.is_empty()
+        });
+        if self.sweep.is_some() {
+            return Vec::new();
+        }
+        let entries = &self.entries;
+        self.concerns.orphans.retain(|id, _| entries.get(id).is_some_and(Entry::is_orphan));
+        let due = self.concerns.orphans.iter().filter(|(_, since)| **since + ORPHAN_GRACE <= now);
+        // Both keepers come to the same choice.
+        let heir =
+            // One that is kept anyway before one that may be dropped.
+            |id: &ObjectId| {
+                let entry = entries.get(id)?;
+                let heir = entry.holders().iter().min_by_key(|holder| (!holder.role.stays(), holder.node))?;
+                Some((heir.node, Heir { id: *id, life: heir.life, copies: entry.copies() }))
+            };
+        due.filter_map(|(id, _)| heir(id)).collect()
+    }
+
+    /// Begins to follow a change of members: the shards that are kept elsewhere now go, and the dead. What is left of
+    /// a former change is done at once; returns who waited for an object that is lost by that.
+    pub(crate) fn follow(
+        &mut self,
+        kept_here: impl Fn(&ObjectId) -> bool + 'static,
+        alive: HashSet<NodeId>,
+        now: Instant,
+    ) -> Vec<(ObjectId, Waiter)> {
+        let lost = self.finish();
+        for waiters in self.waiters.values_mut() {
+            waiters.retain(|(waiter, _)| alive.contains(&waiter.node));
+        }
+        self.waiters.retain(|id, waiters| kept_here(id) && !waiters.is_empty());
+        self.readers.retain(|id, readers| {
+            readers.retain(|node| alive.contains(node));
+            kept_here(id) && !readers.is_empty()
+        });
+        self.concerns.members = alive.len();
+        self.sweep = Some(Sweep { kept_here: Box::new(kept_here), alive, at: now, share: 0 });
+        lost
+    }
+
+    /// Has the next share of the entries follow; returns who waited for an object that is lost, and nothing when all
+    /// have followed.
+    pub(crate) fn sweep(&mut self) -> Option<Vec<(ObjectId, Waiter)>> {
+        let sweep = self.sweep.as_mut()?;
+        if sweep.share == index::SHARDS {
+            self.sweep = None;
+            return None;
+        }
+        self.entries.retain_in(sweep.share, |entry| (sweep.kept_here)(&entry.id));
+        let mut lost = Vec::new();
+        for entry in self.entries.shard_mut(sweep.share) {
+            sweep.have_follow(&mut self.concerns, entry);
+            if entry.lost {
+                let waiters = self.waiters.remove(&entry.id).unwrap_or_default();
+                lost.extend(waiters.into_iter().map(|(waiter, _)| (entry.id, waiter)));
+            }
+        }
+        sweep.share += 1;
+        Some(lost)
+    }
+
+    /// Has all entries follow that have not.
+    pub(crate) fn finish(&mut self) -> Vec<(ObjectId, Waiter)> {
+        std::iter::from_fn(|| self.sweep()).flatten().collect()
+    }
+
+    /// Has an entry follow before its turn.
+    fn settle(&mut self, id: &ObjectId) {
+        if let Some(sweep) = &self.sweep
+            && let Some(entry) = self.entries.get_mut(id)
+        {
+            sweep.have_follow(&mut self.concerns, entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! How objects leave the directory: who has to let go of one that is deleted, and which lives have ended.
+//!
+//! Engine thread only. Whoever may come to hold an object without asking here again is known: its *holders* have
+//! published it; its *readers* were sent to a holder, or remember where it was. A deletion *begins* by holding back
+//! whoever asks for the object; it is *ended* (its lives buried) when all of these have let go. In between the object
+//! is there for whoever asks whether it is, and cannot be had: nobody learns that it is gone before it is gone
+//! everywhere. Only the first keeper begins a deletion by itself; the second does so for the first.
+
+use std::collections::{BTreeSet, HashSet};
+use std::time::{Duration, Instant};
+
+use plasmon::{NodeId, ObjectId};
+use smallvec::SmallVec;
+
+use super::{Directory, SHORTAGE_GRACE};
+use crate::net::frame::Withdrawal;
+use crate::object::Ownership;
+
+/// How long a deletion is remembered: a node that was away comes back with what it held.
+pub(super) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(3600);
+/// Tombstones kept at most; the oldest give way.
+const MAX_TOMBSTONES: usize = 1 << 18;
+
+/// An object that is being deleted.
+pub(super) struct Leaving {
+    /// The keeper that leads the deletion.
+    by: NodeId,
+    /// The lives that end.
+    lives: SmallVec<[u64; 1]>,
+    /// Nodes that withdrew their replicas meanwhile: what the directory says if the deletion is given up.
+    withdrawn: Vec<(NodeId, Withdrawal)>,
+}
+
+/// How the deletion of an object begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing is known of the object here.
+    Unknown,
+    /// It is another user's.
+    NotAllowed(Ownership),
+    /// Nobody is sent to it any more.
+    Begun {
+        /// The lives that end.
+        lives: Vec<u64>,
+        /// Who holds it, or may be about to.
+        nodes: Vec<NodeId>,
+    },
+}
+
+impl Directory {
+    /// A node may bring an object to itself from now on without asking here again.
+    pub(crate) fn note_reader(&mut self, id: ObjectId, node: NodeId) {
+        let readers = self.readers.entry(id).or_default();
+        if !readers.contains(&node) {
+            readers.push(node);
+        }
+    }
+
+    pub(super) fn forget_reader(&mut self, id: &ObjectId, node: NodeId) {
+        if let Some(readers) = self.readers.get_mut(id) {
+            readers.retain(|reader| *reader != node);
+            if readers.is_empty() {
+                self.readers.remove(id);
+            }
+        }
+    }
+
+    /// A node holds its replica no longer. Without another the object is lost, unless it was deleted.
+    pub(crate) fn withdrawn(&mut self, node: NodeId, id: ObjectId, how: Withdrawal, now: Instant) {
+        if let Some(leaving) = self.leaving.get_mut(&id) {
+            return leaving.withdrawn.push((node, how));
+        }
+        self.settle(&id);
+        match how {
+            Withdrawal::Remembered if self.entries.get(&id).is_some() => self.note_reader(id, node),
+            Withdrawal::Remembered => {}
+            Withdrawal::Evicted | Withdrawal::Deleted => self.forget_reader(&id, node),
+        }
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        // One that made room with it would do so again.
+        let restored = (how == Withdrawal::Deleted).then_some(now + SHORTAGE_GRACE);
+        self.concerns.retain(entry, now, restored, |holder| holder.node != node);
+        // The node dropped it because the object was deleted, perhaps before it had published it.
+        if how == Withdrawal::Deleted && entry.lost && entry.holders.iter().any(|holder| holder.node == node)
+        {
+            self.entries.remove(&id);
+            self.readers.remove(&id);
+        }
+    }
+
+    /// Begins the deletion of an object for a user, led by a keeper. That it was lost is forgotten at once.
+    pub(crate) fn begin_end(&mut self, id: ObjectId, tenant: u32, by: NodeId, now: Instant) -> Ending {
+        self.settle(&id);
+        let readers = self.readers.get(&id).map(SmallVec::as_slice).unwrap_or_default();
+        let Some(entry) = self.entries.get(&id) else {
+            return Ending::Unknown;
+        };
+        let own = || entry.holders.iter().filter(|holder| holder.ownership.may_change(tenant));
+        let lives: BTreeSet<u64> = own().map(|holder| holder.life).collect();
+        if lives.is_empty() {
+            let seen = entry.holders.iter().find(|holder| holder.ownership.visible_to(tenant));
+            return Ending::NotAllowed(seen.unwrap_or(&entry.holders[0]).ownership);
+        }
+        let nodes = own().map(|holder| holder.node).chain(readers.iter().copied()).collect();
+        if entry.lost {
+            lives.into_iter().for_each(|life| self.bury(id, life, now));
+            return Ending::Unknown;
+        }
+        lives.iter().for_each(|life| self.end_too(id, *life, by));
+        Ending::Begun { lives: lives.into_iter().collect(), nodes }
+    }
+
+    /// Whether an object is known in a life.
+    pub(crate) fn has_life(&mut self, id: &ObjectId, life: u64) -> bool {
+        self.settle(id);
+        self.entries.get(id).is_some_and(|entry| entry.holders.iter().any(|holder| holder.life == life))
+    }
+
+    /// Further lives of an object end that is being deleted, or begins to be.
+    pub(crate) fn end_too(&mut self, id: ObjectId, life: u64, by: NodeId) {
+        let new = || Leaving { by, lives: SmallVec::new(), withdrawn: Vec::new() };
+        let leaving = self.leaving.entry(id).or_insert_with(new);
+        leaving.by = by;
+        if !leaving.lives.contains(&life) {
+            leaving.lives.push(life);
+        }
+    }
+
+    /// Whether an object is being deleted, and nobody is sent to it.
+    pub(crate) fn is_leaving(&self, id: &ObjectId) -> bool {
+        self.leaving.contains_key(id)
+    }
+
+    /// The deletion of an object that this keeper leads is over, or given up.
+    pub(crate) fn end_over(&mut self, id: &ObjectId, by: NodeId, now: Instant) {
+        if self.leaving.get(id).is_none_or(|leaving| leaving.by != by) {
+            return;
+        }
+        let leaving = self.leaving.remove(id).expect("just seen");
+        for (node, how) in leaving.withdrawn {
+            // Not what the node holds by now, if that is of a later life.
+            let holders = self.entries.get(id).map(|entry| entry.holders.as_slice()).unwrap_or_default();
+            if holders.iter().any(|holder| holder.node == node && leaving.lives.contains(&holder.life)) {
+                self.withdrawn(node, *id, how, now);
+            }
+        }
+    }
+
+    /// Gives up the deletions whose leader is not to lead them any more.
+    pub(crate) fn give_up_ends(&mut self, leads: impl Fn(&ObjectId, NodeId) -> bool, now: Instant) {
+        let given_up = self.leaving.iter().filter(|(id, leaving)| !leads(id, leaving.by));
+        let given_up: Vec<_> = given_up.map(|(id, leaving)| (*id, leaving.by)).collect();
+        given_up.iter().for_each(|(id, by)| self.end_over(id, *by, now));
+    }
+
+    /// Forgets readers of objects of which nothing else is known, and was not when they were looked at last.
+    pub(super) fn forget_stray_readers(&mut self) {
+        if self.sweep.is_some() {
+            return;
+        }
+        let known = |id: &ObjectId| self.entries.get(id).is_some();
+        let strays: HashSet<_> = self.readers.keys().filter(|id| !known(id)).copied().collect();
+        self.readers.retain(|id, _| !(strays.contains(id) && self.strays.contains(id)));
+        self.strays = strays;
+    }
+
+    /// Whether a life of an object has ended, or is about to.
+    pub(super) fn has_ended(&self, id: &ObjectId, life: u64) -> bool {
+        self.tombstones.get(id).is_some_and(|lives| lives.contains(&life))
+            || self.leaving.get(id).is_some_and(|leaving| leaving.lives.contains(&life))
+    }
+
+    /// A life of an object has ended: its replicas are turned away from now on.
+    pub(crate) fn bury(&mut self, id: ObjectId, life: u64, now: Instant) {
+        self.tombstones.entry(id).or_default().push(life);
+        self.buried.push_back((now, id, life));
+        if self.buried.len() > MAX_TOMBSTONES {
+            self.unbury();
+        }
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.holders.retain(|holder| holder.life != life);
+            if entry.holders.is_empty() {
+                self.entries.remove(&id);
+            }
+        }
+        if self.entries.get(&id).is_none() {
+            // They have let go of it, and ask again.
+            self.readers.remove(&id);
+        }
+    }
+
+    /// Forgets the oldest burial.
+    fn unbury(&mut self) {
+        if let Some((_, id, life)) = self.buried.pop_front()
+            && let Some(lives) = self.tombstones.get_mut(&id)
+        {
+            // Once: a life that was buried again stays so.
+            lives.iter().position(|buried| *buried == life).map(|at| lives.swap_remove(at));
+            if lives.is_empty() {
+                self.tombstones.remove(&id);
+            }
+        }
+    }
+
+    /// Forgets burials that are long past.
+    pub(super) fn unbury_before(&mut self, now: Instant) {
+        while self.buried.front().is_some_and(|(at, ..)| *at + TOMBSTONE_LIFETIME <= now) {
+            self.unbury();
+        }
+    }
+
+    /// Whether a life of it was ended by a deletion not long ago.
+    pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
+        self.tombstones.contains_key(id)
+    }
+}

@@ -1,0 +1,243 @@
+//! The engine's time: a clock that tests can move, and the timers that follow it.
+//!
+//! Engine thread only. A timer is a future; it fires when [`Clock::fire`] is called at or after its
+//! moment, which the engine does once a turn. Dropped timers leave the heap when they are the larger
+//! part of it.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures::future::{Either, select};
+
+/// Time and timers.
+pub(crate) struct Clock {
+    source: Box<dyn Fn() -> Instant>,
+    /// A moment of the source, and the time of day then.
+    began: (Instant, Duration),
+    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
+    drawn: Cell<u64>,
+    /// Timers in the heap whose futures were dropped.
+    dropped: Rc<Cell<usize>>,
+}
+
+/// Which is due first; `number` makes equal moments distinct.
+struct Timer {
+    due: Instant,
+    number: u64,
+    state: Weak<State>,
+}
+
+#[derive(Default)]
+struct State {
+    fired: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// So many dropped timers are not worth a look through the heap.
+const FEW_DROPPED_TIMERS: usize = 64;
+
+impl Clock {
+    /// The machine's monotonic clock.
+    pub(crate) fn system() -> Rc<Self> {
+        Self::with_source(Instant::now)
+    }
+
+    /// A clock that shows what `source` says.
+    pub(crate) fn with_source(source: impl Fn() -> Instant + 'static) -> Rc<Self> {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Rc::new(Self {
+            began: (source(), unix),
+            source: Box::new(source),
+            timers: RefCell::default(),
+            drawn: Cell::new(0),
+            dropped: Rc::default(),
+        })
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Instant {
+        (self.source)()
+    }
+
+    /// The time of day, in milliseconds since 1970: as it was when the clock was made, and moving with it since, so that
+    /// nobody who sets the host's clock moves it.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        let (began, unix) = self.began;
+        (unix + self.now().saturating_duration_since(began)).as_millis() as u64
+    }
+
+    /// Ends at `due`, or at the first turn after it.
+    pub(crate) fn until(&self, due: Instant) -> Sleep {
+        let state = Rc::new(State::default());
+        let number = self.drawn.get();
+        self.drawn.set(number + 1);
+        let mut timers = self.timers.borrow_mut();
+        if self.dropped.get() > FEW_DROPPED_TIMERS.max(timers.len() / 2) {
+            timers.retain(|Reverse(timer)| timer.state.strong_count() > 0);
+            self.dropped.set(0);
+        }
+        timers.push(Reverse(Timer { due, number, state: Rc::downgrade(&state) }));
+        Sleep { state, dropped: Rc::clone(&self.dropped) }
+    }
+
+    /// Ends after `span`.
+    pub(crate) fn sleep(&self, span: Duration) -> Sleep {
+        self.until(self.now() + span)
+    }
+
+    /// What `future` gives, or nothing when it has not ended by `due`; `None` waits for ever.
+    pub(crate) async fn bounded<T>(
+        &self,
+        due: Option<Instant>,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let future = std::pin::pin!(future);
+        let Some(due) = due else {
+            return Some(future.await);
+        };
+        match select(future, self.until(due)).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(((), _)) => None,
+        }
+    }
+
+    /// Wakes what is due and returns how many that were.
+    pub(crate) fn fire(&self) -> usize {
+        let now = self.now();
+        let mut fired = 0;
+        loop {
+            let mut timers = self.timers.borrow_mut();
+            if timers.peek().is_none_or(|Reverse(timer)| timer.due > now) {
+                return fired;
+            }
+            let timer = timers.pop().map(|Reverse(timer)| timer.state);
+            drop(timers);
+            match timer.and_then(|state| state.upgrade()) {
+                Some(state) => {
+                    state.fired.set(true);
+                    fired += 1;
+                    if let Some(waker) = state.waker.borrow_mut().take() {
+                        waker.wake();
+                    }
+                }
+                None => self.dropped.set(self.dropped.get().saturating_sub(1)),
+            }
+        }
+    }
+
+    /// How long until the next timer is due; `None` when there is none.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        let mut timers = self.timers.borrow_mut();
+        while timers.peek().is_some_and(|Reverse(timer)| timer.state.strong_count() == 0) {
+            timers.pop();
+            self.dropped.set(self.dropped.get().saturating_sub(1));
+        }
+        timers.peek().map(|Reverse(timer)| timer.due.saturating_duration_since(self.now()))
+    }
+}
+
+/// A timer that has been set.
+pub(crate) struct Sleep {
+    state: Rc<State>,
+    dropped: Rc<Cell<usize>>,
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if !self.state.fired.get() {
+            self.dropped.set(self.dropped.get() + 1);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.state.fired.get() {
+            return Poll::Ready(());
+        }
+        *self.state.waker.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.number).cmp(&(other.due, other.number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+    use futures::future::{join, pending};
+
+    use super::*;
+
+    fn manual() -> (Rc<Clock>, Rc<Cell<Instant>>) {
+        let now = Rc::new(Cell::new(Instant::now()));
+        let source = Rc::clone(&now);
+        (Clock::with_source(move || source.get()), now)
+    }
+
+    #[test]
+    fn timers_fire_in_order_and_never_early() {
+        let (clock, now) = manual();
+        let start = now.get();
+        let mut late = Box::pin(clock.sleep(Duration::from_secs(60)));
+        let mut soon = Box::pin(clock.sleep(Duration::from_secs(10)));
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(clock.next(), Some(Duration::from_secs(10)));
+        assert_eq!(clock.fire(), 0);
+        now.set(start + Duration::from_secs(10));
+        assert_eq!(clock.fire(), 1);
+        assert!(soon.as_mut().poll(&mut context).is_ready());
+        assert!(late.as_mut().poll(&mut context).is_pending());
+        drop(late);
+        assert_eq!(clock.next(), None, "a dropped timer keeps nobody awake");
+    }
+
+    #[test]
+    fn dropped_timers_do_not_pile_up() {
+        let (clock, _) = manual();
+        let _first = clock.sleep(Duration::from_secs(1));
+        for _ in 0..10_000 {
+            drop(clock.sleep(Duration::from_secs(86_400)));
+        }
+        assert!(clock.timers.borrow().len() <= 2 * FEW_DROPPED_TIMERS, "{}", clock.timers.borrow().len());
+    }
+
+    #[test]
+    fn a_bounded_wait_ends_at_its_moment() {
+        let (clock, now) = manual();
+        let due = clock.now() + Duration::from_secs(5);
+        let wait = clock.bounded(Some(due), pending::<()>());
+        let tick = async {
+            now.set(due);
+            clock.fire();
+        };
+        assert_eq!(block_on(join(wait, tick)).0, None);
+        assert_eq!(block_on(clock.bounded(Some(due + Duration::from_secs(1)), async { 7 })), Some(7));
+    }
+}

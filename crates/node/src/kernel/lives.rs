@@ -1,0 +1,51 @@
+//! Names for the lives of ids. Engine thread only.
+//!
+//! Every object that is created has a life, which tells it from an earlier object of the same id, on this
+//! node or another. A life is 64 bits of the operating system's random numbers, so that no two are equal but
+//! by a miracle, whatever was drawn by other nodes and before restarts, and nobody can foretell one. The
+//! system is asked for many at a time: a put has no system call for its life.
+
+use std::cell::RefCell;
+
+/// Lives that the operating system is asked for at a time.
+const LIVES_AT_A_TIME: usize = 64;
+
+/// A stock of lives that were drawn and not given out.
+#[derive(Default)]
+pub(crate) struct Lives(RefCell<Vec<u64>>);
+
+impl Lives {
+    /// A life that was never given out before, and is not 0.
+    pub(crate) fn draw(&self) -> u64 {
+        let mut stock = self.0.borrow_mut();
+        loop {
+            match stock.pop() {
+                Some(0) => {}
+                Some(life) => return life,
+                None => refill(&mut stock),
+            }
+        }
+    }
+}
+
+fn refill(stock: &mut Vec<u64>) {
+    let mut bytes = [[0; 8]; LIVES_AT_A_TIME];
+    getrandom::fill(bytes.as_flattened_mut()).expect("the operating system gives random bytes");
+    stock.extend(bytes.map(u64::from_le_bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_life_is_drawn_twice_by_any_node() {
+        let nodes = [Lives::default(), Lives::default()];
+        let drawn = || nodes.iter().flat_map(|lives| (0..10 * LIVES_AT_A_TIME).map(|_| lives.draw()));
+        let all: Vec<u64> = drawn().collect();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+        assert!(!all.contains(&0));
+    }
+}

@@ -1,0 +1,65 @@
+//! What every room of a node stands on: time, waking the engine, and numbers that name things.
+//!
+//! Nothing here knows of objects, peers or clients. The engine thread uses all of it; [`waker`] may be used from any.
+//! Every room has the same [`Kernel`].
+
+pub(crate) mod clock;
+pub(crate) mod counted;
+pub(crate) mod index;
+pub(crate) mod lives;
+pub(crate) mod seldom;
+pub(crate) mod waker;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::time::Instant;
+
+use futures::executor::LocalSpawner;
+use futures::task::LocalSpawnExt;
+use plasmon::NodeId;
+
+use self::clock::Clock;
+use self::lives::Lives;
+use crate::config::Config;
+
+/// The number of a client's session. It is never used again.
+pub(crate) type ClientKey = NonZeroU64;
+
+/// What every room of a node shares: who the node is, its settings, its time, and its tasks.
+pub(crate) struct Kernel {
+    /// The settings that the node was started with.
+    pub(crate) config: Config,
+    /// The id of this node, drawn at its start.
+    pub(crate) node: NodeId,
+    /// The incarnation of this node's membership; a later one is larger.
+    pub(crate) incarnation: Cell<u64>,
+    /// `host:port` of the control connection.
+    pub(crate) listen: String,
+    /// When the node was started.
+    pub(crate) started: Instant,
+    /// The time, and who sleeps until when.
+    pub(crate) clock: Rc<Clock>,
+    /// Names for the lives of new objects.
+    pub(crate) lives: Lives,
+    /// Where tasks of the engine thread start.
+    pub(crate) spawner: LocalSpawner,
+}
+
+impl Kernel {
+    /// Runs a task on the engine thread.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        // The executor outlives the kernel; only its end refuses tasks.
+        if self.spawner.spawn_local(task).is_err() {
+            tracing::debug!("a task came after the end of the engine");
+        }
+    }
+}
+
+/// A number from the operating system's source of random bytes.
+pub(crate) fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    u64::from_le_bytes(bytes)
+}

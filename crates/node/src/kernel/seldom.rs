@@ -1,0 +1,52 @@
+//! Messages that could come very often are logged once in a while, with how often they came meanwhile.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// How long a message is not logged again.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// A message, or several of one kind. Any thread.
+pub(crate) struct Seldom(Mutex<Told>);
+
+struct Told {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Seldom {
+    /// A message that was never logged.
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Told { last: None, unsaid: 0 }))
+    }
+
+    /// How often the message was not logged since it last was, if it is to be logged now.
+    pub(crate) fn due(&self) -> Option<u64> {
+        self.due_at(Instant::now())
+    }
+
+    fn due_at(&self, now: Instant) -> Option<u64> {
+        let mut told = self.0.lock().expect("no holder of this lock panics");
+        if told.last.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
+            told.unsaid += 1;
+            return None;
+        }
+        told.last = Some(now);
+        Some(std::mem::take(&mut told.unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_counted() {
+        let (seldom, now) = (Seldom::new(), Instant::now());
+        assert_eq!(seldom.due_at(now), Some(0));
+        assert_eq!(seldom.due_at(now), None);
+        assert_eq!(seldom.due_at(now + PAUSE / 2), None);
+        assert_eq!(seldom.due_at(now + PAUSE), Some(2));
+        assert_eq!(seldom.due_at(now + 3 * PAUSE), Some(0));
+    }
+}

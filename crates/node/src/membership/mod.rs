@@ -1,0 +1,370 @@
+//! Many nodes as one store: who they are, what they say, and who knows where objects are.
+//!
+//! Engine thread, but for [`control`], which has a thread of its own. Membership comes from the
+//! coordinator as a [`View`]; everything else follows from it without asking anyone: who keeps
+//! which shard of the directory, whom to publish to, which calls are in vain.
+
+pub(crate) mod shards;
+pub(crate) mod views;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::channel::oneshot;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use self::shards::{Keepers, ShardMap};
+use crate::control::validity::Validity;
+use crate::directory::claims::Claims;
+use crate::directory::early::Early;
+use crate::directory::news::News;
+use crate::directory::repair::Repair;
+use crate::directory::table::Directory;
+use crate::net::members::View;
+use crate::net::rekey::Rekeying;
+use crate::object::TABLE_LIFE;
+use crate::placement::copies::Copies;
+use crate::placement::drain::Drain;
+
+/// How long after a change of keepers all members are asked, at least; and how much longer than a lease.
+const UNSETTLED_TIME: Duration = Duration::from_secs(10);
+const LEASE_MARGIN: Duration = Duration::from_secs(5);
+/// The clock that clients look at is that much behind at most.
+const CLOCK_LAG: Duration = Duration::from_millis(20);
+/// How long a keeper comes second that has only just become one.
+const NEW_KEEPER_TIME: Duration = Duration::from_secs(5);
+/// How long a keeper that was silent comes second.
+const SUSPICION_TIME: Duration = Duration::from_secs(2);
+
+/// What the node knows of its cluster. Engine thread only.
+pub(crate) struct Cluster {
+    pub(crate) own: NodeId,
+    pub(crate) view: RefCell<View>,
+    pub(crate) shards: RefCell<ShardMap>,
+    /// The map before the last change of members; none if this node was alone before.
+    pub(crate) former: RefCell<Option<ShardMap>>,
+    /// When that change was.
+    pub(crate) followed: Cell<Option<Instant>>,
+    /// Members that died lately, and when: what they held may be read by their clients for a while.
+    pub(crate) dead: RefCell<HashMap<NodeId, Instant>>,
+    /// Of each shard, the epoch in which a keeper of it was last replaced, and when that was followed.
+    pub(crate) moved: RefCell<Vec<(u64, Option<Instant>)>>,
+    /// A keeper that was replaced so lately may still be asked, and a new one may not know all.
+    pub(crate) unsettled: Duration,
+    pub(crate) directory: RefCell<Directory>,
+    /// The node that the coordinator is embedded in, if it is in one.
+    pub(crate) coordinator: Cell<Option<NodeId>>,
+    pub(crate) connected: Cell<bool>,
+    /// How often the coordinator was lost.
+    pub(crate) losses: Cell<u64>,
+    /// Until when this node is a member.
+    pub(crate) validity: Arc<Validity>,
+    /// It is none: it talks to nobody and keeps no directory.
+    pub(crate) fenced: Cell<bool>,
+    /// What is here may have been deleted while this node was no member: nobody is given it.
+    pub(crate) withheld: Cell<bool>,
+    /// How often that came about.
+    pub(crate) fencings: Cell<u64>,
+    /// The holders' news that keepers have not been told yet.
+    pub(crate) repair: Repair,
+    /// No other member was ever seen: nothing needs publishing.
+    pub(crate) solo: Cell<bool>,
+    pub(crate) claims: Claims,
+    /// Objects that this node deletes as their first keeper.
+    pub(crate) deleting: RefCell<HashSet<ObjectId>>,
+    pub(crate) copies: Copies,
+    pub(crate) drain: Drain,
+    pub(crate) watchers: RefCell<Vec<oneshot::Sender<()>>>,
+    /// Keepers that were silent, and until when others are asked first.
+    pub(crate) suspects: RefCell<HashMap<NodeId, Instant>>,
+    /// What nodes say that have followed a later view already.
+    pub(crate) early: Early,
+    /// What other nodes are to be told of this one's objects.
+    pub(crate) news: News,
+    pub(crate) calls: RefCell<HashMap<u64, crate::net::calls::Open>>,
+    pub(crate) rekeying: Rekeying,
+    pub(crate) next_request: Cell<u64>,
+}
+
+impl Cluster {
+    pub(crate) fn new(own: NodeId, lease: Duration) -> Self {
+        Self {
+            own,
+            view: RefCell::new(View { epoch: 0, members: Vec::new() }),
+            shards: RefCell::new(ShardMap::alone(own)),
+            former: RefCell::default(),
+            followed: Cell::new(None),
+            dead: RefCell::default(),
+            moved: RefCell::new(vec![(0, None); shards::SHARDS]),
+            unsettled: UNSETTLED_TIME.max(lease + LEASE_MARGIN),
+            directory: RefCell::default(),
+            coordinator: Cell::new(None),
+            connected: Cell::new(false),
+            losses: Cell::new(0),
+            validity: Arc::new(Validity::forever()),
+            fenced: Cell::new(false),
+            withheld: Cell::new(false),
+            fencings: Cell::new(0),
+            repair: Repair::default(),
+            solo: Cell::new(true),
+            claims: Claims::default(),
+            deleting: RefCell::default(),
+            copies: Copies::new(),
+            drain: Drain::default(),
+            watchers: RefCell::default(),
+            suspects: RefCell::default(),
+            early: Early::default(),
+            news: News::default(),
+            calls: RefCell::default(),
+            rekeying: Rekeying::default(),
+            next_request: Cell::new(1),
+        }
+    }
+
+    /// The members now.
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    /// The address that a member listens on for others.
+    pub(crate) fn address(&self, node: NodeId) -> Option<IpAddr> {
+        let view = self.view.borrow();
+        let member = view.members.iter().find(|member| member.node == node)?;
+        member.listen.parse().ok().map(|listen: SocketAddr| listen.ip())
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.view.borrow().epoch
+    }
+
+    /// Whether the coordinator answers.
+    pub(crate) fn connected(&self) -> bool {
+        self.connected.get()
+    }
+
+    /// How often the coordinator was lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.get()
+    }
+
+    /// Until when this node is a member.
+    pub(crate) fn validity(&self) -> Arc<Validity> {
+        Arc::clone(&self.validity)
+    }
+
+    /// Whether this node is to fence itself: it is no member any more, and has not done so.
+    pub(crate) fn has_lapsed(&self, now: Instant) -> bool {
+        self.validity.is_over(now) && !self.fenced.get()
+    }
+
+    /// Whether this node is no member at the moment.
+    pub(crate) fn fenced(&self) -> bool {
+        self.fenced.get()
+    }
+
+    /// Whether nobody is given what is here, since it may have been deleted.
+    pub(crate) fn withholds(&self) -> bool {
+        self.withheld.get()
+    }
+
+    /// For how long clients may read what is here without asking.
+    pub(crate) fn table_life(&self, now: Instant) -> Duration {
+        match self.validity.left(now) {
+            _ if self.withholds() => Duration::ZERO,
+            Some(left) => TABLE_LIFE.min(left.saturating_sub(CLOCK_LAG)),
+            None => TABLE_LIFE,
+        }
+    }
+
+    /// How often this node was no member any more.
+    pub(crate) fn fencings(&self) -> u64 {
+        self.fencings.get()
+    }
+
+    /// What is the matter with the membership of this node.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        if self.fenced.get() {
+            Some(
+                "this node is no member of its cluster at the moment, and cannot know what others hold or delete",
+            )
+        } else if !self.connected.get() && !self.solo.get() {
+            Some("this node's coordinator does not answer, so that who has died meanwhile is not known")
+        } else {
+            None
+        }
+    }
+
+    /// An error when this node cannot speak for the cluster.
+    pub(crate) fn ensure_member(&self) -> Result<(), Error> {
+        match self.trouble().filter(|_| self.fenced.get()) {
+            None => Ok(()),
+            Some(trouble) => Err(Error::new(
+                ErrorKind::Disconnected,
+                format!(
+                    "{trouble}: it goes on as soon as its coordinator takes it back; `plasmon status` says more"
+                ),
+            )),
+        }
+    }
+
+    /// Whether this node never had company.
+    pub(crate) fn solo(&self) -> bool {
+        self.solo.get()
+    }
+
+    /// Entries of the directory shards kept here.
+    pub(crate) fn directory_entries(&self) -> usize {
+        self.directory.borrow().len()
+    }
+
+    /// Whether an answer of another node is waited for.
+    pub(crate) fn asks(&self) -> bool {
+        !self.calls.borrow().is_empty()
+    }
+
+    /// Ends at the next change of members.
+    pub(crate) fn next_view(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut watchers = self.watchers.borrow_mut();
+        // Now and then, so that it costs little however many watch.
+        if watchers.len() == watchers.capacity() {
+            watchers.retain(|watcher| !watcher.is_canceled());
+            let room = watchers.len() + 16;
+            watchers.reserve(room);
+        }
+        watchers.push(sender);
+        receiver
+    }
+
+    /// Lets go of those who stopped watching, when nobody waits for an answer: after a crowd they are many, each in a
+    /// page of the heap.
+    pub(crate) fn forget_watchers(&self) {
+        if !self.asks() {
+            let mut watchers = self.watchers.borrow_mut();
+            watchers.retain(|watcher| !watcher.is_canceled());
+            watchers.shrink_to(16);
+        }
+    }
+
+    pub(crate) fn keepers(&self, id: &ObjectId) -> Keepers {
+        self.shards.borrow().keepers(id)
+    }
+
+    /// The node to ask about an object: this one, if it keeps the shard, and the other keeper every
+    /// second attempt, since a node that has just become a keeper does not know what was lost before.
+    pub(crate) fn keeper(&self, id: &ObjectId, attempt: usize) -> NodeId {
+        let keepers = self.keepers(id);
+        let mut order = [Some(keepers.first), keepers.second];
+        if keepers.second == Some(self.own) {
+            order.reverse();
+        }
+        order[attempt % 2].unwrap_or(keepers.first)
+    }
+
+    /// The same, but that a keeper comes second which was silent lately, or has only just become one.
+    pub(crate) fn keeper_for(&self, id: &ObjectId, attempt: usize, now: Instant) -> NodeId {
+        let suspects = self.suspects.borrow();
+        let doubtful = |keeper: &NodeId| {
+            suspects.get(keeper).is_some_and(|until| now < *until) || self.is_new_keeper(id, keeper, now)
+        };
+        let [first, other] = [0, 1].map(|attempt| self.keeper(id, attempt));
+        self.keeper(id, attempt + usize::from(doubtful(&first) && !doubtful(&other)))
+    }
+
+    /// Whether the members changed within a span before now.
+    pub(crate) fn followed_within(&self, span: Duration, now: Instant) -> bool {
+        self.followed.get().is_some_and(|followed| now < followed + span)
+    }
+
+    pub(crate) fn is_new_keeper(&self, id: &ObjectId, keeper: &NodeId, now: Instant) -> bool {
+        self.followed_within(NEW_KEEPER_TIME, now)
+            && match &*self.former.borrow() {
+                Some(former) => !former.keepers(id).contains(*keeper),
+                None => *keeper == self.own,
+            }
+    }
+
+    /// A keeper did not answer, and the other did.
+    pub(crate) fn suspect(&self, keeper: NodeId, now: Instant) {
+        let mut suspects = self.suspects.borrow_mut();
+        suspects.retain(|_, until| now < *until);
+        suspects.insert(keeper, now + SUSPICION_TIME);
+    }
+
+    /// A node that says something is no suspect.
+    pub(crate) fn trust(&self, node: &NodeId) {
+        let mut suspects = self.suspects.borrow_mut();
+        if !suspects.is_empty() {
+            suspects.remove(node);
+        }
+    }
+
+    /// Whether the cluster has an object that this user may see, if this node can tell by itself.
+    pub(crate) fn known_here(&self, id: &ObjectId, tenant: u32) -> Option<bool> {
+        let tells = self.solo() || self.keepers(id).first == self.own;
+        tells.then(|| self.directory.borrow_mut().knows(id, tenant))
+    }
+
+    /// Whether a node is a member.
+    pub(crate) fn is_member(&self, node: NodeId) -> bool {
+        self.shards.borrow().is_member(node)
+    }
+
+    /// Notes which shards have a keeper that was none before.
+    pub(crate) fn note_moved(&self, old: &ShardMap, fresh: &HashSet<NodeId>) {
+        let (epoch, shards) = (self.epoch(), self.shards.borrow());
+        for ((moved, before), now) in self.moved.borrow_mut().iter_mut().zip(old.iter()).zip(shards.iter()) {
+            if now != before || now.iter().any(|keeper| fresh.contains(&keeper)) {
+                *moved = (epoch, self.followed.get());
+            }
+        }
+    }
+
+    /// Whether the keepers of an object have been the same since an epoch.
+    pub(crate) fn kept_since(&self, id: &ObjectId, epoch: u64) -> bool {
+        self.moved.borrow()[shards::shard_of(id)].0 <= epoch
+    }
+
+    /// Whether a keeper of an object was replaced so lately that not everybody may know it, nor it everything.
+    pub(crate) fn is_unsettled(&self, id: &ObjectId, now: Instant) -> bool {
+        self.moved.borrow()[shards::shard_of(id)].1.is_some_and(|moved| now < moved + self.unsettled)
+    }
+
+    /// Notes that members have died.
+    pub(crate) fn note_dead(&self, gone: &[NodeId], now: Instant) {
+        let mut dead = self.dead.borrow_mut();
+        dead.retain(|_, died| now < end_of_tables(*died));
+        dead.extend(gone.iter().map(|node| (*node, now)));
+    }
+
+    /// Until when clients of daemons that have died may read what those held.
+    pub(crate) fn tables_of_the_dead(&self) -> Option<Instant> {
+        self.dead.borrow().values().copied().max().map(end_of_tables)
+    }
+
+    /// Until when clients of daemons that have died may read an object of which no living node knows. A later death of a
+    /// node that did not hold it changes nothing: members that die one after the other keep nobody waiting for ever.
+    pub(crate) fn readable_until(&self, id: &ObjectId, now: Instant) -> Option<Instant> {
+        let end = if self.deleting.borrow().contains(id) {
+            self.tables_of_the_dead()
+        } else {
+            let (dead, mut directory) = (self.dead.borrow(), self.directory.borrow_mut());
+            let died = directory.last_holders(id).filter_map(|holder| dead.get(&holder).copied());
+            died.max().map(end_of_tables)
+        };
+        end.filter(|end| now < *end)
+    }
+
+    /// Whether this node remembers that the object was deleted.
+    pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
+        self.directory.borrow().deleted(id)
+    }
+}
+
+/// When the last client of a daemon that died then reads what it held no longer.
+fn end_of_tables(died: Instant) -> Instant {
+    died + TABLE_LIFE + CLOCK_LAG
+}

@@ -1,0 +1,160 @@
+//! Asking other nodes, and this one: requests, the answers that come back, and frames to oneself.
+//!
+//! Engine thread only. A [`Call`] ends with its answer, with the end of the node that was asked, or
+//! by being dropped; it sets no deadline, which is for the caller to do.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::frame::Ask;
+use super::frame::{Envelope, Message};
+use crate::engine::Core;
+use crate::membership::Cluster;
+
+/// A call without its answer.
+pub(crate) struct Open {
+    /// The node that must live for the answer to come; `None` when any may answer.
+    to: Option<NodeId>,
+    answer: oneshot::Sender<Envelope>,
+}
+
+/// A request under way.
+pub(crate) struct Call {
+    core: Rc<Core>,
+    request: u64,
+    answer: oneshot::Receiver<Envelope>,
+}
+
+impl Call {
+    /// Opens a call that ends in vain when `to` goes; with `None`, only an answer ends it.
+    pub(crate) fn open(core: &Rc<Core>, to: Option<NodeId>) -> Self {
+        let request = core.cluster.next_request.get();
+        core.cluster.next_request.set(request + 1);
+        let (sender, answer) = oneshot::channel();
+        core.cluster.calls.borrow_mut().insert(request, Open { to, answer: sender });
+        Self { core: Rc::clone(core), request, answer }
+    }
+
+    /// The number that joins answer and request.
+    pub(crate) fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// Sends the request.
+    pub(crate) fn send(&self, to: NodeId, tenant: u32, message: Message) -> bool {
+        self.core.send(to, self.core.envelope(self.request, self.core.kernel.node, tenant, message))
+    }
+
+    /// The answer, if it has come.
+    pub(crate) fn take_answer(&mut self) -> Option<Envelope> {
+        self.answer.try_recv().ok().flatten()
+    }
+
+    /// The answer; nothing when the node that was asked has gone.
+    pub(crate) async fn answer(&mut self) -> Option<Envelope> {
+        (&mut self.answer).await.ok()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.core.cluster.calls.borrow_mut().remove(&self.request);
+    }
+}
+
+impl Cluster {
+    /// Hands an answer to its call; gives it back when nobody waits for it, or not from there.
+    pub(crate) fn complete(&self, envelope: Envelope) -> Option<Envelope> {
+        let mut calls = self.calls.borrow_mut();
+        let meant = |call: &Open| call.to.is_none_or(|to| to == envelope.from);
+        if !calls.get(&envelope.request).is_some_and(meant) {
+            return Some(envelope);
+        }
+        match calls.remove(&envelope.request) {
+            Some(call) => call.answer.send(envelope).err(),
+            None => Some(envelope),
+        }
+    }
+
+    /// Ends the calls to nodes that have gone.
+    pub(crate) fn abandon(&self, gone: &[NodeId]) {
+        self.calls.borrow_mut().retain(|_, call| !call.to.is_some_and(|to| gone.contains(&to)));
+    }
+}
+
+impl Core {
+    /// A frame from this node.
+    pub(crate) fn envelope(&self, request: u64, reply_to: NodeId, tenant: u32, message: Message) -> Envelope {
+        Envelope {
+            request,
+            from: self.kernel.node,
+            incarnation: self.kernel.incarnation.get(),
+            reply_to,
+            epoch: self.cluster.epoch(),
+            deadline_us: u64::MAX,
+            tenant,
+            class: 0,
+            message,
+        }
+    }
+
+    /// Sends a frame, to this node as well; `false` when there is no such member.
+    pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
+        if to == self.kernel.node {
+            self.loopback.borrow_mut().push_back(envelope);
+            return true;
+        }
+        self.network.send(to, envelope)
+    }
+
+    /// Says something that needs no answer.
+    pub(crate) fn tell(&self, to: NodeId, message: Message) -> bool {
+        self.send(to, self.envelope(0, self.kernel.node, 0, message))
+    }
+
+    /// Answers a frame.
+    pub(crate) fn answer(&self, asked: &Envelope, message: Message) {
+        // An asker that has gone needs no answer.
+        self.send(asked.reply_to, self.envelope(asked.request, asked.reply_to, asked.tenant, message));
+    }
+
+    /// Asks and waits for the answer: its fields.
+    ///
+    /// # Errors
+    /// The answer's own; `Disconnected` when the node has gone, `TimedOut` when it does not answer
+    /// within `patience`, `Internal` when it answers with something else than was asked for.
+    pub(crate) async fn ask<Q: Ask>(
+        self: &Rc<Self>,
+        to: NodeId,
+        tenant: u32,
+        question: Q,
+        patience: Duration,
+    ) -> Result<Q::Answer, Error> {
+        let mut call = Call::open(self, Some(to));
+        let gone = || {
+            Error::new(
+                ErrorKind::Disconnected,
+                format!("node {to} has left the cluster, or was cut off (its log and this node's say why)"),
+            )
+        };
+        if !call.send(to, tenant, question.into()) {
+            return Err(gone());
+        }
+        let due = self.kernel.clock.now() + patience;
+        match self.kernel.clock.bounded(Some(due), call.answer()).await {
+            Some(Some(Envelope { message: Message::Refused { error }, .. })) => Err(error),
+            Some(Some(answer)) => Q::Answer::try_from(answer.message).map_err(|_| {
+                let text =
+                    format!("node {to} answered with something else than was asked for: see its release");
+                Error::new(ErrorKind::Internal, text)
+            }),
+            Some(None) => Err(gone()),
+            None => {
+                Err(Error::new(ErrorKind::TimedOut, format!("node {to} did not answer within {patience:?}")))
+            }
+        }
+    }
+}

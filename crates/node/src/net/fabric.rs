@@ -1,0 +1,145 @@
+//! A provider that was opened: its two lanes, its message blocks, and the memory of this node that peers may read
+//! over it.
+//!
+//! Engine thread only. A node has one, or two where RDMA is at hand: the second is TCP, for nodes that have no RDMA
+//! and for when it fails. What is registered with one can be reached over that one alone.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use plasmon_fabric::{Access, Domain, Endpoint, FabricError, Memory, Provider, Region, RemoteRegion, Slice};
+use tracing::warn;
+
+use super::frame::{FRAME_MAX, Message};
+use super::members::Reach;
+use super::pool::Pools;
+use crate::memory::{Arena, BlockMemory, Piece};
+
+/// Blocks of messages: most carry no object and are short, and what they touch should fit a core's cache.
+const BLOCKS: [usize; 3] = [256, 2 << 10, FRAME_MAX];
+
+/// A segment at one time of its life.
+pub(crate) type SegmentKey = (u32, u32);
+
+/// An open provider.
+pub(crate) struct Fabric {
+    pub(crate) domain: Domain,
+    /// For messages, in order.
+    pub(crate) small: Endpoint,
+    /// For one-sided reads, which would hold messages up.
+    pub(crate) bulk: Endpoint,
+    pub(crate) pools: Pools,
+    posted: Cell<usize>,
+    segments: RefCell<HashMap<SegmentKey, Rc<Region>>>,
+    stamps: Rc<Region>,
+}
+
+impl Fabric {
+    /// Opens the lanes and registers all segments of the arena, once, and the stamps of objects.
+    pub(crate) fn open(
+        provider: &Provider,
+        arena: &Arena,
+        stamps: &Rc<BlockMemory>,
+    ) -> Result<Self, FabricError> {
+        let domain = Domain::open(provider)?;
+        let name = provider.name();
+        let fabric = Self {
+            small: domain.endpoint()?,
+            bulk: domain.endpoint()?,
+            pools: Pools::new(&domain, name, &BLOCKS),
+            posted: Cell::new(0),
+            segments: RefCell::default(),
+            stamps: domain.register(Rc::clone(stamps) as Rc<dyn Memory>, Access::REMOTE_READ)?,
+            domain,
+        };
+        for segment in 0..arena.segment_count() {
+            fabric.register(arena, segment)?;
+        }
+        Ok(fabric)
+    }
+
+    /// How others reach it.
+    pub(crate) fn reach(&self) -> Reach {
+        let provider = self.domain.provider();
+        Reach {
+            provider: provider.name().to_owned(),
+            protocol: (provider.protocol(), provider.protocol_version()),
+            small_address: self.small.address(),
+            bulk_address: self.bulk.address(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.domain.provider().name()
+    }
+
+    fn register(&self, arena: &Arena, segment: u32) -> Result<(), FabricError> {
+        let region = self.domain.register(arena.memory(segment), Access::REMOTE_READ)?;
+        self.segments.borrow_mut().insert((segment, arena.version(segment)), region);
+        Ok(())
+    }
+
+    /// Registers a segment once more, with another key; gives the former registration.
+    pub(crate) fn rekey(&self, arena: &Arena, segment: u32) -> Option<Rc<Region>> {
+        let key = (segment, arena.version(segment));
+        let former = self.segments.borrow().get(&key).cloned()?;
+        match self.register(arena, segment) {
+            Ok(()) => Some(former),
+            Err(error) => {
+                warn!(
+                    "segment {segment} keeps its key with {}: it cannot be registered again: {error}",
+                    self.name()
+                );
+                None
+            }
+        }
+    }
+
+    /// A segment has other memory than before. If that cannot be registered, it can hold objects of this
+    /// node's clients, but nothing can be fetched into it or out of it.
+    pub(crate) fn recycle(&self, arena: &Arena, segment: u32) {
+        self.segments.borrow_mut().retain(|(number, _), _| *number != segment);
+        if let Err(error) = self.register(arena, segment) {
+            warn!("segment {segment} cannot be registered with {}: {error}", self.name());
+        }
+    }
+
+    /// A piece of our own arena, for an operation; nothing when its segment could not be registered.
+    pub(crate) fn local(&self, arena: &Arena, piece: Piece) -> Option<Slice> {
+        let key = (piece.segment, arena.version(piece.segment));
+        let segments = self.segments.borrow();
+        segments.get(&key)?.slice(piece.offset as usize, piece.len as usize).ok()
+    }
+
+    /// Our own segment, for a peer that is about to read from it.
+    pub(crate) fn describe(&self, (segment, version): SegmentKey) -> Option<Message> {
+        let RemoteRegion { base, key, len } = self.segments.borrow().get(&(segment, version))?.remote();
+        Some(Message::Segment { segment, version, base, key, len })
+    }
+
+    /// Where our stamps are.
+    pub(crate) fn describe_stamps(&self) -> Message {
+        let RemoteRegion { base, key, len } = self.stamps.remote();
+        Message::Stamps { base, key, len }
+    }
+
+    /// Has so many blocks posted for messages to come.
+    pub(crate) fn expect(&self, blocks: usize) {
+        while self.posted.get() < blocks {
+            if let Err(error) = self.pools.keep(FRAME_MAX).and_then(|block| self.small.receive(block)) {
+                warn!("cannot post a receive block: {error}");
+                break;
+            }
+            self.posted.set(self.posted.get() + 1);
+        }
+    }
+
+    /// Posts the block of a message that was read.
+    pub(crate) fn repost(&self, slice: Slice) {
+        if let Err(error) = self.small.receive(slice) {
+            warn!("cannot post a receive block again: {error}");
+            self.posted.set(self.posted.get().saturating_sub(1));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Frames that no member sends, and what becomes of a peer that sends them all the same. Engine thread only.
+//!
+//! A few are dropped and counted: a fault of the moment costs what it hit. Of a peer that sends many nothing is right
+//! that follows either, and it is *cut off* until it starts anew. A frame counts against the sender that it names only
+//! if it carries this node's token: who is no member can have nobody cut off.
+
+use std::time::{Duration, Instant};
+
+use plasmon::NodeId;
+
+use super::frame::Header;
+use super::members::Incarnation;
+
+/// So many within [`FAULT_WINDOW`] are forgiven.
+pub(crate) const MAX_FORGIVEN_FAULTS: u32 = 64;
+const FAULT_WINDOW: Duration = Duration::from_secs(60);
+
+/// Invalid frames of a peer.
+#[derive(Default)]
+pub(crate) struct Faults {
+    count: u32,
+    since: Option<Instant>,
+}
+
+impl Faults {
+    /// Notes another; says whether these are too many.
+    pub(crate) fn another(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= FAULT_WINDOW {
+            *self = Self { count: 0, since: Some(now) };
+        }
+        self.count += 1;
+        self.count > MAX_FORGIVEN_FAULTS
+    }
+}
+
+/// Who says to have sent a frame that does not decode, where it has a header that carries this node's token.
+pub(crate) fn sender(frame: &[u8], token: u64) -> Option<(NodeId, Incarnation)> {
+    let header = Header::of(frame)?;
+    (header.token == token).then_some((header.from, header.incarnation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::frame::{Envelope, HEADER_LEN, Message};
+
+    #[test]
+    fn many_within_a_while_are_too_many() {
+        let (mut faults, start) = (Faults::default(), Instant::now());
+        // A few, again and again.
+        for round in 0..10 {
+            for _ in 0..MAX_FORGIVEN_FAULTS {
+                assert!(!faults.another(start + FAULT_WINDOW * round), "in round {round}");
+            }
+        }
+        let last = start + FAULT_WINDOW * 10;
+        for _ in 0..MAX_FORGIVEN_FAULTS {
+            assert!(!faults.another(last));
+        }
+        assert!(faults.another(last + FAULT_WINDOW / 2));
+    }
+
+    #[test]
+    fn a_frame_says_who_sent_it_if_its_token_is_right() {
+        let from = NodeId::from_bytes([7; 16]);
+        let envelope = Envelope {
+            request: 1,
+            from,
+            incarnation: 5,
+            reply_to: NodeId::from_bytes([8; 16]),
+            epoch: 2,
+            deadline_us: u64::MAX,
+            tenant: 0,
+            class: 0,
+            message: Message::Done,
+        };
+        let frame = envelope.encode(99);
+        assert_eq!(sender(&frame, 99), Some((from, 5)));
+        assert_eq!(sender(&frame, 98), None);
+        assert_eq!(sender(&frame[..HEADER_LEN - 1], 99), None);
+    }
+}

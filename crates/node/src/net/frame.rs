@@ -1,0 +1,164 @@
+//! Frames between nodes: what they say and how they look.
+//!
+//! A frame is a [`Header`] and a body, little-endian. A fabric message is one frame or several, at most
+//! [`FRAME_MAX`] bytes so that it fits a block of the pool. `docs/design.md` has the lists of what there is in
+//! a header and of all bodies, made from the code.
+//!
+//! Peers are trusted to be Plasmon, their bytes are not: every field is checked on decode, and a
+//! frame of another version, with an unknown opcode or flag, or that does not end where it should
+//! is dropped and counted. Requests that a node cannot serve are answered with [`Message::Refused`].
+
+mod header;
+mod parts;
+mod table;
+
+use bytes::{Bytes, BytesMut};
+use plasmon::NodeId;
+#[cfg(any(test, feature = "fuzzing"))]
+use plasmon::wire::Draw;
+use plasmon::wire::body::Reader;
+use plasmon::wire::{self, Table, Wire, WireError, answers};
+
+pub(crate) use self::header::{HEADER_LEN, Header};
+pub(crate) use self::parts::{
+    Heir, Holding, Life, Location, Order, Passing, Stage, Verdict, Wish, Withdrawal,
+};
+pub(crate) use self::table::{Message, ask};
+use super::members::Incarnation;
+use crate::object::Head;
+
+/// Version of the frames.
+pub(crate) const VERSION: u8 = 5;
+/// Largest frame: what libfabric's rxm moves in one piece, less its own header.
+pub(crate) const FRAME_MAX: usize = 16 << 10;
+/// Most entries in one frame that lists ids.
+pub(crate) const MAX_ENTRIES: usize = 256;
+/// Opcodes of the frames that a question names as its answer.
+const ANSWERS: [bool; 256] = answers(Message::ROWS, Message::ROWS);
+
+/// Who asks, for whom, and where the answer goes. Forwarding keeps `request`, `reply_to`, `tenant`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    /// Joins an answer to its request; drawn by `reply_to`.
+    pub(crate) request: u64,
+    /// The node that sent this frame.
+    pub(crate) from: NodeId,
+    /// Its incarnation.
+    pub(crate) incarnation: Incarnation,
+    /// The node that waits for the answer.
+    pub(crate) reply_to: NodeId,
+    /// Membership epoch of the sender.
+    pub(crate) epoch: u64,
+    /// Microseconds the asker still waits; `u64::MAX` when it does not say.
+    pub(crate) deadline_us: u64,
+    /// The user on whose behalf.
+    pub(crate) tenant: u32,
+    /// Quality-of-service class; 0 until there are others.
+    pub(crate) class: u8,
+    /// What is said.
+    pub(crate) message: Message,
+}
+
+/// A question to another node, which has one answer.
+pub(crate) trait Ask: wire::Ask<Table = Message, Answers = Message> {}
+
+impl<Q: wire::Ask<Table = Message, Answers = Message>> Ask for Q {}
+
+/// A frame that does not decode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error("version {0} of the node protocol, this node speaks {VERSION}")]
+    Version(u8),
+    #[error("malformed frame")]
+    Malformed,
+    #[error(transparent)]
+    Body(#[from] WireError),
+}
+
+impl Envelope {
+    /// The frame's bytes. `token` proves to the receiver that the sender was let in.
+    pub(crate) fn encode(&self, token: u64) -> BytesMut {
+        let mut out = BytesMut::with_capacity(256);
+        let header = Header {
+            version: VERSION,
+            opcode: self.message.opcode(),
+            flags: 0,
+            body_len: 0,
+            token,
+            request: self.request,
+            from: self.from,
+            reply_to: self.reply_to,
+            incarnation: self.incarnation,
+            epoch: self.epoch,
+            deadline_us: self.deadline_us,
+            tenant: self.tenant,
+            class: self.class,
+            reserved: 0,
+            credits: 0,
+        };
+        Header::put(&header, &mut out);
+        self.message.put_body(&mut out);
+        let body_len = (out.len() - HEADER_LEN) as u32;
+        Header::set_body_len(&mut out, body_len);
+        out
+    }
+
+    /// A frame that says this; all else is drawn.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn draw(draw: &mut Draw, message: Message) -> Self {
+        Self::of(Header::draw(draw), message)
+    }
+
+    fn of(header: Header, message: Message) -> Self {
+        let Header { request, from, reply_to, incarnation, epoch, deadline_us, tenant, class, .. } = header;
+        Self { request, from, incarnation, reply_to, epoch, deadline_us, tenant, class, message }
+    }
+
+    /// Takes the first frame off a message: the envelope, the token it carries and the credits it returns.
+    pub(crate) fn decode_first(message: &mut Bytes) -> Result<(Self, u64, u16), FrameError> {
+        let body_len = Header::body_len(message).ok_or(FrameError::Malformed)?;
+        let len = (body_len as usize).saturating_add(HEADER_LEN);
+        if message.len() < len {
+            return Err(FrameError::Malformed);
+        }
+        let mut body = Reader::new(message.split_to(len), "node frame").with_most_items(MAX_ENTRIES);
+        let header = Header::take(&mut body)?;
+        if header.version != VERSION {
+            return Err(FrameError::Version(header.version));
+        }
+        if header.flags != 0 || header.reserved != 0 {
+            return Err(FrameError::Malformed);
+        }
+        let message = Message::take_body(header.opcode, &mut body)?;
+        Ok(body.finish((Self::of(header, message), header.token, header.credits))?)
+    }
+}
+
+impl Message {
+    /// Whether it answers a request, and so goes to whoever waits for it.
+    pub(crate) fn is_answer(&self) -> bool {
+        ANSWERS[usize::from(self.opcode())] || matches!(self, Self::Refused { .. })
+    }
+
+    /// Whether the holder keeps something for whoever this answers.
+    pub(crate) fn comes_with_a_lease(&self) -> bool {
+        matches!(self, Self::Offer { .. } | Self::Registered { .. } | Self::Stream { .. } | Self::Dial { .. })
+    }
+
+    /// Whether an encoded frame tells how memory is reached by the fabric that it goes over.
+    pub(crate) fn is_of_a_fabric(frame: &[u8]) -> bool {
+        let row = Header::of(frame).and_then(|header| Self::row_of(header.opcode));
+        row.is_some_and(|row| matches!(row.name, "Segment" | "Stamps"))
+    }
+
+    /// Whether an object of this head travels whole inside a message.
+    pub(crate) fn fits_eager(head: &Head) -> bool {
+        let mut frame = BytesMut::with_capacity(128);
+        Head::put(head, &mut frame);
+        let fixed = HEADER_LEN + frame.len() + size_of::<u32>();
+        head.len() <= FRAME_MAX.saturating_sub(fixed) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Who is in the cluster: what nodes tell each other through the coordinator.
+
+use std::collections::HashSet;
+
+use plasmon::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// Grows at every start of a node, and whenever it joins anew: what peers knew of it before is void.
+pub(crate) type Incarnation = u64;
+
+/// A node as the coordinator presents it to the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    /// Its id.
+    #[serde(with = "as_text")]
+    pub(crate) node: NodeId,
+    /// Its incarnation.
+    pub(crate) incarnation: Incarnation,
+    /// `host:port` of its control connection.
+    pub(crate) listen: String,
+    /// How it can be reached, best first: of any two members, one way at least is the same.
+    pub(crate) fabrics: Vec<Reach>,
+    /// What frames sent to it must carry.
+    pub(crate) token: u64,
+}
+
+/// One way to reach a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reach {
+    /// libfabric's name of the provider.
+    pub(crate) provider: String,
+    /// The provider's protocol and its version.
+    pub(crate) protocol: (u32, u32),
+    /// Fabric address of the lane for messages.
+    pub(crate) small_address: Vec<u8>,
+    /// Fabric address of the lane for one-sided reads.
+    pub(crate) bulk_address: Vec<u8>,
+}
+
+impl Reach {
+    /// Whether two nodes that have these can talk by them.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        (&self.provider, self.protocol) == (&other.provider, other.protocol)
+    }
+}
+
+impl Member {
+    /// Whether two nodes can talk to each other.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.fabrics.iter().any(|mine| other.fabrics.iter().any(|theirs| mine.meets(theirs)))
+    }
+
+    /// Its providers, for people.
+    pub(crate) fn providers(&self) -> String {
+        let names: Vec<_> = self.fabrics.iter().map(|reach| reach.provider.as_str()).collect();
+        names.join(" and ")
+    }
+}
+
+/// The members of one epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct View {
+    /// Grows with every change.
+    pub(crate) epoch: u64,
+    /// In the order they joined.
+    pub(crate) members: Vec<Member>,
+}
+
+/// What makes one view of another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    /// The epoch before it.
+    pub(crate) before: u64,
+    /// The one after it.
+    pub(crate) epoch: u64,
+    /// Incarnations that are no members any more.
+    pub(crate) gone: Vec<Gone>,
+    /// Those that have become members, in the order they joined.
+    pub(crate) joined: Vec<Member>,
+}
+
+/// A member that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Gone {
+    #[serde(with = "as_text")]
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+}
+
+impl Gone {
+    fn of(member: &Member) -> Self {
+        Self { node: member.node, incarnation: member.incarnation }
+    }
+}
+
+impl View {
+    /// What has changed since another view.
+    pub(crate) fn since(&self, before: &Self) -> Change {
+        let of = |view: &Self| view.members.iter().map(Gone::of).collect::<HashSet<_>>();
+        let (old, new) = (of(before), of(self));
+        let joined = self.members.iter().filter(|member| !old.contains(&Gone::of(member)));
+        Change {
+            before: before.epoch,
+            epoch: self.epoch,
+            gone: before.members.iter().map(Gone::of).filter(|gone| !new.contains(gone)).collect(),
+            joined: joined.cloned().collect(),
+        }
+    }
+
+    /// Becomes the view after a change; `false` if that is one of another view, and nothing has changed.
+    pub(crate) fn follow(&mut self, change: Change) -> bool {
+        if change.before != self.epoch {
+            return false;
+        }
+        let gone: HashSet<_> = change.gone.into_iter().collect();
+        self.members.retain(|member| !gone.contains(&Gone::of(member)));
+        self.members.extend(change.joined);
+        self.epoch = change.epoch;
+        true
+    }
+}
+
+mod as_text {
+    use plasmon::NodeId;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(node: &NodeId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(node)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NodeId, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn member((node, incarnation): (u8, u64)) -> Member {
+        let node = NodeId::from_bytes([node; 16]);
+        Member { node, incarnation, listen: String::new(), fabrics: Vec::new(), token: 0 }
+    }
+
+    /// Members in the order in which they joined: later ones have later incarnations.
+    fn view(epoch: u64, joined: &[(u8, u64)]) -> View {
+        View { epoch, members: joined.iter().copied().map(member).collect() }
+    }
+
+    proptest! {
+        #[test]
+        fn a_change_makes_one_view_of_the_other(
+            stay in prop::collection::btree_set(0u8..50, 0..20),
+            gone in prop::collection::btree_set(50u8..100, 0..20),
+            fresh in prop::collection::btree_set(40u8..150, 0..20),
+        ) {
+            let before: Vec<_> = stay.iter().chain(&gone).map(|node| (*node, 1)).collect();
+            let rejoined = |node: &u8| stay.contains(node) && fresh.contains(node);
+            let kept = stay.iter().filter(|node| !rejoined(node)).map(|node| (*node, 1));
+            let after: Vec<_> = kept.chain(fresh.iter().map(|node| (*node, 2))).collect();
+            let (mut before, after) = (view(7, &before), view(9, &after));
+            let change = after.since(&before);
+            prop_assert_eq!(change.joined.len(), fresh.len());
+            prop_assert!(before.follow(change.clone()));
+            prop_assert_eq!(&before, &after);
+            prop_assert!(!before.follow(change));
+            prop_assert_eq!(before, after);
+        }
+    }
+}

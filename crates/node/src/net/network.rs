@@ -1,0 +1,600 @@
+//! The fabrics as the node uses them: the peers, and the messages and one-sided reads that go to them.
+//!
+//! Engine thread only. Messages travel on the *small* lane in order; one-sided reads have the *bulk*
+//! lane to themselves, so that they do not hold messages up. Connections are made by the provider
+//! with the first operation towards a peer.
+//!
+//! Frames gather during a turn and leave at its end, as many in a message as fit a block. Messages are under
+//! credit control: a sender has [`WINDOW`] under way towards a peer, which returns credits with its own, or with
+//! a [`Message::Credit`] that costs none. The receiver posts blocks for every peer's window.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
+use futures::channel::oneshot;
+use plasmon::NodeId;
+use plasmon::status::PoolStatus;
+use plasmon::wire::MAX_DESCRIPTORS;
+use plasmon_fabric::{
+    Access, Domain, Event, FabricError, Memory, Op, Provider, Region, RemoteRegion, Slice, Stats,
+};
+use tracing::{debug, info, warn};
+
+use super::fabric::Fabric;
+use super::faults::{self, MAX_FORGIVEN_FAULTS};
+use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Header, Location, Message};
+use super::members::{Incarnation, Member, Reach};
+use super::peer::{Lane, Peer, WINDOW};
+use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
+use crate::object::Stamp;
+
+/// Blocks posted for each peer: its window, and credit frames, which come outside it.
+const POSTED_PER_PEER: usize = WINDOW as usize + 8;
+/// A queue of fewer frames is short.
+const SHORT_QUEUE_FRAMES: usize = 2 * WINDOW as usize;
+/// Frames that may wait for a peer; one that takes none is as good as gone.
+const MAX_QUEUED_FRAMES: usize = 1 << 16;
+/// Frames kept of senders that the next view may make members.
+const MAX_STRANGER_FRAMES: usize = 1024;
+/// Of so many polls one looks at a fabric that no peer is reached by.
+const IDLE_POLL_DIVISOR: u32 = 16;
+
+/// Bytes of a stamp.
+const STAMP_LEN: usize = size_of::<u64>();
+
+/// A piece of a peer's memory, resolved to what a fabric needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Remote {
+    /// The fabric by which it is reached.
+    pub(crate) on: usize,
+    pub(crate) region: RemoteRegion,
+    pub(crate) offset: u64,
+}
+
+/// A frame of a node that is no member, with what it came by and the credits it brought.
+type Stranger = (Envelope, usize, Option<u16>);
+
+/// The fabrics and the peers.
+pub(crate) struct Network {
+    /// Best first; never empty.
+    fabrics: Vec<Fabric>,
+    /// What frames sent to this node must carry.
+    token: u64,
+    peers: RefCell<HashMap<NodeId, Peer>>,
+    strangers: RefCell<VecDeque<Stranger>>,
+    dropped: Cell<u64>,
+    polls: Cell<u32>,
+    /// The link of the RDMA device; empty if there is none, or it has not been told.
+    link: RefCell<String>,
+    /// For each fabric, whether a peer is reached by it.
+    busy: RefCell<Vec<bool>>,
+    /// Peers that were cut off and of whom the cluster has not heard so yet.
+    cut_off: RefCell<Vec<NodeId>>,
+}
+
+impl Network {
+    /// Opens providers, best first, and registers with each what peers may read.
+    pub(crate) fn open(
+        providers: &[Provider],
+        arena: &Arena,
+        stamps: &Rc<BlockMemory>,
+        token: u64,
+    ) -> Result<Self, FabricError> {
+        let fabrics = providers.iter().map(|provider| Fabric::open(provider, arena, stamps));
+        Ok(Self {
+            fabrics: fabrics.collect::<Result<_, _>>()?,
+            token,
+            peers: RefCell::default(),
+            strangers: RefCell::default(),
+            dropped: Cell::new(0),
+            polls: Cell::new(0),
+            link: RefCell::default(),
+            busy: RefCell::default(),
+            cut_off: RefCell::default(),
+        })
+    }
+
+    /// How this node is reached, best first.
+    pub(crate) fn reach(&self) -> Vec<Reach> {
+        self.fabrics.iter().map(Fabric::reach).collect()
+    }
+
+    /// The best provider.
+    pub(crate) fn best(&self) -> &Provider {
+        self.fabrics[0].domain.provider()
+    }
+
+    /// The provider that a peer is reached by, and why it is not a better one; the best for others than peers.
+    pub(crate) fn provider(&self, node: NodeId) -> (&Provider, Option<String>) {
+        match self.peers.borrow().get(&node) {
+            Some(peer) => {
+                let fabric = &self.fabrics[peer.fabric()];
+                (fabric.domain.provider(), peer.why_not_better(&self.fabrics))
+            }
+            None => (self.best(), None),
+        }
+    }
+
+    /// The link of the RDMA device, such as ACTIVE, DOWN or GONE; empty if there is no device.
+    pub(crate) fn link(&self) -> String {
+        self.link.borrow().clone()
+    }
+
+    /// Takes note of that link.
+    pub(crate) fn set_link(&self, device: &str, state: String) {
+        match (self.link.borrow().as_str(), state.as_str()) {
+            ("" | "ACTIVE", "ACTIVE") => {}
+            (_, "ACTIVE") => info!("RDMA device {device} has its link again"),
+            _ => warn!(
+                "RDMA device {device} has no link (it is {state}): what is read by it fails or waits, until the \
+                 link is back or a way by TCP is taken; look at its cable and switch, and at `rdma link`"
+            ),
+        }
+        self.link.replace(state);
+    }
+
+    /// What all fabrics have done; what is registered is the same with each, and counted with the best.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.fabrics[0].domain.stats();
+        for more in self.fabrics[1..].iter().map(|fabric| fabric.domain.stats()) {
+            stats.registrations += more.registrations;
+            stats.sends += more.sends;
+            stats.received += more.received;
+            stats.reads += more.reads;
+            stats.completed += more.completed;
+            stats.failed += more.failed;
+            stats.in_flight += more.in_flight;
+        }
+        stats
+    }
+
+    /// Descriptors that are readable when [`Network::poll`] has something to do.
+    pub(crate) fn wait_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.fabrics.iter().filter_map(|fabric| fabric.domain.wait_descriptor())
+    }
+
+    /// Whether there is a fabric without one.
+    pub(crate) fn must_be_polled(&self) -> bool {
+        self.fabrics.iter().any(|fabric| fabric.domain.wait_descriptor().is_none())
+    }
+
+    /// Whether it is safe to sleep on the descriptors; ask right before.
+    pub(crate) fn try_wait(&self) -> bool {
+        let mut waited = self.fabrics.iter().filter(|fabric| fabric.domain.wait_descriptor().is_some());
+        waited.all(|fabric| fabric.domain.try_wait())
+    }
+
+    /// The longest one may sleep.
+    pub(crate) fn sleep_limit(&self) -> Option<Duration> {
+        self.fabrics.iter().filter_map(|fabric| fabric.domain.sleep_limit()).min()
+    }
+
+    /// Drives the fabrics; adds the frames of members to act on, and gives the number of things that happened.
+    pub(crate) fn poll(
+        &self,
+        now: Instant,
+        events: &mut Vec<Event>,
+        frames: &mut Vec<Envelope>,
+    ) -> Result<usize, FabricError> {
+        let polls = self.polls.get().wrapping_add(1);
+        self.polls.set(polls);
+        let mut happened = 0;
+        for (on, fabric) in self.fabrics.iter().enumerate() {
+            let busy = self.busy.borrow().get(on).copied().unwrap_or_default();
+            if on == 0 || busy || polls.is_multiple_of(IDLE_POLL_DIVISOR) {
+                happened += fabric.domain.poll(events)?;
+                events.drain(..).for_each(|event| self.receive(event, on, now, frames));
+            }
+        }
+        Ok(happened)
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// How the blocks of messages are used.
+    pub(crate) fn pools(&self) -> Vec<PoolStatus> {
+        self.fabrics.iter().flat_map(|fabric| fabric.pools.status()).collect()
+    }
+
+    /// Frames thrown away so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    /// Gives a segment other keys: the former registrations, and what to tell the peers that know it.
+    pub(crate) fn rekey(&self, arena: &Arena, segment: u32) -> (Vec<Rc<Region>>, Vec<(NodeId, Message)>) {
+        let former = self.fabrics.iter().filter_map(|fabric| fabric.rekey(arena, segment)).collect();
+        let key = (segment, arena.version(segment));
+        let mut peers = self.peers.borrow_mut();
+        let knows = peers.iter_mut().filter_map(|(node, peer)| {
+            let on = peer.fabric();
+            peer.lane().announced.contains(&key).then_some((*node, on))
+        });
+        let news = knows.filter_map(|(node, on)| Some((node, self.fabrics[on].describe(key)?)));
+        (former, news.collect())
+    }
+
+    /// Follows what the arena did to its segments.
+    pub(crate) fn follow_arena(&self, arena: &mut Arena) -> Vec<u32> {
+        let mut recycled = Vec::new();
+        for change in arena.take_changes() {
+            if let SegmentChange::Recycled { segment, .. } = change {
+                recycled.push(segment);
+                self.fabrics.iter().for_each(|fabric| fabric.recycle(arena, segment));
+            }
+        }
+        recycled
+    }
+
+    /// A piece of our own arena, for an operation on a fabric; nothing when its segment could not be registered.
+    pub(crate) fn local(&self, on: usize, arena: &Arena, piece: Piece) -> Option<Slice> {
+        self.fabrics[on].local(arena, piece)
+    }
+
+    /// What a fabric needs to reach a piece of a peer's arena, if the peer has told us.
+    pub(crate) fn remote(&self, node: NodeId, location: &Location) -> Option<Remote> {
+        let peers = self.peers.borrow();
+        let key = (location.segment, location.version);
+        let found = |lane: &Lane| Some((lane.fabric, *lane.segments.get(&key)?));
+        let (on, region) = peers.get(&node)?.lanes().find_map(found)?;
+        Some(Remote { on, region, offset: location.offset })
+    }
+
+    /// Reads on the bulk lane; nothing when the node is no member any more, or is cut off.
+    pub(crate) fn read(&self, node: NodeId, into: Slice, from: Remote) -> Option<Op> {
+        let mut peers = self.peers.borrow_mut();
+        let peer = peers.get_mut(&node).filter(|peer| !peer.cut_off)?;
+        peer.used = true;
+        peer.used_bulk = true;
+        let bulk = peer.lane_on(from.on)?.bulk;
+        Some(self.fabrics[from.on].bulk.read(bulk, into, from.region, from.offset))
+    }
+
+    /// A word of a peer's stamps, if the peer has told us where they are.
+    pub(crate) fn remote_stamp(&self, node: NodeId, stamp: Stamp) -> Option<Remote> {
+        let peers = self.peers.borrow();
+        let found = |lane: &Lane| Some((lane.fabric, lane.stamps?));
+        let (on, region) = peers.get(&node)?.lanes().find_map(found)?;
+        Some(Remote { on, region, offset: u64::from(stamp.slot) * STAMP_LEN as u64 })
+    }
+
+    /// Whether a read of the holder's that is posted behind those of these pieces is made behind them, too.
+    pub(crate) fn reads_in_order(&self, node: NodeId, pieces: &[Location], then: &Remote) -> bool {
+        let same = |piece| self.remote(node, piece).is_some_and(|remote| remote.on == then.on);
+        self.fabrics[then.on].domain.provider().reads_in_order() && pieces.iter().all(same)
+    }
+
+    /// A registered place for a word.
+    pub(crate) fn word(&self, on: usize) -> Result<Slice, FabricError> {
+        self.fabrics[on].pools.lend(STAMP_LEN)
+    }
+
+    /// A fabric, to register memory with.
+    pub(crate) fn domain(&self, on: usize) -> &Domain {
+        &self.fabrics[on].domain
+    }
+
+    /// The fabric by which a peer is reached.
+    pub(crate) fn fabric_to(&self, node: NodeId) -> usize {
+        self.peers.borrow().get(&node).map_or(0, Peer::fabric)
+    }
+
+    /// Registers memory for one transfer, for this node's own operations and for peers' reads.
+    pub(crate) fn register_part(
+        &self,
+        on: usize,
+        arena: &Arena,
+        piece: Piece,
+    ) -> Result<Rc<Region>, FabricError> {
+        self.fabrics[on].domain.register(arena.part(piece) as Rc<dyn Memory>, Access::REMOTE_READ)
+    }
+
+    /// Members that this node has exchanged something with.
+    pub(crate) fn connected(&self, node: NodeId) -> bool {
+        self.peers.borrow().get(&node).is_some_and(|peer| peer.used && !peer.cut_off)
+    }
+
+    /// Whether a member was cut off.
+    pub(crate) fn is_cut_off(&self, node: NodeId) -> bool {
+        self.peers.borrow().get(&node).is_some_and(|peer| peer.cut_off)
+    }
+
+    /// Queues a frame for a peer; `false` when there is no such member, or it takes nothing.
+    pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
+        let mut peers = self.peers.borrow_mut();
+        let Some(peer) = peers.get_mut(&to).filter(|peer| !peer.cut_off) else {
+            return false;
+        };
+        if peer.queue.len() >= MAX_QUEUED_FRAMES {
+            peer.missed_frames = true;
+            return false;
+        }
+        peer.used = true;
+        peer.used_bulk |= matches!(envelope.message, Message::Offer { .. } | Message::Registered { .. });
+        if let Message::Offer { pieces, stamp, .. } = &envelope.message {
+            let fabric = &self.fabrics[peer.fabric()];
+            let lane = peer.lane();
+            let mut news = Vec::new();
+            if stamp.is_some() && !std::mem::replace(&mut lane.knows_stamps, true) {
+                news.push(fabric.describe_stamps());
+            }
+            let pieces = pieces.iter().map(|piece| (piece.segment, piece.version));
+            let unknown: Vec<_> = pieces.filter(|key| lane.announced.insert(*key)).collect();
+            news.extend(unknown.into_iter().filter_map(|key| fabric.describe(key)));
+            for message in news {
+                peer.enqueue(&Envelope { message, request: 0, ..envelope.clone() });
+            }
+        }
+        peer.enqueue(&envelope);
+        true
+    }
+
+    /// Sends what the credits allow, as many frames in a message as fit.
+    fn pump(&self, peer: &mut Peer) {
+        while peer.credits > 0
+            && let Some(mut message) = peer.queue.pop_front()
+        {
+            while let Some(next) = peer.queue.front().filter(|next| message.len() + next.len() <= FRAME_MAX) {
+                message.extend_from_slice(next);
+                peer.queue.pop_front();
+            }
+            peer.credits -= 1;
+            self.post(peer, message, false);
+        }
+        if peer.queue.len() < SHORT_QUEUE_FRAMES {
+            for waiter in peer.drained.drain(..) {
+                // Whoever has given up needs no news.
+                let _ = waiter.send(());
+            }
+        }
+    }
+
+    /// Ends when the queue for a peer is short, or the peer is gone.
+    pub(crate) fn drained(&self, node: NodeId) -> impl Future<Output = ()> + use<> {
+        let (sender, receiver) = oneshot::channel();
+        if let Some(peer) =
+            self.peers.borrow_mut().get_mut(&node).filter(|peer| peer.queue.len() >= SHORT_QUEUE_FRAMES)
+        {
+            peer.drained.push(sender);
+        }
+        receiver.map(drop)
+    }
+
+    /// Gives a message to the fabric. A `free` one costs no credit.
+    fn post(&self, peer: &mut Peer, mut message: BytesMut, free: bool) {
+        let credits = std::mem::take(&mut peer.owed).min(u32::from(u16::MAX)) as u16;
+        Header::set_credits(&mut message, credits);
+        let fabric = &self.fabrics[peer.fabric()];
+        let posted = fabric.pools.lend(message.len()).and_then(|block| {
+            block.copy_from_slice(&message)?;
+            Ok(fabric.small.send(peer.lane().small, block))
+        });
+        peer.posted(posted, credits, free);
+    }
+
+    /// Follows the members: connects the new, forgets the gone. Returns who went.
+    pub(crate) fn follow(&self, own: NodeId, members: &[Member]) -> Vec<NodeId> {
+        let mut peers = self.peers.borrow_mut();
+        let same = |peer: &Peer| members.contains(&peer.member);
+        let gone: Vec<_> = peers.iter().filter(|(_, peer)| !same(peer)).map(|(node, _)| *node).collect();
+        for node in &gone {
+            if let Some(peer) = peers.remove(node) {
+                peer.disconnect(&self.fabrics);
+            }
+        }
+        for member in members.iter().filter(|member| member.node != own) {
+            if peers.contains_key(&member.node) {
+                continue;
+            }
+            match Peer::connect(&self.fabrics, member) {
+                Ok(peer) => {
+                    if let Some(why) = peer.why_not_better(&self.fabrics) {
+                        let name = self.fabrics[peer.fabric()].name();
+                        warn!("this node and the one at {} talk over {name}: {why}", member.listen);
+                    }
+                    peers.insert(member.node, peer);
+                }
+                Err(error) => {
+                    warn!(node = %member.node, listen = member.listen, %error, "cannot reach a node")
+                }
+            }
+        }
+        let wanted = POSTED_PER_PEER * peers.len();
+        drop(peers);
+        self.fabrics.iter().for_each(|fabric| fabric.expect(wanted));
+        self.note_busy();
+        gone
+    }
+
+    /// Takes an event of a fabric in; adds the frames of members to act on.
+    fn receive(&self, event: Event, on: usize, now: Instant, frames: &mut Vec<Envelope>) {
+        let (slice, len) = match event {
+            Event::Received { slice, len, .. } => (slice, len),
+            Event::ReceiveFailed { slice, error } => {
+                debug!("a message was not received: {error}");
+                return self.fabrics[on].repost(slice);
+            }
+            // Nobody is asked to write here.
+            Event::RemoteWrite { .. } => return self.drop_frame("an unexpected remote write"),
+        };
+        let message = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
+        self.fabrics[on].repost(slice);
+        let Ok(mut message) = message else { return self.drop_frame("more than a block") };
+        let mut is_first = true;
+        while is_first || !message.is_empty() {
+            let whole = message.clone();
+            match Envelope::decode_first(&mut message) {
+                Ok((envelope, token, credits)) if token == self.token => {
+                    // A message costs one credit, and its first frame returns some.
+                    let credits = std::mem::take(&mut is_first).then_some(credits);
+                    frames.extend(self.admit(envelope, on, credits, now));
+                }
+                Ok((envelope, ..)) => {
+                    return self.drop_frame(&format!("a wrong token from {}", envelope.from));
+                }
+                Err(error) => {
+                    self.drop_frame(&error.to_string());
+                    if let Some((from, incarnation)) = faults::sender(&whole, self.token) {
+                        self.blame(from, incarnation, now);
+                    }
+                    // Where the next one would begin is not known.
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A peer has sent what no member sends. It is cut off if it does so again and again.
+    fn blame(&self, from: NodeId, incarnation: Incarnation, now: Instant) {
+        let mut peers = self.peers.borrow_mut();
+        let peer = peers.get_mut(&from).filter(|peer| peer.member.incarnation == incarnation);
+        let Some(peer) = peer.filter(|peer| !peer.cut_off) else { return };
+        if !peer.faults.another(now) {
+            return;
+        }
+        warn!(
+            "node {from} at {} is cut off until it starts anew: it sent more than {MAX_FORGIVEN_FAULTS} frames within \
+             a minute that no node of this release sends; see what it runs and what it logs",
+            peer.member.listen
+        );
+        peer.cut_off(&self.fabrics);
+        self.cut_off.borrow_mut().push(from);
+    }
+
+    /// Peers that were cut off since this was last asked.
+    pub(crate) fn take_cut_off(&self) -> Vec<NodeId> {
+        std::mem::take(&mut *self.cut_off.borrow_mut())
+    }
+
+    /// A frame of a member counts; one of a node that may soon be a member waits. The first of a message
+    /// comes with credits.
+    fn admit(&self, envelope: Envelope, on: usize, credits: Option<u16>, now: Instant) -> Option<Envelope> {
+        let mut peers = self.peers.borrow_mut();
+        let peer = peers.get_mut(&envelope.from);
+        let Some(peer) = peer.filter(|peer| peer.member.incarnation >= envelope.incarnation) else {
+            let mut strangers = self.strangers.borrow_mut();
+            if strangers.len() == MAX_STRANGER_FRAMES {
+                strangers.pop_front();
+                self.dropped.set(self.dropped.get() + 1);
+            }
+            strangers.push_back((envelope, on, credits));
+            return None;
+        };
+        if peer.member.incarnation > envelope.incarnation {
+            drop(peers);
+            self.drop_frame("a frame from a former life of a node");
+            return None;
+        }
+        if peer.cut_off {
+            drop(peers);
+            self.drop_frame("a frame from a node that is cut off");
+            return None;
+        }
+        peer.used = true;
+        peer.credits = (peer.credits + u32::from(credits.unwrap_or(0))).min(WINDOW);
+        if let Message::Credit { count } = envelope.message {
+            peer.credits = peer.credits.saturating_add(count).min(WINDOW);
+            return None;
+        }
+        peer.owed += u32::from(credits.is_some());
+        if let Message::Stamps { base, key, len } = envelope.message {
+            if let Some(lane) = peer.lane_on(on) {
+                lane.stamps = Some(RemoteRegion { base, key, len });
+            }
+            return None;
+        }
+        if let Message::Segment { segment, version, base, key, len } = envelope.message {
+            if segment as usize >= MAX_DESCRIPTORS {
+                drop(peers);
+                self.drop_frame("a segment beyond any arena");
+                self.blame(envelope.from, envelope.incarnation, now);
+                return None;
+            }
+            if let Some(lane) = peer.lane_on(on) {
+                lane.segments.retain(|(number, _), _| *number != segment);
+                lane.segments.insert((segment, version), RemoteRegion { base, key, len });
+            }
+            return None;
+        }
+        Some(envelope)
+    }
+
+    /// Frames of nodes that have become members since they arrived.
+    pub(crate) fn admit_strangers(&self, now: Instant) -> Vec<Envelope> {
+        let waiting = std::mem::take(&mut *self.strangers.borrow_mut());
+        let admitted = waiting.into_iter();
+        admitted.filter_map(|(envelope, on, credits)| self.admit(envelope, on, credits, now)).collect()
+    }
+
+    /// Looks after the peers at the end of a turn: what is to be sent, what failed to be, and credits that no
+    /// message has taken along, where half a window has gathered.
+    pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
+        for (node, peer) in self.peers.borrow_mut().iter_mut().filter(|(_, peer)| !peer.cut_off) {
+            peer.reap();
+            self.pump(peer);
+            if peer.owed >= WINDOW / 2 {
+                let count = std::mem::take(&mut peer.owed);
+                let envelope = Envelope {
+                    request: 0,
+                    from: own,
+                    incarnation,
+                    reply_to: *node,
+                    epoch,
+                    deadline_us: u64::MAX,
+                    tenant: 0,
+                    class: 0,
+                    message: Message::Credit { count },
+                };
+                self.post(peer, envelope.encode(peer.member.token), true);
+            }
+        }
+    }
+
+    /// Looks after the connections that are in use; to be called now and then.
+    pub(crate) fn look_after_peers(&self) {
+        self.peers.borrow_mut().values_mut().filter(|peer| peer.used && !peer.cut_off).for_each(|peer| {
+            peer.look_after(&self.fabrics);
+        });
+        self.note_busy();
+    }
+
+    fn note_busy(&self) {
+        let peers = self.peers.borrow();
+        let reached = |on: usize| peers.values().any(|peer| peer.fabric() == on);
+        self.busy.replace((0..self.fabrics.len()).map(reached).collect());
+    }
+
+    /// Peers that missed something since this was last asked, and can be told again.
+    pub(crate) fn take_missed(&self) -> Vec<NodeId> {
+        let mut peers = self.peers.borrow_mut();
+        let missed = peers.iter_mut().filter(|(_, peer)| peer.queue.is_empty());
+        missed.filter_map(|(node, peer)| std::mem::take(&mut peer.missed_frames).then_some(*node)).collect()
+    }
+
+    /// Ends the operations on a peer's bulk lane and begins it anew: they do not come to an end.
+    pub(crate) fn reset_bulk(&self, node: NodeId) {
+        if let Some(peer) = self.peers.borrow_mut().get_mut(&node).filter(|peer| !peer.cut_off) {
+            peer.reset_bulk(&self.fabrics);
+        }
+    }
+
+    /// Counts a frame that is thrown away. The log has the first and then fewer and fewer: whoever sends one may
+    /// send many.
+    pub(crate) fn drop_frame(&self, why: &str) {
+        let dropped = self.dropped.get() + 1;
+        self.dropped.set(dropped);
+        match dropped.is_power_of_two() {
+            true => warn!(dropped, "dropped a frame: {why}"),
+            false => debug!(dropped, "dropped a frame: {why}"),
+        }
+    }
+}
+
+const _: () = assert!(HEADER_LEN < FRAME_MAX);

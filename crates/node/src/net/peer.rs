@@ -1,0 +1,325 @@
+//! Another member, and what stands between it and this node.
+//!
+//! Engine thread only. A peer has a lane for each fabric that both nodes have, best first, and one of them is in use.
+//! Where RDMA does not work although both have it (a port without a link, packets that are filtered), they talk over
+//! TCP until it does, and the log says so both times. Each side decides for what it sends; a segment can be read over the
+//! lane by which its description came.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use futures::channel::oneshot;
+use plasmon_fabric::{FabricError, Op, RemoteRegion};
+use tracing::{info, warn};
+
+use super::fabric::{Fabric, SegmentKey};
+use super::faults::Faults;
+use super::frame::{Envelope, Message};
+use super::members::{Member, Reach};
+
+/// Messages under way towards a peer.
+pub(crate) const WINDOW: u32 = 32;
+/// A lane by which nothing has got through for so long is given up for the next.
+const LANE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Another member.
+pub(crate) struct Peer {
+    pub(crate) member: Member,
+    /// Best first; never empty.
+    lanes: Vec<Lane>,
+    current: usize,
+    /// Messages that may still be sent.
+    pub(crate) credits: u32,
+    /// Credits to return.
+    pub(crate) owed: u32,
+    /// Frames, encoded.
+    pub(crate) queue: VecDeque<BytesMut>,
+    /// Messages given to the fabric that may still fail, oldest first.
+    sending: VecDeque<Sending>,
+    /// Who waits for the queue to be short.
+    pub(crate) drained: Vec<oneshot::Sender<()>>,
+    pub(crate) used: bool,
+    /// Something was read over the bulk lane, by either side.
+    pub(crate) used_bulk: bool,
+    pub(crate) missed_frames: bool,
+    pub(crate) faults: Faults,
+    /// It sent too many frames that no member sends: nothing is sent to it, nor taken from it.
+    pub(crate) cut_off: bool,
+}
+
+/// A way to a peer.
+pub(crate) struct Lane {
+    /// Which of this node's fabrics it is on.
+    pub(crate) fabric: usize,
+    pub(crate) small: plasmon_fabric::Peer,
+    pub(crate) bulk: plasmon_fabric::Peer,
+    /// Segments of ours that the peer knows how to read over it.
+    pub(crate) announced: HashSet<SegmentKey>,
+    /// Segments of its own that it told us.
+    pub(crate) segments: HashMap<SegmentKey, RemoteRegion>,
+    /// It knows where our stamps are.
+    pub(crate) knows_stamps: bool,
+    /// Where its own are.
+    pub(crate) stamps: Option<RemoteRegion>,
+    /// The last attempt to find out whether the connection is whole.
+    probe: Option<(Instant, Op)>,
+    /// Whether the last attempt went well.
+    whole: bool,
+    /// Since when nothing has got through that was tried.
+    failing: Option<Instant>,
+}
+
+impl Lane {
+    fn connect(fabric: &Fabric, number: usize, reach: &Reach) -> Result<Self, FabricError> {
+        Ok(Self {
+            fabric: number,
+            small: fabric.small.connect(&reach.small_address)?,
+            bulk: fabric.bulk.connect(&reach.bulk_address)?,
+            announced: HashSet::new(),
+            segments: HashMap::new(),
+            knows_stamps: false,
+            stamps: None,
+            probe: None,
+            whole: false,
+            failing: None,
+        })
+    }
+
+    /// Ends all operations, and begins both connections anew.
+    fn renew(&mut self, fabric: &Fabric, member: &Member) -> Result<(), FabricError> {
+        let own = fabric.reach();
+        fabric.small.disconnect(self.small);
+        fabric.bulk.disconnect(self.bulk);
+        if let Some(reach) = member.fabrics.iter().find(|reach| reach.meets(&own)) {
+            self.small = fabric.small.connect(&reach.small_address)?;
+            self.bulk = fabric.bulk.connect(&reach.bulk_address)?;
+        }
+        (self.probe, self.whole) = (None, false);
+        Ok(())
+    }
+
+    /// Takes the outcome of the last attempt, if there is one.
+    fn judge(&mut self) {
+        let Some(result) = self.probe.as_ref().and_then(|(_, operation)| operation.result()) else { return };
+        self.probe = None;
+        self.whole = result.is_ok();
+        match result {
+            Ok(()) => self.failing = None,
+            Err(_) => _ = self.failing.get_or_insert_with(Instant::now),
+        }
+    }
+}
+
+/// A message under way.
+struct Sending {
+    operation: Op,
+    at: Instant,
+    lane: usize,
+    /// Credits it returns.
+    credits: u16,
+    /// It took none itself.
+    free: bool,
+}
+
+impl Peer {
+    /// Connects to a member by every fabric that both nodes have.
+    pub(crate) fn connect(fabrics: &[Fabric], member: &Member) -> Result<Self, String> {
+        let mut lanes = Vec::new();
+        for (number, fabric) in fabrics.iter().enumerate() {
+            let own = fabric.reach();
+            if let Some(reach) = member.fabrics.iter().find(|reach| reach.meets(&own)) {
+                lanes.push(Lane::connect(fabric, number, reach).map_err(|error| error.to_string())?);
+            }
+        }
+        if lanes.is_empty() {
+            return Err(format!("it can be reached by {} only", member.providers()));
+        }
+        Ok(Self {
+            member: member.clone(),
+            lanes,
+            current: 0,
+            credits: WINDOW,
+            owed: 0,
+            queue: VecDeque::new(),
+            sending: VecDeque::new(),
+            drained: Vec::new(),
+            used: false,
+            used_bulk: false,
+            missed_frames: false,
+            faults: Faults::default(),
+            cut_off: false,
+        })
+    }
+
+    pub(crate) fn disconnect(&self, fabrics: &[Fabric]) {
+        for lane in &self.lanes {
+            fabrics[lane.fabric].small.disconnect(lane.small);
+            fabrics[lane.fabric].bulk.disconnect(lane.bulk);
+        }
+    }
+
+    /// Ends what goes on with it, for as long as it lives.
+    pub(crate) fn cut_off(&mut self, fabrics: &[Fabric]) {
+        self.cut_off = true;
+        self.queue.clear();
+        self.sending.clear();
+        // Whoever waits for it to take something sees that it takes nothing.
+        self.drained.clear();
+        for lane in &self.lanes {
+            fabrics[lane.fabric].small.shun(lane.small);
+            fabrics[lane.fabric].bulk.shun(lane.bulk);
+        }
+    }
+
+    /// The lane that is in use.
+    pub(crate) fn lane(&mut self) -> &mut Lane {
+        &mut self.lanes[self.current]
+    }
+
+    /// The fabric that is in use.
+    pub(crate) fn fabric(&self) -> usize {
+        self.lanes[self.current].fabric
+    }
+
+    /// Its lanes, that in use first.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        let (before, after) = self.lanes.split_at(self.current);
+        after.iter().chain(before)
+    }
+
+    /// The lane on a fabric.
+    pub(crate) fn lane_on(&mut self, fabric: usize) -> Option<&mut Lane> {
+        self.lanes.iter_mut().find(|lane| lane.fabric == fabric)
+    }
+
+    /// Why the lane in use is not the best that this node or the other has; nothing if it is.
+    pub(crate) fn why_not_better(&self, fabrics: &[Fabric]) -> Option<String> {
+        let own = &fabrics[self.fabric()];
+        let best = &self.member.fabrics[0].provider;
+        if self.current > 0 {
+            let better = fabrics[self.lanes[0].fabric].name();
+            return Some(format!("{better} does not get through, although both nodes have it"));
+        }
+        if self.fabric() > 0 {
+            return Some(format!("{} is here, and not at node {}", fabrics[0].name(), self.member.node));
+        }
+        (best != own.name()).then(|| format!("{best} is at node {}, and not here", self.member.node))
+    }
+
+    pub(crate) fn enqueue(&mut self, envelope: &Envelope) {
+        self.queue.push_back(envelope.encode(self.member.token));
+    }
+
+    /// A message was given to the fabric, or refused by it.
+    pub(crate) fn posted(&mut self, posted: Result<Op, FabricError>, credits: u16, free: bool) {
+        let (at, lane) = (Instant::now(), self.current);
+        match posted {
+            Ok(operation) => self.sending.push_back(Sending { operation, at, lane, credits, free }),
+            Err(error) => self.missed(&error, credits, free),
+        }
+    }
+
+    /// Forgets frames that were sent, and notes those that were not.
+    pub(crate) fn reap(&mut self) {
+        while let Some(result) = self.sending.front().and_then(|sending| sending.operation.result()) {
+            let Some(Sending { credits, free, lane, .. }) = self.sending.pop_front() else { return };
+            let failing = &mut self.lanes[lane].failing;
+            match result {
+                Ok(()) => *failing = None,
+                Err(error) => {
+                    failing.get_or_insert_with(Instant::now);
+                    self.missed(&error, credits, free);
+                }
+            }
+        }
+    }
+
+    /// A message did not reach the peer: credits are as before it, and what the peer was told of
+    /// segments and objects is told again. Whoever waits for an answer asks again.
+    fn missed(&mut self, error: &FabricError, credits: u16, free: bool) {
+        if !self.missed_frames {
+            warn!(node = %self.member.node, %error, "a message was not sent");
+        }
+        self.owed += u32::from(credits);
+        self.credits = (self.credits + u32::from(!free)).min(WINDOW);
+        for lane in &mut self.lanes {
+            lane.announced.clear();
+            lane.knows_stamps = false;
+        }
+        self.missed_frames = true;
+    }
+
+    /// Tries the connections that are in use, and the better one that is not: a peer that lost its end of one
+    /// waits for that. Changes lanes if it has to be, or can be.
+    pub(crate) fn look_after(&mut self, fabrics: &[Fabric]) {
+        let now = Instant::now();
+        let used_bulk = self.used_bulk;
+        for lane in &mut self.lanes[..=self.current] {
+            lane.judge();
+            let fabric = &fabrics[lane.fabric];
+            // Without a block there is no memory, which others will say.
+            let Ok(nothing) = fabric.pools.lend(0) else { return };
+            if used_bulk {
+                // A failure shows in that the connection is made anew.
+                drop(fabric.bulk.probe(lane.bulk, nothing.clone()));
+            }
+            if lane.probe.is_none() {
+                lane.probe = fabric.small.probe(lane.small, nothing).map(|operation| (now, operation));
+            }
+        }
+        if self.current > 0 && self.lanes[0].whole {
+            self.change(0, fabrics);
+        } else if self.current + 1 < self.lanes.len() && self.is_stuck(now) {
+            self.change(self.current + 1, fabrics);
+        }
+    }
+
+    /// Whether nothing gets through by the lane in use.
+    fn is_stuck(&self, now: Instant) -> bool {
+        let lane = &self.lanes[self.current];
+        let probed = lane.probe.as_ref().map(|(at, _)| *at);
+        let sent = self.sending.front().filter(|sending| sending.lane == self.current).map(|it| it.at);
+        let oldest = [probed, sent, lane.failing].into_iter().flatten().min();
+        oldest.is_some_and(|since| now.duration_since(since) >= LANE_PATIENCE)
+    }
+
+    fn change(&mut self, to: usize, fabrics: &[Fabric]) {
+        let names = [self.current, to].map(|lane| fabrics[self.lanes[lane].fabric].name());
+        let node = self.member.node;
+        if to > self.current {
+            let [broken, instead] = names;
+            warn!(
+                "nothing gets through to node {node} by {broken}: falling back to {instead}, which is slower, until \
+                 it does; `plasmon doctor` there and here may say what is in the way"
+            );
+            // What is under way ends now, and with it what waits for it.
+            let lane = &mut self.lanes[self.current];
+            if let Err(error) = lane.renew(&fabrics[lane.fabric], &self.member) {
+                warn!("node {node} cannot be tried again by {broken}: {error}");
+            }
+        } else {
+            info!("node {node} is reached by {} again", names[1]);
+        }
+        self.current = to;
+        let lane = self.lane();
+        lane.announced.clear();
+        lane.knows_stamps = false;
+        lane.failing = None;
+        // They describe memory as it is reached by the other fabric.
+        self.queue.retain(|frame| !Message::is_of_a_fabric(frame));
+        self.missed_frames = true;
+    }
+
+    /// Ends the operations on the bulk lane and begins it anew: they do not come to an end.
+    pub(crate) fn reset_bulk(&mut self, fabrics: &[Fabric]) {
+        let lane = &mut self.lanes[self.current];
+        let (fabric, own) = (&fabrics[lane.fabric], fabrics[lane.fabric].reach());
+        fabric.bulk.disconnect(lane.bulk);
+        let Some(reach) = self.member.fabrics.iter().find(|reach| reach.meets(&own)) else { return };
+        match fabric.bulk.connect(&reach.bulk_address) {
+            Ok(bulk) => lane.bulk = bulk,
+            Err(error) => warn!("cannot reach node {} on the bulk lane any more: {error}", self.member.node),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! New keys for the arena when a node is no member any more: what it could read of it, it cannot read for long.
+//!
+//! Engine thread only. Closing the lanes ends what was under way, and does not keep a node from connecting
+//! again with keys that it knows. So every segment is registered anew, with RDMA one at each look since a
+//! card takes its time, and peers are told the new key at once. The former registration goes on for
+//! [`FORMER_KEY_GRACE`], for reads that began with it. It is done where there is a secret: without one, only
+//! this host can connect.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon_fabric::Region;
+use tracing::info;
+
+use crate::engine::Core;
+
+/// How long a former key can be used: longer than a lease, which reads may have.
+const FORMER_KEY_GRACE: Duration = Duration::from_secs(15);
+
+/// What is still to be done.
+#[derive(Default)]
+pub(crate) struct Rekeying {
+    segments: RefCell<VecDeque<u32>>,
+    /// Registrations that end, the oldest first.
+    former: RefCell<VecDeque<(Instant, Rc<Region>)>>,
+}
+
+impl Core {
+    /// Nodes are no members any more: all segments are to have new keys.
+    pub(crate) fn rekey(&self) {
+        if self.kernel.config.secret_file.is_some() {
+            let all = 0..self.store.arena.borrow().segment_count();
+            self.cluster.rekeying.segments.replace(all.collect());
+        }
+    }
+
+    /// Goes on with that; to be called now and then.
+    pub(crate) fn go_on_rekeying(&self) {
+        let Rekeying { segments, former } = &self.cluster.rekeying;
+        let now = self.kernel.clock.now();
+        former.borrow_mut().retain(|(until, _)| *until > now);
+        let at_once = if self.network.best().is_rdma() { 1 } else { usize::MAX };
+        let due = segments.borrow().len().min(at_once);
+        for segment in segments.borrow_mut().drain(..due) {
+            let (regions, news) = self.network.rekey(&self.store.arena.borrow(), segment);
+            former.borrow_mut().extend(regions.into_iter().map(|region| (now + FORMER_KEY_GRACE, region)));
+            for (node, key) in news {
+                // A peer that has just gone needs none.
+                self.tell(node, key);
+            }
+        }
+        if due > 0 && segments.borrow().is_empty() {
+            info!("the segments of this node have new keys, since a node is no member any more");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Replicas that are kept: nodes are ordered to hold objects, and objects that too few nodes keep come back to their
+//! number.
+//!
+//! Engine thread only. How many nodes are to keep an object (*copies*) is part of what each of its keepers
+//! publishes, so that the directory knows it after any death. The first keeper of the shard looks after it:
+//! when too few nodes keep an object for longer than a put takes, it orders others to, [`MAX_ORDERS`] at a
+//! time. Nobody waits for these, and so they take turns on the node that gets them: [`MAX_ARRIVALS`] objects
+//! at once, whose reads are as many as the window of a transfer allows. That bounds the bytes under way on
+//! each node, whatever has died.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::status::CopiesStatus;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use tokio::sync::Semaphore;
+use tracing::{debug, info, warn};
+
+use crate::directory::table::Shortage;
+use crate::engine::Core;
+use crate::kernel::counted::Counted;
+use crate::membership::shards::ranked;
+use crate::net::frame::{Envelope, Message};
+use crate::net::frame::{Heir, Holding, Order, Withdrawal, ask};
+use crate::object::{Replica, Role};
+
+/// Orders of a keeper under way that nobody waits for.
+const MAX_ORDERS: usize = 64;
+/// Objects that a node brings here at once because it was ordered to and nobody waits.
+const MAX_ARRIVALS: usize = 2;
+/// How long a keeper waits for such an order to be carried out: it may stand behind many.
+const ORDER_PATIENCE: Duration = Duration::from_secs(600);
+/// How long until a keeper tries again what no node could do.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// How long an object that is ordered may show no sign of coming.
+const STALL_PATIENCE: Duration = Duration::from_secs(30);
+/// How often an object that was brought here may be dropped again before it is kept.
+const MAX_KEEP_TRIES: usize = 3;
+
+/// What a node does about replicas.
+pub(crate) struct Copies {
+    turns: Semaphore,
+    restoring: Cell<u64>,
+    orders: Cell<usize>,
+    counters: RefCell<CopiesStatus>,
+    /// Objects that are being moved to another node by this keeper.
+    pub(crate) moving: RefCell<HashSet<ObjectId>>,
+    /// Objects of this node that another is about to be the primary of. An order to keep one takes it out: it stays.
+    pub(crate) handing: RefCell<HashSet<ObjectId>>,
+}
+
+impl Copies {
+    pub(crate) fn new() -> Self {
+        Self {
+            turns: Semaphore::new(MAX_ARRIVALS),
+            restoring: Cell::new(0),
+            orders: Cell::new(0),
+            counters: RefCell::default(),
+            moving: RefCell::default(),
+            handing: RefCell::default(),
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn copies_status(&self) -> CopiesStatus {
+        let copies = &self.cluster.copies;
+        CopiesStatus {
+            short: self.cluster.directory.borrow().short() as u64,
+            restoring: copies.restoring.get(),
+            claims: self.cluster.claimed() as u64,
+            ..copies.counters.borrow().clone()
+        }
+    }
+
+    /// Counts objects that were deleted because their time was over.
+    pub(crate) fn count_expired(&self, count: u64) {
+        self.cluster.copies.counters.borrow_mut().expired += count;
+    }
+
+    /// Carries out an order of another node's, or of this one.
+    pub(crate) fn on_order(self: &Rc<Self>, asked: Envelope, order: Order) {
+        let core = Rc::clone(self);
+        self.kernel.spawn(async move {
+            let message = match core.carry_out(order, asked.tenant).await {
+                Ok(()) => Message::Done,
+                Err(error) => Message::Refused { error },
+            };
+            // Those who were to read it from here.
+            core.serve_waiting(order.id);
+            core.answer(&asked, message);
+        });
+    }
+
+    /// Holds an object in the role that an order says.
+    async fn carry_out(self: &Rc<Self>, order: Order, tenant: u32) -> Result<(), Error> {
+        let id = order.id;
+        if self.assume(&order)? {
+            return Ok(());
+        }
+        let copies = &self.cluster.copies;
+        let _turn = match order.patient {
+            true => Some(copies.turns.acquire().await.expect("the semaphore is never closed")),
+            false => None,
+        };
+        let _restoring = order.patient.then(|| Counted::new(&copies.restoring));
+        for _ in 0..MAX_KEEP_TRIES {
+            self.bring(&order, tenant).await?;
+            if self.assume(&order)? {
+                if order.patient {
+                    let len = self.store.objects.borrow().get(&id).map_or(0, |replica| replica.len());
+                    copies.counters.borrow_mut().restored_bytes += len;
+                }
+                return Ok(());
+            }
+        }
+        let text = format!(
+            "object {id} left the memory of node {} as soon as it came; it is too full",
+            self.kernel.node
+        );
+        Err(Error::new(ErrorKind::Full, text))
+    }
+
+    /// Brings an object here, as long as it shows that it comes.
+    async fn bring(self: &Rc<Self>, order: &Order, tenant: u32) -> Result<(), Error> {
+        let fetch = match order.from.filter(|from| *from != self.kernel.node) {
+            Some(from) => self.fetch_from(order.id, tenant, from),
+            None => self.fetch(order.id, tenant),
+        };
+        loop {
+            let due = Some(self.kernel.clock.now() + STALL_PATIENCE);
+            if let Some(fetched) = self.kernel.clock.bounded(due, fetch.clone()).await {
+                return fetched;
+            }
+            if !self.moves_here(&order.id, tenant) {
+                let text = format!("no node offers object {} any more", order.id);
+                return Err(Error::new(ErrorKind::TimedOut, text));
+            }
+        }
+    }
+
+    /// Gives the replica that is here the role of an order; says whether there is one.
+    fn assume(self: &Rc<Self>, order: &Order) -> Result<bool, Error> {
+        if order.role.stays() {
+            self.ensure_stays()?;
+        }
+        let Some(replica) = self.store.objects.borrow().get(&order.id).cloned() else { return Ok(false) };
+        if replica.life != order.life {
+            let text = format!("node {} holds another object of id {}", self.kernel.node, order.id);
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        let before = replica.role();
+        let role = match (order.role, before) {
+            (Role::Primary, _) | (Role::Kept, Role::Primary) => Role::Primary,
+            (Role::Kept, _) => Role::Kept,
+            // Only who says how many there are to be takes one away; never the primary.
+            (Role::Cached, Role::Kept) if order.copies > 0 => Role::Cached,
+            (Role::Cached, as_it_is) => as_it_is,
+        };
+        if order.copies > 0 {
+            replica.set_copies(order.copies);
+        }
+        if (role, before) == (Role::Cached, Role::Kept) {
+            self.keep_no_longer(&replica);
+            return Ok(true);
+        }
+        self.store.objects.borrow_mut().set_role(&order.id, role);
+        if order.role.stays() {
+            self.cluster.copies.handing.borrow_mut().remove(&order.id);
+        }
+        // Also what is as it was: whoever orders it may have missed the news.
+        self.store.publish(Holding::of(&replica));
+        if role != before {
+            self.note_expiry(&replica);
+        }
+        Ok(true)
+    }
+
+    /// Takes the role of a primary that has gone, by order of a keeper.
+    pub(crate) fn inherit(self: &Rc<Self>, heir: &Heir) {
+        let replica = self.store.objects.borrow().get(&heir.id).cloned();
+        let Some(replica) = replica else {
+            // The keeper has missed it.
+            return self.store.unpublish(heir.id, Withdrawal::Evicted);
+        };
+        if replica.life != heir.life {
+            return;
+        }
+        self.store.objects.borrow_mut().set_role(&heir.id, Role::Primary);
+        // One that came here by a get before so many were wished says fewer.
+        replica.set_copies(replica.copies().max(heir.copies));
+        self.store.publish(Holding::of(&replica));
+        self.note_expiry(&replica);
+    }
+
+    /// Makes a replica that this node kept a cached one. Nothing of it stays on disk: the next start of this node would
+    /// take it for a primary, whatever has become of the object.
+    pub(crate) fn keep_no_longer(&self, replica: &Rc<Replica>) {
+        if replica.in_memory() {
+            self.store.forget_on_disk(replica);
+            self.store.objects.borrow_mut().set_role(&replica.id(), Role::Cached);
+            self.store.publish(Holding::of(replica));
+        } else {
+            self.leave_to_others(replica);
+        }
+    }
+
+    /// Drops a replica that this node is not to keep any more. Its keepers learn both: of one that made room, they would
+    /// not look for another node to keep it.
+    pub(crate) fn leave_to_others(&self, replica: &Rc<Replica>) {
+        let id = replica.id();
+        self.store.objects.borrow_mut().set_role(&id, Role::Cached);
+        self.store.publish(Holding::of(replica));
+        if self.store.remove(&id).is_some() {
+            self.store.unpublish(id, Withdrawal::Evicted);
+        }
+    }
+
+    /// Orders replicas of objects that too few nodes keep; to be called now and then.
+    pub(crate) fn tend_copies(self: &Rc<Self>) {
+        let copies = &self.cluster.copies;
+        let room = MAX_ORDERS.saturating_sub(copies.orders.get());
+        if room == 0 || self.cluster.solo() {
+            return;
+        }
+        let now = self.kernel.clock.now();
+        let mine = |id: &ObjectId| self.cluster.keepers(id).first == self.kernel.node;
+        let short = self.cluster.directory.borrow_mut().take_short(now, now + ORDER_PATIENCE, room, mine);
+        for shortage in short {
+            copies.orders.set(copies.orders.get() + 1);
+            let core = Rc::clone(self);
+            self.kernel.spawn(async move {
+                let id = shortage.id;
+                core.restore_copies(shortage).await;
+                let copies = &core.cluster.copies;
+                copies.orders.set(copies.orders.get() - 1);
+                core.cluster.directory.borrow_mut().look_again(&id, core.kernel.clock.now() + RETRY_PAUSE);
+            });
+        }
+    }
+
+    /// Has as many nodes keep an object as are to, or as many as can.
+    async fn restore_copies(self: &Rc<Self>, shortage: Shortage) {
+        let Shortage { id, life, creator, copies, keeping, cached } = shortage;
+        let others = self.others(&keeping);
+        let mut missing = usize::from(copies).min(keeping.len() + others.len()).saturating_sub(keeping.len());
+        debug!("object {id} is kept by {} of {copies} nodes; {missing} more are to", keeping.len());
+        for node in candidates(&id, others, &cached) {
+            // It may have been deleted, or kept elsewhere, while the last did not come to an end.
+            if missing == 0 || !self.cluster.directory.borrow_mut().lacks(&id, life) {
+                return;
+            }
+            let order = Order { id, life, role: Role::Kept, copies, patient: true, from: None };
+            self.cluster.copies.counters.borrow_mut().ordered += 1;
+            let done = self.ask(node, creator, ask::Acquire { order }, ORDER_PATIENCE).await;
+            let mut counters = self.cluster.copies.counters.borrow_mut();
+            match done {
+                Ok(_) => {
+                    counters.restored += 1;
+                    missing -= 1;
+                    info!("object {id} is kept by node {node} now, in place of one that has gone");
+                }
+                Err(error) => {
+                    counters.failed += 1;
+                    warn!("object {id} has too few replicas, and node {node} cannot keep one: {error}");
+                }
+            }
+        }
+    }
+
+    /// The members that are not among these.
+    pub(crate) fn others(&self, these: &[NodeId]) -> Vec<NodeId> {
+        let view = self.cluster.view.borrow();
+        let members = view.members.iter().map(|member| member.node);
+        members.filter(|node| !these.contains(node)).collect()
+    }
+}
+
+/// Nodes in the order in which they are to keep an object: those that have it first, then as all nodes agree.
+pub(crate) fn candidates(id: &ObjectId, nodes: Vec<NodeId>, cached: &[NodeId]) -> Vec<NodeId> {
+    let (there, not): (Vec<_>, Vec<_>) =
+        ranked(id, nodes).into_iter().partition(|node| cached.contains(node));
+    [there, not].concat()
+}

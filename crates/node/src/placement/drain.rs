@@ -1,0 +1,395 @@
+//! Draining: what a node is the one to keep moves to the others, and then it leaves.
+//!
+//! Engine thread only. From the moment it begins, nothing is created here and no order to keep anything is taken: what
+//! there is can only become less. Each object is moved by the first keeper of its shard, as any other move is
+//! ([`super::placing`]), so that whoever reads it meanwhile does not notice. What no node takes stays, is
+//! tried again, and keeps the node from leaving: nothing is lost by a drain. Nor does the node leave while it
+//! is not certain that others have what it let go of: when a death has left a cached replica of this node's
+//! the only one, the directory takes [`SETTLING_TIME`] to make that the primary. A pin of a client's does not
+//! delay it: its mapping outlives the node.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt};
+use plasmon::drain::{DrainStatus, DrainStep};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use tracing::{debug, info};
+
+use super::copies::candidates;
+use crate::engine::Core;
+use crate::net::frame::{Envelope, Message};
+use crate::net::frame::{Order, ask};
+use crate::object::{Replica, Role, Table};
+
+/// Objects that are moved at a time: many small ones, for each takes some round trips. Those who receive large ones
+/// read no more of them at once than they do of others.
+const MAX_MOVES_AT_ONCE: usize = 32;
+/// Nodes that are asked to take an object, in one round.
+const MAX_NODES_ASKED: usize = 4;
+/// How long a node may take for an object.
+const MOVE_PATIENCE: Duration = Duration::from_secs(600);
+/// How long another node may take to begin, or to say how far it is.
+const ASK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long until what nobody took is offered again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long a node that is done waits for somebody to see it.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(3);
+/// How long it stays after that: others may be looking too.
+const LINGER_TIME: Duration = Duration::from_millis(500);
+/// How often it looks whether somebody has.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// How long after a change of members, or after a replica was left to another node that kept it before, everybody
+/// knows what follows: the directory gives orphans 3 s, and looks once a second.
+const SETTLING_TIME: Duration = Duration::from_secs(6);
+/// Characters of what is in the way, so that a report fits a frame.
+const MAX_TROUBLE_CHARS: usize = 600;
+
+/// What is drained, if anything is.
+#[derive(Default)]
+pub(crate) struct Drain {
+    /// Drains so far.
+    begun: Cell<u64>,
+    under_way: RefCell<Option<UnderWay>>,
+    /// Nothing is left: the node is to leave.
+    over: Cell<bool>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    /// Which drain it is: the tasks of one that was called off have no part in it.
+    number: u64,
+    /// When a replica was last left to another node that kept it before.
+    left: Option<Instant>,
+    moved_objects: u64,
+    moved_bytes: u64,
+    /// Everything is elsewhere.
+    finished: bool,
+    /// Somebody was told so.
+    told: bool,
+    /// Why what is left was not taken.
+    trouble: String,
+}
+
+impl Drain {
+    /// Whether nothing is to come to this node any more.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.borrow().is_some()
+    }
+
+    fn is(&self, number: u64) -> bool {
+        self.under_way.borrow().as_ref().is_some_and(|drain| drain.number == number)
+    }
+
+    /// Notes something of a drain, if it still goes on.
+    fn note(&self, number: u64, what: impl FnOnce(&mut UnderWay)) {
+        if let Some(drain) = self.under_way.borrow_mut().as_mut().filter(|drain| drain.number == number) {
+            what(drain);
+        }
+    }
+}
+
+impl Core {
+    /// Whether this node is drained, and so takes nothing new.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.cluster.drain.is_under_way()
+    }
+
+    /// Whether everything has gone, and the node is to go as well.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.cluster.drain.over.get()
+    }
+
+    /// An error while this node is drained.
+    pub(crate) fn ensure_stays(&self) -> Result<(), Error> {
+        match self.is_draining() {
+            false => Ok(()),
+            true => Err(Error::new(
+                ErrorKind::Disconnected,
+                format!("node {} is being drained and takes nothing new: use another node", self.kernel.node),
+            )),
+        }
+    }
+
+    /// Has a node do a step of its drain, for a user, and says how far it is.
+    ///
+    /// # Errors
+    /// `NotAllowed` for users other than root and the node's own, `Invalid` where it cannot be drained.
+    pub(crate) async fn drain(
+        self: &Rc<Self>,
+        node: NodeId,
+        step: DrainStep,
+        tenant: u32,
+    ) -> Result<DrainStatus, Error> {
+        if node == self.kernel.node {
+            return self.drain_here(step, tenant);
+        }
+        let ask::Reported { json } = self.ask(node, tenant, ask::Drain { step }, ASK_PATIENCE).await?;
+        serde_json::from_slice(&json).map_err(|error| {
+            let text = format!("node {node} says of its drain what makes no sense: {error}; see its release");
+            Error::new(ErrorKind::Internal, text)
+        })
+    }
+
+    /// The same, for another node.
+    pub(crate) fn on_drain(self: &Rc<Self>, asked: &Envelope, step: DrainStep) {
+        let message = match self.drain_here(step, asked.tenant) {
+            Ok(status) => {
+                Message::Reported { json: serde_json::to_vec(&status).expect("plain values").into() }
+            }
+            Err(error) => Message::Refused { error },
+        };
+        self.answer(asked, message);
+    }
+
+    fn drain_here(self: &Rc<Self>, step: DrainStep, tenant: u32) -> Result<DrainStatus, Error> {
+        let drain = &self.cluster.drain;
+        if step != DrainStep::Look && tenant != 0 && tenant != rustix::process::getuid().as_raw() {
+            let text = format!("node {} is drained by root or by the user it runs as only", self.kernel.node);
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
+        match step {
+            DrainStep::Look => {}
+            DrainStep::Begin => self.begin_drain()?,
+            DrainStep::CallOff => {
+                if drain.under_way.take().is_some() {
+                    info!("the drain was called off: this node takes objects again");
+                }
+            }
+        }
+        let status = self.drain_status();
+        if let Some(drain) = drain.under_way.borrow_mut().as_mut() {
+            drain.told = drain.finished;
+        }
+        Ok(status)
+    }
+
+    fn begin_drain(self: &Rc<Self>) -> Result<(), Error> {
+        let drain = &self.cluster.drain;
+        if drain.is_under_way() {
+            return Ok(());
+        }
+        if let Some(trouble) = self.cluster.trouble() {
+            let text = format!(
+                "node {} cannot be drained now: {trouble}. Try again when its coordinator is back",
+                self.kernel.node
+            );
+            return Err(Error::new(ErrorKind::Disconnected, text));
+        }
+        if self.others(&[self.kernel.node]).is_empty() {
+            let text = format!(
+                "node {} cannot be drained: its cluster has no other node that could take what it holds",
+                self.kernel.node
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if self.cluster.coordinator.get() == Some(self.kernel.node) {
+            let text = format!(
+                "node {} cannot be drained: the cluster's coordinator is part of it, and without one no node can join \
+                 and no death is noticed. Stop it last, or give the cluster a coordinator of its own \
+                 (--coordinator etcd://...)",
+                self.kernel.node
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        info!("draining: what this node holds for others moves to them, and then it leaves");
+        let number = drain.begun.get() + 1;
+        drain.begun.set(number);
+        drain.under_way.replace(Some(UnderWay { number, ..UnderWay::default() }));
+        let core = Rc::clone(self);
+        self.kernel.spawn(async move { core.run_drain(number).await });
+        Ok(())
+    }
+
+    fn drain_status(&self) -> DrainStatus {
+        let left = self.left_to_drain();
+        let under_way = self.cluster.drain.under_way.borrow();
+        under_way.as_ref().map_or_else(DrainStatus::default, |drain| DrainStatus {
+            draining: true,
+            objects: left.objects,
+            bytes: left.bytes,
+            unsealed: left.unsealed,
+            moved_objects: drain.moved_objects,
+            moved_bytes: drain.moved_bytes,
+            finished: drain.finished,
+            trouble: drain.trouble.clone(),
+        })
+    }
+
+    /// Moves everything, again and again until nothing is left; then has the node leave.
+    async fn run_drain(self: Rc<Self>, number: u64) {
+        let drain = &self.cluster.drain;
+        for round in 0.. {
+            drain.note(number, |drain| drain.trouble.clear());
+            for shard in 0..Table::SHARDS {
+                let ids: Vec<_> = {
+                    let objects = self.store.objects.borrow();
+                    let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays());
+                    staying.map(|replica| replica.id()).collect()
+                };
+                let moves = stream::iter(ids).map(|id| self.drain_one(id, number, round));
+                moves.buffer_unordered(MAX_MOVES_AT_ONCE).collect::<()>().await;
+            }
+            if !drain.is(number) {
+                return;
+            }
+            if self.may_leave() && self.say_farewell(number).await {
+                info!("drained: everything that this node held for others is elsewhere");
+                return drain.over.set(true);
+            }
+            self.kernel.clock.sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Whether nothing is left, for certain, and the coordinator will hear that this node goes.
+    fn may_leave(&self) -> bool {
+        let now = self.kernel.clock.now();
+        let left = self.cluster.drain.under_way.borrow().as_ref().and_then(|drain| drain.left);
+        let settled = left.is_none_or(|left| now >= left + SETTLING_TIME)
+            && !self.cluster.followed_within(SETTLING_TIME, now);
+        settled && self.cluster.trouble().is_none() && self.left_to_drain().nothing()
+    }
+
+    /// Waits until somebody knows that nothing is left, or long enough; says whether that is still so.
+    async fn say_farewell(&self, number: u64) -> bool {
+        let drain = &self.cluster.drain;
+        drain.note(number, |drain| drain.finished = true);
+        let due = self.kernel.clock.now() + FAREWELL_PATIENCE;
+        let told = || drain.under_way.borrow().as_ref().is_none_or(|drain| drain.told);
+        while self.kernel.clock.now() < due && !told() {
+            self.kernel.clock.sleep(LOOK_INTERVAL).await;
+        }
+        self.kernel.clock.sleep(LINGER_TIME).await;
+        let nothing = drain.is(number) && self.may_leave();
+        drain.note(number, |drain| drain.finished = nothing);
+        nothing
+    }
+
+    /// Has another node keep an object in place of this one.
+    async fn drain_one(self: &Rc<Self>, id: ObjectId, number: u64, round: usize) {
+        if !self.cluster.drain.is(number) {
+            return;
+        }
+        let Some(replica) = self.store.objects.borrow().get(&id).filter(|one| one.role().stays()).cloned()
+        else {
+            return;
+        };
+        let moved = self.move_away(&replica, number, round).await;
+        self.cluster.drain.note(number, |drain| match moved {
+            Ok(()) => {
+                drain.moved_objects += 1;
+                drain.moved_bytes += replica.len();
+            }
+            // It was deleted, or its time was over.
+            Err(_) if !self.store.objects.borrow().has(&replica) => {}
+            Err(error) => {
+                debug!("object {id} was not drained: {error}");
+                drain.trouble = error.message().chars().take(MAX_TROUBLE_CHARS).collect();
+            }
+        });
+    }
+
+    async fn move_away(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        number: u64,
+        round: usize,
+    ) -> Result<(), Error> {
+        let (id, tenant) = (replica.id(), replica.ownership().user);
+        let (keeping, cached) = self.elsewhere(id, tenant).await?;
+        let others = self.others(&[&keeping[..], &[self.kernel.node]].concat());
+        let mut nodes = candidates(&id, others, &cached);
+        // Every round asks others, until all were asked.
+        let asked = MAX_NODES_ASKED * round;
+        let all_asked = asked + MAX_NODES_ASKED >= nodes.len();
+        let first = asked.checked_rem(nodes.len()).unwrap_or_default();
+        nodes.rotate_left(first);
+        let mut error = None;
+        for node in nodes.into_iter().take(MAX_NODES_ASKED) {
+            let done = match replica.role() {
+                Role::Primary => self.migrate(id, tenant, node, self.in_time()).await.map(drop),
+                Role::Kept => self.keep_instead(replica, tenant, node).await,
+                Role::Cached => return Ok(()),
+            };
+            match done {
+                Ok(()) => return Ok(()),
+                Err(one) if !self.store.objects.borrow().has(replica) => return Err(one),
+                Err(one) => error = Some(Error::new(one.kind(), format!("node {node}: {}", one.message()))),
+            }
+        }
+        let (keeping, _) = self.elsewhere(id, tenant).await?;
+        // Fewer keep it then than are to, and the directory looks for another that can.
+        match (replica.role(), keeping.first()) {
+            (Role::Primary, Some(node)) if all_asked => {
+                self.migrate(id, tenant, *node, self.in_time()).await.map(drop)
+            }
+            (Role::Kept, Some(_)) if all_asked => {
+                self.cluster.drain.note(number, |drain| drain.left = Some(self.kernel.clock.now()));
+                self.demote(replica);
+                Ok(())
+            }
+            _ => Err(error.unwrap_or_else(|| {
+                Error::new(ErrorKind::TooFew, format!("no other node is there to keep object {id}"))
+            })),
+        }
+    }
+
+    /// Who else keeps an object, and who has it cached.
+    async fn elsewhere(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+    ) -> Result<(Vec<NodeId>, Vec<NodeId>), Error> {
+        let holders = self.holders(id, tenant).await?;
+        let others = holders.into_iter().filter(|(node, _)| *node != self.kernel.node);
+        let (keeping, cached): (Vec<_>, Vec<_>) = others.partition(|(_, role)| role.stays());
+        let nodes = |holders: Vec<(NodeId, Role)>| holders.into_iter().map(|(node, _)| node).collect();
+        Ok((nodes(keeping), nodes(cached)))
+    }
+
+    /// Has another node keep a replica that this one kept beside the primary.
+    async fn keep_instead(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        tenant: u32,
+        node: NodeId,
+    ) -> Result<(), Error> {
+        let (id, life, copies) = (replica.id(), replica.life, replica.copies());
+        let order =
+            Order { id, life, role: Role::Kept, copies, patient: false, from: Some(self.kernel.node) };
+        self.ask(node, tenant, ask::Acquire { order }, MOVE_PATIENCE).await?;
+        self.demote(replica);
+        Ok(())
+    }
+
+    /// Keeps a replica no longer, if it has not become the primary meanwhile.
+    fn demote(&self, replica: &Rc<Replica>) {
+        if self.store.objects.borrow().has(replica) && replica.role() == Role::Kept {
+            self.keep_no_longer(replica);
+        }
+    }
+
+    fn in_time(&self) -> Option<Instant> {
+        Some(self.kernel.clock.now() + MOVE_PATIENCE)
+    }
+
+    fn left_to_drain(&self) -> Left {
+        let (objects, bytes, unsealed) = self.store.objects.borrow().staying();
+        Left { objects, bytes, unsealed: unsealed as u64 }
+    }
+}
+
+/// What has not gone yet.
+struct Left {
+    objects: u64,
+    bytes: u64,
+    /// Being written by clients.
+    unsealed: u64,
+}
+
+impl Left {
+    fn nothing(&self) -> bool {
+        self.objects == 0 && self.unsealed == 0
+    }
+}

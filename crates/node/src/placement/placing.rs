@@ -1,0 +1,465 @@
+//! Where users want objects to be: so many replicas, on another node, on many nodes at once.
+//!
+//! Engine thread only. The node that is asked finds out who holds the object and in which life, and orders other nodes
+//! to hold it ([`super::copies`]). Those that are to have it at the same time form a tree: each reads from its parent
+//! what that has got so far ([`crate::transfer`]). A move is led by the first keeper of the object's shard, one at a
+//! time. While the keeper changes there may be two: the former primary *hands over* for that reason, which is, it lets
+//! go only when the new one itself has said that it keeps the object, and not if it was ordered to keep it meanwhile.
+//! So two that drop each other's new primary both stay.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId, Spread, Unreached};
+
+use super::copies::candidates;
+use crate::engine::Core;
+use crate::net::frame::{Envelope, Message};
+use crate::net::frame::{Holding, Life, Order, ask};
+use crate::object::{Replica, Role};
+
+/// How long a node may take to say which life of an object it holds.
+const LIFE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long an object that nobody is known to hold may be about to be published.
+const PUBLICATION_GRACE: Duration = Duration::from_millis(500);
+/// How long until that is looked at again.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long the directory may take to learn of a new primary.
+const PUBLICATION_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node may take to say that it is the primary, and how long another to hand over to it.
+const TAKEOVER_PATIENCE: Duration = Duration::from_secs(5);
+const HANDOVER_PATIENCE: Duration = Duration::from_secs(8);
+/// How long orders are given when nobody says.
+const DEFAULT_ORDER_PATIENCE: Duration = Duration::from_secs(3600);
+/// What a node passes on at a time, for the shape of the tree.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// An object and those who hold it.
+struct Found {
+    life: u64,
+    /// Bytes, if it is on this node.
+    len: Option<u64>,
+    holders: Vec<(NodeId, Role)>,
+}
+
+impl Found {
+    fn nodes(&self) -> Vec<NodeId> {
+        self.holders.iter().map(|(node, _)| *node).collect()
+    }
+
+    /// Those to read it from: a cached replica may leave any moment.
+    fn sources(&self) -> Vec<NodeId> {
+        Some(self.keeping()).filter(|keeping| !keeping.is_empty()).unwrap_or_else(|| self.nodes())
+    }
+
+    fn primaries(&self) -> Vec<NodeId> {
+        of_role(&self.holders, Role::Primary).collect()
+    }
+
+    fn keeping(&self) -> Vec<NodeId> {
+        self.holders.iter().filter(|(_, role)| role.stays()).map(|(node, _)| *node).collect()
+    }
+}
+
+impl Core {
+    /// Finds an object that a user may change: every call here that is a user's own begins so.
+    async fn find(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Result<Found, Error> {
+        let due = self.kernel.clock.now() + PUBLICATION_GRACE;
+        loop {
+            let here = self.store.objects.borrow().get(&id).cloned();
+            if let Some(replica) = &here {
+                replica.ownership().ensure_may_change(id, tenant)?;
+            }
+            let mut holders = if self.cluster.solo() { Vec::new() } else { self.holders(id, tenant).await? };
+            if let Some(replica) = &here
+                && self.store.objects.borrow().has(replica)
+            {
+                holders.retain(|(node, _)| *node != self.kernel.node);
+                holders.insert(0, (self.kernel.node, replica.role()));
+                return Ok(Found { life: replica.life, len: Some(replica.len()), holders });
+            }
+            holders.retain(|(node, _)| *node != self.kernel.node);
+            holders.sort_by_key(|(_, role)| *role != Role::Primary);
+            for (node, _) in &holders {
+                let hold = ask::Hold { ids: vec![id] };
+                if let Ok(ask::Held { lives }) = self.ask(*node, tenant, hold, LIFE_PATIENCE).await
+                    && let Some(Life { life, ownership }) = lives.first().copied().flatten()
+                {
+                    ownership.ensure_may_change(id, tenant)?;
+                    return Ok(Found { life, len: None, holders });
+                }
+            }
+            if self.kernel.clock.now() >= due {
+                return Err(nowhere(&id));
+            }
+            self.kernel.clock.sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Has so many nodes keep an object.
+    ///
+    /// # Errors
+    /// `TooFew` when not so many can.
+    pub(crate) async fn replicate(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        copies: u16,
+        due: Option<Instant>,
+    ) -> Result<Spread, Error> {
+        if copies == 0 {
+            let text = format!("0 replicas of object {id} would be none: delete it instead");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let found = self.find(id, tenant).await?;
+        let order = |role| Order { id, life: found.life, role, copies, patient: false, from: None };
+        let mut keeping = found.keeping();
+        // The primary is the last that would go.
+        keeping.sort_by_key(|node| !found.holders.contains(&(*node, Role::Primary)));
+        let extra = keeping.split_off(keeping.len().min(usize::from(copies)));
+        let told = keeping.iter().map(|node| (*node, order(Role::Kept)));
+        let told = told.chain(extra.iter().map(|node| (*node, order(Role::Cached))));
+        let mut failed = Vec::new();
+        for (node, done) in self.order_all(told.collect(), tenant, due).await {
+            if let Err(error) = done {
+                keeping.retain(|one| *one != node);
+                failed.push((node, error));
+            }
+        }
+        let cached: Vec<_> = found.nodes().into_iter().filter(|node| !keeping.contains(node)).collect();
+        let mut left = candidates(&id, self.others(&found.keeping()), &cached);
+        while keeping.len() < usize::from(copies) && !left.is_empty() && !self.is_past(due) {
+            // What is deleted meanwhile would be waited for on every node.
+            if !failed.is_empty() && self.holders(id, tenant).await?.is_empty() {
+                return Err(nowhere(&id));
+            }
+            let missing = usize::from(copies) - keeping.len();
+            let next: Vec<_> = left.drain(..missing.min(left.len())).collect();
+            let (there, not): (Vec<_>, Vec<_>) = next.into_iter().partition(|node| cached.contains(node));
+            let sources = if keeping.is_empty() { found.sources() } else { keeping.clone() };
+            let tree = tree(&sources, &not, fanout(found.len, not.len()));
+            let orders = there.into_iter().map(|node| (node, order(Role::Kept)));
+            let orders = orders.chain(
+                tree.into_iter().map(|(node, from)| (node, Order { from: Some(from), ..order(Role::Kept) })),
+            );
+            for (node, done) in self.order_all(orders.collect(), tenant, due).await {
+                match done {
+                    Ok(()) => keeping.push(node),
+                    Err(error) => failed.push((node, error)),
+                }
+            }
+        }
+        if keeping.len() < usize::from(copies) {
+            return Err(self.too_few(id, copies, &keeping, &failed));
+        }
+        Ok(spread(keeping, failed))
+    }
+
+    fn too_few(&self, id: ObjectId, copies: u16, keeping: &[NodeId], failed: &[(NodeId, Error)]) -> Error {
+        let members = self.cluster.view.borrow().members.len();
+        let names: Vec<_> = keeping.iter().map(ToString::to_string).collect();
+        let mut text =
+            format!("object {id} is kept by {} of {copies} nodes ({})", keeping.len(), names.join(", "));
+        if members < usize::from(copies) {
+            text += &format!("; the cluster has {members}");
+        }
+        for (node, error) in failed.iter().take(3) {
+            text += &format!("; node {node}: {error}");
+        }
+        text += "; it stays there, and further nodes take it as soon as they can";
+        Error::new(ErrorKind::TooFew, text)
+    }
+
+    /// Brings an object to nodes, or to all.
+    ///
+    /// # Errors
+    /// When there is no such object or node.
+    pub(crate) async fn broadcast(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        nodes: Vec<NodeId>,
+        due: Option<Instant>,
+    ) -> Result<Spread, Error> {
+        let members = self.others(&[]);
+        if let Some(stranger) = nodes.iter().find(|node| !members.contains(node)) {
+            return Err(no_member(stranger));
+        }
+        let found = self.find(id, tenant).await?;
+        let mut wanted = if nodes.is_empty() { members } else { nodes };
+        wanted.sort_unstable();
+        wanted.dedup();
+        let (mut holders, targets): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|node| found.nodes().contains(node));
+        let tree = tree(&found.sources(), &targets, fanout(found.len, targets.len()));
+        let order = |(node, from)| {
+            let role = Role::Cached;
+            (node, Order { id, life: found.life, role, copies: 0, patient: false, from: Some(from) })
+        };
+        let orders = tree.into_iter().map(order).collect();
+        let mut failed = Vec::new();
+        for (node, done) in self.order_all(orders, tenant, due).await {
+            match done {
+                Ok(()) => holders.push(node),
+                Err(error) => failed.push((node, error)),
+            }
+        }
+        Ok(spread(holders, failed))
+    }
+
+    /// Moves an object to another node: asks the first keeper to.
+    ///
+    /// # Errors
+    /// When there is no such object or node, or the node cannot take it.
+    pub(crate) async fn migrate(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        to: NodeId,
+        due: Option<Instant>,
+    ) -> Result<Spread, Error> {
+        if !self.others(&[]).contains(&to) {
+            return Err(no_member(&to));
+        }
+        if self.cluster.solo() {
+            return self.find(id, tenant).await.map(|_| spread(vec![to], Vec::new()));
+        }
+        let keeper = self.cluster.keepers(&id).first;
+        self.ask(keeper, tenant, ask::Migrate { id, to }, self.until(due)).await?;
+        Ok(spread(vec![to], Vec::new()))
+    }
+
+    /// Moves an object, as the first keeper of its shard.
+    pub(crate) fn on_migrate(self: &Rc<Self>, asked: Envelope, id: ObjectId, to: NodeId) {
+        let moving = &self.cluster.copies.moving;
+        if !moving.borrow_mut().insert(id) {
+            let text = format!("object {id} is being moved already; try again when it is there");
+            return self.answer(&asked, Message::Refused { error: Error::new(ErrorKind::Busy, text) });
+        }
+        let core = Rc::clone(self);
+        self.kernel.spawn(async move {
+            let message = match core.lead_move(id, asked.tenant, to).await {
+                Ok(()) => Message::Done,
+                Err(error) => Message::Refused { error },
+            };
+            core.cluster.copies.moving.borrow_mut().remove(&id);
+            core.answer(&asked, message);
+        });
+    }
+
+    async fn lead_move(self: &Rc<Self>, id: ObjectId, tenant: u32, to: NodeId) -> Result<(), Error> {
+        let found = self.find(id, tenant).await?;
+        let mut former = found.primaries();
+        let from = former.iter().find(|node| **node != to).or(found.nodes().first()).copied();
+        let order = Order { id, life: found.life, role: Role::Primary, copies: 0, patient: false, from };
+        self.ask(to, tenant, ask::Acquire { order }, DEFAULT_ORDER_PATIENCE).await?;
+        // Whoever asks the directory from now on must not be told that nobody has it.
+        former.extend(self.await_primary(id, tenant, to).await?);
+        former.retain(|node| *node != to);
+        former.sort_unstable();
+        former.dedup();
+        let mut gone = Vec::new();
+        for node in former {
+            gone.push(node);
+            let keep = !self.cluster.directory.borrow_mut().suffices_without(&id, &gone);
+            if keep {
+                gone.pop();
+            }
+            let order = ask::HandOver { id, life: found.life, to, keep };
+            match self.ask(node, tenant, order, HANDOVER_PATIENCE).await {
+                Err(error) if self.others(&[]).contains(&node) => return Err(error),
+                // One that has gone holds nothing.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the keepers know a new primary; gives all that they know.
+    async fn await_primary(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        to: NodeId,
+    ) -> Result<Vec<NodeId>, Error> {
+        let due = self.kernel.clock.now() + PUBLICATION_PATIENCE;
+        let mut primaries = Vec::new();
+        // Others may be the keepers meanwhile.
+        let keepers = || self.cluster.keepers(&id).iter().collect::<Vec<_>>();
+        let mut left = keepers();
+        while let Some(keeper) = left.last().copied() {
+            let located = self.ask(keeper, tenant, ask::Locate { id }, LIFE_PATIENCE).await;
+            if let Ok(ask::Located { holders }) = &located
+                && holders.contains(&(to, Role::Primary))
+            {
+                left.pop();
+                primaries.extend(of_role(holders, Role::Primary));
+                continue;
+            }
+            if self.kernel.clock.now() >= due {
+                let text = format!(
+                    "object {id} is on node {to}, but its keeper {keeper} does not say so: it was not dropped elsewhere"
+                );
+                return Err(Error::new(ErrorKind::TimedOut, text));
+            }
+            self.kernel.clock.sleep(LOOK_INTERVAL).await;
+            left = keepers();
+        }
+        Ok(primaries)
+    }
+
+    /// Hands the role of primary to another node, as the first keeper has ordered.
+    pub(crate) fn on_hand_over(
+        self: &Rc<Self>,
+        asked: Envelope,
+        (id, life): (ObjectId, u64),
+        to: NodeId,
+        keep: bool,
+    ) {
+        let replica = self.store.objects.borrow().get(&id).filter(|one| one.life == life).cloned();
+        let Some(replica) = replica else { return self.answer(&asked, Message::Done) };
+        let core = Rc::clone(self);
+        self.kernel.spawn(async move {
+            let message = match core.hand_over(&replica, to, keep).await {
+                Ok(()) => Message::Done,
+                Err(error) => Message::Refused { error },
+            };
+            core.answer(&asked, message);
+        });
+    }
+
+    /// Lets go of a primary once the other node has said that it is the primary, and knows how many are to be.
+    async fn hand_over(self: &Rc<Self>, replica: &Rc<Replica>, to: NodeId, keep: bool) -> Result<(), Error> {
+        let (id, life, copies) = (replica.id(), replica.life, replica.copies().max(1));
+        let busy = |why: &str| {
+            let text =
+                format!("object {id} is on node {to}, and stays on node {} as well: {why}", self.kernel.node);
+            Error::new(ErrorKind::Busy, text)
+        };
+        let handing = &self.cluster.copies.handing;
+        if !handing.borrow_mut().insert(id) {
+            return Err(busy("it is being moved to another node too; try again when it is there"));
+        }
+        let order =
+            Order { id, life, role: Role::Primary, copies, patient: false, from: Some(self.kernel.node) };
+        let tenant = replica.ownership().user;
+        let taken = self.ask(to, tenant, ask::Acquire { order }, TAKEOVER_PATIENCE).await;
+        let undisturbed = handing.borrow_mut().remove(&id);
+        taken?;
+        if !undisturbed {
+            return Err(busy("this node was told meanwhile to keep it"));
+        }
+        if !self.store.objects.borrow().has(replica) || !replica.role().stays() {
+            return Ok(());
+        }
+        if keep && !self.is_draining() {
+            self.store.quotas.borrow_mut().give_back(replica);
+            self.store.objects.borrow_mut().set_role(&id, Role::Kept);
+            self.store.publish(Holding::of(replica));
+        } else {
+            self.leave_to_others(replica);
+        }
+        Ok(())
+    }
+
+    /// Gives orders, all at the same time, and waits until they are carried out.
+    async fn order_all(
+        self: &Rc<Self>,
+        orders: Vec<(NodeId, Order)>,
+        tenant: u32,
+        due: Option<Instant>,
+    ) -> Vec<(NodeId, Result<(), Error>)> {
+        let patience = self.until(due);
+        let given = orders.into_iter().map(|(node, order)| async move {
+            // What is here is only given its role: no time-out is too short for that.
+            let here = node == self.kernel.node && self.store.objects.borrow().get(&order.id).is_some();
+            let patience = if here { patience.max(LIFE_PATIENCE) } else { patience };
+            let done = self.ask(node, tenant, ask::Acquire { order }, patience).await;
+            (node, done.map(drop))
+        });
+        join_all(given).await
+    }
+
+    fn until(&self, due: Option<Instant>) -> Duration {
+        due.map_or(DEFAULT_ORDER_PATIENCE, |due| due.saturating_duration_since(self.kernel.clock.now()))
+    }
+
+    fn is_past(&self, due: Option<Instant>) -> bool {
+        due.is_some_and(|due| due <= self.kernel.clock.now())
+    }
+}
+
+fn of_role(holders: &[(NodeId, Role)], role: Role) -> impl Iterator<Item = NodeId> {
+    holders.iter().filter(move |(_, has)| *has == role).map(|(node, _)| *node)
+}
+
+fn nowhere(id: &ObjectId) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!("no node holds object {id}: it was not put, was deleted, or every node that held it is gone"),
+    )
+}
+
+fn no_member(node: &NodeId) -> Error {
+    Error::new(
+        ErrorKind::Invalid,
+        format!("node {node} is not in this cluster; `plasmon status` lists its nodes"),
+    )
+}
+
+fn spread(holders: Vec<NodeId>, failed: Vec<(NodeId, Error)>) -> Spread {
+    let unreached =
+        |(node, error): (NodeId, Error)| Unreached { node: node.to_string(), reason: error.to_string() };
+    Spread {
+        holders: holders.iter().map(ToString::to_string).collect(),
+        failed: failed.into_iter().map(unreached).collect(),
+    }
+}
+
+/// From whom each of the targets reads: the sources first, then those that come before it.
+fn tree(sources: &[NodeId], targets: &[NodeId], fanout: usize) -> Vec<(NodeId, NodeId)> {
+    let parents = sources.iter().chain(targets).flat_map(|node| std::iter::repeat_n(*node, fanout));
+    targets.iter().copied().zip(parents).collect()
+}
+
+/// How many read from one node. In a row every node sends once, so that it takes as long as one transfer and a piece more
+/// for each node; where there are fewer pieces than that, two at a time are quicker.
+fn fanout(len: Option<u64>, targets: usize) -> usize {
+    let pieces = len.unwrap_or_default() / PIECE_BYTES;
+    if pieces >= 2 * targets as u64 { 1 } else { 2 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u8) -> NodeId {
+        NodeId::from_bytes([number; 16])
+    }
+
+    #[test]
+    fn everybody_reads_from_one_who_comes_before() {
+        let nodes: Vec<_> = (0..12).map(node).collect();
+        for sources in 1..4 {
+            for fanout in 1..4 {
+                let (sources, targets) = nodes.split_at(sources);
+                let tree = tree(sources, targets, fanout);
+                assert_eq!(tree.iter().map(|(node, _)| *node).collect::<Vec<_>>(), targets);
+                for (at, (_, parent)) in tree.iter().enumerate() {
+                    let known = sources.contains(parent) || targets[..at].contains(parent);
+                    assert!(known, "{at} of {tree:?}");
+                    assert!(tree.iter().filter(|(_, other)| other == parent).count() <= fanout);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_objects_go_in_a_row_and_short_ones_two_at_a_time() {
+        assert_eq!(fanout(Some(256 << 20), 7), 1);
+        assert_eq!(fanout(Some(256 << 20), 300), 2);
+        assert_eq!(fanout(Some(1000), 7), 2);
+        assert_eq!(fanout(None, 7), 2);
+    }
+}

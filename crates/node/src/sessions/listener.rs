@@ -1,0 +1,278 @@
+//! The unix socket of the node: taking its path, and giving it back.
+//!
+//! A path is taken under a lock of its directory, so that two starts at once cannot both find a
+//! stale socket there. The kernel drops that lock with the process, and nothing else is left behind.
+//!
+//! Below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the socket is root's or
+//! this daemon's user's, and writable by nobody else: whoever could exchange one would serve in this daemon's place.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+
+/// So many links the kernel follows.
+const MAX_LINKS: u32 = 40;
+
+/// Why the socket cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// A daemon serves there.
+    #[error("another daemon serves at {0}; stop it, or choose another path with --socket")]
+    InUse(PathBuf),
+    /// Something that is no socket is there.
+    #[error("{0} exists and is not a socket; it was left alone: choose another path with --socket")]
+    NotSocket(PathBuf),
+    /// Somebody else has made a folder on the way.
+    #[error(
+        "will not serve at {socket}: {place} is user {owner}'s, who could put another daemon there; choose another \
+         path with --socket, or have {place} removed"
+    )]
+    Foreign {
+        /// Where it was to be.
+        socket: PathBuf,
+        /// The folder or link.
+        place: PathBuf,
+        /// Its user.
+        owner: u32,
+    },
+    /// Somebody else may write a folder on the way.
+    #[error(
+        "will not serve at {socket}: others may write {place} (its mode is {mode:03o}) and put another daemon there; \
+         take that from them (chmod go-w {place}), or choose another path with --socket"
+    )]
+    Shared {
+        /// Where it was to be.
+        socket: PathBuf,
+        /// The folder.
+        place: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The system refuses.
+    #[error("cannot {action} {path}: {source}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+/// A bound socket; its path disappears with it.
+pub(crate) struct Listener {
+    pub(crate) socket: UnixListener,
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Listener {
+    /// Binds `path`, over a stale socket if need be, with `mode`.
+    pub(crate) fn bind(path: &Path, mode: u32) -> Result<Self, ListenError> {
+        let system = |action, path: &Path| {
+            let path = path.to_owned();
+            move |source| ListenError::System { action, path, source }
+        };
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        check_way(path, directory)?;
+        if !directory.exists() {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700);
+            builder.create(directory).map_err(system("create the directory", directory))?;
+            // Somebody may have been faster.
+            check_way(path, directory)?;
+        }
+        let lock = File::open(directory).map_err(system("open the directory", directory))?;
+        flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|error| system("lock the directory", directory)(error.into()))?;
+        make_way(path)?;
+        let socket = UnixListener::bind(path).map_err(system("bind the socket", path))?;
+        socket.set_nonblocking(true).map_err(system("listen on", path))?;
+        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(system("set the mode of", path))?;
+        let inode = fs::symlink_metadata(path).map_err(system("look at", path))?.ino();
+        Ok(Self { socket, path: path.to_owned(), inode })
+    }
+}
+
+/// Refuses a folder for the socket that somebody else than root and this user could exchange, as far as it exists.
+fn check_way(socket: &Path, folder: &Path) -> Result<(), ListenError> {
+    let names =
+        |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect::<Vec<OsString>>();
+    let failed =
+        |path: &Path, source| ListenError::System { action: "look at", path: path.to_owned(), source };
+    let absolute = std::path::absolute(folder).map_err(|error| failed(folder, error))?;
+    let mut ahead = VecDeque::from(names(&absolute));
+    let (mut place, mut links) = (PathBuf::new(), 0);
+    // The folder that everybody may write.
+    let mut open: Option<PathBuf> = None;
+    while let Some(name) = ahead.pop_front() {
+        // What it was reached by has been looked at; the way down from there may be another.
+        if Path::new(&name).components().next() == Some(Component::ParentDir) {
+            place.pop();
+            continue;
+        }
+        let next = place.join(name);
+        let found = match fs::symlink_metadata(&next) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found.map_err(|error| failed(&next, error))?,
+        };
+        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+        let socket = socket.to_owned();
+        let in_the_open = open.as_ref().is_some_and(|open| place.starts_with(open));
+        if in_the_open && owner != 0 && owner != geteuid().as_raw() {
+            return Err(ListenError::Foreign { socket, place: next, owner });
+        }
+        if found.is_symlink() {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(failed(&next, io::Error::from_raw_os_error(libc::ELOOP)));
+            }
+            let target = fs::read_link(&next).map_err(|error| failed(&next, error))?;
+            names(&target).into_iter().rev().for_each(|name| ahead.push_front(name));
+            continue;
+        }
+        // In a folder with the sticky bit others can add to it, and exchange nothing.
+        let sticky = mode & 0o1000 != 0;
+        if in_the_open && mode & 0o022 != 0 && !sticky {
+            return Err(ListenError::Shared { socket, place: next, mode: mode & 0o777 });
+        }
+        if !in_the_open && mode & 0o002 != 0 {
+            open = Some(next.clone());
+        }
+        place = next;
+    }
+    Ok(())
+}
+
+/// Removes a socket that nobody serves; refuses everything else that is in the way.
+fn make_way(path: &Path) -> Result<(), ListenError> {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(ListenError::NotSocket(path.to_owned()));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|source| ListenError::System {
+                action: "remove the stale socket",
+                path: path.to_owned(),
+                source,
+            })
+        }
+        _ => Err(ListenError::InUse(path.to_owned())),
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Only what this listener made: someone may have moved it away and put another there.
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
+        if ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    const STRANGER: u32 = 1234;
+
+    /// A folder that everybody may write, as `/tmp` is.
+    fn open_place() -> (tempfile::TempDir, PathBuf) {
+        let own = tempfile::tempdir().unwrap();
+        let open = folder(own.path().join("open"), 0o1777);
+        (own, open)
+    }
+
+    fn folder(path: PathBuf, mode: u32) -> PathBuf {
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn refusal(folder: &Path) -> ListenError {
+        let path = folder.join("plasmon.sock");
+        let refused = Listener::bind(&path, 0o600).map(drop).unwrap_err();
+        assert!(fs::symlink_metadata(&path).is_err(), "{refused}");
+        refused
+    }
+
+    fn serves(folder: &Path) {
+        Listener::bind(&folder.join("plasmon.sock"), 0o600).map(drop).unwrap();
+    }
+
+    #[test]
+    fn a_folder_in_the_open_is_this_users_alone() {
+        let (_own, open) = open_place();
+        serves(&open);
+        serves(&open.join("new"));
+        serves(&open.join("new/newer"));
+        for mode in [0o720, 0o702] {
+            let shared = folder(open.join(format!("{mode:o}")), mode);
+            let refused = refusal(&shared);
+            assert!(matches!(&refused, ListenError::Shared { place, .. } if *place == shared), "{refused}");
+            assert!(matches!(refusal(&folder(shared.join("own"), 0o700)), ListenError::Shared { .. }));
+            fs::set_permissions(&shared, Permissions::from_mode(0o755)).unwrap();
+            serves(&shared);
+            serves(&shared.join("own"));
+        }
+    }
+
+    #[test]
+    fn a_folder_that_only_some_may_write_is_their_affair() {
+        let own = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap());
+        let own = own.unwrap();
+        serves(&folder(own.path().join("group"), 0o770));
+        serves(&folder(own.path().join("all"), 0o777));
+    }
+
+    #[test]
+    fn what_somebody_else_made_in_the_open_is_not_used() {
+        if !geteuid().is_root() {
+            eprintln!("Only root can give folders to others: not tested.");
+            return;
+        }
+        let (own, open) = open_place();
+        let private = folder(own.path().join("private"), 0o700);
+        let theirs = folder(open.join("folder"), 0o755);
+        let link = open.join("link");
+        symlink(&private, &link).unwrap();
+        serves(&link);
+        serves(&link.join("../private"));
+        for place in [&theirs, &link] {
+            std::os::unix::fs::lchown(place, Some(STRANGER), None).unwrap();
+            for way in [place.clone(), place.join("below"), place.join("../new")] {
+                let refused = refusal(&way);
+                let by = matches!(&refused, ListenError::Foreign { place: found, owner: STRANGER, .. } if found == place);
+                assert!(by, "{refused}");
+            }
+        }
+        assert!(!private.join("below").exists(), "a folder was made where a stranger's link leads");
+        chown(&theirs, Some(0), None).unwrap();
+        serves(&theirs);
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_are_an_error() {
+        let own = tempfile::tempdir().unwrap();
+        symlink(own.path().join("b"), own.path().join("a")).unwrap();
+        symlink(own.path().join("a"), own.path().join("b")).unwrap();
+        assert!(matches!(refusal(&own.path().join("a")), ListenError::System { .. }));
+    }
+}

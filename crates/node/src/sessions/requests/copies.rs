@@ -1,0 +1,85 @@
+//! What applications say about where objects are to be: replicate, migrate, broadcast, pin, drain. Engine thread
+//! only.
+
+use std::rc::Rc;
+
+use plasmon::drain::DrainStep;
+use plasmon::wire::Reply;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::moving::json;
+use crate::engine::Core;
+use crate::kernel::ClientKey;
+
+/// Most objects that a client may have pinned so.
+const MAX_PINNED_OBJECTS: usize = 1 << 16;
+
+impl Core {
+    pub(super) async fn replicate_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        timeout_us: u64,
+        id: ObjectId,
+        copies: u16,
+    ) -> Result<Reply, Error> {
+        let tenant = self.client(client, |client| client.uid);
+        let made = self.replicate(id, tenant, copies, self.due(timeout_us)).await?;
+        Ok(Reply::Report { json: json(&made) })
+    }
+
+    pub(super) async fn migrate_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        timeout_us: u64,
+        id: ObjectId,
+        node: NodeId,
+    ) -> Result<Reply, Error> {
+        let tenant = self.client(client, |client| client.uid);
+        let moved = self.migrate(id, tenant, node, self.due(timeout_us)).await?;
+        Ok(Reply::Report { json: json(&moved) })
+    }
+
+    pub(super) async fn broadcast_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        timeout_us: u64,
+        id: ObjectId,
+        nodes: Vec<NodeId>,
+    ) -> Result<Reply, Error> {
+        let tenant = self.client(client, |client| client.uid);
+        let done = self.broadcast(id, tenant, nodes, self.due(timeout_us)).await?;
+        Ok(Reply::Report { json: json(&done) })
+    }
+
+    pub(super) async fn drain_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        node: NodeId,
+        step: DrainStep,
+    ) -> Result<Reply, Error> {
+        let tenant = self.client(client, |client| client.uid);
+        Ok(Reply::Report { json: json(&self.drain(node, step, tenant).await?) })
+    }
+
+    /// Brings an object here, and keeps it in memory for as long as the client says.
+    pub(super) async fn pin_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        timeout_us: u64,
+        id: ObjectId,
+    ) -> Result<Reply, Error> {
+        let (tenant, kept) = self.client(client, |client| (client.uid, client.kept.len()));
+        if kept >= MAX_PINNED_OBJECTS {
+            let text =
+                format!("this client has pinned {MAX_PINNED_OBJECTS} objects already: unpin some first");
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        let pin = self.get_one(id, tenant, timeout_us == 0, self.due(timeout_us)).await?;
+        self.client_mut(client, |client| client.kept.insert(id, pin));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn unpin_for(&self, client: ClientKey, id: &ObjectId) {
+        self.client_mut(client, |client| client.kept.remove(id));
+    }
+}

@@ -1,0 +1,253 @@
+//! Memory that clients work in: lent of the arena, or their own. Engine thread only.
+//!
+//! Lent memory counts as an object of its client does. What is put from it becomes the object where it is; what is
+//! got into it comes by reads of the fabric. It goes with the client, or when the last operation on it is over.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use plasmon::wire::{Access, NewObject, Reply};
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use super::Answer;
+use crate::engine::Core;
+use crate::kernel::ClientKey;
+use crate::memory::{Domain, Extent, ForeignMemory, PAGE, Writer, Zone};
+use crate::net::registrations::Adopted;
+use crate::object::{Held, Role, Sealing};
+use crate::transfer::{Given, GivenMemory};
+
+/// Room behind what was asked for, for the metadata of an object that is made of it.
+const METADATA_BYTES: u64 = 1 << 10;
+/// Most pieces of memory of a client.
+const MAX_LENT_PIECES: usize = 4096;
+
+/// Memory that a client works in.
+pub(crate) enum Lent {
+    /// Of the arena.
+    Arena {
+        extent: Rc<Extent>,
+        /// The user it counts against.
+        uid: u32,
+        private: bool,
+        /// What was last got into it, which may not be over.
+        given: Option<Rc<Given>>,
+    },
+    /// Its own.
+    Own { adopted: Rc<Adopted>, given: Option<Rc<Given>> },
+}
+
+impl Lent {
+    fn last(&mut self) -> &mut Option<Rc<Given>> {
+        match self {
+            Self::Arena { given, .. } | Self::Own { given, .. } => given,
+        }
+    }
+}
+
+impl Core {
+    pub(super) async fn lend_to(
+        self: Rc<Self>,
+        client: ClientKey,
+        len: u64,
+        private: bool,
+        room: Duration,
+    ) -> Answer {
+        self.may_have_more(client)?;
+        let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes are no size of a buffer"));
+        let whole = len.checked_add(METADATA_BYTES).and_then(|len| len.checked_next_multiple_of(PAGE));
+        let capacity = whole.ok_or_else(too_large)?;
+        let uid = self.client(client, |client| client.uid);
+        let domain = if private { Domain::Private(uid) } else { Domain::Shared };
+        let what = || format!("lend a buffer of {len} bytes");
+        let extent = {
+            let counted = self.count(what, client, uid, capacity)?;
+            let extent = self.store.room(Zone { domain, writer: Writer::Uid(uid) }, capacity, room).await;
+            let extent = extent.map_err(|error| {
+                Error::new(error.kind(), format!("cannot {}: {}", what(), error.message()))
+            })?;
+            counted.keep();
+            extent
+        };
+        let segments: Vec<_> = extent.segments().collect();
+        let offset = extent.offset();
+        let granted = self.grant(client, &segments, Access::Write);
+        let (granted, descriptors) = granted.inspect_err(|_| {
+            self.store.quotas.borrow_mut().subtract(uid, client, capacity);
+        })?;
+        let buffer = self.note(client, Lent::Arena { extent: Rc::new(extent), uid, private, given: None });
+        Ok((Reply::Lent { buffer, offset, capacity, granted }, descriptors))
+    }
+
+    pub(super) fn adopt(&self, client: ClientKey, len: u64, file: &OwnedFd) -> Result<Reply, Error> {
+        self.may_have_more(client)?;
+        let memory = ForeignMemory::map(file, len).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("cannot register memory of {len} bytes: {error}"))
+        })?;
+        let adopted = Rc::new(self.transfer.adopt(memory));
+        let buffer = self.note(client, Lent::Own { adopted, given: None });
+        Ok(Reply::Lent { buffer, offset: 0, capacity: 0, granted: Vec::new() })
+    }
+
+    pub(super) fn take_back(&self, client: ClientKey, buffer: u64) {
+        let lent = self.client_mut(client, |client| client.lent.remove(&buffer)).flatten();
+        if let Some(lent) = lent {
+            self.forget_lent(client, &lent);
+        }
+    }
+
+    /// Memory that a client had is not its any more.
+    pub(crate) fn forget_lent(&self, client: ClientKey, lent: &Lent) {
+        if let Lent::Arena { extent, uid, .. } = lent {
+            self.store.quotas.borrow_mut().subtract(*uid, client, extent.len());
+        }
+    }
+
+    /// Brings an object's data into a client's memory; says how much it is, or nothing if the client had better
+    /// get it and copy it.
+    pub(super) async fn get_into(
+        self: Rc<Self>,
+        client: ClientKey,
+        timeout_us: u64,
+        id: ObjectId,
+        (buffer, at, room): (u64, u64, u64),
+    ) -> Result<Reply, Error> {
+        const COPY: Reply = Reply::Landed { data_len: None };
+        let tenant = self.client(client, |client| client.uid);
+        let due = self.due(timeout_us);
+        if timeout_us == 0 || !self.lands_anywhere() || self.store.objects.borrow().get(&id).is_some() {
+            return Ok(COPY);
+        }
+        self.settle_buffer(client, buffer).await?;
+        let given = self.give(client, buffer, at, room)?;
+        let sealed = self.store.objects.borrow_mut().wait(id);
+        let outcome = {
+            let fetching = std::pin::pin!(self.fetch_into(id, tenant, &given));
+            match self.kernel.clock.bounded(due, select(sealed, fetching)).await {
+                None => None,
+                Some(Either::Left(_)) => Some(None),
+                Some(Either::Right((fetched, _))) => Some(Some(fetched)),
+            }
+        };
+        // Whatever became of it, nobody writes there once the client has its answer.
+        self.settle(&given).await?;
+        match outcome {
+            None => Err(self.timed_out(id)),
+            Some(None) => Ok(COPY),
+            Some(Some(fetched)) => fetched.map(|()| Reply::Landed { data_len: given.landed() }),
+        }
+    }
+
+    /// A piece of a client's memory, for the fabric to write.
+    fn give(&self, client: ClientKey, buffer: u64, at: u64, room: u64) -> Result<Rc<Given>, Error> {
+        let outside = |len: u64| {
+            let text = format!("{room} bytes at {at} are not within a buffer of {len}");
+            Error::new(ErrorKind::Invalid, text)
+        };
+        let fits = |len| at.checked_add(room).is_some_and(|end| end <= len);
+        self.with_lent(client, buffer, |lent| {
+            let memory = match lent {
+                Lent::Arena { extent, .. } if !fits(extent.len()) => return Err(outside(extent.len())),
+                Lent::Arena { extent, .. } => GivenMemory::Lent { extent: Rc::clone(extent), at },
+                Lent::Own { adopted, .. } if !fits(adopted.len()) => return Err(outside(adopted.len())),
+                Lent::Own { adopted, .. } => GivenMemory::Adopted { adopted: Rc::clone(adopted), at },
+            };
+            let given = Given::new(memory, room);
+            *lent.last() = Some(Rc::clone(&given));
+            Ok(given)
+        })
+    }
+
+    /// Makes an object of lent memory, which the client has no more then.
+    pub(super) async fn put_from(
+        self: Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        digest: u64,
+        (buffer, data_len): (u64, u64),
+    ) -> Answer {
+        let (id, private) = (object.id, object.rights.is_private());
+        let claim = self.claim_for(client, &object).await?;
+        self.settle_buffer(client, buffer).await?;
+        self.settle_claim(&id).await?;
+        self.may_create(client, id)?;
+        let metadata = object.metadata.clone();
+        let mut head = self.head(client, object, data_len, 0)?;
+        head.digest = digest;
+        let wrong =
+            |why: &str| Error::new(ErrorKind::Invalid, format!("cannot put object {id} from memory {why}"));
+        self.with_lent(client, buffer, |lent| match lent {
+            Lent::Own { .. } => Err(wrong("that is not the node's")),
+            Lent::Arena { extent, .. } if head.len() > extent.len() => Err(wrong("that is shorter than it")),
+            Lent::Arena { .. } if head.len() <= u64::from(super::INLINE_MAX) => {
+                Err(wrong("of the node: it is too small for that"))
+            }
+            Lent::Arena { private: of, .. } if *of != private => {
+                Err(wrong("that was lent for objects that others see, or the other way round"))
+            }
+            Lent::Arena { extent, .. } if Rc::strong_count(extent) > 1 => Err(Error::new(
+                ErrorKind::Busy,
+                format!("cannot put object {id}: its memory is being got into"),
+            )),
+            Lent::Arena { .. } => Ok(()),
+        })?;
+        let lent = self.client_mut(client, |client| client.lent.remove(&buffer)).flatten();
+        let Some(Lent::Arena { extent, .. }) = lent else { return Err(no_buffer(buffer)) };
+        let capacity = extent.len();
+        let mut extent = Rc::into_inner(extent).expect("counted above, and nothing was awaited since");
+        extent.shorten(head.len());
+        self.store.quotas.borrow_mut().subtract(head.tenant, client, capacity - head.len());
+        let (len, tenant) = (head.len(), head.tenant);
+        let written = extent.write(data_len, &metadata);
+        written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
+        let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
+        let sealed = self.store.seal(sealing);
+        let replica = sealed.inspect_err(|_| self.store.quotas.borrow_mut().subtract(tenant, client, len))?;
+        claim.fulfil();
+        self.note_expiry(&replica);
+        Ok((Reply::Done, Vec::new()))
+    }
+
+    /// Waits until what was last got into a buffer is over.
+    async fn settle_buffer(&self, client: ClientKey, buffer: u64) -> Result<(), Error> {
+        let last = self.with_lent(client, buffer, |lent| Ok(lent.last().take()))?;
+        match last {
+            Some(given) => self.settle(&given).await,
+            None => Ok(()),
+        }
+    }
+
+    fn may_have_more(&self, client: ClientKey) -> Result<(), Error> {
+        if self.client(client, |client| client.lent.len()) < MAX_LENT_PIECES {
+            return Ok(());
+        }
+        let text = format!("this client has {MAX_LENT_PIECES} buffers already: let go of some first");
+        Err(Error::new(ErrorKind::Busy, text))
+    }
+
+    fn note(&self, client: ClientKey, lent: Lent) -> u64 {
+        let noted = self.client_mut(client, |client| {
+            client.next_lent += 1;
+            client.lent.insert(client.next_lent, lent);
+            client.next_lent
+        });
+        noted.unwrap_or_default()
+    }
+
+    fn with_lent<T>(
+        &self,
+        client: ClientKey,
+        buffer: u64,
+        with: impl FnOnce(&mut Lent) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let found = self.client_mut(client, |client| client.lent.get_mut(&buffer).map(with));
+        found.flatten().ok_or_else(|| no_buffer(buffer))?
+    }
+}
+
+fn no_buffer(buffer: u64) -> Error {
+    Error::new(ErrorKind::Invalid, format!("this client has no buffer {buffer}"))
+}

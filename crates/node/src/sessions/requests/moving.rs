@@ -1,0 +1,77 @@
+//! What applications ask about objects' moves: explain, locations, prefetch, calibrate. Engine thread only.
+
+use std::rc::Rc;
+
+use plasmon::transfer::Location;
+use plasmon::wire::Reply;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use serde::Serialize;
+
+use crate::engine::Core;
+use crate::kernel::ClientKey;
+use crate::kernel::counted::Counted;
+use crate::object::Role;
+
+/// Objects being prefetched at a time.
+const MAX_PREFETCHES: usize = 1 << 16;
+
+impl Core {
+    pub(super) fn explain_to(&self, client: ClientKey, id: &ObjectId) -> Result<Reply, Error> {
+        let tenant = self.client(client, |client| client.uid);
+        if self.store.objects.borrow().get(id).is_some_and(|replica| !replica.visible_to(tenant)) {
+            return Err(crate::object::not_visible(*id, tenant));
+        }
+        Ok(Reply::Report { json: json(&self.explain(id, tenant)) })
+    }
+
+    pub(super) async fn locations(self: Rc<Self>, client: ClientKey, id: ObjectId) -> Result<Reply, Error> {
+        let tenant = self.client(client, |client| client.uid);
+        let visible =
+            self.store.objects.borrow().get(&id).filter(|replica| replica.visible_to(tenant)).cloned();
+        let here = visible.map(|replica| (self.kernel.node, replica.role()));
+        let elsewhere = if self.cluster.solo() { Vec::new() } else { self.holders(id, tenant).await? };
+        let elsewhere = elsewhere.into_iter().filter(|(node, _)| *node != self.kernel.node);
+        let location =
+            |(node, role): (NodeId, Role)| Location { node: node.to_string(), role: role.name().to_owned() };
+        Ok(Reply::Report { json: json(&here.into_iter().chain(elsewhere).map(location).collect::<Vec<_>>()) })
+    }
+
+    /// Begins to fetch what is not here; that goes on if the client leaves.
+    pub(super) fn prefetch(
+        self: &Rc<Self>,
+        client: ClientKey,
+        timeout_us: u64,
+        ids: &[ObjectId],
+    ) -> Result<Reply, Error> {
+        let tenant = self.client(client, |client| client.uid);
+        let due = self.due(timeout_us);
+        let absent: Vec<_> =
+            ids.iter().filter(|id| self.store.objects.borrow().conflict(id).is_none()).copied().collect();
+        if self.cluster.solo() {
+            return Ok(Reply::Done);
+        }
+        let count = Rc::clone(&self.transfer.prefetched);
+        if count.get() as usize + absent.len() > MAX_PREFETCHES {
+            let text =
+                format!("this node prefetches {MAX_PREFETCHES} objects already; let some of them come first");
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        for id in absent {
+            let (core, counted) = (Rc::clone(self), Counted::new(Rc::clone(&count)));
+            self.kernel.spawn(async move {
+                // What does not come is found out by whoever gets it.
+                let _ = core.kernel.clock.bounded(due, core.fetch(id, tenant)).await;
+                drop(counted);
+            });
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) async fn calibrate_to(self: Rc<Self>, peer: NodeId) -> Result<Reply, Error> {
+        Ok(Reply::Report { json: json(&self.calibrate(peer).await?) })
+    }
+}
+
+pub(super) fn json(report: &impl Serialize) -> String {
+    serde_json::to_string(report).expect("plain values")
+}

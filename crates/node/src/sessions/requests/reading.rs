@@ -1,0 +1,274 @@
+//! Finding objects: get, wait, contains. Engine thread only.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::{Either, join_all, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use plasmon::wire::{Access, MAX_IDS, Presence, Reply};
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use crate::engine::Core;
+use crate::kernel::ClientKey;
+use crate::object::{Conflict, Pin};
+
+impl Core {
+    pub(super) fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
+        let tenant = self.client(client, |client| client.uid);
+        let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
+        if let Some(results) = here {
+            return self.got(client, request, results);
+        }
+        let due = self.due(timeout_us);
+        let core = Rc::clone(self);
+        self.wait(client, request, ids.len(), async move {
+            let gets = ids.into_iter().map(|id| core.get_one(id, tenant, timeout_us == 0, due));
+            let results = join_all(gets).await;
+            core.got(client, request, results);
+        });
+    }
+
+    /// The end of a wait; none for one that goes on for ever.
+    pub(super) fn due(&self, timeout_us: u64) -> Option<Instant> {
+        let due = self.kernel.clock.now().checked_add(Duration::from_micros(timeout_us));
+        due.filter(|_| timeout_us != u64::MAX)
+    }
+
+    /// A pin on an object that is in memory here, or the news that this user may not see it.
+    fn pin_here(&self, id: ObjectId, tenant: u32) -> Option<Result<Pin, Error>> {
+        if self.cluster.withholds() {
+            return None;
+        }
+        let objects = self.store.objects.borrow();
+        let replica = objects.get(&id)?;
+        if !replica.visible_to(tenant) {
+            return Some(Err(crate::object::not_visible(id, tenant)));
+        }
+        Pin::new(replica).map(Ok)
+    }
+
+    /// Waits until an object is in memory here, wherever it comes from, and pins it. Whoever would not wait at
+    /// all has `no_time`; for anybody else that it is not here is a time-out, however late this begins.
+    pub(super) async fn get_one(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        no_time: bool,
+        due: Option<Instant>,
+    ) -> Result<Pin, Error> {
+        loop {
+            if let Some(result) = self.pin_here(id, tenant) {
+                return result;
+            }
+            if self.cluster.withholds() {
+                match self.kernel.clock.bounded(due, self.cluster.next_view()).await {
+                    None => return Err(self.timed_out(id)),
+                    Some(_) => continue,
+                }
+            }
+            let on_disk = self.store.objects.borrow().get(&id).cloned();
+            if let Some(replica) = on_disk {
+                // What it takes to read from this node's own disk is given to a get without time, too.
+                let due = due.filter(|_| !no_time);
+                match self.kernel.clock.bounded(due, self.store.bring_back(&replica)).await {
+                    None => return Err(self.timed_out(id)),
+                    Some(restored) => restored?,
+                }
+                continue;
+            }
+            if no_time {
+                return Err(self.absent(id));
+            }
+            let sealed = self.store.objects.borrow_mut().wait(id);
+            let brought = async {
+                if self.cluster.solo() {
+                    // Its end means that there is company to ask.
+                    let _ = self.cluster.next_view().await;
+                    Ok(())
+                } else {
+                    self.fetch(id, tenant).await
+                }
+            };
+            let brought = std::pin::pin!(brought);
+            match self.kernel.clock.bounded(due, select(sealed, brought)).await {
+                None => return Err(self.timed_out(id)),
+                Some(Either::Left(_) | Either::Right((Ok(()), _))) => {}
+                Some(Either::Right((Err(error), _))) => return Err(error),
+            }
+        }
+    }
+
+    fn absent(&self, id: ObjectId) -> Error {
+        let text = format!("object {id} {}; give the get a time-out to wait for it", self.whereabouts(&id));
+        Error::new(ErrorKind::NotFound, text)
+    }
+
+    pub(super) fn timed_out(&self, id: ObjectId) -> Error {
+        let text = format!("object {id} did not come within the time-out: it {}", self.whereabouts(&id));
+        Error::new(ErrorKind::TimedOut, text)
+    }
+
+    /// What this node knows of an object that is not here.
+    fn whereabouts(&self, id: &ObjectId) -> String {
+        match self.store.objects.borrow().conflict(id) {
+            Some(Conflict::Sealed) if self.cluster.withholds() => {
+                let why = self
+                    .cluster
+                    .trouble()
+                    .unwrap_or("this node has just become a member of its cluster again");
+                format!("is on this node, but may have been deleted meanwhile: {why}")
+            }
+            Some(Conflict::Creating { client }) => {
+                format!("is being created by {} and not sealed yet", self.store.readers.describe(client))
+            }
+            Some(Conflict::Sealed) => "is on this node's disk, and was not read in time".into(),
+            _ if self.cluster.deleted(id) => "was deleted".into(),
+            _ => match self.cluster.trouble() {
+                None => "is not on this node".into(),
+                Some(trouble) => format!("is not on this node, and {trouble}"),
+            },
+        }
+    }
+
+    /// Hands pinned objects to a client.
+    fn got(&self, client: ClientKey, request: u64, results: Vec<Result<Pin, Error>>) {
+        let mut segments: Vec<u32> = results.iter().flatten().flat_map(|pin| pin.run().segments()).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        let (granted, descriptors) = match self.grant(client, &segments, Access::Read) {
+            Ok(granted) => granted,
+            Err(error) => return self.reply(client, request, &Reply::Failed { error }),
+        };
+        let objects =
+            results.iter().map(|result| result.as_ref().map(|pin| pin.span()).map_err(Clone::clone));
+        let reply = Reply::Got { objects: objects.collect(), granted };
+        self.client_mut(client, |client| {
+            for pin in results.into_iter().flatten() {
+                client.pins.entry(pin.run().offset()).or_default().push(pin);
+            }
+        });
+        self.send_reply(client, request, &reply, descriptors);
+    }
+
+    pub(super) fn release(&self, client: ClientKey, offsets: &[u64]) {
+        self.client_mut(client, |client| {
+            for offset in offsets {
+                if let Some(pins) = client.pins.get_mut(offset) {
+                    pins.pop();
+                    if pins.is_empty() {
+                        client.pins.remove(offset);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Waits until so many of the objects are in memory here.
+    pub(super) fn wait_for(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        timeout_us: u64,
+        count: usize,
+        ids: Vec<ObjectId>,
+    ) {
+        let tenant = self.client(client, |client| client.uid);
+        let due = self.due(timeout_us);
+        let core = Rc::clone(self);
+        self.wait(client, request, ids.len(), async move {
+            let here = core.wait_for_enough(&ids, tenant, timeout_us == 0, due, count).await;
+            core.reply(client, request, &Reply::Waited(here));
+        });
+    }
+
+    async fn wait_for_enough(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        tenant: u32,
+        no_time: bool,
+        due: Option<Instant>,
+        count: usize,
+    ) -> Vec<bool> {
+        let mut here = vec![false; ids.len()];
+        let mut found = 0;
+        let mut gets = FuturesUnordered::new();
+        for (page, some) in ids.chunks(MAX_IDS).enumerate() {
+            let first = page * MAX_IDS;
+            if found >= count {
+                // There is enough: what is here already still counts.
+                for (at, id) in some.iter().enumerate() {
+                    here[first + at] = self.pin_here(*id, tenant).is_some_and(|pinned| pinned.is_ok());
+                }
+                continue;
+            }
+            let get = |(at, id): (usize, &ObjectId)| {
+                let id = *id;
+                async move { (first + at, self.get_one(id, tenant, no_time, due).await.is_ok()) }
+            };
+            gets.extend(some.iter().enumerate().map(get));
+            let mut note = |(at, ready): (usize, bool)| {
+                here[at] = ready;
+                found += usize::from(ready);
+            };
+            while let Some(got) = gets.next().now_or_never().flatten() {
+                note(got);
+            }
+            if first + some.len() < ids.len() {
+                // So many take their time: others have their turn.
+                self.kernel.clock.sleep(Duration::ZERO).await;
+            }
+        }
+        // What failed will not come.
+        while found < count
+            && let Some((at, ready)) = gets.next().await
+        {
+            here[at] = ready;
+            found += usize::from(ready);
+        }
+        while let Some((at, ready)) = gets.next().now_or_never().flatten() {
+            here[at] = ready;
+        }
+        here
+    }
+
+    /// Marks objects as used just now.
+    pub(super) fn refresh(&self, client: ClientKey, ids: &[ObjectId]) -> Reply {
+        let tenant = self.client(client, |client| client.uid);
+        let objects = self.store.objects.borrow();
+        let seen = ids.iter().filter_map(|id| objects.get(id)).filter(|one| one.visible_to(tenant));
+        seen.for_each(|replica| replica.touch());
+        Reply::Done
+    }
+
+    pub(super) fn contains(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
+        let tenant = self.client(client, |client| client.uid);
+        let here: Vec<_> = {
+            let objects = self.store.objects.borrow();
+            let served = !self.cluster.withholds();
+            let visible = |id| served && objects.get(id).is_some_and(|replica| replica.visible_to(tenant));
+            ids.iter().map(visible).collect()
+        };
+        if self.cluster.solo() || here.iter().all(|here| *here) {
+            let presence = here.iter().map(|here| if *here { Presence::Here } else { Presence::Absent });
+            return self.reply(client, request, &Reply::Contains(presence.collect()));
+        }
+        let core = Rc::clone(self);
+        self.wait(client, request, ids.len(), async move {
+            let reply = match core.known(&ids, tenant).await {
+                Err(error) => Reply::Failed { error },
+                Ok(elsewhere) => Reply::Contains(
+                    here.into_iter()
+                        .zip(elsewhere)
+                        .map(|known| match known {
+                            (true, _) => Presence::Here,
+                            (false, true) => Presence::Elsewhere,
+                            (false, false) => Presence::Absent,
+                        })
+                        .collect(),
+                ),
+            };
+            core.reply(client, request, &reply);
+        });
+    }
+}

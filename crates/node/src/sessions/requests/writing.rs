@@ -1,0 +1,360 @@
+//! Making objects: put, create, seal, abort. Engine thread only.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plasmon::wire::{Access, MAX_METADATA, NewObject, Placement, Reply, Span};
+use plasmon::{Error, ErrorKind, ObjectId, Rights};
+
+use super::{Answer, exists};
+use crate::directory::claims::Claim;
+use crate::engine::Core;
+use crate::kernel::ClientKey;
+use crate::memory::{Extent, Writer, Zone};
+use crate::net::frame::Holding;
+use crate::object::{Conflict, Creation, Head, Held, Role, Sealing, Table};
+
+/// Largest object that travels through the socket or the ring, and that the engine writes itself.
+pub(crate) const INLINE_MAX: u32 = 64 << 10;
+/// Metadata that the client writes by itself is that of an object which it may write: one that is not inline.
+const _: () = assert!(MAX_METADATA >= INLINE_MAX as usize);
+/// How long a put waits until this node knows again what was deleted.
+const MEMBER_PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes that a waiting request may hold for each object it counts.
+const BYTES_PER_WEIGHT: usize = 1 << 10;
+
+/// What a put weighs while it waits, in objects.
+pub(super) fn weight(data: usize) -> usize {
+    1 + data / BYTES_PER_WEIGHT
+}
+
+impl Core {
+    /// Makes an object of bytes that came in a frame.
+    pub(super) async fn put(
+        self: Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        digest: u64,
+        room: Duration,
+        data: Bytes,
+    ) -> Answer {
+        let (id, metadata) = (object.id, object.metadata.clone());
+        if data.len() + metadata.len() > INLINE_MAX as usize {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("object {id}: {} bytes are too many for a put frame; create it instead", data.len()),
+            ));
+        }
+        let claim = self.claim_for(client, &object).await?;
+        self.make(client, object, data.len() as u64, digest, room, |extent| {
+            extent.write(0, &data).and_then(|()| extent.write(data.len() as u64, &metadata))
+        })
+        .await?;
+        claim.fulfil();
+        Ok((Reply::Done, Vec::new()))
+    }
+
+    /// Makes an object that the engine writes.
+    pub(crate) async fn make(
+        self: &Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        data_len: u64,
+        digest: u64,
+        room: Duration,
+        write: impl FnOnce(&Extent) -> Result<(), crate::memory::OutOfBounds>,
+    ) -> Result<(), Error> {
+        let mut head = self.head(client, object, data_len, 0)?;
+        head.digest = digest;
+        let (extent, counted) = self.reserve(client, &head, Writer::Engine, room).await?;
+        self.settle_claim(&head.id).await?;
+        self.may_create(client, head.id)?;
+        write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        self.transfer.count_copy(head.len());
+        let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
+        let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
+        let replica = self.store.seal(sealing)?;
+        counted.keep();
+        self.note_expiry(&replica);
+        Ok(())
+    }
+
+    /// Claims the id of an object, unless it was drawn at random for it. Who makes the object then asks
+    /// [`Core::may_create`] again after the last wait.
+    pub(crate) async fn claim_for(
+        self: &Rc<Self>,
+        client: ClientKey,
+        object: &NewObject,
+    ) -> Result<Claim, Error> {
+        let (id, tenant) = (object.id, self.client(client, |client| client.uid));
+        self.await_certainty(id).await?;
+        self.may_create(client, id)?;
+        if self.cluster.known_here(&id, tenant) == Some(true) {
+            return Err(exists(id, "exists already"));
+        }
+        match object.terms.fresh && object.name.is_empty() {
+            true => Ok(Claim::of_nobody(id)),
+            false => self.claim(id, tenant).await,
+        }
+    }
+
+    /// Waits until what is here of an id is certainly there: a node that is no member may hold what others
+    /// have deleted.
+    async fn await_certainty(&self, id: ObjectId) -> Result<(), Error> {
+        let due = Some(self.kernel.clock.now() + MEMBER_PATIENCE);
+        let sealed = || matches!(self.store.objects.borrow().conflict(&id), Some(Conflict::Sealed));
+        while self.cluster.withholds() && sealed() {
+            if self.kernel.clock.bounded(due, self.cluster.next_view()).await.is_none() {
+                let text = format!(
+                    "cannot create object {id}: one of this id is here, and nobody says whether it was deleted \
+                     while this node was no member of its cluster; try again"
+                );
+                return Err(Error::new(ErrorKind::TimedOut, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether [`Core::claim_for`] needs to ask nobody.
+    pub(crate) fn claims_at_once(&self, object: &NewObject) -> bool {
+        let fresh = object.terms.fresh && object.name.is_empty();
+        fresh || self.cluster.decides_here(&object.id, self.kernel.clock.now())
+    }
+
+    /// Begins a creation: where its data goes, and the descriptors that takes. Its sizes are bytes of data,
+    /// and of metadata that the client writes by itself.
+    pub(super) async fn create(
+        self: Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        sizes: (u64, u32),
+        room: Duration,
+    ) -> Answer {
+        let id = object.id;
+        let claim = self.claim_for(client, &object).await?;
+        let (placement, segments) = self.begin(client, object, sizes, room).await?;
+        match self.grant(client, &segments, Access::Write) {
+            Ok((granted, descriptors)) => {
+                claim.keep();
+                Ok((Reply::Created { placement, granted }, descriptors))
+            }
+            Err(error) => {
+                self.give_up(&id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a creation: where its data goes, and the segments that lie there. Its sizes are those of
+    /// [`Core::create`].
+    pub(crate) async fn begin(
+        self: &Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        (data_len, written): (u64, u32),
+        room: Duration,
+    ) -> Result<(Placement, Vec<u32>), Error> {
+        let metadata = object.metadata.clone();
+        let head = self.head(client, object, data_len, written)?;
+        let inline = head.len() <= u64::from(INLINE_MAX);
+        let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
+        let (extent, counted) = self.reserve(client, &head, writer, room).await?;
+        self.may_create(client, head.id)?;
+        let written = extent.write(head.data_len, &metadata);
+        written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        let (placement, segments) = if inline {
+            (Placement::Inline, Vec::new())
+        } else {
+            let span = Span { offset: extent.offset(), data_len, metadata_len: head.metadata_len, digest: 0 };
+            (Placement::Mapped(span), extent.segments().collect())
+        };
+        let created = self.kernel.clock.unix_ms();
+        self.store.objects.borrow_mut().begin(Creation { head, extent, client, inline, created });
+        counted.keep();
+        Ok((placement, segments))
+    }
+
+    /// The head of an object that is to be created, if it has a size. The client writes `written` bytes of
+    /// metadata by itself, or has sent all of it.
+    pub(super) fn head(
+        &self,
+        client: ClientKey,
+        object: NewObject,
+        data_len: u64,
+        written: u32,
+    ) -> Result<Head, Error> {
+        let NewObject { id, rights, name, metadata, terms } = object;
+        let large = written as usize > MAX_METADATA && metadata.is_empty();
+        if written > 0 && !large {
+            let text = format!("object {id}: {written} bytes of metadata belong into the request");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let metadata_len = written.max(metadata.len() as u32);
+        if data_len.checked_add(u64::from(metadata_len)).is_none() {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("object {id}: {data_len} bytes are no size"),
+            ));
+        }
+        let rights = if rights == Rights::Read { self.kernel.config.public } else { rights };
+        let tenant = self.client(client, |client| client.uid);
+        let life = self.kernel.lives.draw();
+        let expires =
+            if terms.ttl_ms == 0 { 0 } else { self.kernel.clock.unix_ms().saturating_add(terms.ttl_ms) };
+        let (name, copies) = (name.into(), terms.copies);
+        Ok(Head { id, name, life, tenant, rights, data_len, metadata_len, digest: 0, copies, expires })
+    }
+
+    /// Whether an object of this id may come to be here; asked again after each wait.
+    pub(super) fn may_create(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+        self.ensure_stays()?;
+        match self.store.objects.borrow().conflict(&id) {
+            None => Ok(()),
+            Some(Conflict::Sealed) => Err(exists(id, "exists already")),
+            Some(Conflict::Creating { client: other }) => {
+                let who =
+                    if other == client { "this client".into() } else { self.store.readers.describe(other) };
+                Err(exists(id, &format!("is being created by {who}")))
+            }
+        }
+    }
+
+    /// Room for a new object, counted against its quotas. Its id may be taken while it waits: whoever asks
+    /// for room looks at that again.
+    async fn reserve<'a>(
+        self: &'a Rc<Self>,
+        client: ClientKey,
+        head: &Head,
+        writer: Writer,
+        room: Duration,
+    ) -> Result<(Extent, Counted<'a>), Error> {
+        let zone = Zone { domain: head.domain(), writer };
+        let counted = self.count(|| format!("create object {}", head.id), client, head.tenant, head.len())?;
+        let extent = self.store.room(zone, head.len(), room).await.map_err(|error| {
+            Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
+        })?;
+        Ok((extent, counted))
+    }
+
+    /// Counts bytes against quotas, to do `what`.
+    pub(super) fn count(
+        &self,
+        what: impl Fn() -> String,
+        client: ClientKey,
+        user: u32,
+        len: u64,
+    ) -> Result<Counted<'_>, Error> {
+        let taken = self.store.quotas.borrow_mut().take(what, user, client, len);
+        taken?;
+        Ok(Counted { core: self, user, client, len, keep: false })
+    }
+
+    /// Makes a creation of this client's immutable and visible.
+    pub(crate) fn seal_creation(
+        self: &Rc<Self>,
+        client: ClientKey,
+        id: ObjectId,
+        digest: u64,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let objects = self.store.objects.borrow();
+        let creation = self.own_creation(&objects, client, &id, "seal")?;
+        let expected = if creation.inline { creation.head.data_len } else { 0 };
+        if data.len() as u64 != expected {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("object {id}: sealed with {} bytes where {expected} belong", data.len()),
+            ));
+        }
+        let written = creation.extent.write(0, data);
+        written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        self.transfer.count_copy(data.len() as u64);
+        drop(objects);
+        let sealed = self.store.objects.borrow_mut().seal_creation(&id, digest, self.kernel.clock.unix_ms());
+        let replica = sealed?;
+        self.fulfil_claim(&id);
+        self.store.publish(Holding::of(&replica));
+        self.note_expiry(&replica);
+        Ok(())
+    }
+
+    /// The same, once it is certain that no other node was first. If one was, the creation is given up.
+    pub(super) async fn seal_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        id: ObjectId,
+        digest: u64,
+        data: Bytes,
+    ) -> Answer {
+        self.own_creation(&self.store.objects.borrow(), client, &id, "seal")?;
+        self.settle_claim(&id).await.inspect_err(|_| self.give_up(&id))?;
+        self.seal_creation(client, id, digest, &data)?;
+        Ok((Reply::Done, Vec::new()))
+    }
+
+    pub(super) fn abort(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+        self.own_creation(&self.store.objects.borrow(), client, &id, "abort")?;
+        self.give_up(&id);
+        Ok(())
+    }
+
+    /// Forgets a creation.
+    pub(crate) fn give_up(&self, id: &ObjectId) {
+        let ended = self.store.objects.borrow_mut().end(id);
+        if let Some(creation) = ended {
+            self.store.quotas.borrow_mut().forget(&creation.head, creation.client);
+            self.release_claim(id);
+        }
+    }
+
+    /// A creation of this client's, or why it cannot be sealed or aborted.
+    fn own_creation<'a>(
+        &self,
+        objects: &'a Table,
+        client: ClientKey,
+        id: &ObjectId,
+        verb: &str,
+    ) -> Result<&'a Creation, Error> {
+        match objects.creation(id) {
+            Some(creation) if creation.client == client => Ok(creation),
+            Some(creation) => Err(Error::new(
+                ErrorKind::NotAllowed,
+                format!(
+                    "cannot {verb} object {id}: {} is creating it",
+                    self.store.readers.describe(creation.client)
+                ),
+            )),
+            None if objects.get(id).is_some() => {
+                Err(Error::new(ErrorKind::Exists, format!("cannot {verb} object {id}: it is sealed already")))
+            }
+            None => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("cannot {verb} object {id}: it is not being created; create it first"),
+            )),
+        }
+    }
+}
+
+/// Counted against quotas, and given back unless kept: what follows may fail, or be dropped.
+pub(super) struct Counted<'a> {
+    core: &'a Core,
+    user: u32,
+    client: ClientKey,
+    len: u64,
+    keep: bool,
+}
+
+impl Counted<'_> {
+    pub(super) fn keep(mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if !self.keep {
+            self.core.store.quotas.borrow_mut().subtract(self.user, self.client, self.len);
+        }
+    }
+}

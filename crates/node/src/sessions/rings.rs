@@ -1,0 +1,291 @@
+//! Puts, creations and seals through clients' rings, without a system call while the engine is awake.
+//!
+//! Engine thread only. What a ring asks for is done at once or not at all: a client that is told to
+//! ask by the socket makes the same request there, which may wait and which has words for what is
+//! wrong. So an entry that cannot be served changes nothing.
+//!
+//! A client rings its bell, an eventfd in the engine's epoll set, unless it sees that the engine looks at
+//! its ring anyway. The engine does so from the first ring on until it goes to sleep.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use plasmon::shared::{Completion, EngineChannel, Operation, Outcome, Submission, TableId};
+use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Placement, Terms};
+use plasmon::{Error, ErrorKind, ObjectId};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::client::Client;
+use super::requests::{INLINE_MAX, cannot_share};
+use super::sockets::bell_token;
+use crate::engine::Core;
+use crate::kernel::ClientKey;
+use crate::memory::Domain;
+use crate::object::{FastPins, Replica};
+
+/// Entries of one client served before the others have their turn.
+const TURN_ENTRIES: usize = 64;
+
+/// The engine's end of a client's page set.
+pub(crate) struct Channel {
+    pages: EngineChannel,
+    /// In the epoll set; the client has it too, so that closing it here would not take it out.
+    bell: Arc<OwnedFd>,
+    epoll: Rc<OwnedFd>,
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.pages.close();
+        // It fails only for what is not in the set.
+        let _ = epoll::delete(&*self.epoll, &self.bell);
+    }
+}
+
+/// The rings the engine looks at.
+pub(crate) struct Rings {
+    active: Vec<ClientKey>,
+    cores: usize,
+    /// What came with an entry, copied once before anything of it is believed.
+    payload: Vec<u8>,
+}
+
+impl Rings {
+    pub(crate) fn new(cores: usize) -> Self {
+        Self { active: Vec::new(), cores, payload: Vec::new() }
+    }
+
+    /// Serves the rings that were rung, and those looked at already; returns how much that was.
+    pub(crate) fn turn(&mut self, core: &Rc<Core>, rung: &mut Vec<ClientKey>) -> usize {
+        let before = self.active.len();
+        for key in rung.drain(..) {
+            if !self.active.contains(&key) {
+                self.active.push(key);
+            }
+        }
+        if self.active.len() > before {
+            self.attend(core);
+        }
+        let mut served = 0;
+        let payload = &mut self.payload;
+        self.active.retain(|key| match core.channel(*key) {
+            None => false,
+            Some(channel) => match core.serve_ring(*key, &channel, payload) {
+                Ok(count) => {
+                    served += count;
+                    true
+                }
+                Err(why) => {
+                    core.let_go(*key, &why);
+                    false
+                }
+            },
+        });
+        served
+    }
+
+    /// Tells all whose rings are looked at that they are.
+    fn attend(&self, core: &Core) {
+        let spare = self.spares_cores();
+        for channel in self.active.iter().filter_map(|key| core.channel(*key)) {
+            channel.pages.set_attention(true, spare);
+        }
+    }
+
+    /// Whether any ring is looked at.
+    pub(crate) fn are_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// Whether there are cores for the engine and all whose rings it looks at.
+    pub(crate) fn spares_cores(&self) -> bool {
+        (1..self.cores).contains(&self.active.len())
+    }
+
+    /// From now on everybody rings; returns whether somebody did not and has something already.
+    pub(crate) fn rest(&mut self, core: &Core) -> bool {
+        let channels: Vec<_> = self.active.iter().filter_map(|key| core.channel(*key)).collect();
+        channels.iter().for_each(|channel| channel.pages.set_attention(false, false));
+        if channels.iter().any(|channel| channel.pages.has_submissions()) {
+            self.attend(core);
+            return true;
+        }
+        self.active.clear();
+        false
+    }
+}
+
+impl Core {
+    fn channel(&self, key: ClientKey) -> Option<Rc<Channel>> {
+        self.clients.borrow().get(&key)?.channel.clone()
+    }
+
+    /// Makes a client its page set and its bell; what it had before is forgotten.
+    pub(crate) fn make_channel(&self, key: ClientKey) -> Result<(OwnedFd, Arc<OwnedFd>), Error> {
+        let failed = |error: io::Error| cannot_share(error.to_string());
+        if self.channel(key).is_some() {
+            return Err(Error::new(ErrorKind::Invalid, "this client has its channel already"));
+        }
+        let (pages, descriptor) = EngineChannel::new().map_err(failed)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
+        let bell = Arc::new(bell.map_err(failed)?);
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&*self.epoll, &bell, EventData::new_u64(bell_token(key)), flags)
+            .map_err(io::Error::from)
+            .map_err(failed)?;
+        let theirs = Arc::clone(&bell);
+        self.client_mut(key, |client| {
+            client.channel = Some(Rc::new(Channel { pages, bell, epoll: Rc::clone(&self.epoll) }))
+        });
+        Ok((descriptor, theirs))
+    }
+
+    /// Serves a client's ring; an error ends the client.
+    fn serve_ring(
+        self: &Rc<Self>,
+        key: ClientKey,
+        channel: &Channel,
+        payload: &mut Vec<u8>,
+    ) -> Result<usize, String> {
+        let mut served = 0;
+        while served < TURN_ENTRIES {
+            let Some(submission) = channel.pages.take() else { break };
+            let submission = submission.map_err(|error| format!("its ring holds nonsense: {error}"))?;
+            served += 1;
+            let offset = self.submitted(key, channel, &submission, payload);
+            let completion = Completion {
+                token: submission.token,
+                outcome: if offset.is_some() { Outcome::Done } else { Outcome::AskBySocket },
+                offset: offset.unwrap_or(0),
+            };
+            if !channel.pages.complete(&completion) {
+                return Err("it does not read the completions in its ring".into());
+            }
+        }
+        if served > 0 {
+            channel.pages.wake();
+        }
+        Ok(served)
+    }
+
+    /// Does what an entry asks for; the place of a creation, 0 for others, nothing if it is to be asked
+    /// by the socket.
+    fn submitted(
+        self: &Rc<Self>,
+        key: ClientKey,
+        channel: &Channel,
+        entry: &Submission,
+        payload: &mut Vec<u8>,
+    ) -> Option<u64> {
+        if entry.operation == Operation::Seal {
+            // Whoever has to wait, or was not first, is told by the socket.
+            self.claim_holds(&entry.id)?.ok()?;
+            return self.seal_creation(key, entry.id, entry.digest, &[]).ok().map(|()| 0);
+        }
+        let (name_len, metadata_len) = (usize::from(entry.name_len), entry.metadata_len as usize);
+        let inline_len = if entry.operation == Operation::Put { entry.data_len } else { 0 };
+        if name_len > MAX_NAME || metadata_len > MAX_METADATA || inline_len > u64::from(INLINE_MAX) {
+            return None;
+        }
+        payload.resize(name_len + metadata_len + inline_len as usize, 0);
+        channel.pages.payload(entry.payload, payload).ok()?;
+        let (name, rest) = payload.split_at(name_len);
+        let (metadata, data) = rest.split_at(metadata_len);
+        if metadata.len() + data.len() > INLINE_MAX as usize {
+            return None;
+        }
+        let object = NewObject {
+            id: entry.id,
+            rights: entry.rights,
+            name: String::from_utf8(name.to_vec()).ok()?,
+            metadata: Bytes::copy_from_slice(metadata),
+            terms: Terms { fresh: entry.fresh, ..Terms::default() },
+        };
+        if !self.claims_at_once(&object) {
+            return None;
+        }
+        let claim = self.claim_for(key, &object).now_or_never()?.ok()?;
+        match entry.operation {
+            Operation::Put => {
+                let write = |extent: &crate::memory::Extent| {
+                    extent.write(0, data).and_then(|()| extent.write(data.len() as u64, metadata))
+                };
+                let made = self.make(key, object, data.len() as u64, entry.digest, Duration::ZERO, write);
+                made.now_or_never()?.ok()?;
+                claim.fulfil();
+                Some(0)
+            }
+            Operation::Create => {
+                let offset = self.create_by_ring(key, object, entry.data_len)?;
+                claim.keep();
+                Some(offset)
+            }
+            Operation::Seal => None,
+        }
+    }
+
+    /// Begins a creation, if the client has all it takes to write there.
+    fn create_by_ring(self: &Rc<Self>, key: ClientKey, object: NewObject, data_len: u64) -> Option<u64> {
+        let id: ObjectId = object.id;
+        let (placement, segments) =
+            self.begin(key, object, (data_len, 0), Duration::ZERO).now_or_never()?.ok()?;
+        match placement {
+            Placement::Mapped(span) if self.may_write(key, &segments) => Some(span.offset),
+            _ => {
+                self.give_up(&id);
+                None
+            }
+        }
+    }
+
+    /// Tells the tables of clients which memory the arena's segments have.
+    pub(crate) fn share_segments(&self) {
+        let arena = self.store.arena.borrow();
+        let mut objects = self.store.objects.borrow_mut();
+        for segment in 0..arena.segment_count() {
+            objects.shared.set_segment_version(segment, arena.version(segment));
+        }
+    }
+}
+
+impl Client {
+    /// Counts what this client has pinned by itself.
+    pub(crate) fn fast_pins(&self, fast: &mut FastPins) {
+        if let Some(channel) = &self.channel {
+            channel.pages.for_each_pin(|table, entry| fast.add(self.domain(table), entry));
+        }
+    }
+
+    /// How many objects it has pinned by itself.
+    pub(crate) fn count_fast_pins(&self) -> u64 {
+        let mut count = 0;
+        if let Some(channel) = &self.channel {
+            channel.pages.for_each_pin(|_, _| count += 1);
+        }
+        count
+    }
+
+    /// Whether it has read an object by itself since this was last asked.
+    pub(crate) fn take_accessed(&self, replica: &Replica) -> bool {
+        let Some(channel) = &self.channel else { return false };
+        let table = match replica.domain() {
+            Domain::Shared => TableId::Shared,
+            Domain::Private(uid) if uid == self.uid => TableId::Private,
+            Domain::Private(_) => return false,
+        };
+        channel.pages.take_accessed(table, replica.entry())
+    }
+
+    fn domain(&self, table: TableId) -> Domain {
+        match table {
+            TableId::Shared => Domain::Shared,
+            TableId::Private => Domain::Private(self.uid),
+        }
+    }
+}

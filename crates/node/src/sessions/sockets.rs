@@ -1,0 +1,404 @@
+//! The sockets of the node's clients: accepting, reading, writing, and sleeping on them all.
+//!
+//! Engine thread only. Readiness comes from one epoll set, edge-triggered for clients: one that was
+//! not drained in its turn stays on the list of those to look at, one that is behind with reading replies is
+//! watched for room until it is not: otherwise every reply that is read would wake the engine. The fabric's descriptor is in the set too,
+//! level-triggered, so that one system call sleeps on everything.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plasmon::wire::{Peer, Reply, Request, peer_of};
+use plasmon::{Error, ErrorKind};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::process::{PidfdFlags, pidfd_open};
+use tracing::{debug, info, warn};
+
+use super::client::{Asked, Client, Farewell, Read};
+use super::listener::Listener;
+use crate::config::Config;
+use crate::engine::Core;
+use crate::engine::NodeError;
+use crate::kernel::ClientKey;
+use crate::kernel::seldom::Seldom;
+use crate::kernel::waker::Waker;
+
+const LISTENER: u64 = 0;
+const WAKER: u64 = 1;
+const FABRIC: u64 = 2;
+/// Tokens of clients are their keys, from here on.
+pub(crate) const FIRST_CLIENT: ClientKey = ClientKey::new(3).unwrap();
+/// In the tokens of clients' bells, beside the key.
+const BELL: u64 = 1 << 63;
+/// In the tokens of clients' processes, beside the key.
+const PROCESS: u64 = 1 << 62;
+/// What wakes the engine for a client that is not behind.
+const READS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+/// Requests of one client served before the others have their turn.
+const TURN_REQUESTS: usize = 128;
+/// Clients accepted before those who are there have their turn.
+const TURN_ACCEPTS: usize = 64;
+/// Events taken at a time.
+const TURN_EVENTS: usize = 256;
+/// How long accepting rests when the system has no more descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The poll, the listening socket, and who is to be looked at.
+pub(crate) struct Sockets {
+    epoll: Rc<OwnedFd>,
+    events: Vec<Event>,
+    waker: Waker,
+    listener: Listener,
+    /// Clients with unread input, each once.
+    ready: VecDeque<ClientKey>,
+    accept_at: Option<Instant>,
+    /// Clients that have rung their bells.
+    pub(crate) rung: Vec<ClientKey>,
+}
+
+/// The token of a client's bell.
+pub(crate) fn bell_token(key: ClientKey) -> u64 {
+    key.get() | BELL
+}
+
+impl Sockets {
+    pub(crate) fn bind(config: &Config) -> Result<Self, NodeError> {
+        let listener = Listener::bind(&config.socket, config.socket_mode)?;
+        let epoll = Rc::new(epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?);
+        let waker = Waker::new()?;
+        let events = Vec::with_capacity(TURN_EVENTS);
+        let sockets = Self {
+            epoll,
+            events,
+            waker,
+            listener,
+            ready: VecDeque::new(),
+            accept_at: None,
+            rung: Vec::new(),
+        };
+        sockets.watch(&sockets.listener.socket, LISTENER, EventFlags::IN | EventFlags::ET)?;
+        sockets.watch(&sockets.waker, WAKER, EventFlags::IN)?;
+        Ok(sockets)
+    }
+
+    /// The set of descriptors the engine sleeps on.
+    pub(crate) fn epoll(&self) -> Rc<OwnedFd> {
+        Rc::clone(&self.epoll)
+    }
+
+    /// Wakes the engine from another thread.
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Sleeps on the fabric's descriptor as well from now on.
+    pub(crate) fn watch_fabric(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.watch(descriptor, FABRIC, EventFlags::IN)
+    }
+
+    fn watch(&self, descriptor: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::add(&*self.epoll, descriptor, EventData::new_u64(token), flags)?)
+    }
+
+    /// Whether what ended the last sleep was not the fabric, which then has nothing.
+    pub(crate) fn fabric_is_quiet(&self) -> bool {
+        let more = self.events.len() == self.events.capacity();
+        !self.events.is_empty() && !more && self.events.iter().all(|event| event.data.u64() != FABRIC)
+    }
+
+    /// Waits for something to be ready, for at most `limit`; `None` waits for ever.
+    pub(crate) fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        let rest = self.accept_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let limit = [limit, rest].into_iter().flatten().min();
+        let timeout = limit.map(|limit| Timespec {
+            tv_sec: limit.as_secs().min(3600) as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        });
+        match epoll::wait(&*self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Serves whoever is ready, once; returns how much that was. Unless it is to look, only those of whom it has
+    /// been told.
+    pub(crate) fn turn(&mut self, core: &Rc<Core>, look: bool) -> io::Result<usize> {
+        // What ended a sleep is not asked for again: most of it is told only once.
+        if self.events.is_empty() && look {
+            self.wait(Some(Duration::ZERO))?;
+        }
+        let mut work = 0;
+        let mut accept = self.accept_at.is_some_and(|at| at <= Instant::now());
+        for event in self.events.drain(..) {
+            match event.data.u64() {
+                LISTENER => accept = true,
+                WAKER => self.waker.clear(),
+                FABRIC => {}
+                bell if bell & BELL != 0 => {
+                    work += 1;
+                    self.rung.extend(ClientKey::new(bell & !BELL));
+                }
+                token => {
+                    let key = ClientKey::new(token & !PROCESS);
+                    if let Some(key) = key.filter(|_| token & PROCESS != 0) {
+                        core.client_mut(key, |client| client.orphaned = true);
+                    }
+                    self.ready.extend(key.filter(|key| !self.ready.contains(key)));
+                }
+            }
+        }
+        if accept {
+            work += self.accept(core);
+        }
+        for _ in 0..self.ready.len() {
+            let key = self.ready.pop_front().expect("counted");
+            work += self.serve(core, key);
+        }
+        Ok(work)
+    }
+
+    /// Whether a client has input that was not looked at.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn accept(&mut self, core: &Rc<Core>) -> usize {
+        static NOT_LET_IN: Seldom = Seldom::new();
+        static NOT_ACCEPTED: Seldom = Seldom::new();
+        self.accept_at = None;
+        for accepted in 0..TURN_ACCEPTS {
+            match self.listener.socket.accept() {
+                Ok((stream, _)) => match self.admit(core, stream) {
+                    // Most have said hello by now, and are none of those who make way for others.
+                    Ok(Some(key)) => _ = self.serve(core, key),
+                    Ok(None) => {}
+                    Err(error) => {
+                        if let Some(unsaid) = NOT_LET_IN.due() {
+                            warn!(unsaid, "a client could not be let in: {error}");
+                        }
+                    }
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return accepted,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if let Some(unsaid) = NOT_ACCEPTED.due() {
+                        warn!(
+                            unsaid,
+                            "cannot accept clients, and tries again every {ACCEPT_PAUSE:?}: {error}"
+                        );
+                    }
+                    self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
+                    return accepted;
+                }
+            }
+        }
+        // More may be there, of which nothing tells again.
+        self.accept_at = Some(Instant::now());
+        TURN_ACCEPTS
+    }
+
+    /// Lets a client in if there is a place for it, and else tells it why there is none.
+    fn admit(&self, core: &Rc<Core>, stream: UnixStream) -> io::Result<Option<ClientKey>> {
+        static REFUSED: Seldom = Seldom::new();
+        stream.set_nonblocking(true)?;
+        let Peer { uid, pid } = peer_of(&stream)?;
+        if let Err(error) = core.make_place(uid) {
+            if let Some(unsaid) = REFUSED.due() {
+                warn!(unsaid, "a client was refused: {error}");
+            }
+            let mut refused = Client::new(stream, uid, 0, core.kernel.clock.now());
+            refused.reply(0, &Reply::Failed { error }, Vec::new());
+            refused.flush()?;
+            return Ok(None);
+        }
+        let key = core.next_client.get();
+        core.next_client.set(key.saturating_add(1));
+        self.watch(&stream, key.get(), READS)?;
+        let shown = pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
+        let mut client = Client::new(stream, uid, shown, core.kernel.clock.now());
+        // A process that crashes may leave children that hold its connection open, and have no use for it. Where
+        // it cannot be watched, what it holds goes with the last of them.
+        if let Some(pid) = pid
+            && let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
+            && self.watch(&process, key.get() | PROCESS, EventFlags::IN | EventFlags::ET).is_ok()
+        {
+            client.follow(process);
+        }
+        core.clients.borrow_mut().insert(key, client);
+        Ok(Some(key))
+    }
+
+    /// A client's turn: sends what waits, reads, and answers, within limits.
+    fn serve(&mut self, core: &Rc<Core>, key: ClientKey) -> usize {
+        let Some(read) = core.client_mut(key, |client| {
+            self.send(key, client)?;
+            if client.is_behind() { Ok(None) } else { client.receive().map(Some) }
+        }) else {
+            return 0;
+        };
+        let (mut requests, mut end) = (0, None);
+        // What it said before it left still counts.
+        while requests < TURN_REQUESTS && !core.client(key, Client::is_behind) {
+            let Some(next) = core.client_mut(key, Client::next) else {
+                return requests;
+            };
+            let Asked { number, request, file } = match next {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(error) => {
+                    end = Some((0, Farewell::from(error)));
+                    break;
+                }
+            };
+            if let Err(farewell) = core.may_ask(key, number, &request) {
+                end = Some((number, farewell));
+                break;
+            }
+            requests += core.request(key, number, request, file);
+        }
+        if let Some((request, farewell)) = &end {
+            // A last word for a client that sent nonsense; it may be gone already.
+            let told = Error::new(ErrorKind::Invalid, format!("{farewell}; the connection is closed"));
+            core.reply(key, *request, &Reply::Failed { error: told });
+            let _ = core.client_mut(key, Client::flush);
+        }
+        let behind = core.client(key, Client::is_behind);
+        let heard = behind || (matches!(read, Ok(Some(Read::Drained))) && requests < TURN_REQUESTS);
+        match (end, read) {
+            (Some((_, farewell)), _) | (None, Err(farewell)) => {
+                self.dismiss(core, key, &farewell);
+                requests + 1
+            }
+            (None, Ok(_)) if heard && core.client(key, |client| client.orphaned) => {
+                self.dismiss(core, key, &Farewell::Orphaned);
+                requests + 1
+            }
+            (None, Ok(Some(Read::Drained))) if requests < TURN_REQUESTS => requests,
+            // Readiness to write brings a client back that is behind.
+            (None, Ok(_)) if behind => requests,
+            (None, Ok(_)) => {
+                self.ready.push_back(key);
+                requests + 1
+            }
+        }
+    }
+
+    /// Sends what the client's socket takes, and has it watched for room for the rest.
+    fn send(&self, key: ClientKey, client: &mut Client) -> io::Result<()> {
+        client.flush()?;
+        let waits = client.waits_for_room();
+        if waits != client.watched_for_room {
+            let flags = if waits { READS | EventFlags::OUT } else { READS };
+            epoll::modify(&*self.epoll, &client.stream, EventData::new_u64(key.get()), flags)?;
+            client.watched_for_room = waits;
+        }
+        Ok(())
+    }
+
+    /// Sends what the turn's replies left queued, and lets go of those who cannot be reached.
+    pub(crate) fn flush(&mut self, core: &Rc<Core>) {
+        for key in core.take_unsent() {
+            let sent = core.client_mut(key, |client| self.send(key, client));
+            if let Some(Err(error)) = sent {
+                self.dismiss(core, key, &Farewell::Socket(error));
+            }
+        }
+    }
+
+    fn dismiss(&mut self, core: &Rc<Core>, key: ClientKey, why: &Farewell) {
+        self.ready.retain(|ready| *ready != key);
+        core.let_go(key, &why.to_string());
+    }
+}
+
+impl Core {
+    /// Looks at a client; the default when it has gone.
+    pub(crate) fn client<T: Default>(&self, key: ClientKey, look: impl FnOnce(&Client) -> T) -> T {
+        self.clients.borrow().get(&key).map(look).unwrap_or_default()
+    }
+
+    /// Changes a client; nothing when it has gone.
+    pub(crate) fn client_mut<T>(&self, key: ClientKey, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
+        self.clients.borrow_mut().get_mut(&key).map(change)
+    }
+
+    /// Whether a client has said hello, or says it now, and does not ask what it waits for already.
+    fn may_ask(&self, key: ClientKey, request: u64, asked: &Request) -> Result<(), Farewell> {
+        if !matches!(asked, Request::Hello { .. }) && !self.client(key, |client| client.greeted) {
+            return Err(Farewell::Unannounced);
+        }
+        if self.client(key, |client| client.waiting.contains_key(&request)) {
+            return Err(Farewell::Repeated(request));
+        }
+        Ok(())
+    }
+
+    /// Queues a reply for a client, to be sent at the end of the turn.
+    pub(crate) fn reply(&self, key: ClientKey, request: u64, reply: &Reply) {
+        self.send_reply(key, request, reply, Vec::new());
+    }
+
+    /// Queues a reply with the descriptors it announces.
+    pub(crate) fn send_reply(
+        &self,
+        key: ClientKey,
+        request: u64,
+        reply: &Reply,
+        descriptors: Vec<Arc<OwnedFd>>,
+    ) {
+        self.client_mut(key, |client| client.reply(request, reply, descriptors));
+        let mut unsent = self.unsent.borrow_mut();
+        if unsent.last() != Some(&key) {
+            unsent.push(key);
+        }
+    }
+
+    /// Clients that were replied to since this was last asked.
+    fn take_unsent(&self) -> Vec<ClientKey> {
+        self.unsent.take()
+    }
+
+    /// Ends a connection and frees what its client held. Closing the socket takes it out of the epoll
+    /// set.
+    pub(crate) fn let_go(&self, key: ClientKey, why: &str) {
+        let Some(client) = self.clients.borrow_mut().remove(&key) else {
+            return;
+        };
+        client.lent.values().for_each(|lent| self.forget_lent(key, lent));
+        let given_up = self.store.objects.borrow_mut().end_all(key);
+        let unsealed = given_up.len();
+        for creation in &given_up {
+            self.store.quotas.borrow_mut().forget(&creation.head, key);
+            self.release_claim(&creation.head.id);
+        }
+        self.store.quotas.borrow_mut().close(key);
+        self.subscriptions.borrow_mut().remove(&key);
+        let (name, pid, pins) = (&client.name, client.pid, client.pins.len() + client.kept.len());
+        if unsealed > 0 || pins > 0 {
+            info!(
+                client = name,
+                process = pid,
+                why,
+                pins,
+                unsealed,
+                "a client has gone, and what it held is freed"
+            );
+        } else {
+            debug!(client = name, process = pid, why, "a client has gone");
+        }
+    }
+
+    /// Ends connections that have not said hello in time.
+    pub(crate) fn dismiss_silent(&self, now: Instant) {
+        let silent = |(key, client): (&ClientKey, &Client)| client.is_silent(now).then_some(*key);
+        let silent: Vec<_> = self.clients.borrow().iter().filter_map(silent).collect();
+        silent.into_iter().for_each(|key| self.let_go(key, "it never said hello"));
+    }
+}

@@ -1,0 +1,119 @@
+//! Those who watch this node's objects: what is there first, then what happens.
+//!
+//! Engine thread only. A subscriber that does not read is told how much it missed, in the place where
+//! it missed it; it holds up nobody. Events leave at the end of the turn.
+
+use std::collections::VecDeque;
+use std::vec::IntoIter;
+
+use plasmon::ObjectId;
+use plasmon::wire::{Event, MAX_IDS, Reply};
+
+use crate::engine::Core;
+use crate::kernel::ClientKey;
+use crate::object::Happening;
+
+/// Events kept for a subscriber that is behind with reading.
+const MAX_QUEUED_EVENTS: usize = 1 << 16;
+/// Frames for one subscriber in a turn.
+const TURN_FRAMES: usize = 16;
+
+/// One client's subscription.
+pub(crate) struct Subscription {
+    request: u64,
+    /// What was there when it began, and was not told yet.
+    existing: IntoIter<ObjectId>,
+    happened: VecDeque<Event>,
+    /// Not kept since `happened` was full.
+    missed: u64,
+}
+
+impl Subscription {
+    fn keep(&mut self, event: Event) {
+        // Once something is missed, all is until the subscriber has caught up: a gap has one place.
+        if self.missed > 0 || self.happened.len() >= MAX_QUEUED_EVENTS {
+            self.missed += 1;
+        } else {
+            self.happened.push_back(event);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.existing.len() == 0 && self.happened.is_empty() && self.missed == 0
+    }
+
+    /// The events of the next frame; `sealed` tells of what is still there.
+    fn next(&mut self, sealed: impl Fn(&ObjectId) -> Option<Event>) -> Vec<Event> {
+        let mut events: Vec<_> = self.existing.by_ref().take(MAX_IDS).filter_map(|id| sealed(&id)).collect();
+        if self.existing.len() == 0 {
+            let room = MAX_IDS - events.len();
+            events.extend(self.happened.drain(..room.min(self.happened.len())));
+            if self.happened.is_empty() && self.missed > 0 && events.len() < MAX_IDS {
+                events.push(Event::Gap { missed: std::mem::take(&mut self.missed) });
+            }
+        }
+        events
+    }
+}
+
+impl Core {
+    /// Begins a subscription; the client's former one ends.
+    pub(crate) fn subscribe(&self, client: ClientKey, request: u64) {
+        // What has happened in this turn is for those who watch already.
+        self.tell_subscribers();
+        let tenant = self.client(client, |client| client.uid);
+        let mut objects = self.store.objects.borrow_mut();
+        objects.happenings.get_or_insert_default();
+        let seen = objects.sealed().filter(|replica| replica.visible_to(tenant));
+        let existing: Vec<_> = seen.map(|replica| replica.id()).collect();
+        let subscription =
+            Subscription { request, existing: existing.into_iter(), happened: VecDeque::new(), missed: 0 };
+        self.subscriptions.borrow_mut().insert(client, subscription);
+    }
+
+    /// Tells subscribers what has happened; returns whether one has more to hear at once.
+    pub(crate) fn tell_subscribers(&self) -> bool {
+        let mut subscriptions = self.subscriptions.borrow_mut();
+        if subscriptions.is_empty() {
+            // The last has gone: nobody is to hear of this any more.
+            self.store.objects.borrow_mut().happenings = None;
+            return false;
+        }
+        let happened: Vec<Happening> = {
+            let mut objects = self.store.objects.borrow_mut();
+            objects.happenings.as_mut().map(std::mem::take).unwrap_or_default()
+        };
+        let mut more = false;
+        subscriptions.retain(|&key, subscription| {
+            let Some((tenant, behind)) = self.client_mut(key, |client| (client.uid, client.is_behind()))
+            else {
+                return false;
+            };
+            for happening in &happened {
+                if happening.owner.is_none_or(|owner| owner == tenant) {
+                    subscription.keep(happening.event);
+                }
+            }
+            let mut frames = 0;
+            let mut behind = behind;
+            while !behind && frames < TURN_FRAMES && !subscription.is_idle() {
+                let objects = self.store.objects.borrow();
+                let seen = |id: &ObjectId| objects.get(id).filter(|one| one.visible_to(tenant));
+                let sealed = |id: &ObjectId| Some(Happening::sealed(seen(id)?).event);
+                let events = subscription.next(sealed);
+                drop(objects);
+                if !events.is_empty() {
+                    self.reply(key, subscription.request, &Reply::Events(events));
+                }
+                frames += 1;
+                behind = self.client(key, super::client::Client::is_behind);
+            }
+            more |= !behind && !subscription.is_idle();
+            true
+        });
+        if subscriptions.is_empty() {
+            self.store.objects.borrow_mut().happenings = None;
+        }
+        more
+    }
+}

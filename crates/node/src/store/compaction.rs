@@ -1,0 +1,146 @@
+//! Moving objects together, so that free memory in pieces can be had in one.
+//!
+//! Engine thread only. A *clearing* is a window of segments that would make room if what lies in it
+//! went elsewhere. Objects are copied a bit at a time, so that the engine serves others meanwhile; each
+//! is hidden from clients, looked for among their pins, and shown again at its new place, within one
+//! turn. Pinned objects and creations stay: windows with such are not begun with, and one in which
+//! something is pinned meanwhile is given up for another.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::memory::{Clearing, Extent, OutOfBounds, Run, Writer, Zone};
+use crate::object::{Replica, Table};
+
+use super::Store;
+
+/// Bytes copied before others have their turn.
+const STEP_BYTES: u64 = 4 << 20;
+/// Bytes that pass through the processor's cache at a time.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Windows tried for one object.
+const MAX_WINDOWS_TRIED: usize = 8;
+
+impl Store {
+    /// Whether moving objects could make room, as far as sizes say.
+    pub(crate) fn could_compact(&self, len: u64) -> bool {
+        !self.arena.borrow_mut().clearings(len).is_empty()
+    }
+
+    /// Makes room in one piece by moving objects.
+    pub(crate) async fn compact(self: &Rc<Self>, zone: Zone, len: u64) -> Option<Extent> {
+        if !self.could_compact(len) {
+            return None;
+        }
+        let held = self.held_segments().await;
+        let mut clearings = self.arena.borrow_mut().clearings(len);
+        clearings.retain(|clearing| held.range(clearing.segments.clone()).next().is_none());
+        for clearing in clearings.into_iter().take(MAX_WINDOWS_TRIED) {
+            self.arena.borrow_mut().begin_clearing(&clearing);
+            let cleared = self.clear(&clearing).await;
+            self.arena.borrow_mut().end_clearing();
+            if cleared && let Ok(extent) = self.allocate(zone, len) {
+                return Some(extent);
+            }
+        }
+        None
+    }
+
+    /// Segments in which something lies that cannot be moved now.
+    async fn held_segments(&self) -> BTreeSet<u32> {
+        self.reap();
+        let fast = self.scan_pins();
+        let mut held = BTreeSet::new();
+        {
+            let objects = self.objects.borrow();
+            held.extend(objects.creations().flat_map(|creation| creation.extent.segments()));
+            let doomed = objects.doomed().filter_map(|replica| replica.run());
+            held.extend(doomed.flat_map(|run| run.segments()));
+        }
+        for shard in 0..Table::SHARDS {
+            {
+                let objects = self.objects.borrow();
+                let pinned = |replica: &&Rc<Replica>| replica.pins() > 0 || fast.of(replica) > 0;
+                let pinned = objects.sealed_in(shard).filter(pinned).filter_map(|replica| replica.run());
+                held.extend(pinned.flat_map(|run| run.segments()));
+            }
+            // Looking through a large table takes its time.
+            self.kernel.clock.sleep(Duration::ZERO).await;
+        }
+        held
+    }
+
+    /// Moves everything out of a window; gives up at what cannot be moved.
+    async fn clear(self: &Rc<Self>, clearing: &Clearing) -> bool {
+        let touches = |run: &Run| {
+            let segments = run.segments();
+            segments.start < clearing.segments.end && clearing.segments.start < segments.end
+        };
+        if self.objects.borrow().creations().any(|creation| touches(&creation.extent)) {
+            return false;
+        }
+        let mut copied = 0;
+        for shard in 0..Table::SHARDS {
+            let inside: Vec<_> = {
+                let objects = self.objects.borrow();
+                let inside = |replica: &&Rc<Replica>| replica.run().is_some_and(|run| touches(&run));
+                objects.sealed_in(shard).filter(inside).cloned().collect()
+            };
+            for replica in inside {
+                if !self.relocate(&replica) {
+                    return false;
+                }
+                copied += replica.len();
+                if copied >= STEP_BYTES {
+                    copied = 0;
+                    self.kernel.clock.sleep(Duration::ZERO).await;
+                }
+            }
+            self.kernel.clock.sleep(Duration::ZERO).await;
+        }
+        self.reap();
+        true
+    }
+
+    /// Moves an object that nobody pins.
+    fn relocate(&self, replica: &Rc<Replica>) -> bool {
+        let Some(from) = replica.run().filter(|_| self.objects.borrow().has(replica)) else {
+            // It has left memory since, or was deleted.
+            return true;
+        };
+        if replica.pins() > 0 {
+            return false;
+        }
+        let zone = Zone { domain: replica.domain(), writer: Writer::Engine };
+        let Ok(to) = self.allocate(zone, replica.len()) else {
+            return false;
+        };
+        if !replica.in_memory() || !self.objects.borrow().has(replica) {
+            // It left memory to make room for itself, or was deleted: a removed entry is never shown again.
+            return true;
+        }
+        replica.hide();
+        let fast = self.scan_pins();
+        if fast.of(replica) > 0 || copy(&from, &to).is_err() {
+            replica.show();
+            return false;
+        }
+        replica.lay(to);
+        self.room.compacted.set(self.room.compacted.get() + replica.len());
+        true
+    }
+}
+
+/// Copies what is sealed: nobody writes there meanwhile but a user who breaks the rules, at his own cost.
+fn copy(from: &Run, to: &Run) -> Result<(), OutOfBounds> {
+    let mut buffer = vec![0; BUFFER_BYTES.min(from.len() as usize)];
+    let mut at = 0;
+    while at < from.len() {
+        let len = buffer.len().min((from.len() - at) as usize);
+        from.read(at, &mut buffer[..len])?;
+        to.write(at, &buffer[..len])?;
+        at += len as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! The objects of this node and the room for them: who has how much of it, and what makes more of it.
+//!
+//! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and reads them back,
+//! [`compaction`] moves objects together, [`quotas`] counts what each user and client holds. What changes is noted in
+//! the *outbox*: the directory takes it at the end of the turn.
+
+pub(crate) mod compaction;
+pub(crate) mod quotas;
+pub(crate) mod room;
+pub(crate) mod spilling;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plasmon::{Error, ObjectId};
+
+use self::quotas::Quotas;
+use self::room::Room;
+use self::spilling::{Failing, Restoring};
+use crate::kernel::{ClientKey, Kernel};
+use crate::memory::Arena;
+use crate::net::frame::{Holding, Withdrawal};
+use crate::net::network::Network;
+use crate::object::{FastPins, Replica, Sealing, Table};
+use crate::spill::SpillStore;
+
+/// Who reads objects in place, without a word to the engine.
+pub(crate) trait Readers {
+    /// Adds what they have pinned by themselves.
+    fn fast_pins(&self, fast: &mut FastPins);
+    /// Whether one of them has read an object since this was last asked.
+    fn take_accessed(&self, replica: &Replica) -> bool;
+    /// What people call one of them.
+    fn describe(&self, client: ClientKey) -> String;
+}
+
+/// What has changed of the objects of this node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change {
+    /// The node holds an object, as this says, from now on.
+    Publish(Holding),
+    /// The node does not hold an object any more.
+    Unpublish { id: ObjectId, how: Withdrawal },
+}
+
+/// The objects of this node and the room for them.
+pub(crate) struct Store {
+    pub(crate) kernel: Rc<Kernel>,
+    pub(crate) network: Rc<Network>,
+    pub(crate) arena: RefCell<Arena>,
+    pub(crate) objects: RefCell<Table>,
+    pub(crate) quotas: RefCell<Quotas>,
+    pub(crate) room: Room,
+    /// Where primaries go when memory is short.
+    spill: Option<SpillStore>,
+    spill_failure: RefCell<Option<Failing>>,
+    restoring: RefCell<Restoring>,
+    pub(crate) readers: Rc<dyn Readers>,
+    outbox: RefCell<Vec<Change>>,
+    /// No other member was ever seen: nobody is to be told of changes.
+    solo: Cell<bool>,
+}
+
+impl Store {
+    pub(crate) fn new(
+        kernel: &Rc<Kernel>,
+        network: &Rc<Network>,
+        arena: Arena,
+        objects: Table,
+        spill: Option<SpillStore>,
+        readers: Rc<dyn Readers>,
+    ) -> Self {
+        let quotas = Quotas::new(kernel.config.user_quota, kernel.config.client_quota);
+        Self {
+            kernel: Rc::clone(kernel),
+            network: Rc::clone(network),
+            arena: RefCell::new(arena),
+            objects: RefCell::new(objects),
+            quotas: RefCell::new(quotas),
+            room: Room::default(),
+            spill,
+            spill_failure: RefCell::default(),
+            restoring: RefCell::default(),
+            readers,
+            outbox: RefCell::default(),
+            solo: Cell::new(true),
+        }
+    }
+
+    /// Seals an object on this node: waiters wake, the directory learns of it.
+    ///
+    /// # Errors
+    /// When there is no room for it in the table of clients.
+    pub(crate) fn seal(&self, new: Sealing) -> Result<Rc<Replica>, Error> {
+        let replica = self.objects.borrow_mut().seal(new)?;
+        self.publish(Holding::of(&replica));
+        Ok(replica)
+    }
+
+    /// Takes an object off this node: by a user's deletion, or the cluster's. Its memory returns with its
+    /// last pin.
+    pub(crate) fn remove(&self, id: &ObjectId) -> Option<Rc<Replica>> {
+        let replica = self.objects.borrow_mut().remove(id)?;
+        self.quotas.borrow_mut().give_back(&replica);
+        self.forget_on_disk(&replica);
+        Some(replica)
+    }
+
+    /// Notes that this node holds an object from now on.
+    pub(crate) fn publish(&self, holding: Holding) {
+        self.note(Change::Publish(holding));
+    }
+
+    /// Notes that this node does not hold an object any more.
+    pub(crate) fn unpublish(&self, id: ObjectId, how: Withdrawal) {
+        self.note(Change::Unpublish { id, how });
+    }
+
+    /// Puts a change into the outbox. A node that is alone keeps none: at its start it may take over millions
+    /// of objects in one turn.
+    fn note(&self, change: Change) {
+        if !self.solo.get() {
+            self.outbox.borrow_mut().push(change);
+        }
+    }
+
+    /// Says whether another member was ever seen.
+    pub(crate) fn set_solo(&self, solo: bool) {
+        self.solo.set(solo);
+        self.objects.borrow_mut().shared.set_solo(solo);
+    }
+
+    /// What has changed since this was last asked, in order.
+    pub(crate) fn take_changes(&self) -> Vec<Change> {
+        self.outbox.take()
+    }
+}

@@ -1,0 +1,142 @@
+//! What users and clients may fill, and have filled. Engine thread only.
+//!
+//! Every object counts that was created on this node and was not deleted, from its creation on, in
+//! memory or on disk: against its user, and against its client for as long as that is connected.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use bytesize::ByteSize;
+use plasmon::{Error, ErrorKind};
+
+use crate::kernel::ClientKey;
+use crate::object::{Head, Replica};
+
+/// The creator of what a former daemon left on disk.
+pub(crate) const NOBODY: ClientKey = ClientKey::MAX;
+/// How many of those who hold most are named.
+const MAX_NAMED: usize = 3;
+
+/// Accounts, in bytes.
+#[derive(Default)]
+pub(crate) struct Quotas {
+    users: HashMap<u32, u64>,
+    clients: HashMap<ClientKey, Account>,
+    user_limit: Option<u64>,
+    client_limit: Option<u64>,
+}
+
+#[derive(Default)]
+struct Account {
+    bytes: u64,
+    /// Its own wish.
+    limit: Option<u64>,
+}
+
+impl Quotas {
+    pub(crate) fn new(user_limit: Option<u64>, client_limit: Option<u64>) -> Self {
+        Self { user_limit, client_limit, ..Self::default() }
+    }
+
+    /// Counts bytes that are about to be taken, to do `what`.
+    pub(crate) fn take(
+        &mut self,
+        what: impl Fn() -> String,
+        tenant: u32,
+        client: ClientKey,
+        len: u64,
+    ) -> Result<(), Error> {
+        let account = self.clients.entry(client).or_default();
+        let user = self.users.entry(tenant).or_default();
+        let limits = [
+            (*user, self.user_limit, Some(tenant), "--user-quota"),
+            (account.bytes, self.client_limit, None, "--client-quota"),
+            (account.bytes, account.limit, None, "the quota it has set itself"),
+        ];
+        for (used, limit, of_user, which) in limits {
+            if let Some(limit) = limit
+                && used.saturating_add(len) > limit
+            {
+                let who = of_user.map_or_else(|| "this client".into(), |user| format!("user {user}"));
+                return Err(over(&what(), len, used, limit, &who, which));
+            }
+        }
+        *user += len;
+        account.bytes += len;
+        Ok(())
+    }
+
+    /// Counts what is there already.
+    pub(crate) fn count(&mut self, user: u32, len: u64) {
+        *self.users.entry(user).or_default() += len;
+    }
+
+    /// An object is gone, or was never finished.
+    pub(crate) fn forget(&mut self, head: &Head, client: ClientKey) {
+        self.subtract(head.tenant, client, head.len());
+    }
+
+    /// A replica is gone from this node, or is another node's object from now on.
+    pub(crate) fn give_back(&mut self, replica: &Replica) {
+        if let Some(creator) = replica.creator.take() {
+            let seen = replica.snapshot();
+            self.subtract(seen.uid, creator, seen.total_len());
+        }
+    }
+
+    /// What was counted is to be counted no more.
+    pub(crate) fn subtract(&mut self, user: u32, client: ClientKey, len: u64) {
+        if let Some(bytes) = self.users.get_mut(&user) {
+            *bytes = bytes.saturating_sub(len);
+        }
+        if let Some(account) = self.clients.get_mut(&client) {
+            account.bytes = account.bytes.saturating_sub(len);
+        }
+    }
+
+    /// A client's own wish; none ends it.
+    pub(crate) fn limit_client(&mut self, client: ClientKey, limit: Option<u64>) {
+        self.clients.entry(client).or_default().limit = limit;
+    }
+
+    /// A client has gone.
+    pub(crate) fn close(&mut self, client: ClientKey) {
+        self.clients.remove(&client);
+    }
+
+    /// What a client's objects take, and the least of its limits.
+    pub(crate) fn of_client(&self, client: ClientKey) -> (u64, Option<u64>) {
+        let account = self.clients.get(&client);
+        let own = account.and_then(|account| account.limit);
+        (account.map_or(0, |account| account.bytes), own.into_iter().chain(self.client_limit).min())
+    }
+
+    pub(crate) fn largest_users(&self) -> Vec<(u32, u64)> {
+        largest(self.users.iter().map(|(user, bytes)| (*user, *bytes)))
+    }
+
+    pub(crate) fn largest_clients(&self) -> Vec<(ClientKey, u64)> {
+        largest(self.clients.iter().map(|(client, account)| (*client, account.bytes)))
+    }
+}
+
+fn largest<K>(accounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
+    let mut accounts: Vec<_> = accounts.filter(|(_, bytes)| *bytes > 0).collect();
+    accounts.sort_by_key(|(_, bytes)| Reverse(*bytes));
+    accounts.truncate(MAX_NAMED);
+    accounts
+}
+
+fn over(what: &str, len: u64, used: u64, limit: u64, who: &str, which: &str) -> Error {
+    let size = |bytes| ByteSize::b(bytes).display().iec();
+    Error::new(
+        ErrorKind::Full,
+        format!(
+            "cannot {what}: its {} and the {} that objects of {who} take already are over the limit of {} \
+             ({which}); delete some of them first",
+            size(len),
+            size(used),
+            size(limit)
+        ),
+    )
+}

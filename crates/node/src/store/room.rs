@@ -1,0 +1,323 @@
+//! Room in the arena, and who waits for it.
+//!
+//! Engine thread only. Room is made, in this order, by letting go of what may leave memory
+//! ([`crate::object::Table::propose`]), by writing primaries to disk where there is a spill
+//! directory, and by moving objects together ([`super::compaction`]). Who finds none waits in one queue,
+//! first come, first served, for as long as the node itself can make room, and beyond that for as long
+//! as he has said. Who would not wait at all is served past the queue, or refused at once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use bytesize::ByteSize;
+use futures::channel::oneshot;
+use plasmon::{Error, ErrorKind};
+
+use super::Store;
+use crate::memory::{AllocError, Extent, Zone};
+use crate::net::frame::Withdrawal;
+use crate::object::{FastPins, Keeping, Replica};
+
+/// How often a queue that only others can help looks whether they did.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long what was of no use is not tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// Written to disk at a time, at least: fewer, larger writes, and room for those who come next.
+const SPILL_BATCH_BYTES: u64 = 16 << 20;
+
+/// Those who wait for room.
+#[derive(Default)]
+pub(crate) struct Room {
+    queue: RefCell<VecDeque<Waiting>>,
+    /// The task that serves the queue is running.
+    served: Cell<bool>,
+    pub(crate) compacted: Cell<u64>,
+    /// Spilling and moving were of no use: they are not tried again before.
+    rest_until: Cell<Option<Instant>>,
+}
+
+struct Waiting {
+    zone: Zone,
+    len: u64,
+    /// When waiting for others ends.
+    due: Instant,
+    answer: oneshot::Sender<Result<Extent, Error>>,
+}
+
+impl Room {
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.queue.borrow().iter().filter(|one| !one.answer.is_canceled()).count() as u64
+    }
+}
+
+impl Store {
+    /// Room in the arena, at once or after a wait: for what the node does to make room however long
+    /// that takes, for others at most `patience`.
+    ///
+    /// # Errors
+    /// `TooLarge` for what can never fit, `Full` when what remains may not leave memory.
+    pub(crate) async fn room(
+        self: &Rc<Self>,
+        zone: Zone,
+        len: u64,
+        patience: Duration,
+    ) -> Result<Extent, Error> {
+        let queued = !self.room.queue.borrow().is_empty();
+        if !queued || patience.is_zero() {
+            match self.allocate(zone, len) {
+                Ok(extent) => return Ok(extent),
+                Err(AllocError::Full { .. }) if !patience.is_zero() || self.can_make_room(len) => {}
+                Err(error) => return Err(self.no_room(len, &error)),
+            }
+        }
+        let now = self.kernel.clock.now();
+        let due = now.checked_add(patience).unwrap_or(now + Duration::from_secs(1 << 30));
+        let (answer, answered) = oneshot::channel();
+        self.room.queue.borrow_mut().push_back(Waiting { zone, len, due, answer });
+        if !self.room.served.replace(true) {
+            let store = Rc::clone(self);
+            self.kernel.spawn(async move { store.serve_queue().await });
+        }
+        answered.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
+    }
+
+    /// Whether waiting makes sense even for those who wait for nobody else.
+    fn can_make_room(&self, len: u64) -> bool {
+        let spills = self.objects.borrow().keeping() == Keeping::Disk && !self.spilling_rests();
+        spills || self.could_compact(len)
+    }
+
+    /// Serves those who wait, one after the other.
+    async fn serve_queue(self: Rc<Self>) {
+        loop {
+            let front = {
+                let mut queue = self.room.queue.borrow_mut();
+                while queue.front().is_some_and(|one| one.answer.is_canceled()) {
+                    queue.pop_front();
+                }
+                queue.front().map(|one| (one.zone, one.len))
+            };
+            let Some((zone, len)) = front else {
+                self.room.served.set(false);
+                return;
+            };
+            let error = match self.allocate(zone, len) {
+                Ok(extent) => {
+                    self.answer_front(Ok(extent));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let full = matches!(error, AllocError::Full { .. });
+            if full && self.kernel.clock.now() >= self.room.rest_until.get().unwrap_or(self.kernel.started) {
+                if self.spill(len).await {
+                    continue;
+                }
+                if let Some(extent) = self.compact(zone, len).await {
+                    self.answer_front(Ok(extent));
+                    continue;
+                }
+                // A disk that is full and objects that are held stay so for a while: only others can help.
+                self.room.rest_until.set(Some(self.kernel.clock.now() + RETRY_PAUSE));
+                self.refuse_impatient(&error);
+            }
+            if !full {
+                self.answer_front(Err(self.no_room(len, &error)));
+                continue;
+            }
+            self.kernel.clock.sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Ends the wait of all who would not wait for others any longer.
+    fn refuse_impatient(&self, error: &AllocError) {
+        let now = self.kernel.clock.now();
+        let (impatient, patient) = self.room.queue.take().into_iter().partition(|one| one.due <= now);
+        *self.room.queue.borrow_mut() = patient;
+        let impatient: VecDeque<Waiting> = impatient;
+        for one in impatient {
+            // The first in the queue may want more than there is, and this one not.
+            let answer = self.allocate(one.zone, one.len).map_err(|_| self.no_room(one.len, error));
+            // Who has gone need not know.
+            let _ = one.answer.send(answer);
+        }
+    }
+
+    fn answer_front(&self, answer: Result<Extent, Error>) {
+        if let Some(front) = self.room.queue.borrow_mut().pop_front() {
+            // Who has gone gives the extent back by not taking it.
+            let _ = front.answer.send(answer);
+        }
+    }
+
+    /// Room in the arena at once; what may leave memory makes way for it.
+    pub(crate) fn allocate(&self, zone: Zone, len: u64) -> Result<Extent, AllocError> {
+        loop {
+            let allocated = self.arena.borrow_mut().allocate(zone, len);
+            self.follow_arena();
+            match allocated {
+                // What letting go of everything could not make room for costs nothing.
+                Err(AllocError::Full { .. }) if self.could_hold(len) && self.make_way(len).is_some() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Registers what has changed of the arena with the fabric, and tells clients.
+    fn follow_arena(&self) {
+        let mut arena = self.arena.borrow_mut();
+        let changes = self.network.follow_arena(&mut arena);
+        if !changes.is_empty() {
+            let mut objects = self.objects.borrow_mut();
+            for segment in changes {
+                objects.shared.set_segment_version(segment, arena.version(segment));
+            }
+        }
+    }
+
+    /// Lets objects leave memory until `bytes` are free that were not, or as many as may; returns how many bytes
+    /// of data and metadata they had, or nothing if none may.
+    pub(crate) fn make_way(&self, bytes: u64) -> Option<u64> {
+        let reaped = self.reap();
+        if reaped.is_some() {
+            return reaped;
+        }
+        // What clients hold now is passed over; what they pin in the meantime, the scan after the hiding shows.
+        let held = self.scan_pins();
+        let proposed = self.objects.borrow_mut().propose(
+            bytes,
+            |replica| held.of(replica) > 0,
+            |replica| self.take_accessed(replica),
+        );
+        if proposed.is_empty() {
+            return None;
+        }
+        let fast = self.scan_pins();
+        let evicted = self.objects.borrow_mut().evict(proposed, &fast);
+        let mut freed = None;
+        for (replica, gone) in evicted {
+            freed = Some(freed.unwrap_or(0) + replica.len());
+            if gone {
+                self.unpublish(replica.id(), Withdrawal::Evicted);
+                self.quotas.borrow_mut().give_back(&replica);
+            }
+        }
+        freed
+    }
+
+    /// Lets go of deleted objects that no client has pinned any more; returns how many bytes are free now, or
+    /// nothing if there was none.
+    pub(crate) fn reap(&self) -> Option<u64> {
+        if self.objects.borrow().limbo() == 0 {
+            return None;
+        }
+        let fast = self.scan_pins();
+        self.objects.borrow_mut().reap(&fast)
+    }
+
+    /// What clients have pinned by themselves. Whoever was hidden before cannot be pinned after.
+    pub(crate) fn scan_pins(&self) -> FastPins {
+        // Pairs with the fence between a client's pin and its second look at the generation.
+        fence(Ordering::SeqCst);
+        let mut fast = FastPins::default();
+        self.readers.fast_pins(&mut fast);
+        fast
+    }
+
+    /// Whether a client has read an object by itself since this was last asked.
+    pub(crate) fn take_accessed(&self, replica: &Replica) -> bool {
+        self.readers.take_accessed(replica)
+    }
+
+    /// Writes primaries to disk, so that their memory can be had; says whether any were.
+    async fn spill(self: &Rc<Self>, bytes: u64) -> bool {
+        if self.objects.borrow().keeping() != Keeping::Disk || self.spilling_rests() {
+            return false;
+        }
+        let take = |bytes, longest| {
+            let mut objects = self.objects.borrow_mut();
+            objects.take_dirty(bytes, longest, |replica| self.take_accessed(replica))
+        };
+        let pins = take(bytes.max(SPILL_BATCH_BYTES), u64::MAX);
+        if pins.is_empty() {
+            return false;
+        }
+        match self.write_to_disk(pins).await {
+            Ok(()) => true,
+            // None of those fits on the disk: others may.
+            Err(left) if left > 0 => {
+                let pins = take(left, left);
+                !pins.is_empty() && self.write_to_disk(pins).await.is_ok()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Whether letting go of everything that may go could make room.
+    fn could_hold(&self, len: u64) -> bool {
+        let objects = self.objects.borrow();
+        let (primary, _, unsealed) = objects.bytes();
+        let stays = if objects.keeping() == Keeping::Memory { primary + unsealed } else { unsealed };
+        len <= self.arena.borrow().capacity().saturating_sub(stays)
+    }
+
+    /// Why there is no room, and what holds it.
+    fn no_room(&self, len: u64, error: &AllocError) -> Error {
+        let size = |bytes| ByteSize::b(bytes).display().iec();
+        match error {
+            AllocError::TooLarge { capacity, .. } => Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "an object of {} cannot fit: the whole store has {}; start the node with more {}",
+                    size(len),
+                    size(*capacity),
+                    self.what_limits()
+                ),
+            ),
+            AllocError::Full { free_total, largest_run, .. } => {
+                let (primary, cached, unsealed) = self.objects.borrow().bytes();
+                Error::new(
+                    ErrorKind::Full,
+                    format!(
+                        "the store is full: {} wanted, {} free in segments that such an object may use ({} in \
+                         one piece); primaries hold {}, unsealed objects {}, cached replicas {} (what is \
+                         pinned of them stays){}; delete objects, release what is held, or start the node \
+                         with more {}{}",
+                        size(len),
+                        size(*free_total),
+                        size(*largest_run),
+                        size(primary),
+                        size(unsealed),
+                        size(cached),
+                        self.who_holds(),
+                        self.what_limits(),
+                        self.spill_advice(),
+                    ),
+                )
+            }
+            other => Error::new(ErrorKind::Internal, format!("cannot allocate {}: {other}", size(len))),
+        }
+    }
+
+    /// The settings that the store could have more of.
+    fn what_limits(&self) -> &'static str {
+        if self.kernel.config.capacity.is_some() { "--capacity and --memory" } else { "--memory" }
+    }
+
+    /// The users and clients whose objects take most.
+    fn who_holds(&self) -> String {
+        let quotas = self.quotas.borrow();
+        let size = |bytes| ByteSize::b(bytes).display().iec();
+        let users = quotas.largest_users().into_iter();
+        let users = users.map(|(user, bytes)| format!("user {user} {}", size(bytes)));
+        let clients = quotas.largest_clients().into_iter();
+        let clients =
+            clients.map(|(client, bytes)| format!("{} {}", self.readers.describe(client), size(bytes)));
+        let holders: Vec<String> = users.chain(clients).collect();
+        if holders.is_empty() { String::new() } else { format!("; of them {}", holders.join(", ")) }
+    }
+}

@@ -1,0 +1,280 @@
+//! Primaries on their way to disk and back. Engine thread only; the store's own thread does the files.
+//!
+//! An object that is being written stays readable, pinned, where it is; only when it is on disk may it
+//! leave memory. One that is read back gets new memory of the engine's. Both go on if nobody waits any
+//! more. A disk that fails is tried again after longer and longer pauses, and at once when an object on it
+//! was deleted.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::channel::oneshot;
+use futures::future::{FutureExt, Shared};
+use plasmon::{Error, ErrorKind, ObjectId};
+use tracing::{debug, info, warn};
+
+use super::Store;
+use super::quotas::NOBODY;
+use crate::memory::{Writer, Zone};
+use crate::object::{Head, Held, Pin, Replica, Role, Sealing};
+use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
+
+/// How long an object on disk waits for others to make room for its return.
+const ROOM_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long after a failure nothing is written: twice as long after each further one, up to a limit.
+const FAILURE_PAUSE: Duration = Duration::from_millis(250);
+const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(30);
+
+/// Bytes on disk beside those of an object, at most: its record, what is left of its pages, its file's header.
+const RECORD_OVERHEAD_BYTES: u64 = 16 << 10;
+
+/// Objects could not be written to disk when that was last tried.
+pub(crate) struct Failing {
+    error: SpillError,
+    pause: Duration,
+    retry: Instant,
+}
+
+impl Failing {
+    /// A failure after another, or the first.
+    fn after(before: Option<Failing>, error: SpillError, now: Instant) -> Failing {
+        let pause = before.map_or(FAILURE_PAUSE, |before| (before.pause * 2).min(MAX_FAILURE_PAUSE));
+        Failing { error, pause, retry: now + pause }
+    }
+
+    /// Whether this is the same failure going on.
+    fn goes_on(&self, error: &SpillError) -> bool {
+        std::mem::discriminant(&self.error) == std::mem::discriminant(error)
+    }
+}
+
+/// Objects that are being read back, and those who wait for them.
+pub(crate) type Restoring = HashMap<ObjectId, Shared<oneshot::Receiver<Result<(), Error>>>>;
+
+impl Store {
+    pub(crate) fn spill_store(&self) -> Option<&SpillStore> {
+        self.spill.as_ref()
+    }
+
+    /// Writes objects to disk, or those of them that it has room for.
+    ///
+    /// # Errors
+    /// When none of them is there now: for objects of so many bytes, and no more, the disk has room.
+    pub(crate) async fn write_to_disk(&self, mut pins: Vec<Pin>) -> Result<(), u64> {
+        let Some(disk) = self.spill_store() else { return Err(0) };
+        // Why some were left out.
+        let mut full = None;
+        loop {
+            let item = |pin: &Pin| Item { head: header(pin), bytes: pin.run().io_range() };
+            let items = pins.iter().map(item);
+            let (written, written_from) = disk.write(items.collect(), pins).await;
+            pins = written_from;
+            match written {
+                Ok(places) => {
+                    let mut objects = self.objects.borrow_mut();
+                    for (pin, place) in pins.iter().zip(places) {
+                        if !objects.written(pin.replica(), place) {
+                            disk.forget(place);
+                        }
+                    }
+                    match full {
+                        Some(error) => self.spilling_failed(error),
+                        None if self.spill_failure.take().is_some() => info!("objects can be spilled again"),
+                        None => {}
+                    }
+                    return Ok(());
+                }
+                Err(error) => {
+                    let free = if let SpillError::NoSpace { free, .. } = error { free } else { 0 };
+                    let (fit, rest) = fitting(pins, free);
+                    let mut objects = self.objects.borrow_mut();
+                    rest.iter().for_each(|pin| objects.not_written(pin.replica()));
+                    drop(objects);
+                    if fit.is_empty() {
+                        self.spilling_failed(full.unwrap_or(error));
+                        return Err(free.saturating_sub(RECORD_OVERHEAD_BYTES));
+                    }
+                    full.get_or_insert(error);
+                    pins = fit;
+                }
+            }
+        }
+    }
+
+    /// Notes that objects are in memory still that should be on disk, and says so once.
+    fn spilling_failed(&self, error: SpillError) {
+        let before = self.spill_failure.take();
+        if before.as_ref().is_some_and(|before| before.goes_on(&error)) {
+            debug!("objects still cannot be spilled: {error}");
+        } else {
+            warn!("objects cannot be spilled and stay in memory, until a further attempt succeeds: {error}");
+        }
+        let failing = Failing::after(before, error, self.kernel.clock.now());
+        *self.spill_failure.borrow_mut() = Some(failing);
+    }
+
+    /// Whether writing to disk failed so lately that it is not tried now.
+    pub(crate) fn spilling_rests(&self) -> bool {
+        self.spill_failure.borrow().as_ref().is_some_and(|failing| self.kernel.clock.now() < failing.retry)
+    }
+
+    /// Why writing to disk failed when it was last tried.
+    pub(crate) fn spill_failure(&self) -> Option<String> {
+        self.spill_failure.borrow().as_ref().map(|failing| failing.error.to_string())
+    }
+
+    /// Why the store is full although it spills.
+    pub(crate) fn spill_advice(&self) -> String {
+        match (self.spill_failure(), self.spill_store()) {
+            (Some(failure), _) => format!(". Spilling failed: {failure}"),
+            (None, None) => ", or with --spill-dir".into(),
+            (None, Some(_)) => String::new(),
+        }
+    }
+
+    /// Brings an object of this node back into memory, if it is on disk.
+    pub(crate) async fn bring_back(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+        if replica.in_memory() {
+            return Ok(());
+        }
+        let id = replica.id();
+        let under_way = self.restoring.borrow().get(&id).cloned();
+        let restored = under_way.unwrap_or_else(|| {
+            let (sender, receiver) = oneshot::channel();
+            let receiver = receiver.shared();
+            self.restoring.borrow_mut().insert(id, receiver.clone());
+            let (store, replica) = (Rc::clone(self), Rc::clone(replica));
+            self.kernel.spawn(async move {
+                let restored = store.restore(&replica).await;
+                store.restoring.borrow_mut().remove(&id);
+                // Perhaps nobody waits any more.
+                let _ = sender.send(restored);
+            });
+            receiver
+        });
+        restored.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
+    }
+
+    async fn restore(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+        let id = replica.id();
+        let zone = Zone { domain: replica.domain(), writer: Writer::Engine };
+        let extent = self.room(zone, replica.len(), ROOM_PATIENCE).await.map_err(|error| {
+            let text = format!("object {id} is on disk and finds no memory: {}", error.message());
+            Error::new(error.kind(), text)
+        })?;
+        let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) else {
+            // It was deleted: whoever waits looks again.
+            return Ok(());
+        };
+        let digest = replica.snapshot().digest;
+        let (read, extent) = disk.read(place, id, digest, extent).await;
+        if !self.objects.borrow().has(replica) {
+            return Ok(());
+        }
+        read.map_err(|error| damaged(id, &error))?;
+        self.objects.borrow_mut().restored(replica, extent);
+        Ok(())
+    }
+
+    /// An object is gone: its bytes on disk are not needed any more.
+    pub(crate) fn forget_on_disk(&self, replica: &Replica) {
+        if let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) {
+            replica.set_on_disk(None);
+            disk.forget(place);
+            if let Some(failing) = &mut *self.spill_failure.borrow_mut() {
+                // There may be room now.
+                failing.retry = self.kernel.clock.now();
+            }
+        }
+    }
+
+    /// Takes over what a former daemon left on disk; returns the objects that there are now.
+    pub(crate) fn recover(&self, recovered: Vec<Recovered>) -> Vec<Rc<Replica>> {
+        let mut taken = Vec::new();
+        for Recovered { header, place } in recovered {
+            let (created, head) = (header.created, Head::from(header));
+            let (user, len) = (head.tenant, head.len());
+            let bytes = Held::Disk(place);
+            let new = Sealing { head, role: Role::Primary, creator: Some(NOBODY), bytes, created };
+            match self.seal(new) {
+                Ok(replica) => {
+                    self.quotas.borrow_mut().count(user, len);
+                    taken.push(replica);
+                }
+                Err(error) => warn!("it stays on disk for the next daemon: {error}"),
+            }
+        }
+        let count = taken.len();
+        if count > 0 {
+            info!("{count} objects of a former daemon are on disk, and are read when they are asked for");
+        }
+        taken
+    }
+}
+
+/// Those of some objects that a disk has room for together, fewer than all, and the rest.
+fn fitting(pins: Vec<Pin>, free: u64) -> (Vec<Pin>, Vec<Pin>) {
+    let need = |pin: &Pin| pin.replica().len().saturating_add(RECORD_OVERHEAD_BYTES);
+    let all = pins.iter().fold(0u64, |sum, pin| sum.saturating_add(need(pin)));
+    // What a disk says is not what a user may have of it.
+    let mut left = if free < all { free } else { all / 2 };
+    pins.into_iter().partition(|pin| {
+        let fits = need(pin) <= left;
+        left -= if fits { need(pin) } else { 0 };
+        fits
+    })
+}
+
+/// What its record on disk says of an object.
+fn header(replica: &Replica) -> Header {
+    let Head { id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires } =
+        replica.head();
+    let created = replica.created;
+    Header {
+        id,
+        name: name.into(),
+        life,
+        tenant,
+        rights,
+        data_len,
+        metadata_len,
+        digest,
+        created,
+        copies,
+        expires,
+    }
+}
+
+impl From<Header> for Head {
+    fn from(header: Header) -> Self {
+        let Header {
+            id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires, ..
+        } = header;
+        Self { id, name: name.into(), life, tenant, rights, data_len, metadata_len, digest, copies, expires }
+    }
+}
+
+fn damaged(id: ObjectId, error: &SpillError) -> Error {
+    let text = format!("object {id} cannot be read back: {error}");
+    Error::new(ErrorKind::Damaged, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        let now = Instant::now();
+        let mut pauses = Vec::new();
+        let mut failing = None;
+        for _ in 0..10 {
+            let one = Failing::after(failing, SpillError::Stopped, now);
+            pauses.push((one.retry - now).as_millis());
+            failing = Some(one);
+        }
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
+    }
+}

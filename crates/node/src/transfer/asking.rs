@@ -1,0 +1,220 @@
+//! Asking an object's keepers for it, again and again, until an answer comes. Engine thread only.
+//!
+//! A keeper sends a request on to a holder or keeps it until there is one. It is asked again when the members
+//! change, when a holder has failed, and from time to time in any case, so that no lost message can strand a
+//! get. A keeper that is silent where the other one is not comes second for a while: it may be dead, and
+//! nobody have noticed yet.
+//!
+//! Invariants: at most two requests of a get are open, and an answer to either ends both; whoever has not
+//! answered a request that ended is told so, and a lease that came with an answer nobody takes is given back.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::future::{Either, select};
+use plasmon::{NodeId, ObjectId};
+
+use crate::engine::Core;
+use crate::net::calls::Call;
+use crate::net::frame::{Envelope, Message, Stage};
+
+/// When the other keeper is asked as well: far more than an answer takes, and little to whoever waits for a
+/// keeper that has just died.
+const ASK_OTHER: Duration = Duration::from_millis(50);
+/// When an unanswered request is made again then; every further time after twice as long.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// The longest wait before an unanswered request is made again: a keeper forgets later that this node waits.
+const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
+
+/// A get that asks the keepers of its object.
+pub(super) struct Asking {
+    core: Rc<Core>,
+    id: ObjectId,
+    tenant: u32,
+    /// Holders that have failed since the keepers were last silent or others.
+    avoid: Vec<NodeId>,
+    /// Requests made since the keepers were last others.
+    attempt: usize,
+    /// How long the next request is waited for until the one after it is made.
+    patience: Duration,
+    /// The request before the last: its answer may still come.
+    earlier: Option<Ask>,
+}
+
+/// An answer to a get: the object, how it can be had, or a refusal.
+pub(super) struct Answered {
+    pub(super) answer: Envelope,
+    /// When the request was made.
+    pub(super) asked_at: Instant,
+}
+
+/// A request to a keeper, withdrawn if it is dropped before its answer came.
+struct Ask {
+    core: Rc<Core>,
+    call: Call,
+    id: ObjectId,
+    keeper: NodeId,
+    at: Instant,
+    /// Nobody is to be told: it was answered, or could not be asked.
+    settled: bool,
+}
+
+/// What came first of what a get waits for.
+enum Heard {
+    /// The answer to the last request.
+    Last(Option<Envelope>),
+    /// The answer to the one before it.
+    Earlier(Option<Envelope>),
+    NewView,
+    /// It is time to ask again.
+    Nothing,
+}
+
+impl Asking {
+    pub(super) fn new(core: &Rc<Core>, id: ObjectId, tenant: u32) -> Self {
+        Self {
+            core: Rc::clone(core),
+            id,
+            tenant,
+            avoid: Vec::new(),
+            attempt: 0,
+            patience: ASK_OTHER,
+            earlier: None,
+        }
+    }
+
+    /// Has the keepers send the object from other holders than this one, which has failed.
+    pub(super) fn avoid(&mut self, holder: NodeId) {
+        if !self.avoid.contains(&holder) {
+            self.avoid.push(holder);
+        }
+    }
+
+    /// The next answer, however long it takes.
+    pub(super) async fn next(&mut self) -> Answered {
+        loop {
+            self.until_it_may_come().await;
+            if let Some(answered) = self.ask_once().await {
+                return answered;
+            }
+        }
+    }
+
+    /// Waits until this node is a member, and no client of it is creating the object.
+    async fn until_it_may_come(&self) {
+        loop {
+            if self.core.cluster.fenced() {
+                // Whom to ask is known when this node is a member again.
+                let _ = self.core.cluster.next_view().await;
+                continue;
+            }
+            if self.core.store.objects.borrow().creation(&self.id).is_none() {
+                return;
+            }
+            // A replica could not be sealed now; a seal here ends the gets, and an abort this wait.
+            self.core.kernel.clock.sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Makes a request, and waits for its answer or that to the one before it; nothing when it is to be made
+    /// again.
+    async fn ask_once(&mut self) -> Option<Answered> {
+        let next_view = self.core.cluster.next_view();
+        let again = self.core.kernel.clock.sleep(self.patience);
+        self.patience = (2 * self.patience).clamp(ASK_AGAIN, ASK_AGAIN_AT_LAST);
+        let mut ask = self.send()?;
+        let heard = {
+            let (last, before) = (pin!(ask.call.answer()), pin!(Ask::answer(&mut self.earlier)));
+            match select(select(last, before), select(next_view, again)).await {
+                Either::Left((Either::Left((answer, _)), _)) => Heard::Last(answer),
+                Either::Left((Either::Right((answer, _)), _)) => Heard::Earlier(answer),
+                Either::Right((Either::Left(_), _)) => Heard::NewView,
+                Either::Right((Either::Right(_), _)) => Heard::Nothing,
+            }
+        };
+        // Whoever has not answered is dropped here: what comes nevertheless is given back.
+        match heard {
+            Heard::Last(answer) => {
+                self.suspect_silent(&ask);
+                ask.settle(answer)
+            }
+            Heard::Earlier(answer) => self.earlier.take()?.settle(answer),
+            Heard::NewView => {
+                // Other keepers, perhaps: all begins anew.
+                self.avoid.clear();
+                (self.attempt, self.patience, self.earlier) = (0, ASK_OTHER, None);
+                None
+            }
+            Heard::Nothing => {
+                self.avoid.clear();
+                self.earlier = Some(ask);
+                None
+            }
+        }
+    }
+
+    /// Sends a request to the keeper whose turn it is; nothing if the other one is to be asked at once.
+    fn send(&mut self) -> Option<Ask> {
+        let at = self.core.kernel.clock.now();
+        let keeper = self.core.cluster.keeper_for(&self.id, self.attempt, at);
+        self.attempt += 1;
+        let call = Call::open(&self.core, None);
+        let mut ask = Ask { core: Rc::clone(&self.core), call, id: self.id, keeper, at, settled: false };
+        let (avoid, wish) = (self.avoid.clone(), self.core.wish());
+        let fetch = Message::Fetch { id: self.id, stage: Stage::Asked, avoid, wish };
+        if !ask.call.send(keeper, self.tenant, fetch) && self.attempt % 2 == 1 {
+            // It cannot be reached.
+            ask.settled = true;
+            return None;
+        }
+        Some(ask)
+    }
+
+    /// The last request was answered: whoever was asked before and is still silent comes second from now on.
+    fn suspect_silent(&mut self, answered: &Ask) {
+        let now = self.core.kernel.clock.now();
+        // If the answer came at once: otherwise the object may have been put only now.
+        if let Some(silent) = self.earlier.take().filter(|_| now < answered.at + ASK_OTHER)
+            && silent.keeper != answered.keeper
+        {
+            self.core.cluster.suspect(silent.keeper, now);
+        }
+    }
+}
+
+impl Ask {
+    /// The answer, if there was a request.
+    async fn answer(ask: &mut Option<Self>) -> Option<Envelope> {
+        match ask {
+            Some(ask) => ask.call.answer().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends it with its answer; nothing if there will be none.
+    fn settle(mut self, answer: Option<Envelope>) -> Option<Answered> {
+        self.settled = true;
+        answer.map(|answer| Answered { answer, asked_at: self.at })
+    }
+}
+
+impl Drop for Ask {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let (core, request) = (&self.core, self.call.request());
+        match self.call.take_answer() {
+            // It came, and nobody wants it any more.
+            Some(answer) if answer.message.comes_with_a_lease() => {
+                core.tell(answer.from, Message::Release { requests: vec![request] });
+            }
+            Some(_) => {}
+            None => {
+                let forget = core.envelope(request, core.kernel.node, 0, Message::Forget { id: self.id });
+                core.send(self.keeper, forget);
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! *read*: the requester reads the object where it lies, arena to arena, under a lease. No copy on either
+//! side. Engine thread only.
+
+use std::rc::Rc;
+
+use plasmon::NodeId;
+
+use super::failure::Failure;
+use super::landing::Landing;
+use super::reading::Offer;
+use super::record::Trace;
+use super::striped_read::is_striped;
+use crate::engine::Core;
+
+impl Core {
+    /// Reads an object that a holder offered, from `others` as well if it is large.
+    pub(super) async fn take_offer(
+        self: &Rc<Self>,
+        offer: Offer,
+        others: &[NodeId],
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        offer.check(trace.id)?;
+        let landing = offer.lease.during(self.read_here(&offer, others, trace)).await?;
+        offer.lease.check()?;
+        trace.moved();
+        self.count_rendezvous(&offer.head);
+        self.land(offer.head, landing)
+    }
+
+    async fn read_here(
+        self: &Rc<Self>,
+        offer: &Offer,
+        others: &[NodeId],
+        trace: &mut Trace,
+    ) -> Result<Rc<Landing>, Failure> {
+        let _slot = self.transfer.slot().await;
+        let landing = self.landing(&offer.head, &trace.target).await?;
+        trace.allocated();
+        if is_striped(&offer.head, others) {
+            self.read_striped(offer, others, &landing, trace).await?;
+        } else {
+            self.read_all(offer.lease.holder, &offer.pieces, &landing, None, trace).await?;
+        }
+        Ok(landing)
+    }
+}

@@ -1,0 +1,86 @@
+//! *read-register*: what *read* would cost if memory were registered for each transfer, on both sides, for
+//! measuring. Engine thread only.
+
+use std::rc::Rc;
+
+use plasmon::{Error, ErrorKind};
+use plasmon_fabric::RemoteRegion;
+
+use super::failure::Failure;
+use super::landing::Landing;
+use super::lease::{LEASE_MS, Lease, Owed};
+use super::pieces::{Span, pairs};
+use super::reading::in_window;
+use super::record::Trace;
+use crate::engine::Core;
+use crate::net::frame::{Envelope, Message};
+use crate::net::network::Remote;
+use crate::object::{Head, Pin};
+
+impl Core {
+    /// The holder's answer to a fetch: where the object lies, registered for this reader alone.
+    pub(super) fn registered(&self, asked: &Envelope, pin: Pin, head: Head) -> Message {
+        let regions = match self.register_run(self.network.fabric_to(asked.from), &pin.run()) {
+            Ok(regions) => regions,
+            Err(error) => {
+                let text = format!("object {} cannot be registered: {error}", head.id);
+                return Message::Refused { error: Error::new(ErrorKind::Internal, text) };
+            }
+        };
+        self.count_served("read-register", &head);
+        self.transfer.count("read-register", |count| count.registrations += regions.len() as u64);
+        self.transfer.counters.borrow_mut().rendezvous_served += 1;
+        let remote = regions.iter().map(|region| region.remote()).collect();
+        self.grant_lease(asked, pin, Owed::Regions { _kept: regions });
+        Message::Registered { head, lease_ms: LEASE_MS, regions: remote }
+    }
+
+    /// Reads an object through registrations made for this transfer.
+    pub(super) async fn take_registered(
+        self: &Rc<Self>,
+        head: Head,
+        regions: &[RemoteRegion],
+        lease: Lease,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        let offered = regions.iter().try_fold(0u64, |sum, region| sum.checked_add(region.len));
+        if head.id != trace.id || offered != Some(head.len()) {
+            return Err(Failure::Holder("it offered another object or another length".into()));
+        }
+        let landing = lease.during(self.read_registered(&head, regions, &lease, trace)).await?;
+        lease.check()?;
+        trace.moved();
+        self.count_rendezvous(&head);
+        self.land(head, landing)
+    }
+
+    async fn read_registered(
+        self: &Rc<Self>,
+        head: &Head,
+        there: &[RemoteRegion],
+        lease: &Lease,
+        trace: &mut Trace,
+    ) -> Result<Rc<Landing>, Failure> {
+        let _slot = self.transfer.slot().await;
+        let landing = self.landing(head, &trace.target).await?;
+        trace.allocated();
+        let on = self.network.fabric_to(lease.holder);
+        let here = landing.register(self, on)?;
+        trace.registered(here.len() as u64);
+        let plan = self.choose_plan(lease.holder, 0).plan;
+        let arrived = trace.arrived();
+        let chunks = pairs(there.iter().copied().map(Span::from), here, plan.chunk);
+        let reads = chunks.map(|(from, into)| {
+            let (landing, arrived) = (&landing, &arrived);
+            async move {
+                let remote = Remote { on, region: from.of, offset: from.at };
+                let slice = landing.owned(into.of.slice(into.at as usize, into.len as usize)?);
+                let reads = self.read_slice(lease.holder, slice, remote).await?;
+                arrived.add(into.len);
+                Ok(reads)
+            }
+        });
+        trace.read(in_window(reads, plan.window).await?);
+        Ok(landing)
+    }
+}

@@ -1,0 +1,205 @@
+//! One-sided reads of an object's pieces into its landing, some at a time. The protocols that read stand on
+//! it: *read*, *read-first*, *striped-read*, *relayed-read*, *read-register*, and what is measured. Engine
+//! thread only.
+//!
+//! Invariants: an operation owns its memory until the fabric is finished with it. Where one read fails the
+//! whole is given up at once, and what is under way goes on by itself: the provider may still write what a
+//! failed read was to bring, so that memory is not used again before its landing is let go of.
+
+use std::future::{Future, ready};
+use std::rc::Rc;
+
+use futures::future::Either;
+use futures::stream::{StreamExt, TryStreamExt, iter};
+use plasmon::{NodeId, ObjectId};
+use plasmon_fabric::Slice;
+
+use super::failure::{Failure, STALLED};
+use super::landing::Landing;
+use super::lease::Lease;
+use super::pieces::{pairs, part, whole};
+use super::record::{Arrived, Trace};
+use super::tuning::Plan;
+use crate::engine::Core;
+use crate::memory::Piece;
+use crate::net::frame::Location;
+use crate::net::network::Remote;
+use crate::object::Head;
+
+/// What a holder offered to be read.
+pub(super) struct Offer {
+    pub(super) head: Head,
+    pub(super) pieces: Vec<Location>,
+    pub(super) lease: Lease,
+}
+
+impl Offer {
+    /// Whether it is of this object, and its pieces make up the whole of it.
+    pub(super) fn check(&self, id: ObjectId) -> Result<(), Failure> {
+        if self.head.id != id || whole(&self.pieces) != Some(self.head.len()) {
+            return Err(Failure::Holder("it offered another object or another length".into()));
+        }
+        Ok(())
+    }
+}
+
+/// Where an object arrives.
+#[derive(Clone, Copy)]
+pub(super) struct Here<'a> {
+    pub(super) landing: &'a Rc<Landing>,
+    pub(super) arrived: &'a Arrived,
+}
+
+/// Awaits reads, `window` of them at a time, begun in their order; each says how many reads of the fabric it
+/// was, and so does the sum. The first that fails ends it.
+pub(super) async fn in_window(
+    reads: impl Iterator<Item = impl Future<Output = Result<u64, Failure>>>,
+    window: u32,
+) -> Result<u64, Failure> {
+    let reads = iter(reads).buffer_unordered(window as usize);
+    reads.try_fold(0, |sum, more| ready(Ok(sum + more))).await
+}
+
+impl Core {
+    /// Reads all of an object from one holder, some chunks at a time, and behind the last of them a word.
+    pub(super) async fn read_all(
+        &self,
+        holder: NodeId,
+        pieces: &[Location],
+        landing: &Rc<Landing>,
+        behind: Option<(Slice, Remote)>,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        let choice = self.choose_plan(holder, landing.len());
+        if landing.len() > choice.plan.chunk {
+            trace.because(&format!(", {choice}"));
+        }
+        let began = self.kernel.clock.now();
+        let here = Here { landing, arrived: &trace.arrived() };
+        trace.read(self.read_part(holder, pieces, here, landing.len(), behind, choice.plan).await?);
+        self.saw_plan(holder, choice.plan, landing.len(), self.kernel.clock.now() - began);
+        Ok(())
+    }
+
+    /// Reads the first bytes of what lies in pieces at a holder, and behind them a word; says how many reads
+    /// it took.
+    pub(super) async fn read_part(
+        &self,
+        holder: NodeId,
+        pieces: &[Location],
+        here: Here<'_>,
+        len: u64,
+        behind: Option<(Slice, Remote)>,
+        Plan { chunk, window }: Plan,
+    ) -> Result<u64, Failure> {
+        let chunks = pairs(part(pieces, 0, len), here.landing.pieces(), chunk);
+        let reads = chunks.map(|(from, into)| Either::Left(self.read_chunk(holder, from, into, here)));
+        let word = behind.map(|(into, from)| Either::Right(self.read_slice(holder, into, from)));
+        in_window(reads.chain(word), window).await
+    }
+
+    /// Reads one piece of an object, which begins `at` bytes from its start, a chunk after the other; says
+    /// how many reads it took.
+    pub(super) async fn read_piece(
+        &self,
+        offer: &Offer,
+        (at, into): (u64, Piece),
+        chunk: u64,
+        here: Here<'_>,
+    ) -> Result<u64, Failure> {
+        let mut reads = 0;
+        for (from, into) in pairs(part(&offer.pieces, at, into.len), [into], chunk) {
+            reads += self.read_chunk(offer.lease.holder, from, into, here).await?;
+        }
+        Ok(reads)
+    }
+
+    /// Reads one chunk.
+    async fn read_chunk(
+        &self,
+        holder: NodeId,
+        from: Location,
+        into: Piece,
+        here: Here<'_>,
+    ) -> Result<u64, Failure> {
+        let unknown = || Failure::Holder(format!("segment {} is not known here", from.segment));
+        let remote = self.network.remote(holder, &from).ok_or_else(unknown)?;
+        let slice = here.landing.slice(self, remote.on, into)?;
+        let reads = self.read_slice(holder, slice, remote).await?;
+        here.arrived.add(into.len);
+        Ok(reads)
+    }
+
+    /// Reads what fits a slice, by one read. The lease says that the holder lives; only bytes say that the
+    /// bulk lane does.
+    pub(super) async fn read_slice(&self, holder: NodeId, into: Slice, from: Remote) -> Result<u64, Failure> {
+        let read = self.network.read(holder, into, from).ok_or_else(Failure::gone)?;
+        let due = self.kernel.clock.now() + STALLED;
+        match self.kernel.clock.bounded(Some(due), read).await {
+            Some(result) => result.map(|()| 1).map_err(Failure::from),
+            None => {
+                // What does not end by itself would hold the extent for as long as TCP is patient.
+                self.network.reset_bulk(holder);
+                Err(Failure::Holder(format!("no bytes came on the bulk lane for {STALLED:?}")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use futures::channel::oneshot;
+    use futures::executor::LocalPool;
+    use futures::task::LocalSpawnExt;
+
+    use super::*;
+
+    #[test]
+    fn reads_begin_in_order_and_no_more_than_a_window_are_under_way() {
+        let (begun, under_way) = (RefCell::new(Vec::new()), Cell::new(0));
+        let (begun, under_way) = (Rc::new(begun), Rc::new(under_way));
+        let (ends, waits): (Vec<_>, Vec<_>) = (0..7).map(|_| oneshot::channel::<()>()).unzip();
+        let mut pool = LocalPool::new();
+        let counted = {
+            let (begun, under_way) = (Rc::clone(&begun), Rc::clone(&under_way));
+            let reads = waits.into_iter().enumerate().map(move |(number, wait)| {
+                let (begun, under_way) = (Rc::clone(&begun), Rc::clone(&under_way));
+                async move {
+                    begun.borrow_mut().push(number);
+                    under_way.set(under_way.get() + 1);
+                    wait.await.expect("it is told");
+                    under_way.set(under_way.get() - 1);
+                    Ok(2)
+                }
+            });
+            pool.spawner().spawn_local_with_handle(in_window(reads, 3)).expect("spawn")
+        };
+        let mut ends: Vec<_> = ends.into_iter().map(Some).collect();
+        // The second of those under way ends first, and the next takes its place.
+        for (number, so_far) in [(1, 4), (0, 5), (3, 6), (2, 7), (6, 7), (5, 7), (4, 7)] {
+            pool.run_until_stalled();
+            assert!(under_way.get() <= 3);
+            ends[number].take().expect("once").send(()).expect("it is awaited");
+            pool.run_until_stalled();
+            assert_eq!(*begun.borrow(), (0..so_far).collect::<Vec<_>>());
+        }
+        assert_eq!(pool.run_until(counted).expect("all come"), 14);
+    }
+
+    #[test]
+    fn the_first_read_that_fails_ends_all() {
+        let begun = Cell::new(0);
+        let reads = (0..100).map(|number| {
+            let begun = &begun;
+            async move {
+                begun.set(begun.get() + 1);
+                if number == 4 { Err(Failure::Ended) } else { Ok(1) }
+            }
+        });
+        let ended = futures::executor::block_on(in_window(reads, 2));
+        assert!(matches!(ended, Err(Failure::Ended)));
+        assert!(begun.get() <= 6, "{} begun", begun.get());
+    }
+}

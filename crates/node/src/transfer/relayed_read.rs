@@ -1,0 +1,234 @@
+//! *relayed-read*: an object goes to many nodes at once, each reading from another what that has got so far,
+//! so that all links are busy at the same time. This is the child's side; [`relay`](super::relay) is the
+//! parent's. Engine thread only.
+//!
+//! A node that was ordered to asks its *parent* with a fetch of the stage *relayed*. One that has the object
+//! offers it as always. One that is about to have it offers the memory it is being read into, and says again
+//! and again how far it has come; the child reads those bytes, and passes them on itself. A parent that gives
+//! up says so, and the child fetches the object as anybody would.
+//!
+//! Invariant: nobody seals what he read before his parent says that it has sealed. Until then the bytes may
+//! be those of an attempt that fails, and the memory may become something else's.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::NodeId;
+use tokio::sync::watch;
+
+use super::failure::{Failure, STALLED};
+use super::landing::Landing;
+use super::lease::Lease;
+use super::pieces::cut;
+use super::reading::{Here, Offer, in_window};
+use super::record::Trace;
+use super::relay::Passer;
+use crate::engine::Core;
+use crate::memory::Piece;
+use crate::net::calls::Call;
+use crate::net::frame::{Envelope, Message, Passing, Stage};
+
+/// How long a parent may take until it has memory to read from.
+const OFFER_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a parent may say nothing new: it may be waiting for its own.
+const PASSED_PATIENCE: Duration = Duration::from_secs(2 * STALLED.as_secs());
+
+/// What parents have said, by the parent and the request.
+pub(super) type Feeds = RefCell<HashMap<(NodeId, u64), watch::Sender<Feed>>>;
+
+/// How far a parent has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Feed {
+    bytes: u64,
+    state: Passing,
+}
+
+/// What comes of a parent, until it is dropped.
+struct Following {
+    core: Rc<Core>,
+    key: (NodeId, u64),
+    feed: watch::Receiver<Feed>,
+}
+
+impl Following {
+    fn begin(core: &Rc<Core>, parent: NodeId, request: u64) -> Self {
+        let (sender, feed) = watch::channel(Feed { bytes: 0, state: Passing::Under });
+        core.transfer.feeds.borrow_mut().insert((parent, request), sender);
+        Self { core: Rc::clone(core), key: (parent, request), feed }
+    }
+
+    /// Waits until the parent has so many bytes.
+    async fn has(&self, bytes: u64) -> Result<(), Failure> {
+        self.until(|feed| feed.bytes >= bytes || feed.state == Passing::Sealed).await
+    }
+
+    async fn is_sealed(&self) -> Result<(), Failure> {
+        self.until(|feed| feed.state == Passing::Sealed).await
+    }
+
+    async fn until(&self, enough: impl Fn(&Feed) -> bool) -> Result<(), Failure> {
+        let gave_up = || Failure::Holder("it gave up what it was passing on".into());
+        let mut feed = self.feed.clone();
+        loop {
+            let seen = *feed.borrow_and_update();
+            match seen.state {
+                Passing::Failed => return Err(gave_up()),
+                _ if enough(&seen) => return Ok(()),
+                _ => {}
+            }
+            let due = Some(self.core.kernel.clock.now() + PASSED_PATIENCE);
+            match self.core.kernel.clock.bounded(due, feed.changed()).await {
+                Some(Ok(())) => {}
+                Some(Err(_)) => return Err(gave_up()),
+                None => return Err(Failure::Holder(format!("it passed nothing on for {PASSED_PATIENCE:?}"))),
+            }
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.core.transfer.feeds.borrow_mut().remove(&self.key);
+    }
+}
+
+impl Core {
+    /// Reads an object from a node that has it, or is about to.
+    pub(super) async fn relayed(self: &Rc<Self>, parent: NodeId, trace: &mut Trace) -> Result<(), Failure> {
+        let mut call = Call::open(self, Some(parent));
+        let following = Following::begin(self, parent, call.request());
+        let asked_at = self.kernel.clock.now();
+        let fetch =
+            Message::Fetch { id: trace.id, stage: Stage::Relayed, avoid: Vec::new(), wish: self.wish() };
+        if !call.send(parent, trace.tenant, fetch) {
+            return Err(Failure::gone());
+        }
+        let answer = self.kernel.clock.bounded(Some(asked_at + OFFER_PATIENCE), call.answer()).await;
+        let answer = answer
+            .ok_or_else(|| Failure::Holder(format!("it did not offer it within {OFFER_PATIENCE:?}")))?;
+        let Envelope { from, request, message, .. } = answer.ok_or_else(Failure::gone)?;
+        match message {
+            Message::Offer { head, lease_ms, pieces, .. } => {
+                trace.answered(from, "relayed-read", head.len(), "it goes to many nodes at once");
+                let lease = Lease::new(self, from, request, lease_ms, asked_at);
+                self.take_passing(Offer { head, pieces, lease }, &following, trace).await
+            }
+            Message::Eager { head, bytes } => {
+                trace.answered(from, "eager", head.len(), "it fits a message");
+                self.take_eager(head, &bytes, trace).await
+            }
+            Message::Refused { error } => Err(Failure::Holder(error.message().to_owned())),
+            other => Err(Failure::Holder(format!("an answer of the wrong kind: {other:?}"))),
+        }
+    }
+
+    /// Reads what a parent has, as it comes, and passes it on.
+    async fn take_passing(
+        self: &Rc<Self>,
+        offer: Offer,
+        following: &Following,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        offer.check(trace.id)?;
+        let (landing, passer) = offer.lease.during(self.read_passing(&offer, following, trace)).await?;
+        offer.lease.check()?;
+        trace.moved();
+        self.count_rendezvous(&offer.head);
+        self.land(offer.head, landing)?;
+        if let Some(passer) = passer {
+            passer.seal();
+        }
+        Ok(())
+    }
+
+    async fn read_passing(
+        self: &Rc<Self>,
+        offer: &Offer,
+        following: &Following,
+        trace: &mut Trace,
+    ) -> Result<(Rc<Landing>, Option<Passer>), Failure> {
+        let _slot = self.transfer.slot().await;
+        let landing = self.landing(&offer.head, &trace.target).await?;
+        trace.allocated();
+        let passer = Passer::begin(self, &offer.head, &landing);
+        let here = Here { landing: &landing, arrived: &trace.arrived() };
+        let plan = self.choose_plan(offer.lease.holder, 0).plan;
+        let pieces: Vec<_> = cut(landing.pieces()).collect();
+        let prefix = RefCell::new(Prefix::new(&pieces));
+        let read = |(number, (at, into)): (usize, (u64, Piece))| {
+            let (passer, prefix) = (&passer, &prefix);
+            async move {
+                following.has(at + into.len).await?;
+                let reads = self.read_piece(offer, (at, into), plan.chunk, here).await?;
+                if let (Some(bytes), Some(passer)) = (prefix.borrow_mut().done(number), passer) {
+                    passer.advance(bytes);
+                }
+                Ok(reads)
+            }
+        };
+        trace.read(in_window(pieces.into_iter().enumerate().map(read), plan.window).await?);
+        following.is_sealed().await?;
+        Ok((landing, passer))
+    }
+
+    /// A parent says how far it has come.
+    pub(crate) fn take_passed(&self, from: NodeId, request: u64, bytes: u64, state: Passing) {
+        if let Some(feed) = self.transfer.feeds.borrow().get(&(from, request)) {
+            feed.send_modify(|feed| {
+                // It does not take back what it has said.
+                if feed.state == Passing::Under {
+                    *feed = Feed { bytes: feed.bytes.max(bytes), state };
+                }
+            });
+        }
+    }
+
+    /// Parents that have gone pass nothing on.
+    pub(crate) fn abandon_feeds(&self, gone: &[NodeId]) {
+        for ((parent, _), feed) in self.transfer.feeds.borrow().iter() {
+            if gone.contains(parent) {
+                feed.send_modify(|feed| feed.state = Passing::Failed);
+            }
+        }
+    }
+}
+
+/// How much of an object is there from its beginning on, although its pieces come in any order.
+struct Prefix {
+    ends: Vec<u64>,
+    done: Vec<bool>,
+    first: usize,
+}
+
+impl Prefix {
+    fn new(pieces: &[(u64, Piece)]) -> Self {
+        let ends: Vec<_> = pieces.iter().map(|(at, piece)| at + piece.len).collect();
+        Self { done: vec![false; ends.len()], ends, first: 0 }
+    }
+
+    /// A piece is there; says how many bytes are, if that are more now.
+    fn done(&mut self, number: usize) -> Option<u64> {
+        self.done[number] = true;
+        let before = self.first;
+        while self.done.get(self.first) == Some(&true) {
+            self.first += 1;
+        }
+        (self.first > before).then(|| self.ends[self.first - 1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_passed_on_is_what_is_there_from_the_beginning() {
+        let piece = |len| Piece { segment: 0, offset: 0, len };
+        let mut prefix = Prefix::new(&[(0, piece(10)), (10, piece(10)), (20, piece(5))]);
+        assert_eq!(prefix.done(1), None);
+        assert_eq!(prefix.done(0), Some(20));
+        assert_eq!(prefix.done(2), Some(25));
+    }
+}

@@ -1,0 +1,107 @@
+//! *striped-read*: a large object that several nodes hold is read from all of them. Whoever is done with a
+//! piece takes the next. Engine thread only.
+//!
+//! Invariant: an attempt in which any holder fails is given up as a whole, with its memory: the provider may
+//! still write what a failed read was to bring.
+
+use std::cell::RefCell;
+use std::iter::{Peekable, from_fn};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use plasmon::{NodeId, Protocol};
+
+use super::failure::Failure;
+use super::landing::Landing;
+use super::lease::Lease;
+use super::pieces::cut;
+use super::reading::{Here, Offer, in_window};
+use super::record::Trace;
+use crate::engine::Core;
+use crate::memory::Piece;
+use crate::net::calls::Call;
+use crate::net::frame::{Envelope, Message, Stage, Wish};
+use crate::object::Head;
+
+/// Bytes of the shortest object that is read so: asking others takes as long as reading so much.
+const STRIPED_BYTES: u64 = 16 << 20;
+/// How long another holder may take to offer its replica.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The pieces that nobody has taken yet; all holders have the same bytes at the same place of the object.
+type Work = RefCell<Peekable<Box<dyn Iterator<Item = (u64, Piece)>>>>;
+
+/// Whether an object is to be read from these as well.
+pub(super) fn is_striped(head: &Head, others: &[NodeId]) -> bool {
+    head.len() >= STRIPED_BYTES && !others.is_empty()
+}
+
+impl Core {
+    /// Reads an object from who offered it, and from those of `others` that offer it too.
+    pub(super) async fn read_striped(
+        self: &Rc<Self>,
+        offer: &Offer,
+        others: &[NodeId],
+        landing: &Rc<Landing>,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        let pieces = Box::new(cut(landing.pieces())) as Box<dyn Iterator<Item = _>>;
+        let work: Work = RefCell::new(pieces.peekable());
+        let here = Here { landing, arrived: &trace.arrived() };
+        let first = self.stripe(offer, &work, here);
+        let rest = others.iter().map(|other| self.stripe_of(*other, trace.tenant, offer, &work, here));
+        let (first, rest) = join(first, join_all(rest)).await;
+        trace.read(first?);
+        for (holder, reads) in others.iter().zip(rest) {
+            if let Some(reads) = reads? {
+                trace.also_from(*holder);
+                trace.read(reads);
+            }
+        }
+        if work.borrow_mut().peek().is_some() {
+            return Err(Failure::Holder("it was not read to the end".into()));
+        }
+        Ok(())
+    }
+
+    /// Reads pieces from another holder, if it offers the same object; says how many reads it took.
+    async fn stripe_of(
+        self: &Rc<Self>,
+        holder: NodeId,
+        tenant: u32,
+        first: &Offer,
+        work: &Work,
+        here: Here<'_>,
+    ) -> Result<Option<u64>, Failure> {
+        let asked_at = self.kernel.clock.now();
+        let mut call = Call::open(self, Some(holder));
+        let wish = Wish { protocol: Protocol::Read, eager_max: 0 };
+        let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, avoid: Vec::new(), wish };
+        if !call.send(holder, tenant, fetch) {
+            return Ok(None);
+        }
+        let due = self.kernel.clock.now() + OTHERS_PATIENCE;
+        let Some(Some(Envelope { request, message: Message::Offer { head, lease_ms, pieces, .. }, .. })) =
+            self.kernel.clock.bounded(Some(due), call.answer()).await
+        else {
+            // The first does it without.
+            return Ok(None);
+        };
+        let offer = Offer { head, pieces, lease: Lease::new(self, holder, request, lease_ms, asked_at) };
+        offer.check(first.head.id)?;
+        if offer.head.life != first.head.life || offer.head.len() != first.head.len() {
+            return Ok(None);
+        }
+        let reads = offer.lease.during(self.stripe(&offer, work, here)).await?;
+        offer.lease.check()?;
+        Ok((reads > 0).then_some(reads))
+    }
+
+    /// Reads pieces from a holder until there are none; says how many reads it took.
+    async fn stripe(&self, offer: &Offer, work: &Work, here: Here<'_>) -> Result<u64, Failure> {
+        let plan = self.choose_plan(offer.lease.holder, 0).plan;
+        let pieces = from_fn(|| work.borrow_mut().next());
+        in_window(pieces.map(|piece| self.read_piece(offer, piece, plan.chunk, here)), plan.window).await
+    }
+}

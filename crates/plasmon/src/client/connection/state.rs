@@ -1,0 +1,158 @@
+//! What a connection has to send, and what it is to receive.
+//!
+//! Behind the connection's lock. Invariant: a request is open until its reply was taken, or undone because nobody wants
+//! it any more.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar};
+
+use bytes::BytesMut;
+
+use super::pending::Bell;
+use crate::wire::{Reply, Request};
+use crate::{Error, ErrorKind, ObjectId};
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Whole frames, the first perhaps sent in part.
+    pub(super) outbox: BytesMut,
+    /// Bytes sent before those.
+    pub(super) sent: u64,
+    /// Descriptors to send, each with the byte that it goes with.
+    pub(super) files: VecDeque<(u64, OwnedFd)>,
+    pub(super) last_request: u64,
+    pub(super) open: HashMap<u64, Open>,
+    /// What calls of `pin` have pinned.
+    pub(super) pinned: HashSet<ObjectId>,
+    /// What an event loop listens to.
+    pub(super) bell: Option<Bell>,
+    pub(super) leading: bool,
+    pub(super) broken: Option<Error>,
+}
+
+/// A request without its whole reply.
+pub(super) struct Open {
+    pub(super) replies: Vec<Reply>,
+    pub(super) complete: bool,
+    pub(super) abandoned: bool,
+    /// Its owner sleeps on `wake`.
+    pub(super) asleep: bool,
+    pub(super) undo: Undo,
+    pub(super) wake: Arc<Condvar>,
+}
+
+/// What to do with a reply nobody waits for any more.
+pub(in crate::client) enum Undo {
+    /// Nothing.
+    Nothing,
+    /// Nothing, but the daemon need not go on.
+    Cancel,
+    /// Release what was pinned.
+    Release,
+    /// Unpin the object, unless another call has pinned it; until then the daemon need not go on.
+    Unpin(ObjectId),
+    /// Give memory back; until then the daemon need not go on.
+    Lend,
+    /// Abort the creation; until then the daemon need not go on.
+    Abort(ObjectId),
+}
+
+impl State {
+    /// Queues a frame; returns the number of the request.
+    pub(super) fn enqueue(&mut self, request: &Request, undo: Undo, abandoned: bool) -> u64 {
+        self.last_request += 1;
+        let number = self.last_request;
+        request.encode(number, &mut self.outbox);
+        if request.is_answered() {
+            let (replies, wake) = (Vec::new(), Arc::default());
+            let open = Open { replies, complete: false, abandoned, asleep: false, undo, wake };
+            self.open.insert(number, open);
+        }
+        number
+    }
+
+    pub(super) fn deliver(&mut self, number: u64, reply: Reply) {
+        let Some(open) = self.open.get_mut(&number) else {
+            // The daemon's last words before it hangs up, or nonsense.
+            let error = match reply {
+                Reply::Failed { error, .. } => error,
+                _ => Error::new(ErrorKind::Internal, "the daemon answered a request that was not made"),
+            };
+            return self.fail(error);
+        };
+        open.complete = !matches!(reply, Reply::List { more: true, .. });
+        open.replies.push(reply);
+        if !open.complete {
+            return;
+        }
+        if open.abandoned {
+            self.undo(number);
+        } else {
+            open.wake.notify_one();
+            self.ring(number);
+        }
+    }
+
+    /// Hands out the whole reply to a request.
+    pub(super) fn take(&mut self, number: u64) -> Vec<Reply> {
+        let Some(open) = self.open.remove(&number) else { return Vec::new() };
+        if let (Undo::Unpin(id), Some(Reply::Done)) = (&open.undo, open.replies.last()) {
+            self.pinned.insert(*id);
+        }
+        open.replies
+    }
+
+    /// Forgets a request whose reply has come, and takes back what the reply gave.
+    pub(super) fn undo(&mut self, number: u64) {
+        let Some(open) = self.open.remove(&number) else { return };
+        match (open.undo, open.replies.last()) {
+            (Undo::Release, Some(Reply::Got { objects, .. })) => {
+                let offsets: Vec<_> = objects.iter().flatten().map(|span| span.offset).collect();
+                if !offsets.is_empty() {
+                    self.enqueue(&Request::Release { offsets }, Undo::Nothing, true);
+                }
+            }
+            (Undo::Unpin(id), Some(Reply::Done)) => {
+                let wanted = |open: &Open| matches!(open.undo, Undo::Unpin(other) if other == id);
+                if !self.pinned.contains(&id)
+                    && !self.open.values().any(|open| !open.abandoned && wanted(open))
+                {
+                    self.enqueue(&Request::Unpin { id }, Undo::Nothing, true);
+                }
+            }
+            (Undo::Lend, Some(Reply::Lent { buffer, .. })) => {
+                let buffer = *buffer;
+                self.enqueue(&Request::GiveBack { buffer }, Undo::Nothing, true);
+            }
+            (Undo::Abort(id), Some(Reply::Created { .. })) => {
+                self.enqueue(&Request::Abort { id }, Undo::Nothing, true);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the connection: everybody gets this error, now and later.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.broken.get_or_insert(error);
+        self.outbox.clear();
+        self.files.clear();
+        self.open.values().for_each(|open| open.wake.notify_one());
+        self.ring_all();
+    }
+
+    pub(super) fn set_asleep(&mut self, number: u64, asleep: bool) {
+        if let Some(open) = self.open.get_mut(&number) {
+            open.asleep = asleep;
+        }
+    }
+
+    /// Wakes somebody to lead, if nobody does.
+    pub(super) fn hand_over(&self) {
+        if !self.leading
+            && let Some(heir) = self.open.values().find(|open| open.asleep)
+        {
+            heir.wake.notify_one();
+        }
+    }
+}

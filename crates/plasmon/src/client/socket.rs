@@ -1,0 +1,152 @@
+//! Where a client finds its node, and whose node it takes for its own.
+//!
+//! Who serves a socket is asked of the kernel once the client is connected, before it says a word. The folder of the
+//! default socket may lie in `/tmp`, where anybody could have made it first.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use crate::wire::Peer;
+use crate::{Error, ErrorKind, Result};
+
+/// Folder of the node that serves the whole host: in `/run`, where only root can make it.
+const HOST_FOLDER: &str = "/run/plasmon";
+const ROOT: u32 = 0;
+/// What the kernel calls users that this user namespace does not have, unless told otherwise.
+const OVERFLOW: u32 = 65534;
+const OVERFLOW_FILE: &str = "/proc/sys/kernel/overflowuid";
+
+/// Where a client looks for its node.
+///
+/// Made of a path, it is *named*: somebody chose it, and whoever's node serves there is taken. [`Socket::find`] and
+/// [`Socket::default`] are named only by `$PLASMON_SOCKET`; else the node is taken if it is root's, this user's, or
+/// that of the user to whom root gave `/run/plasmon`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Socket {
+    path: PathBuf,
+    named: bool,
+}
+
+impl<P: AsRef<Path>> From<P> for Socket {
+    fn from(path: P) -> Self {
+        Self { path: path.as_ref().to_owned(), named: true }
+    }
+}
+
+impl From<&Socket> for Socket {
+    fn from(socket: &Socket) -> Self {
+        socket.clone()
+    }
+}
+
+impl Default for Socket {
+    /// Where a daemon of this user listens unless told otherwise: `$PLASMON_SOCKET`, else `plasmon/plasmon.sock` in
+    /// `$XDG_RUNTIME_DIR`, else in `/run` for root, else `/tmp/plasmon-<uid>/plasmon.sock`.
+    fn default() -> Self {
+        let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let user = geteuid();
+        let folder = match (variable("PLASMON_SOCKET"), variable("XDG_RUNTIME_DIR")) {
+            (Some(path), _) => return Self::from(PathBuf::from(path)),
+            (None, Some(folder)) => Path::new(&folder).join("plasmon"),
+            (None, None) if user.is_root() => HOST_FOLDER.into(),
+            (None, None) => format!("/tmp/plasmon-{}", user.as_raw()).into(),
+        };
+        Self::in_folder(&folder)
+    }
+}
+
+impl Socket {
+    /// Where a client finds the node of this host: [`Socket::default`], or `/run/plasmon/plasmon.sock`, where the node
+    /// of the whole host is, if nothing of this user's is there.
+    pub fn find() -> Self {
+        let (own, host) = (Self::default(), Self::in_folder(Path::new(HOST_FOLDER)));
+        if !own.named && !own.is_own() && host.path.exists() { host } else { own }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn in_folder(folder: &Path) -> Self {
+        Self { path: folder.join("plasmon.sock"), named: false }
+    }
+
+    /// Whether it is there, in a folder that nobody else has made.
+    fn is_own(&self) -> bool {
+        let folder = self.path.parent().map(fs::symlink_metadata);
+        let made = folder
+            .is_some_and(|found| found.is_ok_and(|found| [ROOT, geteuid().as_raw()].contains(&found.uid())));
+        made && self.path.exists()
+    }
+
+    /// Refuses a node that is neither trusted nor was named.
+    pub(super) fn check(&self, peer: Peer) -> Result<()> {
+        if self.named || is_trusted(peer.uid) {
+            return Ok(());
+        }
+        let path = self.path.display();
+        let text = format!(
+            "the node at {path} is user {}'s, and was not asked for: it could give out any bytes. If you want that \
+             node, name its socket (--socket, PLASMON_SOCKET, or the argument of connect); else start one of your \
+             own elsewhere",
+            peer.uid
+        );
+        Err(Error::new(ErrorKind::NotAllowed, text))
+    }
+}
+
+/// Whether a node of this user is taken although nobody named it.
+pub(super) fn is_trusted(uid: u32) -> bool {
+    uid == ROOT || uid == geteuid().as_raw() || owner_of_host_folder() == Some(uid)
+}
+
+/// The user to whom root gave `/run/plasmon`, if it was root that did.
+fn owner_of_host_folder() -> Option<u32> {
+    let folder = Path::new(HOST_FOLDER);
+    let parent = fs::metadata(folder.parent()?).ok()?;
+    let found = fs::symlink_metadata(folder).ok()?;
+    let by_root = parent.uid() == ROOT && parent.mode() & 0o022 == 0 && found.is_dir();
+    // Users that this namespace does not have all look alike.
+    Some(found.uid()).filter(|uid| by_root && *uid != overflow())
+}
+
+fn overflow() -> u32 {
+    let told = fs::read_to_string(OVERFLOW_FILE).ok().and_then(|text| text.trim().parse().ok());
+    told.unwrap_or(OVERFLOW)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32) -> Peer {
+        Peer { uid, pid: None }
+    }
+
+    #[test]
+    fn a_node_that_was_not_named_is_roots_or_this_users() {
+        let (own, found) = (geteuid().as_raw(), Socket::in_folder(Path::new("/tmp/plasmon-1")));
+        for uid in [ROOT, own] {
+            assert_eq!(found.check(peer(uid)), Ok(()));
+        }
+        for uid in [own + 1, overflow()].into_iter().filter(|uid| !is_trusted(*uid)) {
+            let error = found.check(peer(uid)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAllowed);
+            let message = error.message();
+            assert!(
+                message.contains(&format!("user {uid}'s")) && message.contains("/tmp/plasmon-1"),
+                "{message}"
+            );
+            assert_eq!(Socket::from("/tmp/plasmon-1/plasmon.sock").check(peer(uid)), Ok(()));
+        }
+        assert!(
+            own == overflow() || !is_trusted(overflow()),
+            "a user of another namespace is taken for one's own"
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! The parts of an object table, and the chunks that its entries lie in.
+//!
+//! Owns no state. Invariant: an entry never moves; every chunk but the first holds as many entries as all
+//! before it.
+
+/// Number of entries in the first chunk.
+pub(super) const FIRST_CHUNK: u32 = 4096;
+/// Largest number of chunks. They hold 2^31 entries.
+pub(super) const CHUNKS: usize = 20;
+
+/// Part of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The root of the table.
+    Root,
+    /// An index.
+    Index {
+        /// Number of the index, in the order in which indices are made.
+        version: u32,
+    },
+    /// A chunk of entries.
+    Chunk {
+        /// Number of the chunk.
+        number: u32,
+    },
+}
+
+/// Chunk of an entry, and the entry's place there.
+pub(super) fn place_of(entry: u32) -> (usize, usize) {
+    match entry / FIRST_CHUNK {
+        0 => (0, entry as usize),
+        parts => {
+            let chunk = parts.ilog2() + 1;
+            (chunk as usize, (entry - chunk_start(chunk)) as usize)
+        }
+    }
+}
+
+/// First entry of a chunk.
+pub(super) fn chunk_start(chunk: u32) -> u32 {
+    if chunk == 0 { 0 } else { FIRST_CHUNK << (chunk - 1) }
+}
+
+/// Number of entries that a chunk holds.
+pub(super) fn chunk_len(chunk: u32) -> u32 {
+    if chunk == 0 { FIRST_CHUNK } else { chunk_start(chunk) }
+}

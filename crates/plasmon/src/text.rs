@@ -1,0 +1,96 @@
+//! Text that others chose, for a terminal: what it obeys, or shows as something else, is written as an escape.
+//!
+//! Names of objects and clients, paths, hosts and messages of other programs may hold any character. Some make a
+//! terminal do things, some turn the order of what is shown, and some cannot be seen at all, so that two names look
+//! the same.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The text with every character escaped that steers a terminal or deceives its reader: as `\n` or `\u{202e}`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, deceives, |char, out| out.extend(char.escape_default()))
+}
+
+/// The same of text in several lines, whose ends stay.
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    let deceives = |char| char != '\n' && deceives(char);
+    escaped(text, deceives, |char, out| out.extend(char.escape_default()))
+}
+
+/// The same of JSON, whose strings mean what they did: as `\u202e`.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    let deceives = |char| char != '\n' && deceives(char);
+    escaped(json, deceives, |char, out| {
+        for unit in char.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    })
+}
+
+fn escaped(
+    text: &str,
+    is_escaped: impl Fn(char) -> bool,
+    escape: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
+    if !text.chars().any(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        if is_escaped(char) { escape(char, &mut out) } else { out.push(char) }
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a character is a control, turns the direction of text, ends a line, or is invisible.
+fn deceives(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}' // Soft hyphen.
+            | '\u{34f}' // Joins what it stands between.
+            | '\u{61c}' // Direction, as are some of the next.
+            | '\u{115f}'..='\u{1160}' // Letters that take no room.
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}' // Tags.
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAD: &str =
+        "\u{1b}[31m\u{7}\r\u{7f}\u{9b}\u{202e}\u{2066}\u{2028}\u{200b}\u{200f}\u{e0041}\u{feff}";
+
+    #[test]
+    fn what_deceives_is_escaped_and_the_rest_stays() {
+        for plain in ["", "data/part-0.parquet", "Größe 大きさ حجم 🦀 \\ \"x\""] {
+            assert!(matches!(printable(plain), Cow::Borrowed(same) if same == plain));
+        }
+        let shown = r"\u{1b}[31m\u{7}\r\u{7f}\u{9b}\u{202e}\u{2066}\u{2028}\u{200b}\u{200f}\u{e0041}\u{feff}";
+        assert_eq!(printable(BAD), shown);
+        assert_eq!(printable("a\nb"), r"a\nb");
+        assert_eq!(printable_lines("a\nb\r"), "a\nb\\r");
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let json = serde_json::to_string(&[BAD, "大"]).expect("it is text");
+        let shown = printable_json(&json);
+        assert!(shown.chars().all(|char| !deceives(char)), "{shown}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&shown).expect("it is JSON"), [BAD, "大"]);
+    }
+}

@@ -1,0 +1,35 @@
+//! Time-outs as people and programs write them: seconds.
+
+use std::time::Duration;
+
+use crate::{Error, ErrorKind, Result};
+
+/// The time-out that a number of seconds stands for; nothing, for no limit, if it is infinite or centuries away.
+///
+/// # Errors
+/// `Invalid` for a negative number, and for what is no number.
+pub fn timeout(seconds: f64) -> Result<Option<Duration>> {
+    if seconds >= 0.0 {
+        return Ok(Duration::try_from_secs_f64(seconds).ok());
+    }
+    let text = "a time-out is a number of seconds, 0 or more; infinity is no limit";
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_zero_or_more() {
+        assert_eq!(timeout(0.0), Ok(Some(Duration::ZERO)));
+        assert_eq!(timeout(-0.0), Ok(Some(Duration::ZERO)));
+        assert_eq!(timeout(0.5), Ok(Some(Duration::from_millis(500))));
+        assert_eq!(timeout(f64::INFINITY), Ok(None));
+        assert_eq!(timeout(f64::MAX), Ok(None));
+        for wrong in [-1.0, -1e-9, f64::NAN, f64::NEG_INFINITY] {
+            let error = timeout(wrong).expect_err("it makes no sense");
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong}");
+        }
+    }
+}

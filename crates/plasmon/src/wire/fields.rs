@@ -1,0 +1,535 @@
+//! Fields of messages: how a type is written, read, drawn for tests and named in the documentation.
+//!
+//! [`Wire`] is the one place that says so for a type. [`record!`](crate::wire::record) implements it for a
+//! struct from its one list of fields, [`codes!`](crate::wire::codes) for an enum without data from its one
+//! list of numbers, [`table!`](crate::wire::table) for an enum with data. A field whose type has several
+//! ways, or a limit of its own, names another type that implements `Wire` for it: `name: String as
+//! AtMost<MAX_NAME>`.
+//!
+//! Everything is little-endian. Lists, texts and bytes begin with a 32-bit count. An optional value begins
+//! with a byte that is 0 or 1. A value that is out of range is refused, but for numbers of an
+//! enum that says what unknown ones are read as.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::WireError;
+use super::body::Reader;
+use super::draw::Draw;
+use crate::{Error, ErrorKind, NodeId, ObjectId};
+
+/// Longest message of an error that travels, in bytes: as many as there are ids in a frame fit into one.
+const MAX_MESSAGE: usize = 900;
+
+/// How values of a type `T` travel. `Self` is `T`, or the name of a way that is not the usual one.
+pub trait Wire<T = Self> {
+    /// What the documentation calls it. Types with parts enter these into `types`.
+    fn shape(types: &mut Types) -> Cow<'static, str>;
+
+    /// Appends a value to a frame.
+    fn put(value: &T, out: &mut BytesMut);
+
+    /// Reads a value from a frame.
+    ///
+    /// # Errors
+    /// When the body ends before, or holds something else.
+    fn take(body: &mut Reader) -> Result<T, WireError>;
+
+    /// Any value that survives the wire.
+    fn draw(draw: &mut Draw) -> T;
+}
+
+/// What the types that a table uses are made of, by their names in the documentation.
+#[derive(Debug, Default)]
+pub struct Types(pub(super) BTreeMap<String, String>);
+
+impl Types {
+    /// Enters a type, unless it is there; gives what it is called.
+    pub fn enter(&mut self, name: &str, parts: impl FnOnce(&mut Self) -> String) -> Cow<'static, str> {
+        let name = words(name);
+        if !self.0.contains_key(&name) {
+            let parts = parts(self);
+            self.0.insert(name.clone(), parts);
+        }
+        name.into()
+    }
+}
+
+/// A name of the code in words: `GetInto` is "get into".
+pub(super) fn words(name: &str) -> String {
+    let mut words = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
+macro_rules! integers {
+    ($($type:ident $put:ident),*) => {$(
+        impl Wire for $type {
+            fn shape(_: &mut Types) -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn put(value: &Self, out: &mut BytesMut) {
+                out.$put(*value);
+            }
+
+            fn take(body: &mut Reader) -> Result<Self, WireError> {
+                body.$type()
+            }
+
+            fn draw(draw: &mut Draw) -> Self {
+                draw.number() as Self
+            }
+        }
+    )*};
+}
+
+integers!(u8 put_u8, u16 put_u16_le, u32 put_u32_le, u64 put_u64_le, u128 put_u128_le);
+
+impl Wire for bool {
+    fn shape(_: &mut Types) -> Cow<'static, str> {
+        "bool".into()
+    }
+
+    fn put(value: &Self, out: &mut BytesMut) {
+        out.put_u8(u8::from(*value));
+    }
+
+    fn take(body: &mut Reader) -> Result<Self, WireError> {
+        body.flag()
+    }
+
+    fn draw(draw: &mut Draw) -> Self {
+        draw.below(2) == 1
+    }
+}
+
+macro_rules! ids {
+    ($($type:ident $take:ident $shape:literal),*) => {$(
+        impl Wire for $type {
+            fn shape(_: &mut Types) -> Cow<'static, str> {
+                $shape.into()
+            }
+
+            fn put(value: &Self, out: &mut BytesMut) {
+                out.put_slice(value.as_bytes());
+            }
+
+            fn take(body: &mut Reader) -> Result<Self, WireError> {
+                body.$take()
+            }
+
+            fn draw(draw: &mut Draw) -> Self {
+                Self::from_bytes(std::array::from_fn(|_| draw.word() as u8))
+            }
+        }
+    )*};
+}
+
+ids!(ObjectId object "object id", NodeId node "node id");
+
+/// A text, bytes or a list of at most so many bytes or items, or a number of at most that.
+///
+/// Without it, texts and bytes are as long as their frame allows, and lists as its [`Reader`] does.
+#[derive(Debug, Clone, Copy)]
+pub struct AtMost<const MAX: usize>;
+
+/// A list of at most so many items, or an optional value, that travel as `Way` says.
+#[derive(Debug, Clone, Copy)]
+pub struct Each<Way, const MAX: usize = { usize::MAX }>(std::marker::PhantomData<Way>);
+
+impl<const MAX: usize> Wire<Bytes> for AtMost<MAX> {
+    fn shape(_: &mut Types) -> Cow<'static, str> {
+        if MAX == usize::MAX { "bytes".into() } else { format!("bytes, at most {MAX}").into() }
+    }
+
+    fn put(value: &Bytes, out: &mut BytesMut) {
+        super::body::put_bytes(out, value);
+    }
+
+    fn take(body: &mut Reader) -> Result<Bytes, WireError> {
+        body.bytes(MAX)
+    }
+
+    fn draw(draw: &mut Draw) -> Bytes {
+        (0..draw.count(MAX)).map(|_| draw.word() as u8).collect()
+    }
+}
+
+macro_rules! texts {
+    ($($type:ty),*) => {$(
+        impl<const MAX: usize> Wire<$type> for AtMost<MAX> {
+            fn shape(_: &mut Types) -> Cow<'static, str> {
+                if MAX == usize::MAX { "text".into() } else { format!("text of at most {MAX} bytes").into() }
+            }
+
+            fn put(value: &$type, out: &mut BytesMut) {
+                super::body::put_bytes(out, value.as_bytes());
+            }
+
+            fn take(body: &mut Reader) -> Result<$type, WireError> {
+                body.text(MAX).map(<$type>::from)
+            }
+
+            fn draw(draw: &mut Draw) -> $type {
+                // The longest letter has three bytes.
+                let letters = (0..draw.count(MAX / 3)).map(|_| draw.one(&['a', 'Z', '"', '\0', 'ß', '中']));
+                letters.collect()
+            }
+        }
+    )*};
+}
+
+texts!(String, Box<str>);
+
+macro_rules! bounded_numbers {
+    ($($type:ident),*) => {$(
+        impl<const MAX: usize> Wire<$type> for AtMost<MAX> {
+            fn shape(_: &mut Types) -> Cow<'static, str> {
+                format!("{}, at most {MAX}", stringify!($type)).into()
+            }
+
+            fn put(value: &$type, out: &mut BytesMut) {
+                $type::put(value, out);
+            }
+
+            fn take(body: &mut Reader) -> Result<$type, WireError> {
+                let value = $type::take(body)?;
+                if value as u64 <= MAX as u64 { Ok(value) } else { Err(body.malformed()) }
+            }
+
+            fn draw(draw: &mut Draw) -> $type {
+                (draw.number() % (MAX as u64).saturating_add(1)) as $type
+            }
+        }
+    )*};
+}
+
+bounded_numbers!(u32, u64);
+
+macro_rules! same {
+    ($(($($generic:tt)*) $way:ty => $type:ty => $other:ty);* $(;)?) => {$(
+        impl<$($generic)*> Wire<$type> for $way {
+            fn shape(types: &mut Types) -> Cow<'static, str> {
+                <$other as Wire<$type>>::shape(types)
+            }
+
+            fn put(value: &$type, out: &mut BytesMut) {
+                <$other as Wire<$type>>::put(value, out);
+            }
+
+            fn take(body: &mut Reader) -> Result<$type, WireError> {
+                <$other as Wire<$type>>::take(body)
+            }
+
+            fn draw(draw: &mut Draw) -> $type {
+                <$other as Wire<$type>>::draw(draw)
+            }
+        }
+    )*};
+}
+
+// What a type is without a way of its own, and with a limit alone.
+same! {
+    () Bytes => Bytes => AtMost<{ usize::MAX }>;
+    () String => String => AtMost<{ usize::MAX }>;
+    (T: Wire) Vec<T> => Vec<T> => Each<T>;
+    (T: Wire) Option<T> => Option<T> => Each<T>;
+    (const MAX: usize, T: Wire) AtMost<MAX> => Vec<T> => Each<T, MAX>;
+}
+
+impl<T, Way: Wire<T>, const MAX: usize> Wire<Vec<T>> for Each<Way, MAX> {
+    fn shape(types: &mut Types) -> Cow<'static, str> {
+        let limit = if MAX == usize::MAX { String::new() } else { format!(", at most {MAX}") };
+        format!("[{}]{limit}", Way::shape(types)).into()
+    }
+
+    fn put(value: &Vec<T>, out: &mut BytesMut) {
+        super::body::put_many(out, value, |out, one| Way::put(one, out));
+    }
+
+    fn take(body: &mut Reader) -> Result<Vec<T>, WireError> {
+        let max = if MAX == usize::MAX { body.most_items() } else { MAX };
+        body.many(max, Way::take)
+    }
+
+    fn draw(draw: &mut Draw) -> Vec<T> {
+        (0..draw.count(MAX)).map(|_| Way::draw(draw)).collect()
+    }
+}
+
+impl<T, Way: Wire<T>> Wire<Option<T>> for Each<Way> {
+    fn shape(types: &mut Types) -> Cow<'static, str> {
+        format!("{} or none", Way::shape(types)).into()
+    }
+
+    fn put(value: &Option<T>, out: &mut BytesMut) {
+        bool::put(&value.is_some(), out);
+        value.iter().for_each(|value| Way::put(value, out));
+    }
+
+    fn take(body: &mut Reader) -> Result<Option<T>, WireError> {
+        body.flag()?.then(|| Way::take(body)).transpose()
+    }
+
+    fn draw(draw: &mut Draw) -> Option<T> {
+        bool::draw(draw).then(|| Way::draw(draw))
+    }
+}
+
+impl<T: Wire, E: Wire> Wire for Result<T, E> {
+    fn shape(types: &mut Types) -> Cow<'static, str> {
+        format!("0 {} or 1 {}", T::shape(types), E::shape(types)).into()
+    }
+
+    fn put(value: &Self, out: &mut BytesMut) {
+        bool::put(&value.is_err(), out);
+        match value {
+            Ok(value) => T::put(value, out),
+            Err(error) => E::put(error, out),
+        }
+    }
+
+    fn take(body: &mut Reader) -> Result<Self, WireError> {
+        Ok(if body.flag()? { Err(E::take(body)?) } else { Ok(T::take(body)?) })
+    }
+
+    fn draw(draw: &mut Draw) -> Self {
+        if bool::draw(draw) { Err(E::draw(draw)) } else { Ok(T::draw(draw)) }
+    }
+}
+
+macro_rules! tuples {
+    ($(($($type:ident $at:tt),*)),*) => {$(
+        impl<$($type: Wire),*> Wire for ($($type,)*) {
+            fn shape(types: &mut Types) -> Cow<'static, str> {
+                format!("({})", [$($type::shape(types)),*].join(", ")).into()
+            }
+
+            fn put(value: &Self, out: &mut BytesMut) {
+                $($type::put(&value.$at, out);)*
+            }
+
+            fn take(body: &mut Reader) -> Result<Self, WireError> {
+                Ok(($($type::take(body)?,)*))
+            }
+
+            fn draw(draw: &mut Draw) -> Self {
+                ($($type::draw(draw),)*)
+            }
+        }
+    )*};
+}
+
+tuples!((A 0, B 1), (A 0, B 1, C 2));
+
+/// Its kind, and its message as far as that is not too long.
+impl Wire for Error {
+    fn shape(types: &mut Types) -> Cow<'static, str> {
+        types.enter("Error", |types| {
+            format!("kind: {}, message: text of at most {MAX_MESSAGE} bytes", ErrorKind::shape(types))
+        })
+    }
+
+    fn put(value: &Self, out: &mut BytesMut) {
+        ErrorKind::put(&value.kind(), out);
+        let message = value.message();
+        let mut ends = (0..=message.len().min(MAX_MESSAGE)).rev();
+        let end = ends.find(|end| message.is_char_boundary(*end)).unwrap_or_default();
+        super::body::put_bytes(out, &message.as_bytes()[..end]);
+    }
+
+    fn take(body: &mut Reader) -> Result<Self, WireError> {
+        Ok(Self::new(ErrorKind::take(body)?, body.text(MAX_MESSAGE)?))
+    }
+
+    fn draw(draw: &mut Draw) -> Self {
+        Self::new(ErrorKind::draw(draw), String::draw(draw))
+    }
+}
+
+/// Calls a function of how a field travels: of its type, or of what stands behind `as`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! wire_way {
+    ($function:ident $arguments:tt $type:ty) => {
+        <$type as $crate::wire::Wire<$type>>::$function $arguments
+    };
+    ($function:ident $arguments:tt $type:ty as $way:ty) => {
+        <$way as $crate::wire::Wire<$type>>::$function $arguments
+    };
+}
+
+/// A struct that travels as its fields do, in their order.
+///
+/// With `impl` it is for a struct of another crate, and implements `Wire` for a new name: `AtMost` and others
+/// go before a type likewise.
+///
+/// ```
+/// plasmon::wire::record! {
+///     /// A place on a page.
+///     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///     pub struct Place {
+///         /// From the left.
+///         pub x: u32,
+///         /// From above.
+///         pub y: u32,
+///     }
+/// }
+///
+/// plasmon::wire::record! {
+///     impl for std::ops::Range<u64> as Span { start: u64, end: u64 }
+/// }
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! wire_record {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident {
+            $( $(#[$field_meta:meta])* $field_vis:vis $field:ident: $type:ty $(as $way:ty)? ),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        $vis struct $name {
+            $( $(#[$field_meta])* $field_vis $field: $type, )*
+        }
+
+        $crate::wire_record!(@impl $name $name { $($field: $type $(as $way)?),* });
+    };
+    (impl for $of:ty as $name:ident { $($field:ident: $type:ty $(as $way:ty)?),* $(,)? }) => {
+        struct $name;
+
+        $crate::wire_record!(@impl $of, $name { $($field: $type $(as $way)?),* });
+    };
+    (@impl $name:ident $same:ident { $($fields:tt)* }) => {
+        $crate::wire_record!(@impl $name, $name { $($fields)* });
+    };
+    (@impl $of:ty, $name:ident { $($field:ident: $type:ty $(as $way:ty)?),* }) => {
+        impl $crate::wire::Wire<$of> for $name {
+            fn shape(types: &mut $crate::wire::Types) -> ::std::borrow::Cow<'static, str> {
+                types.enter(stringify!($name), |types| {
+                    let fields: &[(&str, _)] = &[$((
+                        stringify!($field),
+                        $crate::wire_way!(shape (types) $type $(as $way)?),
+                    )),*];
+                    $crate::wire::listed(fields)
+                })
+            }
+
+            fn put(value: &$of, out: &mut $crate::wire::BytesMut) {
+                $( $crate::wire_way!(put (&value.$field, out) $type $(as $way)?); )*
+            }
+
+            fn take(
+                body: &mut $crate::wire::body::Reader,
+            ) -> ::std::result::Result<$of, $crate::wire::WireError> {
+                type Of = $of;
+                Ok(Of {
+                    $( $field: $crate::wire_way!(take (body) $type $(as $way)?)?, )*
+                })
+            }
+
+            fn draw(draw: &mut $crate::wire::Draw) -> $of {
+                type Of = $of;
+                Of {
+                    $( $field: $crate::wire_way!(draw (draw) $type $(as $way)?), )*
+                }
+            }
+        }
+    };
+}
+
+/// An enum without data that travels as a number, `u8` or what is named: each variant stands behind its own.
+///
+/// It has `ALL`, its variants, and `from_wire`, the variant of a number. A number that is given twice does
+/// not compile. With `else`, unknown numbers are read as that variant; without, they are refused.
+///
+/// ```
+/// plasmon::wire::codes! {
+///     /// What a page is printed on.
+///     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///     pub enum Paper: u8 {
+///         /// White.
+///         0 Plain,
+///         /// Of any colour.
+///         1 Coloured,
+///     }
+/// }
+///
+/// assert_eq!(Paper::from_wire(1), Some(Paper::Coloured));
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! wire_codes {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $name:ident: $repr:ident $(else $unknown:ident)? {
+            $( $(#[$variant_meta:meta])* $code:literal $variant:ident ),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[repr($repr)]
+        $vis enum $name {
+            $( $(#[$variant_meta])* $variant = $code, )*
+        }
+
+        impl $name {
+            /// All variants, in the order of the list.
+            $vis const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The variant behind a number of the wire.
+            $vis fn from_wire(code: $repr) -> ::std::option::Option<Self> {
+                match code {
+                    $( $code => Some(Self::$variant), )*
+                    _ => None,
+                }
+            }
+        }
+
+        impl $crate::wire::Wire for $name {
+            fn shape(types: &mut $crate::wire::Types) -> ::std::borrow::Cow<'static, str> {
+                types.enter(stringify!($name), |_| {
+                    $crate::wire::numbered(stringify!($repr), &[$(($code, stringify!($variant))),*])
+                })
+            }
+
+            fn put(value: &Self, out: &mut $crate::wire::BytesMut) {
+                <$repr as $crate::wire::Wire>::put(&(*value as $repr), out);
+            }
+
+            fn take(
+                body: &mut $crate::wire::body::Reader,
+            ) -> ::std::result::Result<Self, $crate::wire::WireError> {
+                let known = Self::from_wire(<$repr as $crate::wire::Wire>::take(body)?);
+                $( let known = known.or(Some(Self::$unknown)); )?
+                known.ok_or_else(|| body.malformed())
+            }
+
+            fn draw(draw: &mut $crate::wire::Draw) -> Self {
+                draw.one(Self::ALL)
+            }
+        }
+    };
+}
+
+/// The fields of a type or a row, for the documentation.
+#[doc(hidden)]
+pub fn listed(fields: &[(&str, Cow<'static, str>)]) -> String {
+    let fields = fields.iter().map(|(name, shape)| format!("{name}: {shape}"));
+    fields.collect::<Vec<_>>().join(", ")
+}
+
+/// The numbers of a type, for the documentation.
+#[doc(hidden)]
+pub fn numbered(repr: &str, codes: &[(u64, &str)]) -> String {
+    let codes = codes.iter().map(|(code, name)| format!("{code} {}", words(name)));
+    format!("{repr}: {}", codes.collect::<Vec<_>>().join(", "))
+}

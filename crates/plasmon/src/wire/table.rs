@@ -1,0 +1,420 @@
+//! Tables: all messages of a protocol in one list, one row a message, and everything that follows from a row.
+//!
+//! ```
+//! use plasmon::ObjectId;
+//! use plasmon::wire::{AtMost, Table};
+//!
+//! plasmon::wire::table! {
+//!     /// What one says to another.
+//!     #[derive(Debug, Clone, PartialEq, Eq)]
+//!     pub enum Say in says -> Say in self {
+//!         /// Who are you?
+//!         1 Who -> Name,
+//!         /// Answer to `Who`.
+//!         2 Name(name: String as AtMost<100>),
+//!         /// Have this.
+//!         3 Have {
+//!             /// Which.
+//!             id: ObjectId,
+//!             /// How often.
+//!             times: u16,
+//!         },
+//!     }
+//!     retired 4, 5
+//! }
+//!
+//! # fn main() {
+//! assert_eq!(Say::Who.opcode(), 1);
+//! # }
+//! ```
+//!
+//! A row is a number, a variant with its fields, and the answers that there are to it. Of the rows [`table!`]
+//! makes the enum; its opcodes, bodies and draws ([`Table`]); the rows as data, for the documentation
+//! ([`Row`]); and [`Wire`](crate::wire::Wire), so that an enum with data can be a field as well: it is its
+//! number and its body. Opcodes stand in the table and nowhere else. One that is used twice, or is retired,
+//! does not compile:
+//!
+//! ```compile_fail,E0080
+//! plasmon::wire::table! {
+//!     enum Say {
+//!         1 Yes,
+//!         2 No,
+//!     }
+//!     retired 2
+//! }
+//! ```
+//!
+//! With `in` and `->`, a module has each row as a struct of its own, which turns into the enum and back. Rows
+//! with one answer are questions ([`Ask`]): they name the struct of their answer, so that a call gives just
+//! that: `let Name(name) = ask(says::Who)?`. Behind `->` stands the table of the answers, and the module of
+//! its rows as it is seen from the new module. A row may have several answers, `-> Offer | Eager`; it is no
+//! [`Ask`] then.
+
+use std::borrow::Cow;
+
+use bytes::{Bytes, BytesMut};
+
+use super::WireError;
+use super::body::Reader;
+use super::draw::Draw;
+use super::fields::{Types, words};
+
+/// The name and the shape of a field, for the documentation.
+pub type Field = (&'static str, Cow<'static, str>);
+
+/// A row of a table, for the documentation and for tests.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Its number.
+    pub opcode: u8,
+    /// Its variant.
+    pub name: &'static str,
+    /// The lines of its comment.
+    pub about: &'static [&'static str],
+    /// Names and shapes of its fields. What these are made of is entered into the types.
+    pub fields: fn(&mut Types) -> Vec<Field>,
+    /// The rows that answer it, of this or another table.
+    pub answers: &'static [&'static str],
+}
+
+impl Row {
+    /// Its name in words.
+    pub fn words(&self) -> String {
+        words(self.name)
+    }
+}
+
+/// The messages of a protocol, or an enum that is a field. Made by [`table!`](crate::wire::table).
+pub trait Table: Sized + 'static {
+    /// All rows, in the order of the list.
+    const ROWS: &'static [Row];
+
+    /// The number of a message.
+    fn opcode(&self) -> u8;
+
+    /// Appends the fields of a message to a frame.
+    fn put_body(&self, out: &mut BytesMut);
+
+    /// Reads the fields of the message of this number.
+    ///
+    /// # Errors
+    /// When the number is unknown or the fields are not those of its row.
+    fn take_body(opcode: u8, body: &mut Reader) -> Result<Self, WireError>;
+
+    /// Any message of a row.
+    ///
+    /// # Panics
+    /// When no row has this number.
+    fn draw_body(opcode: u8, draw: &mut Draw) -> Self;
+
+    /// Where the row of a number is in the list; beyond its end where there is none.
+    const PLACES: [u8; 256] = places(Self::ROWS);
+
+    /// The row of a number.
+    fn row_of(opcode: u8) -> Option<&'static Row> {
+        Self::ROWS.get(usize::from(Self::PLACES[usize::from(opcode)]))
+    }
+
+    /// The row of a message.
+    fn row(&self) -> &'static Row {
+        Self::row_of(self.opcode()).expect("every variant has its row")
+    }
+
+    /// Reads a whole body.
+    ///
+    /// # Errors
+    /// As [`Table::take_body`], and when something is left.
+    fn decode_body(opcode: u8, body: Bytes) -> Result<Self, WireError> {
+        let row = Self::row_of(opcode).ok_or(WireError::Opcode(opcode))?;
+        let mut body = Reader::new(body, row.name);
+        let message = Self::take_body(opcode, &mut body)?;
+        body.finish(message)
+    }
+
+    /// So many messages of every row, drawn from a seed: what the fuzzer begins with, and what tests try.
+    fn draw_all(of_each: usize, seed: u64) -> Vec<Self> {
+        let mut draw = Draw::new(seed);
+        let opcodes = Self::ROWS.iter().flat_map(|row| std::iter::repeat_n(row.opcode, of_each));
+        opcodes.map(|opcode| Self::draw_body(opcode, &mut draw)).collect()
+    }
+}
+
+/// A message that has one answer.
+pub trait Ask: Into<Self::Table> {
+    /// The table that it is a row of.
+    type Table: Table;
+    /// The table that its answer is a row of.
+    type Answers: Table;
+    /// Its answer. Any other message is given back.
+    type Answer: TryFrom<Self::Answers, Error = Self::Answers>;
+}
+
+/// Which numbers of `answering` answer something in `asking`.
+///
+/// # Panics
+/// When a row of `asking` names an answer that is not in `answering`: at compile time, in a constant.
+pub const fn answers(asking: &[Row], answering: &[Row]) -> [bool; 256] {
+    let mut marks = [false; 256];
+    let mut at = 0;
+    while at < asking.len() {
+        let mut nth = 0;
+        while nth < asking[at].answers.len() {
+            marks[opcode_of(answering, asking[at].answers[nth]) as usize] = true;
+            nth += 1;
+        }
+        at += 1;
+    }
+    marks
+}
+
+/// Where rows are, by their numbers; `u8::MAX` where there is none.
+const fn places(rows: &[Row]) -> [u8; 256] {
+    assert!(rows.len() < u8::MAX as usize, "too many rows");
+    let mut places = [u8::MAX; 256];
+    let mut at = 0;
+    while at < rows.len() {
+        places[rows[at].opcode as usize] = at as u8;
+        at += 1;
+    }
+    places
+}
+
+/// The number of a row.
+const fn opcode_of(rows: &[Row], name: &str) -> u8 {
+    let mut at = 0;
+    while at < rows.len() {
+        if is_same(rows[at].name.as_bytes(), name.as_bytes()) {
+            return rows[at].opcode;
+        }
+        at += 1;
+    }
+    panic!("an answer is not in the table of the answers")
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+/// Whether no number is there twice.
+#[doc(hidden)]
+pub const fn are_distinct(opcodes: &[u8]) -> bool {
+    let mut seen = [false; 256];
+    let mut at = 0;
+    while at < opcodes.len() {
+        if seen[opcodes[at] as usize] {
+            return false;
+        }
+        seen[opcodes[at] as usize] = true;
+        at += 1;
+    }
+    true
+}
+
+/// Makes a table; the module says how.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! wire_table {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $table:ident in $module:ident -> $answers:ident in $($path:ident)::+ { $($rows:tt)* }
+        $(retired $($retired:literal),+)?
+    ) => {
+        $crate::wire_table! {
+            $(#[$meta])*
+            $vis enum $table { $($rows)* }
+            $(retired $($retired),+)?
+        }
+
+        #[doc = concat!("The rows of [`", stringify!($table), "`], each as a struct.")]
+        #[allow(dead_code, reason = "not every row is asked, or an answer")]
+        $vis mod $module {
+            use super::*;
+
+            $crate::wire_table! { @rows $vis $table ($answers $($path)::+) $($rows)* }
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $table:ident {
+            $(
+                $(#[doc = $about:literal])*
+                $opcode:literal $name:ident
+                $( { $( $(#[$field_meta:meta])* $field:ident: $type:ty $(as $way:ty)? ),* $(,)? } )?
+                $( ( $only:ident: $only_type:ty $(as $only_way:ty)? ) )?
+                $( -> $answer:ident $(| $other:ident)* )?
+            ),* $(,)?
+        }
+        $(retired $($retired:literal),+)?
+    ) => {
+        $(#[$meta])*
+        $vis enum $table {
+            $(
+                $(#[doc = $about])*
+                $name $( { $( $(#[$field_meta])* $field: $type, )* } )? $( ($only_type) )?,
+            )*
+        }
+
+        const _: () = assert!(
+            $crate::wire::are_distinct(&[$($opcode,)* $($($retired),+)?]),
+            "a number is used twice, or is retired"
+        );
+
+        impl $crate::wire::Table for $table {
+            const ROWS: &'static [$crate::wire::Row] = &[$(
+                $crate::wire::Row {
+                    opcode: $opcode,
+                    name: stringify!($name),
+                    about: &[$($about),*],
+                    fields: |_types| vec![
+                        $($((stringify!($field), $crate::wire_way!(shape (_types) $type $(as $way)?)),)*)?
+                        $((
+                            stringify!($only),
+                            $crate::wire_way!(shape (_types) $only_type $(as $only_way)?),
+                        ),)?
+                    ],
+                    answers: &[$( stringify!($answer) $(, stringify!($other))* )?],
+                },
+            )*];
+
+            fn opcode(&self) -> u8 {
+                match self {
+                    $( Self::$name { .. } => $opcode, )*
+                }
+            }
+
+            fn put_body(&self, _out: &mut $crate::wire::BytesMut) {
+                match self {
+                    $( Self::$name { $($($field,)*)? $(0: $only)? } => {
+                        $($( $crate::wire_way!(put ($field, _out) $type $(as $way)?); )*)?
+                        $( $crate::wire_way!(put ($only, _out) $only_type $(as $only_way)?); )?
+                    } )*
+                }
+            }
+
+            fn take_body(
+                opcode: u8,
+                _body: &mut $crate::wire::body::Reader,
+            ) -> ::std::result::Result<Self, $crate::wire::WireError> {
+                match opcode {
+                    $( $opcode => Ok(Self::$name {
+                        $($( $field: $crate::wire_way!(take (_body) $type $(as $way)?)?, )*)?
+                        $( 0: $crate::wire_way!(take (_body) $only_type $(as $only_way)?)?, )?
+                    }), )*
+                    other => Err($crate::wire::WireError::Opcode(other)),
+                }
+            }
+
+            fn draw_body(opcode: u8, _draw: &mut $crate::wire::Draw) -> Self {
+                match opcode {
+                    $( $opcode => Self::$name {
+                        $($( $field: $crate::wire_way!(draw (_draw) $type $(as $way)?), )*)?
+                        $( 0: $crate::wire_way!(draw (_draw) $only_type $(as $only_way)?), )?
+                    }, )*
+                    other => panic!("no row of {} has the number {other}", stringify!($table)),
+                }
+            }
+        }
+
+        impl $crate::wire::Wire for $table {
+            fn shape(types: &mut $crate::wire::Types) -> ::std::borrow::Cow<'static, str> {
+                types.enter(stringify!($table), |types| {
+                    $crate::wire::alternatives(<Self as $crate::wire::Table>::ROWS, types)
+                })
+            }
+
+            fn put(value: &Self, out: &mut $crate::wire::BytesMut) {
+                <u8 as $crate::wire::Wire>::put(&$crate::wire::Table::opcode(value), out);
+                $crate::wire::Table::put_body(value, out);
+            }
+
+            fn take(
+                body: &mut $crate::wire::body::Reader,
+            ) -> ::std::result::Result<Self, $crate::wire::WireError> {
+                let opcode = <u8 as $crate::wire::Wire>::take(body)?;
+                $crate::wire::Table::take_body(opcode, body)
+            }
+
+            fn draw(draw: &mut $crate::wire::Draw) -> Self {
+                let row = draw.below(<Self as $crate::wire::Table>::ROWS.len());
+                $crate::wire::Table::draw_body(<Self as $crate::wire::Table>::ROWS[row].opcode, draw)
+            }
+        }
+    };
+    (
+        @rows $vis:vis $table:ident $answers:tt
+        $(
+            $(#[doc = $about:literal])*
+            $opcode:literal $name:ident
+            $( { $( $(#[$field_meta:meta])* $field:ident: $type:ty $(as $way:ty)? ),* $(,)? } )?
+            $( ( $only:ident: $only_type:ty $(as $only_way:ty)? ) )?
+            $( -> $answer:ident $(| $other:ident)* )?
+        ),* $(,)?
+    ) => {$(
+        $crate::wire_table! {
+            @struct $vis [$(#[doc = $about])*] $name
+            $( { $( $(#[$field_meta])* $field: $type, )* } )? $( ($only_type) )?
+        }
+
+        impl From<$name> for $table {
+            fn from($name { $($($field,)*)? $(0: $only)? }: $name) -> Self {
+                Self::$name { $($($field,)*)? $(0: $only)? }
+            }
+        }
+
+        impl TryFrom<$table> for $name {
+            type Error = $table;
+
+            fn try_from(said: $table) -> ::std::result::Result<Self, $table> {
+                match said {
+                    $table::$name { $($($field,)*)? $(0: $only)? } => {
+                        Ok(Self { $($($field,)*)? $(0: $only)? })
+                    }
+                    other => Err(other),
+                }
+            }
+        }
+
+        $( $crate::wire_table! { @ask $name $table $answers $answer $($other)* } )?
+    )*};
+    (@struct $vis:vis [$($about:tt)*] $name:ident { $( $(#[$meta:meta])* $field:ident: $type:ty, )* }) => {
+        $($about)*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis struct $name { $( $(#[$meta])* $vis $field: $type, )* }
+    };
+    (@struct $vis:vis [$($about:tt)*] $name:ident ($type:ty)) => {
+        $($about)*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis struct $name($vis $type);
+    };
+    (@struct $vis:vis [$($about:tt)*] $name:ident) => {
+        $($about)*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis struct $name;
+    };
+    (@ask $name:ident $table:ident ($answers:ident $($path:ident)::+) $answer:ident) => {
+        impl $crate::wire::Ask for $name {
+            type Table = $table;
+            type Answers = $answers;
+            type Answer = $($path)::+::$answer;
+        }
+    };
+    (@ask $name:ident $table:ident $answers:tt $answer:ident $($other:ident)+) => {};
+}
+
+/// The variants of an enum that is a field, for the documentation.
+#[doc(hidden)]
+pub fn alternatives(rows: &[Row], types: &mut Types) -> String {
+    let rows = rows.iter().map(|row| {
+        let fields = super::fields::listed(&(row.fields)(types));
+        let fields = if fields.is_empty() { fields } else { format!(" ({fields})") };
+        format!("{} {}{fields}", row.opcode, row.words())
+    });
+    format!("u8: {}", rows.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests;

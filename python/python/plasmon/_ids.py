@@ -1,0 +1,31 @@
+"""Ids of objects, and what callers may write in their place."""
+
+from __future__ import annotations
+
+from plasmon._internal import ObjectId
+from plasmon.errors import InvalidArgument
+
+IdLike = ObjectId | bytes | str
+"""What stands for an object in calls: an `ObjectId`, its 20 bytes, or a name (hashed to an id)."""
+
+ONE = (ObjectId, bytes, str)
+"""The types of `IdLike`: one id, where several may be given as well."""
+
+
+def identify(id: IdLike | None, name: str | None, user: int | None) -> tuple[ObjectId, str | None]:
+    """The id and the name of a new object, a user's private one or everybody's."""
+    if isinstance(id, str):
+        if name is not None and name != id:
+            raise InvalidArgument(f"two names for one object: {id!r} and {name!r}")
+        name = id
+        id = None
+    if isinstance(id, bytes):
+        id = ObjectId(id)
+    if name is not None:
+        named = ObjectId.from_name(name) if user is None else ObjectId.from_private_name(name, user)
+        if id is not None and id != named:
+            raise InvalidArgument(f"object {id} cannot have the name {name!r}, which stands for {named}")
+        return named, name
+    if id is not None and not isinstance(id, ObjectId):
+        raise TypeError(f"an object id is an ObjectId, 20 bytes or a name, not {type(id).__name__}")
+    return id or ObjectId.random(), None

@@ -1,0 +1,51 @@
+//! Rules for the source of this repository, each a function from the tree to what breaks it.
+//!
+//! [`Source`] is what git lists, read once. Each rule looks at it and returns [`Finding`]s. [`Exceptions`] is
+//! the list of what still breaks a rule; it lies in `tidy/exceptions` and may only shrink. `tests/tidy.rs`
+//! runs the rules on the tree, and each module's own tests run its rule on text made for it.
+
+mod dependencies;
+mod exceptions;
+mod floors;
+mod shape;
+mod source;
+mod tokens;
+mod waits;
+mod width;
+
+pub use dependencies::unused_dependencies;
+pub use exceptions::{Exceptions, Verdict};
+pub use floors::imports;
+pub use shape::{long_files, long_functions, unopened_modules};
+pub use source::{Kind, Source, Text};
+pub use waits::{asserted_times, fixed_sleeps};
+pub use width::wide_lines;
+
+/// One place that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// Path of the file, from the root of the repository.
+    pub path: String,
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// Name of what breaks the rule, for the list of exceptions: a line's number changes too often. Empty
+    /// where the file says enough.
+    pub item: String,
+    /// What is wrong there and what to do.
+    pub advice: String,
+}
+
+/// One rule: its name, which is also the name of its list, and the function that looks for what breaks it.
+pub type Rule = (&'static str, fn(&Source) -> Vec<Finding>);
+
+/// Every rule there is.
+pub const RULES: [Rule; 8] = [
+    ("long-files", long_files),
+    ("long-functions", long_functions),
+    ("unopened-modules", unopened_modules),
+    ("wide-lines", wide_lines),
+    ("imports", imports),
+    ("unused-dependencies", unused_dependencies),
+    ("fixed-sleeps", fixed_sleeps),
+    ("asserted-times", asserted_times),
+];

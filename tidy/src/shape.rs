@@ -1,0 +1,102 @@
+//! Files of at most 600 lines, functions of at most 80, and an opening for each file.
+
+use crate::tokens;
+use crate::{Finding, Kind, Source};
+
+const FILE_LINES: usize = 600;
+const FUNCTION_LINES: usize = 80;
+
+/// Rust files that are too long.
+#[must_use]
+pub fn long_files(source: &Source) -> Vec<Finding> {
+    let long = source.of_kind(Kind::Rust).filter(|text| text.content.lines().count() > FILE_LINES);
+    let finding = |text: &crate::Text| Finding {
+        path: text.path.clone(),
+        line: FILE_LINES + 1,
+        item: String::new(),
+        advice: format!(
+            "the file has {} lines, and {FILE_LINES} are the most: give a concern of it a file of its own",
+            text.content.lines().count()
+        ),
+    };
+    long.map(finding).collect()
+}
+
+/// Rust functions that are too long, from `fn` to the closing brace.
+#[must_use]
+pub fn long_functions(source: &Source) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for text in source.of_kind(Kind::Rust) {
+        tokens::each(&text.tokens, &mut |tokens| {
+            for (at, pair) in tokens.windows(2).enumerate() {
+                let Some(name) = pair[1].word().filter(|_| pair[0].is_word("fn")) else { continue };
+                let end = tokens[at..].iter().find(|token| token.is_mark(';') || token.group('{').is_some());
+                let Some(body) = end.and_then(|token| token.group('{')) else { continue };
+                let lines = body.last + 1 - pair[0].line();
+                if lines > FUNCTION_LINES {
+                    found.push(Finding {
+                        path: text.path.clone(),
+                        line: pair[0].line(),
+                        item: name.to_owned(),
+                        advice: format!(
+                            "`{name}` has {lines} lines, and {FUNCTION_LINES} are the most: divide it"
+                        ),
+                    });
+                }
+            }
+        });
+    }
+    found
+}
+
+/// Rust files that do not open with `//!`.
+#[must_use]
+pub fn unopened_modules(source: &Source) -> Vec<Finding> {
+    let opened = |text: &&crate::Text| text.content.trim_start().starts_with("//!");
+    let finding = |text: &crate::Text| Finding {
+        path: text.path.clone(),
+        line: 1,
+        item: String::new(),
+        advice:
+            "the file does not say what it is: open it with `//!`, what it owns, its thread, its invariants"
+                .to_owned(),
+    };
+    source.of_kind(Kind::Rust).filter(|text| !opened(text)).map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(lines: usize) -> String {
+        format!("//! A.\nimpl A {{\n    fn b() {{\n{}    }}\n}}\n", "        c();\n".repeat(lines - 2))
+    }
+
+    #[test]
+    fn a_function_of_80_lines_passes_and_one_more_does_not() {
+        assert_eq!(long_functions(&Source::of(&[("a.rs", &function(80))])), []);
+        let found = long_functions(&Source::of(&[("a.rs", &function(81))]));
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].line, found[0].item.as_str()), (3, "b"));
+    }
+
+    #[test]
+    fn a_signature_without_a_body_is_not_as_long_as_what_follows() {
+        let trait_and_more =
+            format!("trait A {{ fn b(); }}\nconst C: fn() = d;\nmod e {{\n{}}}\n", "\n".repeat(90));
+        assert_eq!(long_functions(&Source::of(&[("a.rs", &trait_and_more)])), []);
+    }
+
+    #[test]
+    fn a_file_of_600_lines_passes_and_one_more_does_not() {
+        let lines = |count| "//!\n".repeat(count);
+        assert_eq!(long_files(&Source::of(&[("a.rs", &lines(600)), ("a.md", &lines(601))])), []);
+        assert_eq!(long_files(&Source::of(&[("a.rs", &lines(601))])).len(), 1);
+    }
+
+    #[test]
+    fn a_file_opens_with_its_documentation() {
+        assert_eq!(unopened_modules(&Source::of(&[("a.rs", "//! What.\nuse b;\n")])), []);
+        assert_eq!(unopened_modules(&Source::of(&[("a.rs", "use b;\n"), ("b.rs", "// What.\n")])).len(), 2);
+    }
+}
