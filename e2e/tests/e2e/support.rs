@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use plasmon::status::ProtocolStatus;
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
@@ -260,4 +261,27 @@ impl Drop for SmallDisk {
 
 fn run(words: &[&str]) {
     assert!(Command::new(words[0]).args(&words[1..]).status().expect("it runs").success(), "{words:?}");
+}
+
+/// What a node has counted of a protocol since `before`.
+pub(crate) fn grown(before: &ProtocolStatus, now: &ProtocolStatus) -> ProtocolStatus {
+    ProtocolStatus {
+        fetched: now.fetched - before.fetched,
+        fetched_bytes: now.fetched_bytes - before.fetched_bytes,
+        served: now.served - before.served,
+        served_bytes: now.served_bytes - before.served_bytes,
+        copied_bytes: now.copied_bytes - before.copied_bytes,
+        registrations: now.registrations - before.registrations,
+        reads: now.reads - before.reads,
+    }
+}
+
+/// Whether a holder's counts of a protocol fit those of `here`, the only node that fetched by it. A reader
+/// without an answer after 50 ms asks the other keeper too, so a holder may serve an object twice, the second
+/// time in part. A holder that serves by a socket counts a little later.
+pub(crate) fn has_served(there: &ProtocolStatus, here: &ProtocolStatus) -> bool {
+    let copied = if here.copied_bytes == 0 { 0..=0 } else { here.fetched_bytes..=there.served_bytes };
+    there.served >= here.fetched
+        && there.served_bytes >= here.fetched_bytes
+        && copied.contains(&there.copied_bytes)
 }

@@ -9,7 +9,7 @@ use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
 use super::{SIZES, VERBS, cluster};
-use crate::support::{MIB, get, put};
+use crate::support::{MIB, get, grown, has_served, put};
 
 /// Metadata that goes with every object.
 const METADATA: usize = 100;
@@ -81,20 +81,12 @@ fn costs(cluster: &Cluster, node: usize, protocol: Protocol, before: &[Status; 2
         let bytes: usize = sizes.clone().map(|len| len + METADATA).sum();
         let (objects, bytes) = (sizes.count() as u64, bytes as u64);
         let copied = if ["read", "read-register"].contains(&name) { 0 } else { bytes };
-        let grown = |at: usize, value: fn(&ProtocolStatus) -> u64| {
-            value(&of(&cluster.status([0, node][at]), name)) - value(&of(&before[at], name))
-        };
-        assert_eq!((grown(0, |it| it.served), grown(1, |it| it.fetched)), (objects, objects), "{name}");
-        assert_eq!(
-            (grown(0, |it| it.served_bytes), grown(1, |it| it.fetched_bytes)),
-            (bytes, bytes),
-            "{name}"
-        );
-        assert_eq!(grown(1, |it| it.copied_bytes), copied, "{name}");
-        // The holder's socket thread may still be counting.
-        eventually("so it is with the holder", || grown(0, |it| it.copied_bytes) == copied);
+        let counted = |at: usize| grown(&of(&before[at], name), &of(&cluster.status([0, node][at]), name));
+        let here = counted(1);
+        assert_eq!((here.fetched, here.fetched_bytes, here.copied_bytes), (objects, bytes, copied), "{name}");
+        eventually("so it is with the holder", || has_served(&counted(0), &here));
 
-        let registered = [grown(0, |it| it.registrations), grown(1, |it| it.registrations)];
+        let registered = [counted(0).registrations, here.registrations];
         if name == "read-register" {
             // One on either side, and one more for every segment that an object reaches into.
             assert!(registered.iter().all(|made| *made >= objects), "{registered:?}");
@@ -113,6 +105,7 @@ fn costs(cluster: &Cluster, node: usize, protocol: Protocol, before: &[Status; 2
 fn registering_for_a_transfer_takes_one_region_on_either_side() {
     let cluster = super::cluster_with(2, &["--protocol", "read-register"]);
     let count = |node: usize| cluster.status(node).fabric;
+    let status = |node: usize| of(&cluster.status(node), "read-register");
     let (holder, reader) = (cluster.client(0), cluster.client(1));
     // What a first transfer takes of blocks for messages stays.
     let first = ObjectId::random();
@@ -124,12 +117,14 @@ fn registering_for_a_transfer_takes_one_region_on_either_side() {
     for len in [1, 4095, 64 << 10] {
         let id = ObjectId::random();
         offer(&holder, id, len);
-        let before = [count(0), count(1)];
+        let (before, served) = ([count(0), count(1)], status(0).served);
         take(&reader, id, len, Protocol::ReadRegister);
         let explained = reader.explain(id).expect("explain").fetched.expect("it was fetched");
         assert_eq!((explained.registrations, explained.copied_bytes), (1, 0), "{len} bytes");
-        for (node, before) in before.iter().enumerate() {
-            assert_eq!(count(node).registrations, before.registrations + 1, "{len} bytes");
+        let served = status(0).served - served;
+        assert!(served >= 1, "{len} bytes");
+        for (node, (before, made)) in before.iter().zip([served, 1]).enumerate() {
+            assert_eq!(count(node).registrations, before.registrations + made, "{len} bytes");
             eventually("it is undone", || count(node).regions == before.regions);
         }
     }
