@@ -11,8 +11,8 @@
 //! under an older view than the other's claim, and whose publication is still on its way; then both are sealed, and
 //! readers get the one that was published first.
 
+use crate::kernel::random::{HashMap, HashSet};
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 //! A keeper answers only if it is the first by its own view and follows none older than the asker's; else it says that
 //! it is *busy*, and is asked again, or whoever the next view names.
 
-use std::collections::HashMap;
+use crate::kernel::random::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl Core {
 
     /// Positions of ids by their first keeper, in lots that fit a frame.
     fn lots(&self, ids: &[ObjectId], which: &[usize]) -> Vec<(NodeId, Vec<usize>)> {
-        let mut by_keeper: HashMap<NodeId, Vec<usize>> = HashMap::new();
+        let mut by_keeper: HashMap<NodeId, Vec<usize>> = HashMap::default();
         for at in which {
             by_keeper.entry(self.cluster.keepers(&ids[*at]).first).or_default().push(*at);
         }

@@ -14,8 +14,9 @@
 //! view at the same moment, and publish again bit by bit, all members are enlisted for a while after a keeper was
 //! replaced.
 
+use crate::kernel::random::HashMap;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 

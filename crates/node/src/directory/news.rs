@@ -4,8 +4,8 @@
 //! The rest (a cached replica came or went, a lease is over) waits [`GATHERING_TIME`] for more of its kind,
 //! so that a row of gets costs its holders and keepers one message now and then, not one or two each.
 
+use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 
 use std::time::{Duration, Instant};
 

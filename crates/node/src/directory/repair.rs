@@ -7,8 +7,8 @@
 //! that comes during a walk does not begin it anew; it makes it longer by one round, and what is still to be told is
 //! told to the keepers of the newest view.
 
+use crate::kernel::random::{HashMap, HashSet};
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 

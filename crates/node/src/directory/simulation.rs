@@ -214,7 +214,7 @@ impl Keeper {
     /// The members change.
     pub fn follow(&mut self, own: NodeId, shards: &Shards, alive: &HashSet<NodeId>, now: Instant) {
         let kept: Vec<_> = shards.0.iter().map(|keepers| keepers.contains(own)).collect();
-        self.0.follow(move |id| kept[shard_of(id)], alive.clone(), now);
+        self.0.follow(move |id| kept[shard_of(id)], alive.iter().copied().collect(), now);
         self.0.finish();
     }
 

@@ -18,7 +18,8 @@
 mod ends;
 mod shortages;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use crate::kernel::random::{HashMap, HashSet};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId};

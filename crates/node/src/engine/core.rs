@@ -3,8 +3,9 @@
 //! Tasks and handlers share one [`Core`] behind an `Rc`. Each part sits in a cell of its own that is
 //! borrowed for the length of a call and never across an await.
 
+use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rustix::fd::OwnedFd;

@@ -4,11 +4,13 @@
 //! with it would stand still for a second; each shard moves its share alone. Ids come from clients,
 //! so the hash is keyed.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use plasmon::ObjectId;
+
+use super::random::Keyed;
 
 /// What is of one object.
 pub(crate) trait Indexed {
@@ -24,12 +26,12 @@ pub(crate) trait Indexed {
 /// At most one `T` for each id.
 pub(crate) struct Index<T> {
     shards: Vec<HashTable<T>>,
-    hasher: RandomState,
+    hasher: Keyed,
 }
 
 impl<T> Default for Index<T> {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| HashTable::new()).collect(), hasher: RandomState::new() }
+        Self { shards: (0..SHARDS).map(|_| HashTable::new()).collect(), hasher: Keyed::default() }
     }
 }
 
@@ -110,7 +112,7 @@ impl<T: Indexed> Index<T> {
 }
 
 /// The shard of an id, and its hash there.
-fn place(hasher: &RandomState, id: &ObjectId) -> (usize, u32) {
+fn place(hasher: &Keyed, id: &ObjectId) -> (usize, u32) {
     let hash = hasher.hash_one(id);
     ((hash >> 32) as usize % SHARDS, hash as u32)
 }

@@ -1,11 +1,13 @@
 //! Names for the lives of ids. Engine thread only.
 //!
 //! Every object that is created has a life, which tells it from an earlier object of the same id, on this
-//! node or another. A life is 64 bits of the operating system's random numbers, so that no two are equal but
-//! by a miracle, whatever was drawn by other nodes and before restarts, and nobody can foretell one. The
-//! system is asked for many at a time: a put has no system call for its life.
+//! node or another. A life is 64 random bits: no two are equal but by a miracle, whatever other nodes drew and
+//! this one before it started, and nobody can foretell one. Lives are drawn many at a time, so that a put has no
+//! system call for its life.
 
 use std::cell::RefCell;
+
+use super::random;
 
 /// Lives that the operating system is asked for at a time.
 const LIVES_AT_A_TIME: usize = 64;
@@ -30,7 +32,7 @@ impl Lives {
 
 fn refill(stock: &mut Vec<u64>) {
     let mut bytes = [[0; 8]; LIVES_AT_A_TIME];
-    getrandom::fill(bytes.as_flattened_mut()).expect("the operating system gives random bytes");
+    random::fill(bytes.as_flattened_mut());
     stock.extend(bytes.map(u64::from_le_bytes));
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod counted;
 pub(crate) mod index;
 pub(crate) mod lives;
+pub(crate) mod random;
 pub(crate) mod seldom;
 pub(crate) mod waker;
 
@@ -55,11 +56,4 @@ impl Kernel {
             tracing::debug!("a task came after the end of the engine");
         }
     }
-}
-
-/// A number from the operating system's source of random bytes.
-pub(crate) fn random_u64() -> u64 {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-    u64::from_le_bytes(bytes)
 }

@@ -7,8 +7,8 @@
 pub(crate) mod shards;
 pub(crate) mod views;
 
+use crate::kernel::random::{HashMap, HashSet};
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

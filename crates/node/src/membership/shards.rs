@@ -9,7 +9,7 @@
 //! and only shards that lost a keeper ask all members anew. Scoring 10,000 members for every shard would take the
 //! engine about a second (`docs/scale.md`).
 
-use std::collections::HashSet;
+use crate::kernel::random::HashSet;
 
 use plasmon::{NodeId, ObjectId};
 

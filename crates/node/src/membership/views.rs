@@ -4,7 +4,7 @@
 //! ([`repair`](crate::directory::repair)), which is all that a lost shard needs. A node that is no member any more *fences*
 //! itself: it lets go of its peers and of its part of the directory, and only what is here is still served here.
 
-use std::collections::{HashMap, HashSet};
+use crate::kernel::random::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl Core {
         cluster.abandon(&gone);
         {
             let mut directory = cluster.directory.borrow_mut();
-            directory.follow(|_| false, HashSet::from([self.kernel.node]), self.kernel.clock.now());
+            directory.follow(|_| false, HashSet::from_iter([self.kernel.node]), self.kernel.clock.now());
             // Whoever waited here asks another keeper.
             directory.finish();
         }
@@ -298,7 +298,7 @@ impl Core {
 
     /// Lets go of what has expired in the directory, and sees to objects without a primary.
     pub(crate) fn tend_directory(&self) {
-        let mut by_node: HashMap<NodeId, Vec<Heir>> = HashMap::new();
+        let mut by_node: HashMap<NodeId, Vec<Heir>> = HashMap::default();
         for (node, heir) in self.cluster.directory.borrow_mut().expire(self.kernel.clock.now()) {
             by_node.entry(node).or_default().push(heir);
         }

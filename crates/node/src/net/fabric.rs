@@ -4,8 +4,8 @@
 //! Engine thread only. A node has one, or two where RDMA is at hand: the second is TCP, for nodes that have no RDMA
 //! and for when it fails. What is registered with one can be reached over that one alone.
 
+use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use plasmon_fabric::{Access, Domain, Endpoint, FabricError, Memory, Provider, Region, RemoteRegion, Slice};

@@ -1,6 +1,6 @@
 //! Who is in the cluster: what nodes tell each other through the coordinator.
 
-use std::collections::HashSet;
+use crate::kernel::random::HashSet;
 
 use plasmon::NodeId;
 use serde::{Deserialize, Serialize};

@@ -8,8 +8,9 @@
 //! credit control: a sender has [`WINDOW`] under way towards a peer, which returns credits with its own, or with
 //! a [`Message::Credit`] that costs none. The receiver posts blocks for every peer's window.
 
+use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -5,7 +5,8 @@
 //! TCP until it does, and the log says so both times. Each side decides for what it sends; a segment can be read over the
 //! lane by which its description came.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use crate::kernel::random::{HashMap, HashSet};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -76,8 +77,8 @@ impl Lane {
             fabric: number,
             small: fabric.small.connect(&reach.small_address)?,
             bulk: fabric.bulk.connect(&reach.bulk_address)?,
-            announced: HashSet::new(),
-            segments: HashMap::new(),
+            announced: HashSet::default(),
+            segments: HashMap::default(),
             knows_stamps: false,
             stamps: None,
             probe: None,

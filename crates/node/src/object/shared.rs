@@ -4,8 +4,8 @@
 //! Engine thread only, their one writer. What an entry says of its object, the engine reads there too:
 //! nobody else can write it. An entry is its [`Replica`](super::Replica)'s until that is dropped.
 
+use crate::kernel::random::HashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -51,7 +51,7 @@ pub(crate) struct SharedTables {
 impl SharedTables {
     pub(super) fn new(home: Rc<Home>, stamps: Rc<RefCell<Stamps>>) -> Self {
         let until = Instant::now() + TABLE_LIFE;
-        Self { tables: HashMap::new(), solo: false, until, versions: Vec::new(), home, stamps }
+        Self { tables: HashMap::default(), solo: false, until, versions: Vec::new(), home, stamps }
     }
 
     /// The table of a domain, made when it is first needed.

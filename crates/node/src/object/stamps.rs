@@ -5,7 +5,7 @@
 //! cleared. So a peer that first reads the bytes, then the stamp, and finds what it was told, has the bytes.
 //! Slots go round: an object whose slot another takes has no stamp any more, and is asked for.
 
-use std::collections::HashMap;
+use crate::kernel::random::HashMap;
 use std::rc::Rc;
 
 use plasmon::ObjectId;
@@ -39,7 +39,7 @@ impl Stamps {
         Self {
             memory: Rc::new(BlockMemory::new(SLOTS * size_of::<u64>())),
             owners: vec![None; SLOTS],
-            slots: HashMap::new(),
+            slots: HashMap::default(),
             next: 0,
             last: 0,
         }

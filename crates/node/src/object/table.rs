@@ -9,8 +9,8 @@
 //! has. A client that pinned before the hiding is seen by the scan; one that pins after it finds its
 //! pin invalid.
 
+use crate::kernel::random::HashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -133,8 +133,8 @@ impl Table {
         Self {
             keeping,
             sealed: Index::default(),
-            creating: HashMap::new(),
-            waiting: HashMap::new(),
+            creating: HashMap::default(),
+            waiting: HashMap::default(),
             doomed: Vec::new(),
             limbo: Vec::new(),
             limbo_grew: false,

@@ -8,8 +8,8 @@
 //! at once, whose reads are as many as the window of a transfer allows. That bounds the bytes under way on
 //! each node, whatever has died.
 
+use crate::kernel::random::HashSet;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -4,8 +4,9 @@
 //! aborted; its unsealed creations are the table's to drop. Nothing a client does makes the engine
 //! wait: output that it does not read stays queued, and above [`MAX_QUEUED_BYTES`] its requests are not read.
 
+use crate::kernel::random::{HashMap, HashSet};
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -121,14 +122,14 @@ impl Client {
             connected,
             process: None,
             orphaned: false,
-            pins: HashMap::new(),
-            kept: HashMap::new(),
-            granted: HashMap::new(),
-            lent: HashMap::new(),
+            pins: HashMap::default(),
+            kept: HashMap::default(),
+            granted: HashMap::default(),
+            lent: HashMap::default(),
             next_lent: 0,
-            parts: HashSet::new(),
+            parts: HashSet::default(),
             channel: None,
-            waiting: HashMap::new(),
+            waiting: HashMap::default(),
             under_way: 0,
             receiver: Receiver::with_one_descriptor(),
             gathering: Gathering::default(),

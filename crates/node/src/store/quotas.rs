@@ -3,8 +3,8 @@
 //! Every object counts that was created on this node and was not deleted, from its creation on, in
 //! memory or on disk: against its user, and against its client for as long as that is connected.
 
+use crate::kernel::random::HashMap;
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use bytesize::ByteSize;
 use plasmon::{Error, ErrorKind};

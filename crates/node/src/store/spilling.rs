@@ -5,7 +5,7 @@
 //! more. A disk that fails is tried again after longer and longer pauses, and at once when an object on it
 //! was deleted.
 
-use std::collections::HashMap;
+use crate::kernel::random::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 

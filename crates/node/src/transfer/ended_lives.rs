@@ -5,8 +5,8 @@
 //! still be given to those who asked for them before; they become no replica, which would be found by whoever
 //! asks later. So every fetch is noted from before it asks anybody until it is over.
 
+use crate::kernel::random::HashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use plasmon::ObjectId;

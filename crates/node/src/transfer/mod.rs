@@ -45,8 +45,8 @@ mod socket;
 mod striped_read;
 mod tuning;
 
+use crate::kernel::random::HashMap;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 

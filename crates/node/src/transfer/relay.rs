@@ -7,8 +7,8 @@
 //! Invariants: who reads here is told an end in any case, that the object is sealed or that it will not be; a
 //! lease on what becomes an object becomes a lease on that object, and one on anything else goes with it.
 
+use crate::kernel::random::HashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 

@@ -10,8 +10,8 @@
 //! Invariant: nobody seals what he read before his parent says that it has sealed. Until then the bytes may
 //! be those of an attempt that fails, and the memory may become something else's.
 
+use crate::kernel::random::HashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 

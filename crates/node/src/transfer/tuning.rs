@@ -5,7 +5,7 @@
 //! those in force; one that is certainly faster takes their place. That stays within bounds and is said in
 //! the log, and `explain` says what was used. A calibration begins anew.
 
-use std::collections::HashMap;
+use crate::kernel::random::HashMap;
 use std::path::Path;
 use std::time::Duration;
 use std::{fmt, fs, io};
@@ -89,7 +89,7 @@ struct Tuning {
 
 impl Tuning {
     fn new(plan: Plan, source: Source) -> Self {
-        Self { plan, source, reads: 0, seen: HashMap::new() }
+        Self { plan, source, reads: 0, seen: HashMap::default() }
     }
 
     fn choose(&mut self, len: u64) -> Choice {

@@ -6,7 +6,8 @@
 //! is there for whoever asks whether it is, and cannot be had: nobody learns that it is gone before it is gone
 //! everywhere. Only the first keeper begins a deletion by itself; the second does so for the first.
 
-use std::collections::{BTreeSet, HashSet};
+use crate::kernel::random::HashSet;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId};

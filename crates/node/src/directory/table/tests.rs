@@ -1,6 +1,6 @@
 //! What the directory says of what it was told.
 
-use std::collections::HashSet;
+use crate::kernel::random::HashSet;
 
 use plasmon::{Protocol, Rights};
 
@@ -78,7 +78,7 @@ fn holders_take_turns() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(asked, HashSet::from([A, B]));
+    assert_eq!(asked, HashSet::from_iter([A, B]));
     assert_eq!(directory.fetch(id, waiter(A), &[], now), Lookup::Holder(B, vec![]), "never itself");
 }
 
@@ -275,14 +275,14 @@ fn whoever_asks_before_all_entries_have_followed_hears_nothing_of_the_dead() {
     }
     directory.publish(B, cached(left, 1), now);
     directory.fetch(waited, waiter(C), &[A], now);
-    assert_eq!(directory.follow(|_| true, HashSet::from([B, C]), now), []);
+    assert_eq!(directory.follow(|_| true, HashSet::from_iter([B, C]), now), []);
     assert_eq!(directory.fetch(gone, waiter(C), &[], now), Lookup::Lost);
     assert_eq!(directory.fetch(left, waiter(C), &[], now), Lookup::Holder(B, vec![]));
     assert_eq!(directory.holders(&left, 0), [(B, Role::Cached)]);
     assert_eq!(directory.publish(C, primary(again, 2), now), Published::Welcome(vec![]), "A's has gone");
     assert_eq!(directory.expire(now + ORPHAN_GRACE), [], "not all is known yet");
     // A later change finds them all where they should be.
-    assert_eq!(directory.follow(|_| true, HashSet::from([C]), now), [(waited, waiter(C))]);
+    assert_eq!(directory.follow(|_| true, HashSet::from_iter([C]), now), [(waited, waiter(C))]);
     assert_eq!(directory.fetch(left, waiter(C), &[], now), Lookup::Lost);
     assert_eq!(directory.finish(), []);
     assert_eq!(directory.fetch(again, waiter(B), &[], now), Lookup::Holder(C, vec![]));
@@ -295,7 +295,7 @@ fn what_is_kept_elsewhere_leaves_a_share_at_a_time() {
     for _ in 0..10_000 {
         directory.publish(A, primary(ObjectId::random(), 1), now);
     }
-    directory.follow(|_| false, HashSet::from([A]), now);
+    directory.follow(|_| false, HashSet::from_iter([A]), now);
     let mut before = directory.len();
     while directory.sweep().is_some() {
         assert!(before - directory.len() < 200, "too many at once");

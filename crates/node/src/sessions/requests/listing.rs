@@ -7,7 +7,7 @@
 //! The table changes meanwhile. Whatever was there from beginning to end is in the listing, exactly once; what
 //! came or went may be or not.
 
-use std::collections::HashSet;
+use crate::kernel::random::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
