@@ -168,7 +168,7 @@ impl Core {
             } else if self.cluster.decides_here(&id, self.kernel.clock.now()) {
                 Some(self.judge(&id, self.kernel.node, tenant))
             } else {
-                let mut call = Call::open(self, None);
+                let mut call = Call::open(&self.network, None);
                 call.send(keeper, tenant, Message::Claim { id, probe: false });
                 let until = Some(self.kernel.clock.now() + ANSWER_PATIENCE);
                 match self.kernel.clock.bounded(until, select(std::pin::pin!(call.answer()), next_view)).await
@@ -223,7 +223,7 @@ impl Core {
             Some(Verdict::Creating) => {
                 // Word that it has given up may have been lost.
                 if let Some(claimer) = granted.get(id) {
-                    self.tell(*claimer, Message::Affirm { ids: vec![*id] });
+                    self.network.tell(*claimer, Message::Affirm { ids: vec![*id] });
                 }
                 Verdict::Creating
             }
@@ -252,7 +252,7 @@ impl Core {
         } else {
             self.judge(&id, asker, tenant)
         };
-        self.answer(asked, Message::Claimed { verdict });
+        self.network.answer(asked, Message::Claimed { verdict });
     }
 
     /// Decides as a first keeper that may not know all: asks every member what it holds, and the second keeper what it
@@ -268,9 +268,9 @@ impl Core {
             (Verdict::Granted, Some(second)) => {
                 // It answers the asker.
                 let probe = Message::Claim { id, probe: true };
-                self.send(second, self.envelope(asked.request, asker, tenant, probe));
+                self.network.send(second, self.network.envelope(asked.request, asker, tenant, probe));
             }
-            _ => self.answer(asked, Message::Claimed { verdict }),
+            _ => self.network.answer(asked, Message::Claimed { verdict }),
         }
     }
 
@@ -289,7 +289,7 @@ impl Core {
         let own = self.cluster.claims.own.borrow();
         let ids: Vec<_> = ids.iter().filter(|id| !own.contains_key(id)).copied().collect();
         if !ids.is_empty() {
-            self.tell(from, Message::Unclaim { ids });
+            self.network.tell(from, Message::Unclaim { ids });
         }
     }
 
@@ -302,7 +302,7 @@ impl Core {
     pub(crate) fn published_claim(&self, holder: NodeId, id: &ObjectId) {
         let claimer = self.cluster.claims.granted.borrow_mut().remove(id);
         if let Some(claimer) = claimer.filter(|claimer| *claimer != holder) {
-            self.tell(claimer, Message::Taken { ids: vec![*id] });
+            self.network.tell(claimer, Message::Taken { ids: vec![*id] });
         }
     }
 
@@ -365,7 +365,7 @@ impl Core {
             if keeper == self.kernel.node {
                 self.on_unclaim(self.kernel.node, &[*id]);
             } else {
-                self.tell(keeper, Message::Unclaim { ids: vec![*id] });
+                self.network.tell(keeper, Message::Unclaim { ids: vec![*id] });
             }
         }
     }

@@ -50,7 +50,7 @@ impl Core {
             let asked = self.lots(ids, &left).into_iter().map(|(keeper, lot)| {
                 let question = question(lot.iter().map(|at| ids[*at]).collect());
                 let patience = due.saturating_duration_since(self.kernel.clock.now());
-                async move { (self.ask(keeper, tenant, question, patience).await, keeper, lot) }
+                async move { (self.network.ask(keeper, tenant, question, patience).await, keeper, lot) }
             });
             let mut trouble = None;
             for (answer, keeper, lot) in join_all(asked).await {
@@ -117,7 +117,7 @@ impl Core {
     pub(crate) fn on_query(self: &Rc<Self>, asked: Envelope, ids: Vec<ObjectId>) {
         let tenant = asked.tenant;
         if !self.decides_for(&asked, &ids) {
-            return self.answer(&asked, self.not_the_keeper());
+            return self.network.answer(&asked, self.not_the_keeper());
         }
         let known: Vec<_> = {
             let mut directory = self.cluster.directory.borrow_mut();
@@ -131,7 +131,7 @@ impl Core {
         let claimed: Vec<_> =
             unknown().filter_map(|at| Some((at, self.cluster.claimer(&ids[at])?))).collect();
         if unsettled.is_empty() && claimed.is_empty() && until.is_none() {
-            return self.answer(&asked, Message::Found { known });
+            return self.network.answer(&asked, Message::Found { known });
         }
         let core = Rc::clone(self);
         self.kernel.spawn(async move {
@@ -147,7 +147,7 @@ impl Core {
                     Message::Refused { error: Error::new(ErrorKind::TimedOut, text) }
                 }
             };
-            core.answer(&asked, message);
+            core.network.answer(&asked, message);
         });
     }
 
@@ -166,7 +166,7 @@ impl Core {
             if nobody && core.cluster.claimer(&id).is_none() {
                 let waited = core.cluster.directory.borrow_mut().forget(&id, asked.reply_to, asked.request);
                 if waited {
-                    core.answer(&asked, Message::Refused { error: lost(id) });
+                    core.network.answer(&asked, Message::Refused { error: lost(id) });
                 }
             }
         });

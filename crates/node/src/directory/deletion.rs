@@ -144,7 +144,7 @@ impl Core {
     pub(crate) fn on_delete(self: &Rc<Self>, asked: Envelope, lives: Vec<(ObjectId, u64)>) {
         let ids: Vec<_> = lives.iter().map(|(id, _)| *id).collect();
         if !self.decides_for(&asked, &ids) {
-            return self.answer(&asked, self.not_the_keeper());
+            return self.network.answer(&asked, self.not_the_keeper());
         }
         let core = Rc::clone(self);
         self.kernel.spawn(async move {
@@ -177,7 +177,7 @@ impl Core {
                     Message::Refused { error: Error::new(ErrorKind::OutcomeUnknown, text) }
                 }
             };
-            core.answer(&asked, message);
+            core.network.answer(&asked, message);
         });
     }
 
@@ -246,7 +246,7 @@ impl Core {
             nodes.iter().for_each(|node| orders.add(*node, *id, NO_LIFE));
         }
         for (node, order) in orders.messages(|lives| Message::Bury { lives }) {
-            self.tell(node, order);
+            self.network.tell(node, order);
         }
         let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.kernel.clock.now());
         parting.lives.keys().for_each(|id| directory.end_over(id, self.kernel.node, now));
@@ -443,7 +443,7 @@ impl Core {
                 break None;
             }
             let next_view = self.cluster.next_view();
-            match self.ask(node, tenant, question.clone(), ANSWER_PATIENCE).await {
+            match self.network.ask(node, tenant, question.clone(), ANSWER_PATIENCE).await {
                 Ok(answer) => break Some(answer),
                 Err(_) => _ = select(next_view, std::pin::pin!(self.kernel.clock.sleep(pause))).await,
             }
@@ -460,7 +460,7 @@ impl Core {
         for (id, life) in lives {
             if asked.from != self.cluster.keepers(id).first && asked.epoch <= self.cluster.epoch() {
                 drop(directory);
-                return self.answer(asked, self.not_the_keeper());
+                return self.network.answer(asked, self.not_the_keeper());
             }
             if *life != NO_LIFE {
                 // Its publication may be on the way.
@@ -477,7 +477,7 @@ impl Core {
         let complete = own.len() + others.len() <= MAX_ENTRIES;
         own.extend(others);
         own.truncate(MAX_ENTRIES);
-        self.answer(asked, Message::Enlisted { complete, lives: own });
+        self.network.answer(asked, Message::Enlisted { complete, lives: own });
     }
 
     /// Remembers, as the second keeper, that lives have ended; or that a deletion is given up.
@@ -490,7 +490,7 @@ impl Core {
             directory.end_over(id, asked.from, now);
         }
         drop(directory);
-        self.answer(asked, Message::Done);
+        self.network.answer(asked, Message::Done);
     }
 
     /// Drops replicas by order of a keeper, and makes none of what is under way.
@@ -503,13 +503,13 @@ impl Core {
                 self.store.unpublish(*id, Withdrawal::Deleted);
             }
         }
-        self.answer(asked, Message::Done);
+        self.network.answer(asked, Message::Done);
     }
 
     /// Says which lives of objects are here.
     pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId]) {
         let lives = ids.iter().map(|id| self.life_here(id, asked.tenant)).collect();
-        self.answer(asked, Message::Held { lives });
+        self.network.answer(asked, Message::Held { lives });
     }
 
     /// The life of an object on this node, if a user may see it.
@@ -543,14 +543,14 @@ impl Core {
             }
         };
         drop(directory);
-        self.answer(asked, message);
+        self.network.answer(asked, message);
     }
 
     /// Has the keepers of a new view know what this node is about to bring here.
     pub(crate) fn enroll_again(&self) {
         for id in self.transfer.bringing() {
             for keeper in self.cluster.keepers(&id).iter() {
-                self.tell(keeper, Message::Enroll { id });
+                self.network.tell(keeper, Message::Enroll { id });
             }
         }
     }

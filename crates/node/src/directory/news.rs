@@ -98,7 +98,7 @@ impl Core {
         for (holder, requests) in news.releases.take() {
             for requests in requests.chunks(MAX_ENTRIES) {
                 // A holder that has gone keeps nothing.
-                self.tell(holder, Message::Release { requests: requests.to_vec() });
+                self.network.tell(holder, Message::Release { requests: requests.to_vec() });
             }
         }
     }
@@ -136,7 +136,7 @@ impl Batches {
     fn send(self, core: &Core) {
         for (keeper, message) in self.messages {
             // A keeper that has just gone is replaced by the next view, which publishes again.
-            core.tell(keeper, message);
+            core.network.tell(keeper, message);
         }
     }
 }

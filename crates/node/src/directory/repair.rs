@@ -223,7 +223,7 @@ impl Core {
                 untold.filter_map(|id| objects.get(id).map(|replica| Holding::of(replica))).collect()
             };
             if !holdings.is_empty() {
-                self.tell(keeper, Message::Publish { holdings });
+                self.network.tell(keeper, Message::Publish { holdings });
                 self.network.drained(keeper).await;
             }
         }

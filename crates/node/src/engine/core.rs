@@ -5,7 +5,6 @@
 
 use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rustix::fd::OwnedFd;
@@ -14,7 +13,6 @@ use super::status::Recent;
 use crate::kernel::ClientKey;
 use crate::kernel::Kernel;
 use crate::membership::Cluster;
-use crate::net::frame::Envelope;
 use crate::net::network::Network;
 use crate::numa::Binding;
 use crate::placement::expiry::Expiry;
@@ -40,8 +38,6 @@ pub(crate) struct Core {
     pub(crate) next_client: Cell<ClientKey>,
     /// Clients with replies of this turn.
     pub(crate) unsent: RefCell<Vec<ClientKey>>,
-    /// Frames from this node to itself.
-    pub(crate) loopback: RefCell<VecDeque<Envelope>>,
     /// Everything the engine sleeps on.
     pub(crate) epoll: Rc<OwnedFd>,
 }

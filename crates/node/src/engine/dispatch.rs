@@ -20,11 +20,11 @@ impl Core {
     pub(crate) fn dispatch(self: &Rc<Self>, envelope: Envelope) {
         self.cluster.trust(&envelope.from);
         if envelope.message.is_answer() {
-            if let Some(Envelope { from, request, message, .. }) = self.cluster.complete(envelope)
+            if let Some(Envelope { from, request, message, .. }) = self.network.complete(envelope)
                 && message.comes_with_a_lease()
             {
                 // Whoever asked has given up: the holder need not keep it for him.
-                self.tell(from, Message::Release { requests: vec![request] });
+                self.network.tell(from, Message::Release { requests: vec![request] });
             }
             return;
         }
@@ -42,8 +42,8 @@ impl Core {
             {
                 // What is left here of a shard that moved says nothing any more. An asker that follows another view than
                 // both asks again.
-                let asked = self.envelope(request, reply_to, tenant, envelope.message.clone());
-                _ = from == reply_to && self.send(self.cluster.keepers(id).first, asked);
+                let asked = self.network.envelope(request, reply_to, tenant, envelope.message.clone());
+                _ = from == reply_to && self.network.send(self.cluster.keepers(id).first, asked);
             }
             Message::Fetch { id, stage: stage @ (Stage::Asked | Stage::Missed), avoid, wish } => {
                 let waiter = Waiter { node: reply_to, request, tenant, wish: *wish };
@@ -58,13 +58,13 @@ impl Core {
                     {
                         let (stage, avoid) = (Stage::Missed, avoid.clone());
                         let missed = Message::Fetch { id: *id, stage, avoid, wish: *wish };
-                        let missed = self.envelope(request, reply_to, tenant, missed);
-                        self.send(self.cluster.keepers(id).first, missed);
+                        let missed = self.network.envelope(request, reply_to, tenant, missed);
+                        self.network.send(self.cluster.keepers(id).first, missed);
                     }
                     Lookup::Lost if self.cluster.claimer(id).is_some() => {
                         self.cluster.directory.borrow_mut().await_object(*id, waiter, now);
                     }
-                    Lookup::Lost => self.answer(&envelope, Message::Refused { error: lost(*id) }),
+                    Lookup::Lost => self.network.answer(&envelope, Message::Refused { error: lost(*id) }),
                     Lookup::Waiting if *stage == Stage::Missed => self.on_missed(envelope.clone(), *id),
                     Lookup::Waiting => {}
                 }
@@ -114,12 +114,12 @@ impl Core {
             Message::Locate { id } => {
                 let mut holders = self.cluster.directory.borrow_mut().holders(id, tenant);
                 holders.truncate(MAX_ENTRIES);
-                self.answer(&envelope, Message::Located { holders });
+                self.network.answer(&envelope, Message::Located { holders });
             }
             Message::Query { ids } => self.on_query(envelope.clone(), ids.clone()),
             Message::Report => {
                 let json = self.summary_json().into();
-                self.answer(&envelope, Message::Reported { json });
+                self.network.answer(&envelope, Message::Reported { json });
             }
             Message::Drain { step } => self.on_drain(&envelope, *step),
             // Answers were handled above; the network keeps segments and credits to itself.
@@ -131,12 +131,12 @@ impl Core {
     fn forward(self: &Rc<Self>, holder: NodeId, id: ObjectId, waiter: Waiter, others: Vec<NodeId>) {
         let wish = waiter.wish;
         let message = Message::Fetch { id, stage: Stage::Forwarded, avoid: others.clone(), wish };
-        let envelope = self.envelope(waiter.request, waiter.node, waiter.tenant, message);
+        let envelope = self.network.envelope(waiter.request, waiter.node, waiter.tenant, message);
         if holder == self.kernel.node {
             self.serve(&envelope, id, wish, &others);
         } else {
             // A holder that has just gone is noticed by the asker, who asks again.
-            self.send(holder, envelope);
+            self.network.send(holder, envelope);
         }
     }
 
@@ -154,7 +154,7 @@ impl Core {
                 }
             }
             Published::Stale => {
-                self.tell(holder, Message::Drop { lives: vec![(holding.id, holding.life)] });
+                self.network.tell(holder, Message::Drop { lives: vec![(holding.id, holding.life)] });
             }
         }
     }
@@ -175,7 +175,7 @@ impl Core {
         let mut holders = Vec::new();
         for attempt in 0..2 {
             let keeper = self.cluster.keeper(&id, attempt);
-            match self.ask(keeper, tenant, ask::Locate { id }, ASK_PATIENCE).await {
+            match self.network.ask(keeper, tenant, ask::Locate { id }, ASK_PATIENCE).await {
                 Ok(located) => holders = located.holders,
                 Err(error) if attempt == 1 || error.kind() == ErrorKind::Internal => return Err(error),
                 Err(_) => {}

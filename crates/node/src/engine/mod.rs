@@ -12,7 +12,6 @@ mod status;
 
 use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -30,8 +29,6 @@ use crate::config::Config;
 use crate::control::link::LinkWatch;
 use crate::control::{Control, ControlError, Event, EventSender, Listener as ControlListener};
 use crate::kernel::clock::Clock;
-use crate::kernel::lives::Lives;
-use crate::kernel::random::random_u64;
 use crate::kernel::waker::Waker;
 use crate::kernel::{ClientKey, Kernel};
 use crate::membership::Cluster;
@@ -130,33 +127,13 @@ impl Node {
         if config.provider.is_none() {
             providers.extend(plasmon_fabric::second(&providers[0], source.as_deref())?);
         }
-        let network = Network::open(&providers, &arena, objects.stamps.borrow().memory(), random_u64())?;
-        let network = Rc::new(network);
+        let pool = LocalPool::new();
+        let kernel = Rc::new(Kernel::new(config, address.to_string(), Clock::system(), &pool));
+        let network = Rc::new(Network::open(&kernel, &providers, &arena, objects.stamps.borrow().memory())?);
         for descriptor in network.wait_descriptors() {
             sockets.watch_fabric(descriptor)?;
         }
-        let (spill, recovered) = open_spill(&config, sockets.waker())?;
-        let node = NodeId::random();
-        let clock = Clock::system();
-        let member = Member {
-            node,
-            // A later start of a node has a larger one.
-            incarnation: clock.unix_ms(),
-            listen: address.to_string(),
-            fabrics: network.reach(),
-            token: network.token(),
-        };
-        let pool = LocalPool::new();
-        let kernel = Rc::new(Kernel {
-            node,
-            incarnation: Cell::new(member.incarnation),
-            listen: member.listen.clone(),
-            started: clock.now(),
-            clock,
-            lives: Lives::default(),
-            spawner: pool.spawner(),
-            config,
-        });
+        let (spill, recovered) = open_spill(&kernel.config, sockets.waker())?;
         let clients: Rc<RefCell<HashMap<ClientKey, Client>>> = Rc::default();
         let readers = Rc::clone(&clients) as Rc<dyn Readers>;
         let store = Rc::new(Store::new(&kernel, &network, arena, objects, spill, readers));
@@ -169,7 +146,7 @@ impl Node {
             subscriptions: RefCell::default(),
             expiry: Expiry::default(),
             network,
-            cluster: Cluster::new(node, kernel.config.lease),
+            cluster: Cluster::new(kernel.node, kernel.config.lease),
             transfer: Transfer::new(
                 Tunings::load(kernel.config.calibration.as_deref(), providers[0].name()),
                 sockets.waker(),
@@ -177,9 +154,15 @@ impl Node {
             clients,
             next_client: Cell::new(FIRST_CLIENT),
             unsent: RefCell::default(),
-            loopback: RefCell::new(VecDeque::new()),
             epoll: sockets.epoll(),
         });
+        let member = Member {
+            node: kernel.node,
+            incarnation: kernel.incarnation.get(),
+            listen: kernel.listen.clone(),
+            fabrics: core.network.reach(),
+            token: core.network.token(),
+        };
         Self::join(core, pool, sockets, (listener, member), recovered)
     }
 
@@ -290,7 +273,7 @@ impl Node {
             looked = work == 0 || !looked;
             let cut_off = self.core.network.take_cut_off();
             if !cut_off.is_empty() {
-                self.core.cluster.abandon(&cut_off);
+                self.core.network.abandon(&cut_off);
                 self.core.abandon_feeds(&cut_off);
             }
             frames.drain(..).for_each(|envelope| self.core.dispatch(envelope));
@@ -321,9 +304,9 @@ impl Node {
             work += usize::from(self.core.tell_subscribers());
             work += usize::from(self.core.store.objects.borrow_mut().shared.tend());
             let core = &self.core;
-            core.network.end_turn(core.kernel.node, core.kernel.incarnation.get(), core.cluster.epoch());
+            core.network.end_turn();
             self.sockets.flush(core);
-            let more = !core.loopback.borrow().is_empty() || self.sockets.has_more();
+            let more = core.network.talks_to_itself() || self.sockets.has_more();
             let (spin, answer_spin) = (self.spin.max(self.ring_spin()), self.answer_spin());
             if work > 0 || more {
                 idle_since = None;
@@ -354,11 +337,11 @@ impl Node {
     /// How long to look for what other nodes were asked for: about the time that an answer takes, and longer
     /// than waking up would.
     fn answer_spin(&self) -> Duration {
-        if self.core.cluster.asks() || self.core.transfer.moves() { ANSWER_SPIN } else { Duration::ZERO }
+        if self.core.network.asks() || self.core.transfer.moves() { ANSWER_SPIN } else { Duration::ZERO }
     }
 
     fn take_loopback(&self) -> usize {
-        let frames = std::mem::take(&mut *self.core.loopback.borrow_mut());
+        let frames = self.core.network.take_loopback();
         let count = frames.len();
         frames.into_iter().for_each(|envelope| self.core.dispatch(envelope));
         count
@@ -393,14 +376,16 @@ async fn housekeeping(core: Rc<Core>) {
         core.tend_expiry();
         core.network.look_after_peers();
         core.republish_to(&core.network.take_missed());
-        core.go_on_rekeying();
+        core.cluster.rekeying.go_on(&core.network, &core.store.arena.borrow());
         core.store.reap();
         let mut objects = core.store.objects.borrow_mut();
         objects.prune();
         objects.shared.live(core.cluster.table_life(now));
         drop(objects);
         core.dismiss_silent(now);
-        core.cluster.forget_watchers();
+        if !core.network.asks() {
+            core.cluster.forget_watchers();
+        }
         if let Some((bytes, took)) = heap.tend() {
             info!("{bytes} bytes that nobody uses any more went back to the system, in {took:?}");
         }

@@ -17,7 +17,7 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::time::Instant;
 
-use futures::executor::LocalSpawner;
+use futures::executor::{LocalPool, LocalSpawner};
 use futures::task::LocalSpawnExt;
 use plasmon::NodeId;
 
@@ -49,6 +49,23 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
+    /// The kernel of a node with a new id, whose tasks run in this pool.
+    pub(crate) fn new(config: Config, listen: String, clock: Rc<Clock>, pool: &LocalPool) -> Self {
+        let mut node = [0; 16];
+        random::fill(&mut node);
+        Self {
+            node: NodeId::from_bytes(node),
+            // A later start of a node has a larger one.
+            incarnation: Cell::new(clock.unix_ms()),
+            listen,
+            started: clock.now(),
+            clock,
+            lives: Lives::default(),
+            spawner: pool.spawner(),
+            config,
+        }
+    }
+
     /// Runs a task on the engine thread.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         // The executor outlives the kernel; only its end refuses tasks.

@@ -84,9 +84,7 @@ pub(crate) struct Cluster {
     pub(crate) early: Early,
     /// What other nodes are to be told of this one's objects.
     pub(crate) news: News,
-    pub(crate) calls: RefCell<HashMap<u64, crate::net::calls::Open>>,
     pub(crate) rekeying: Rekeying,
-    pub(crate) next_request: Cell<u64>,
 }
 
 impl Cluster {
@@ -118,9 +116,7 @@ impl Cluster {
             suspects: RefCell::default(),
             early: Early::default(),
             news: News::default(),
-            calls: RefCell::default(),
             rekeying: Rekeying::default(),
-            next_request: Cell::new(1),
         }
     }
 
@@ -220,11 +216,6 @@ impl Cluster {
         self.directory.borrow().len()
     }
 
-    /// Whether an answer of another node is waited for.
-    pub(crate) fn asks(&self) -> bool {
-        !self.calls.borrow().is_empty()
-    }
-
     /// Ends at the next change of members.
     pub(crate) fn next_view(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
@@ -239,14 +230,12 @@ impl Cluster {
         receiver
     }
 
-    /// Lets go of those who stopped watching, when nobody waits for an answer: after a crowd they are many, each in a
-    /// page of the heap.
+    /// Lets go of those who stopped watching; for a moment at which nobody waits for an answer. After a crowd
+    /// they are many, each in a page of the heap.
     pub(crate) fn forget_watchers(&self) {
-        if !self.asks() {
-            let mut watchers = self.watchers.borrow_mut();
-            watchers.retain(|watcher| !watcher.is_canceled());
-            watchers.shrink_to(16);
-        }
+        let mut watchers = self.watchers.borrow_mut();
+        watchers.retain(|watcher| !watcher.is_canceled());
+        watchers.shrink_to(16);
     }
 
     pub(crate) fn keepers(&self, id: &ObjectId) -> Keepers {

@@ -84,8 +84,7 @@ impl Core {
             "this node is no member any more: until it is one again it gives nobody what it holds, since that may be \
              deleted meanwhile"
         );
-        let gone = self.network.follow(self.kernel.node, &[]);
-        cluster.abandon(&gone);
+        let gone = self.network.follow(cluster.epoch(), &[]);
         {
             let mut directory = cluster.directory.borrow_mut();
             directory.follow(|_| false, HashSet::from_iter([self.kernel.node]), self.kernel.clock.now());
@@ -150,7 +149,7 @@ impl Core {
     /// Waits for word of a member that follows this epoch: what it had to say before has arrived then.
     async fn hear_from(self: &Rc<Self>, node: NodeId, epoch: u64) {
         while self.cluster.is_member(node) && self.cluster.epoch() == epoch {
-            let mut call = Call::open(self, Some(node));
+            let mut call = Call::open(&self.network, Some(node));
             call.send(node, 0, Message::Hold { ids: Vec::new() });
             let due = Some(self.kernel.clock.now() + WORD_PATIENCE);
             let answer = self.kernel.clock.bounded(due, call.answer()).await.flatten();
@@ -189,8 +188,7 @@ impl Core {
     /// Starts as a member, for the first time or anew: peers know nothing of this incarnation.
     fn join(self: &Rc<Self>, incarnation: Incarnation, view: View) {
         self.kernel.incarnation.set(incarnation);
-        let gone = self.network.follow(self.kernel.node, &[]);
-        self.cluster.abandon(&gone);
+        self.network.follow(self.cluster.epoch(), &[]);
         self.cluster.view.borrow_mut().members.clear();
         self.cluster.early.forget();
         let others: Vec<_> = view.members.iter().map(|member| member.node).collect();
@@ -212,10 +210,9 @@ impl Core {
         let alive: HashSet<_> = nodes.iter().copied().collect();
         info!(epoch = view.epoch, members = nodes.len(), "following a new view of the cluster");
         let cluster = &self.cluster;
-        let gone = self.network.follow(self.kernel.node, &view.members);
-        cluster.abandon(&gone);
-        if !gone.is_empty() {
-            self.rekey();
+        let gone = self.network.follow(view.epoch, &view.members);
+        if !gone.is_empty() && self.kernel.config.secret_file.is_some() {
+            cluster.rekeying.begin(&self.store.arena.borrow());
         }
         let before = cluster.view.replace(view);
         let old_shards = cluster.shards.replace(shards);
@@ -292,7 +289,7 @@ impl Core {
     fn tell_lost(&self, waiters: Vec<(ObjectId, Waiter)>) {
         for (id, waiter) in waiters {
             let message = Message::Refused { error: lost(id) };
-            self.send(waiter.node, self.envelope(waiter.request, waiter.node, waiter.tenant, message));
+            self.network.send(waiter.node, self.network.envelope(waiter.request, waiter.node, waiter.tenant, message));
         }
     }
 
@@ -304,7 +301,7 @@ impl Core {
         }
         for (node, heirs) in by_node {
             for heirs in heirs.chunks(MAX_ENTRIES) {
-                self.tell(node, Message::Promote { heirs: heirs.to_vec() });
+                self.network.tell(node, Message::Promote { heirs: heirs.to_vec() });
             }
         }
     }

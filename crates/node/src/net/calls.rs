@@ -3,6 +3,7 @@
 //! Engine thread only. A [`Call`] ends with its answer, with the end of the node that was asked, or
 //! by being dropped; it sets no deadline, which is for the caller to do.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,11 +12,23 @@ use plasmon::{Error, ErrorKind, NodeId};
 
 use super::frame::Ask;
 use super::frame::{Envelope, Message};
-use crate::engine::Core;
-use crate::membership::Cluster;
+use super::network::Network;
+use crate::kernel::random::HashMap;
+
+/// Calls without an answer so far.
+pub(super) struct Calls {
+    open: RefCell<HashMap<u64, Open>>,
+    next_request: Cell<u64>,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self { open: RefCell::default(), next_request: Cell::new(1) }
+    }
+}
 
 /// A call without its answer.
-pub(crate) struct Open {
+struct Open {
     /// The node that must live for the answer to come; `None` when any may answer.
     to: Option<NodeId>,
     answer: oneshot::Sender<Envelope>,
@@ -23,19 +36,19 @@ pub(crate) struct Open {
 
 /// A request under way.
 pub(crate) struct Call {
-    core: Rc<Core>,
+    network: Rc<Network>,
     request: u64,
     answer: oneshot::Receiver<Envelope>,
 }
 
 impl Call {
     /// Opens a call that ends in vain when `to` goes; with `None`, only an answer ends it.
-    pub(crate) fn open(core: &Rc<Core>, to: Option<NodeId>) -> Self {
-        let request = core.cluster.next_request.get();
-        core.cluster.next_request.set(request + 1);
+    pub(crate) fn open(network: &Rc<Network>, to: Option<NodeId>) -> Self {
+        let next = &network.calls.next_request;
+        let request = next.replace(next.get() + 1);
         let (sender, answer) = oneshot::channel();
-        core.cluster.calls.borrow_mut().insert(request, Open { to, answer: sender });
-        Self { core: Rc::clone(core), request, answer }
+        network.calls.open.borrow_mut().insert(request, Open { to, answer: sender });
+        Self { network: Rc::clone(network), request, answer }
     }
 
     /// The number that joins answer and request.
@@ -45,7 +58,8 @@ impl Call {
 
     /// Sends the request.
     pub(crate) fn send(&self, to: NodeId, tenant: u32, message: Message) -> bool {
-        self.core.send(to, self.core.envelope(self.request, self.core.kernel.node, tenant, message))
+        let network = &self.network;
+        network.send(to, network.envelope(self.request, network.kernel.node, tenant, message))
     }
 
     /// The answer, if it has come.
@@ -61,14 +75,14 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.core.cluster.calls.borrow_mut().remove(&self.request);
+        self.network.calls.open.borrow_mut().remove(&self.request);
     }
 }
 
-impl Cluster {
+impl Network {
     /// Hands an answer to its call; gives it back when nobody waits for it, or not from there.
     pub(crate) fn complete(&self, envelope: Envelope) -> Option<Envelope> {
-        let mut calls = self.calls.borrow_mut();
+        let mut calls = self.calls.open.borrow_mut();
         let meant = |call: &Open| call.to.is_none_or(|to| to == envelope.from);
         if !calls.get(&envelope.request).is_some_and(meant) {
             return Some(envelope);
@@ -81,11 +95,14 @@ impl Cluster {
 
     /// Ends the calls to nodes that have gone.
     pub(crate) fn abandon(&self, gone: &[NodeId]) {
-        self.calls.borrow_mut().retain(|_, call| !call.to.is_some_and(|to| gone.contains(&to)));
+        self.calls.open.borrow_mut().retain(|_, call| !call.to.is_some_and(|to| gone.contains(&to)));
     }
-}
 
-impl Core {
+    /// Whether an answer of another node is waited for.
+    pub(crate) fn asks(&self) -> bool {
+        !self.calls.open.borrow().is_empty()
+    }
+
     /// A frame from this node.
     pub(crate) fn envelope(&self, request: u64, reply_to: NodeId, tenant: u32, message: Message) -> Envelope {
         Envelope {
@@ -93,7 +110,7 @@ impl Core {
             from: self.kernel.node,
             incarnation: self.kernel.incarnation.get(),
             reply_to,
-            epoch: self.cluster.epoch(),
+            epoch: self.epoch.get(),
             deadline_us: u64::MAX,
             tenant,
             class: 0,
@@ -104,10 +121,20 @@ impl Core {
     /// Sends a frame, to this node as well; `false` when there is no such member.
     pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
         if to == self.kernel.node {
-            self.loopback.borrow_mut().push_back(envelope);
+            self.loopback.borrow_mut().push(envelope);
             return true;
         }
-        self.network.send(to, envelope)
+        self.send_to_peer(to, envelope)
+    }
+
+    /// Frames of this node to itself since this was last asked.
+    pub(crate) fn take_loopback(&self) -> Vec<Envelope> {
+        std::mem::take(&mut *self.loopback.borrow_mut())
+    }
+
+    /// Whether there are such frames.
+    pub(crate) fn talks_to_itself(&self) -> bool {
+        !self.loopback.borrow().is_empty()
     }
 
     /// Says something that needs no answer.

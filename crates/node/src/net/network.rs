@@ -26,11 +26,14 @@ use plasmon_fabric::{
 };
 use tracing::{debug, info, warn};
 
+use super::calls::Calls;
 use super::fabric::Fabric;
 use super::faults::{self, MAX_FORGIVEN_FAULTS};
 use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Header, Location, Message};
 use super::members::{Incarnation, Member, Reach};
 use super::peer::{Lane, Peer, WINDOW};
+use crate::kernel::Kernel;
+use crate::kernel::random::random_u64;
 use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
 use crate::object::Stamp;
 
@@ -62,6 +65,12 @@ type Stranger = (Envelope, usize, Option<u16>);
 
 /// The fabrics and the peers.
 pub(crate) struct Network {
+    pub(super) kernel: Rc<Kernel>,
+    pub(super) calls: Calls,
+    /// Frames from this node to itself.
+    pub(super) loopback: RefCell<Vec<Envelope>>,
+    /// Membership epoch that this node follows.
+    pub(super) epoch: Cell<u64>,
     /// Best first; never empty.
     fabrics: Vec<Fabric>,
     /// What frames sent to this node must carry.
@@ -81,15 +90,19 @@ pub(crate) struct Network {
 impl Network {
     /// Opens providers, best first, and registers with each what peers may read.
     pub(crate) fn open(
+        kernel: &Rc<Kernel>,
         providers: &[Provider],
         arena: &Arena,
         stamps: &Rc<BlockMemory>,
-        token: u64,
     ) -> Result<Self, FabricError> {
         let fabrics = providers.iter().map(|provider| Fabric::open(provider, arena, stamps));
         Ok(Self {
+            kernel: Rc::clone(kernel),
+            calls: Calls::default(),
+            loopback: RefCell::default(),
+            epoch: Cell::new(0),
             fabrics: fabrics.collect::<Result<_, _>>()?,
-            token,
+            token: random_u64(),
             peers: RefCell::default(),
             strangers: RefCell::default(),
             dropped: Cell::new(0),
@@ -308,7 +321,7 @@ impl Network {
     }
 
     /// Queues a frame for a peer; `false` when there is no such member, or it takes nothing.
-    pub(crate) fn send(&self, to: NodeId, envelope: Envelope) -> bool {
+    pub(super) fn send_to_peer(&self, to: NodeId, envelope: Envelope) -> bool {
         let mut peers = self.peers.borrow_mut();
         let Some(peer) = peers.get_mut(&to).filter(|peer| !peer.cut_off) else {
             return false;
@@ -377,11 +390,12 @@ impl Network {
             block.copy_from_slice(&message)?;
             Ok(fabric.small.send(peer.lane().small, block))
         });
-        peer.posted(posted, credits, free);
+        peer.posted(posted, self.kernel.clock.now(), credits, free);
     }
 
     /// Follows the members: connects the new, forgets the gone. Returns who went.
-    pub(crate) fn follow(&self, own: NodeId, members: &[Member]) -> Vec<NodeId> {
+    pub(crate) fn follow(&self, epoch: u64, members: &[Member]) -> Vec<NodeId> {
+        self.epoch.set(epoch);
         let mut peers = self.peers.borrow_mut();
         let same = |peer: &Peer| members.contains(&peer.member);
         let gone: Vec<_> = peers.iter().filter(|(_, peer)| !same(peer)).map(|(node, _)| *node).collect();
@@ -390,7 +404,7 @@ impl Network {
                 peer.disconnect(&self.fabrics);
             }
         }
-        for member in members.iter().filter(|member| member.node != own) {
+        for member in members.iter().filter(|member| member.node != self.kernel.node) {
             if peers.contains_key(&member.node) {
                 continue;
             }
@@ -411,6 +425,7 @@ impl Network {
         drop(peers);
         self.fabrics.iter().for_each(|fabric| fabric.expect(wanted));
         self.note_busy();
+        self.abandon(&gone);
         gone
     }
 
@@ -536,23 +551,14 @@ impl Network {
 
     /// Looks after the peers at the end of a turn: what is to be sent, what failed to be, and credits that no
     /// message has taken along, where half a window has gathered.
-    pub(crate) fn end_turn(&self, own: NodeId, incarnation: Incarnation, epoch: u64) {
+    pub(crate) fn end_turn(&self) {
+        let now = self.kernel.clock.now();
         for (node, peer) in self.peers.borrow_mut().iter_mut().filter(|(_, peer)| !peer.cut_off) {
-            peer.reap();
+            peer.reap(now);
             self.pump(peer);
             if peer.owed >= WINDOW / 2 {
                 let count = std::mem::take(&mut peer.owed);
-                let envelope = Envelope {
-                    request: 0,
-                    from: own,
-                    incarnation,
-                    reply_to: *node,
-                    epoch,
-                    deadline_us: u64::MAX,
-                    tenant: 0,
-                    class: 0,
-                    message: Message::Credit { count },
-                };
+                let envelope = self.envelope(0, *node, 0, Message::Credit { count });
                 self.post(peer, envelope.encode(peer.member.token), true);
             }
         }
@@ -560,8 +566,9 @@ impl Network {
 
     /// Looks after the connections that are in use; to be called now and then.
     pub(crate) fn look_after_peers(&self) {
+        let now = self.kernel.clock.now();
         self.peers.borrow_mut().values_mut().filter(|peer| peer.used && !peer.cut_off).for_each(|peer| {
-            peer.look_after(&self.fabrics);
+            peer.look_after(&self.fabrics, now);
         });
         self.note_busy();
     }

@@ -101,13 +101,13 @@ impl Lane {
     }
 
     /// Takes the outcome of the last attempt, if there is one.
-    fn judge(&mut self) {
+    fn judge(&mut self, now: Instant) {
         let Some(result) = self.probe.as_ref().and_then(|(_, operation)| operation.result()) else { return };
         self.probe = None;
         self.whole = result.is_ok();
         match result {
             Ok(()) => self.failing = None,
-            Err(_) => _ = self.failing.get_or_insert_with(Instant::now),
+            Err(_) => _ = self.failing.get_or_insert(now),
         }
     }
 }
@@ -213,8 +213,8 @@ impl Peer {
     }
 
     /// A message was given to the fabric, or refused by it.
-    pub(crate) fn posted(&mut self, posted: Result<Op, FabricError>, credits: u16, free: bool) {
-        let (at, lane) = (Instant::now(), self.current);
+    pub(crate) fn posted(&mut self, posted: Result<Op, FabricError>, at: Instant, credits: u16, free: bool) {
+        let lane = self.current;
         match posted {
             Ok(operation) => self.sending.push_back(Sending { operation, at, lane, credits, free }),
             Err(error) => self.missed(&error, credits, free),
@@ -222,14 +222,14 @@ impl Peer {
     }
 
     /// Forgets frames that were sent, and notes those that were not.
-    pub(crate) fn reap(&mut self) {
+    pub(crate) fn reap(&mut self, now: Instant) {
         while let Some(result) = self.sending.front().and_then(|sending| sending.operation.result()) {
             let Some(Sending { credits, free, lane, .. }) = self.sending.pop_front() else { return };
             let failing = &mut self.lanes[lane].failing;
             match result {
                 Ok(()) => *failing = None,
                 Err(error) => {
-                    failing.get_or_insert_with(Instant::now);
+                    failing.get_or_insert(now);
                     self.missed(&error, credits, free);
                 }
             }
@@ -253,11 +253,10 @@ impl Peer {
 
     /// Tries the connections that are in use, and the better one that is not: a peer that lost its end of one
     /// waits for that. Changes lanes if it has to be, or can be.
-    pub(crate) fn look_after(&mut self, fabrics: &[Fabric]) {
-        let now = Instant::now();
+    pub(crate) fn look_after(&mut self, fabrics: &[Fabric], now: Instant) {
         let used_bulk = self.used_bulk;
         for lane in &mut self.lanes[..=self.current] {
-            lane.judge();
+            lane.judge(now);
             let fabric = &fabrics[lane.fabric];
             // Without a block there is no memory, which others will say.
             let Ok(nothing) = fabric.pools.lend(0) else { return };

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use plasmon_fabric::Region;
 use tracing::info;
 
-use crate::engine::Core;
+use super::network::Network;
+use crate::memory::Arena;
 
 /// How long a former key can be used: longer than a lease, which reads may have.
 const FORMER_KEY_GRACE: Duration = Duration::from_secs(15);
@@ -27,28 +28,25 @@ pub(crate) struct Rekeying {
     former: RefCell<VecDeque<(Instant, Rc<Region>)>>,
 }
 
-impl Core {
-    /// Nodes are no members any more: all segments are to have new keys.
-    pub(crate) fn rekey(&self) {
-        if self.kernel.config.secret_file.is_some() {
-            let all = 0..self.store.arena.borrow().segment_count();
-            self.cluster.rekeying.segments.replace(all.collect());
-        }
+impl Rekeying {
+    /// Nodes are no members any more: all segments of the arena are to have new keys.
+    pub(crate) fn begin(&self, arena: &Arena) {
+        self.segments.replace((0..arena.segment_count()).collect());
     }
 
-    /// Goes on with that; to be called now and then.
-    pub(crate) fn go_on_rekeying(&self) {
-        let Rekeying { segments, former } = &self.cluster.rekeying;
-        let now = self.kernel.clock.now();
+    /// Gives further segments new keys; to be called now and then.
+    pub(crate) fn go_on(&self, network: &Network, arena: &Arena) {
+        let Self { segments, former } = self;
+        let now = network.kernel.clock.now();
         former.borrow_mut().retain(|(until, _)| *until > now);
-        let at_once = if self.network.best().is_rdma() { 1 } else { usize::MAX };
+        let at_once = if network.best().is_rdma() { 1 } else { usize::MAX };
         let due = segments.borrow().len().min(at_once);
         for segment in segments.borrow_mut().drain(..due) {
-            let (regions, news) = self.network.rekey(&self.store.arena.borrow(), segment);
+            let (regions, news) = network.rekey(arena, segment);
             former.borrow_mut().extend(regions.into_iter().map(|region| (now + FORMER_KEY_GRACE, region)));
             for (node, key) in news {
                 // A peer that has just gone needs none.
-                self.tell(node, key);
+                network.tell(node, key);
             }
         }
         if due > 0 && segments.borrow().is_empty() {

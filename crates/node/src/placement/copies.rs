@@ -90,7 +90,7 @@ impl Core {
             };
             // Those who were to read it from here.
             core.serve_waiting(order.id);
-            core.answer(&asked, message);
+            core.network.answer(&asked, message);
         });
     }
 
@@ -254,7 +254,7 @@ impl Core {
             }
             let order = Order { id, life, role: Role::Kept, copies, patient: true, from: None };
             self.cluster.copies.counters.borrow_mut().ordered += 1;
-            let done = self.ask(node, creator, ask::Acquire { order }, ORDER_PATIENCE).await;
+            let done = self.network.ask(node, creator, ask::Acquire { order }, ORDER_PATIENCE).await;
             let mut counters = self.cluster.copies.counters.borrow_mut();
             match done {
                 Ok(_) => {

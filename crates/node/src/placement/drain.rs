@@ -125,7 +125,7 @@ impl Core {
         if node == self.kernel.node {
             return self.drain_here(step, tenant);
         }
-        let ask::Reported { json } = self.ask(node, tenant, ask::Drain { step }, ASK_PATIENCE).await?;
+        let ask::Reported { json } = self.network.ask(node, tenant, ask::Drain { step }, ASK_PATIENCE).await?;
         serde_json::from_slice(&json).map_err(|error| {
             let text = format!("node {node} says of its drain what makes no sense: {error}; see its release");
             Error::new(ErrorKind::Internal, text)
@@ -140,7 +140,7 @@ impl Core {
             }
             Err(error) => Message::Refused { error },
         };
-        self.answer(asked, message);
+        self.network.answer(asked, message);
     }
 
     fn drain_here(self: &Rc<Self>, step: DrainStep, tenant: u32) -> Result<DrainStatus, Error> {
@@ -358,7 +358,7 @@ impl Core {
         let (id, life, copies) = (replica.id(), replica.life, replica.copies());
         let order =
             Order { id, life, role: Role::Kept, copies, patient: false, from: Some(self.kernel.node) };
-        self.ask(node, tenant, ask::Acquire { order }, MOVE_PATIENCE).await?;
+        self.network.ask(node, tenant, ask::Acquire { order }, MOVE_PATIENCE).await?;
         self.demote(replica);
         Ok(())
     }

@@ -83,7 +83,7 @@ impl Core {
             holders.sort_by_key(|(_, role)| *role != Role::Primary);
             for (node, _) in &holders {
                 let hold = ask::Hold { ids: vec![id] };
-                if let Ok(ask::Held { lives }) = self.ask(*node, tenant, hold, LIFE_PATIENCE).await
+                if let Ok(ask::Held { lives }) = self.network.ask(*node, tenant, hold, LIFE_PATIENCE).await
                     && let Some(Life { life, ownership }) = lives.first().copied().flatten()
                 {
                     ownership.ensure_may_change(id, tenant)?;
@@ -226,7 +226,7 @@ impl Core {
             return self.find(id, tenant).await.map(|_| spread(vec![to], Vec::new()));
         }
         let keeper = self.cluster.keepers(&id).first;
-        self.ask(keeper, tenant, ask::Migrate { id, to }, self.until(due)).await?;
+        self.network.ask(keeper, tenant, ask::Migrate { id, to }, self.until(due)).await?;
         Ok(spread(vec![to], Vec::new()))
     }
 
@@ -235,7 +235,7 @@ impl Core {
         let moving = &self.cluster.copies.moving;
         if !moving.borrow_mut().insert(id) {
             let text = format!("object {id} is being moved already; try again when it is there");
-            return self.answer(&asked, Message::Refused { error: Error::new(ErrorKind::Busy, text) });
+            return self.network.answer(&asked, Message::Refused { error: Error::new(ErrorKind::Busy, text) });
         }
         let core = Rc::clone(self);
         self.kernel.spawn(async move {
@@ -244,7 +244,7 @@ impl Core {
                 Err(error) => Message::Refused { error },
             };
             core.cluster.copies.moving.borrow_mut().remove(&id);
-            core.answer(&asked, message);
+            core.network.answer(&asked, message);
         });
     }
 
@@ -253,7 +253,7 @@ impl Core {
         let mut former = found.primaries();
         let from = former.iter().find(|node| **node != to).or(found.nodes().first()).copied();
         let order = Order { id, life: found.life, role: Role::Primary, copies: 0, patient: false, from };
-        self.ask(to, tenant, ask::Acquire { order }, DEFAULT_ORDER_PATIENCE).await?;
+        self.network.ask(to, tenant, ask::Acquire { order }, DEFAULT_ORDER_PATIENCE).await?;
         // Whoever asks the directory from now on must not be told that nobody has it.
         former.extend(self.await_primary(id, tenant, to).await?);
         former.retain(|node| *node != to);
@@ -267,7 +267,7 @@ impl Core {
                 gone.pop();
             }
             let order = ask::HandOver { id, life: found.life, to, keep };
-            match self.ask(node, tenant, order, HANDOVER_PATIENCE).await {
+            match self.network.ask(node, tenant, order, HANDOVER_PATIENCE).await {
                 Err(error) if self.others(&[]).contains(&node) => return Err(error),
                 // One that has gone holds nothing.
                 _ => {}
@@ -289,7 +289,7 @@ impl Core {
         let keepers = || self.cluster.keepers(&id).iter().collect::<Vec<_>>();
         let mut left = keepers();
         while let Some(keeper) = left.last().copied() {
-            let located = self.ask(keeper, tenant, ask::Locate { id }, LIFE_PATIENCE).await;
+            let located = self.network.ask(keeper, tenant, ask::Locate { id }, LIFE_PATIENCE).await;
             if let Ok(ask::Located { holders }) = &located
                 && holders.contains(&(to, Role::Primary))
             {
@@ -318,14 +318,14 @@ impl Core {
         keep: bool,
     ) {
         let replica = self.store.objects.borrow().get(&id).filter(|one| one.life == life).cloned();
-        let Some(replica) = replica else { return self.answer(&asked, Message::Done) };
+        let Some(replica) = replica else { return self.network.answer(&asked, Message::Done) };
         let core = Rc::clone(self);
         self.kernel.spawn(async move {
             let message = match core.hand_over(&replica, to, keep).await {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
-            core.answer(&asked, message);
+            core.network.answer(&asked, message);
         });
     }
 
@@ -344,7 +344,7 @@ impl Core {
         let order =
             Order { id, life, role: Role::Primary, copies, patient: false, from: Some(self.kernel.node) };
         let tenant = replica.ownership().user;
-        let taken = self.ask(to, tenant, ask::Acquire { order }, TAKEOVER_PATIENCE).await;
+        let taken = self.network.ask(to, tenant, ask::Acquire { order }, TAKEOVER_PATIENCE).await;
         let undisturbed = handing.borrow_mut().remove(&id);
         taken?;
         if !undisturbed {
@@ -375,7 +375,7 @@ impl Core {
             // What is here is only given its role: no time-out is too short for that.
             let here = node == self.kernel.node && self.store.objects.borrow().get(&order.id).is_some();
             let patience = if here { patience.max(LIFE_PATIENCE) } else { patience };
-            let done = self.ask(node, tenant, ask::Acquire { order }, patience).await;
+            let done = self.network.ask(node, tenant, ask::Acquire { order }, patience).await;
             (node, done.map(drop))
         });
         join_all(given).await

@@ -159,7 +159,7 @@ impl Asking {
         let at = self.core.kernel.clock.now();
         let keeper = self.core.cluster.keeper_for(&self.id, self.attempt, at);
         self.attempt += 1;
-        let call = Call::open(&self.core, None);
+        let call = Call::open(&self.core.network, None);
         let mut ask = Ask { core: Rc::clone(&self.core), call, id: self.id, keeper, at, settled: false };
         let (avoid, wish) = (self.avoid.clone(), self.core.wish());
         let fetch = Message::Fetch { id: self.id, stage: Stage::Asked, avoid, wish };
@@ -208,12 +208,12 @@ impl Drop for Ask {
         match self.call.take_answer() {
             // It came, and nobody wants it any more.
             Some(answer) if answer.message.comes_with_a_lease() => {
-                core.tell(answer.from, Message::Release { requests: vec![request] });
+                core.network.tell(answer.from, Message::Release { requests: vec![request] });
             }
             Some(_) => {}
             None => {
-                let forget = core.envelope(request, core.kernel.node, 0, Message::Forget { id: self.id });
-                core.send(self.keeper, forget);
+                let forget = core.network.envelope(request, core.kernel.node, 0, Message::Forget { id: self.id });
+                core.network.send(self.keeper, forget);
             }
         }
     }

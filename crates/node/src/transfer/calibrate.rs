@@ -55,7 +55,7 @@ impl Core {
                 Message::Refused { error: Error::new(ErrorKind::Invalid, text) }
             }
         };
-        self.answer(asked, message);
+        self.network.answer(asked, message);
     }
 
     /// Lends memory to a peer that measures.
@@ -71,7 +71,7 @@ impl Core {
                 }
                 Err(error) => Message::Refused { error },
             };
-            core.answer(&asked, message);
+            core.network.answer(&asked, message);
         });
     }
 
@@ -95,7 +95,7 @@ impl Core {
     async fn measure(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Failure> {
         let landing = self.landing(&scratch(LARGE_BYTES), &Target::Replica).await?;
         let asked_at = self.kernel.clock.now();
-        let mut call = Call::open(self, Some(peer));
+        let mut call = Call::open(&self.network, Some(peer));
         if !call.send(peer, 0, Message::Lend { len: LARGE_BYTES }) {
             return Err(Failure::Holder("it is no member of the cluster".into()));
         }
@@ -144,14 +144,14 @@ impl Core {
             for _ in 0..SMALL_ROUNDS {
                 let began = self.kernel.clock.now();
                 let probe = ask::Probe { of: lease.request, len: bytes };
-                let probed = self.ask(lease.holder, 0, probe, PEER_PATIENCE).await;
+                let probed = self.network.ask(lease.holder, 0, probe, PEER_PATIENCE).await;
                 let sent = probed.map_err(|error| Failure::Holder(error.message().to_owned()))?;
                 here.landing.write(0, &sent.bytes).map_err(|error| Failure::Holder(error.to_string()))?;
                 eager.push(self.micros_since(began));
                 let began = self.kernel.clock.now();
                 // The message and its answer that a read of an object begins with.
                 let renew = ask::Renew { lease: lease.request };
-                let answer = self.ask(lease.holder, 0, renew, PEER_PATIENCE).await;
+                let answer = self.network.ask(lease.holder, 0, renew, PEER_PATIENCE).await;
                 answer.map_err(|error| Failure::Holder(error.message().to_owned()))?;
                 let plan = Plan { chunk: bytes, window: 1 };
                 self.read_part(lease.holder, pieces, here, bytes, None, plan).await?;

@@ -180,7 +180,7 @@ impl Core {
 
     /// Asks a holder without the directory.
     async fn fetch_direct(self: &Rc<Self>, holder: NodeId, trace: &mut Trace) -> Result<(), Failure> {
-        let mut call = Call::open(self, Some(holder));
+        let mut call = Call::open(&self.network, Some(holder));
         let asked_at = self.kernel.clock.now();
         let (id, avoid, wish) = (trace.id, Vec::new(), self.wish());
         if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, avoid, wish }) {

@@ -123,7 +123,7 @@ impl Lease {
             self.core.kernel.clock.until(self.until.get() - half).await;
             let renewing_at = self.core.kernel.clock.now();
             let renew = ask::Renew { lease: self.request };
-            match self.core.ask(self.holder, 0, renew, half).await {
+            match self.core.network.ask(self.holder, 0, renew, half).await {
                 Ok(ask::Renewed { lease_ms }) => {
                     self.span.set(Duration::from_millis(u64::from(lease_ms)));
                     self.until.set(renewing_at + trusted(self.span.get()));
@@ -176,7 +176,7 @@ impl Core {
                 ),
             },
         };
-        self.answer(asked, message);
+        self.network.answer(asked, message);
     }
 
     /// Ends leases that their reader does not need any more.

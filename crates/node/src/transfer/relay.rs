@@ -105,7 +105,7 @@ impl Passer {
         arrival.bytes = bytes;
         for (reader, request) in &arrival.readers {
             let passed = Message::Passed { request: *request, bytes, state: Passing::Under };
-            self.core.tell(*reader, passed);
+            self.core.network.tell(*reader, passed);
         }
     }
 
@@ -163,7 +163,7 @@ impl Core {
         let Some(arrival) = relays.get_mut(&id).and_then(|relay| relay.arrival.as_mut()) else { return };
         if !arrival.head.visible_to(asked.tenant) {
             let error = not_visible(id, asked.tenant);
-            return self.answer(asked, Message::Refused { error });
+            return self.network.answer(asked, Message::Refused { error });
         }
         let (head, bytes) = (arrival.head.clone(), arrival.bytes);
         self.count_served("relayed-read", &head);
@@ -172,8 +172,8 @@ impl Core {
         let pieces = self.locate(&arrival.run);
         drop(relays);
         let others = Vec::new();
-        self.answer(asked, Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others });
-        self.tell(asked.reply_to, Message::Passed { request: asked.request, bytes, state: Passing::Under });
+        self.network.answer(asked, Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others });
+        self.network.tell(asked.reply_to, Message::Passed { request: asked.request, bytes, state: Passing::Under });
     }
 
     /// Tells the readers of what was passed on that it is an object now, which they keep, or that it will be
@@ -192,13 +192,13 @@ impl Core {
                     Passing::Failed
                 }
             };
-            self.tell(*reader, Message::Passed { request: *request, bytes, state });
+            self.network.tell(*reader, Message::Passed { request: *request, bytes, state });
         }
     }
 
     /// Says that all of an object that was just offered is there.
     pub(super) fn pass_whole(&self, asked: &Envelope) {
         let passed = Message::Passed { request: asked.request, bytes: u64::MAX, state: Passing::Sealed };
-        self.tell(asked.reply_to, passed);
+        self.network.tell(asked.reply_to, passed);
     }
 }

@@ -97,7 +97,7 @@ impl Drop for Following {
 impl Core {
     /// Reads an object from a node that has it, or is about to.
     pub(super) async fn relayed(self: &Rc<Self>, parent: NodeId, trace: &mut Trace) -> Result<(), Failure> {
-        let mut call = Call::open(self, Some(parent));
+        let mut call = Call::open(&self.network, Some(parent));
         let following = Following::begin(self, parent, call.request());
         let asked_at = self.kernel.clock.now();
         let fetch =

@@ -83,7 +83,7 @@ impl Core {
         };
         self.transfer.incoming.borrow_mut().insert(key, incoming);
         let arrival = Arrival { core: self, key };
-        self.tell(lease.holder, Message::Ready { request: lease.request });
+        self.network.tell(lease.holder, Message::Ready { request: lease.request });
         let receiving = async {
             match select(done, std::pin::pin!(arrival.stalls())).await {
                 Either::Left((Ok(()), _)) => Ok(()),
@@ -142,7 +142,7 @@ impl Core {
             // The lease alone keeps the object: a reader that takes nothing does not keep it any longer.
             while let Some((len, bytes)) = core.part(&key, at) {
                 let count = bytes.len() as u64;
-                if !core.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
+                if !core.network.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
                     return;
                 }
                 core.transfer.count("send", |counters| counters.copied_bytes += count);

@@ -52,7 +52,7 @@ impl Core {
             (&asked.message, &message),
             (Message::Fetch { stage: Stage::Relayed, .. }, Message::Offer { .. })
         );
-        self.answer(asked, message);
+        self.network.answer(asked, message);
         if whole {
             self.pass_whole(asked);
         }
@@ -70,7 +70,7 @@ impl Core {
         self.kernel.spawn(async move {
             match core.store.bring_back(&replica).await {
                 Ok(()) => core.serve(&asked, replica.id(), wish, &others),
-                Err(error) => core.answer(&asked, Message::Refused { error }),
+                Err(error) => core.network.answer(&asked, Message::Refused { error }),
             }
         });
     }

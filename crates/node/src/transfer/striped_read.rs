@@ -75,7 +75,7 @@ impl Core {
         here: Here<'_>,
     ) -> Result<Option<u64>, Failure> {
         let asked_at = self.kernel.clock.now();
-        let mut call = Call::open(self, Some(holder));
+        let mut call = Call::open(&self.network, Some(holder));
         let wish = Wish { protocol: Protocol::Read, eager_max: 0 };
         let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, avoid: Vec::new(), wish };
         if !call.send(holder, tenant, fetch) {

@@ -65,7 +65,7 @@ impl Core {
     }
 
     async fn summary_of(self: &Rc<Self>, node: NodeId) -> Result<Summary, Error> {
-        let ask::Reported { json } = self.ask(node, 0, ask::Report, REPORT_PATIENCE).await?;
+        let ask::Reported { json } = self.network.ask(node, 0, ask::Report, REPORT_PATIENCE).await?;
         serde_json::from_slice(&json).map_err(|error| {
             let text = format!("node {node} says of itself what makes no sense: {error}; see its release");
             Error::new(ErrorKind::Internal, text)
