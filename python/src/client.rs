@@ -18,8 +18,8 @@ use crate::memory::{Buffer, Bytes, Creation, HeldScratch, OpenCreation, Scratch,
 use crate::subscription::Subscription;
 use crate::terms::{Terms, room};
 
-/// A row of `list`: id, name, state, private, rights of others, data length, metadata length, pins, age, and time
-/// from creation to seal, both in seconds.
+/// A row of `list`: id, name, state, private, rights of others, data length, metadata length, pins, age, and
+/// time from creation to seal, both in seconds.
 type Row = (ObjectId, Option<String>, &'static str, bool, Option<&'static str>, u64, u32, u32, f64, u32);
 
 /// Pieces of a value, each with the offset it goes to.
@@ -45,7 +45,8 @@ pub(crate) struct Client {
 
 #[pymethods]
 impl Client {
-    /// Connects: to a socket that was named, or to the one to be found. `timeout` is for that, and for calls without one.
+    /// Connects: to a socket that was named, or to the one to be found. `timeout` is for that, and for calls
+    /// without one.
     #[new]
     fn new(py: Python<'_>, socket: Option<PathBuf>, name: &str, timeout: Option<f64>) -> PyResult<Self> {
         let timeout =
@@ -67,7 +68,8 @@ impl Client {
         })
     }
 
-    /// Ends the use of the connection, and the calls that other threads make; it is closed with the last buffer.
+    /// Ends the use of the connection, and the calls that other threads make; it is closed with the last
+    /// buffer.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         lock(&self.client).take();
@@ -435,9 +437,9 @@ impl Client {
         lock(&self.client).clone().ok_or_else(|| raised(py, &closed()))
     }
 
-    /// Looks for what is in memory, which takes less time than to let go of the GIL or to clone the client: `look`
-    /// runs with the GIL and the lock held. It must not run Python, which might give the GIL to another thread that
-    /// waits for the lock.
+    /// Looks for what is in memory, which takes less time than to let go of the GIL or to clone the client:
+    /// `look` runs with the GIL and the lock held. It must not run Python, which might give the GIL to
+    /// another thread that waits for the lock.
     fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&plasmon::Client) -> T) -> PyResult<T> {
         let found = lock(&self.client).as_ref().map(look);
         found.ok_or_else(|| raised(py, &closed()))

@@ -1,12 +1,13 @@
 //! Work without the GIL, and threads that are about it when the interpreter ends.
 //!
-//! Python's daemon threads are not waited for: while the interpreter ends, whoever asks for the GIL is made to exit, and
-//! that cannot be done to a thread with frames of Rust. So a daemon thread that is here stays here: from [`leave`] on,
-//! which runs among the first handlers of `atexit`, before anything of Python is gone, no other thread than the one
-//! that ends the interpreter comes back.
+//! Python's daemon threads are not waited for: while the interpreter ends, whoever asks for the GIL is made
+//! to exit, and that cannot be done to a thread with frames of Rust. So a daemon thread that is here stays
+//! here: from [`leave`] on, which runs among the first handlers of `atexit`, before anything of Python is
+//! gone, no other thread than the one that ends the interpreter comes back.
 //!
-//! Invariant: a thread that asks for the GIL back is counted before it looks whether the interpreter ends, and
-//! [`leave`] says that it ends before it looks whether threads are counted. So it goes on when all of them have it back.
+//! Invariant: a thread that asks for the GIL back is counted before it looks whether the interpreter ends,
+//! and [`leave`] says that it ends before it looks whether threads are counted. So it goes on when all of
+//! them have it back.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -14,8 +14,8 @@ thread_local! {
     static SIGNAL: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Runs the handlers of signals that came; says whether the wait is to end, because one raised or whoever wanted it
-/// does so no more.
+/// Runs the handlers of signals that came; says whether the wait is to end, because one raised or whoever
+/// wanted it does so no more.
 pub(crate) fn signalled() -> bool {
     stay_if_leaving();
     if is_ended() {

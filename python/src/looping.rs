@@ -1,4 +1,5 @@
-//! What `plasmon.aio` is made of: calls that an event loop waits for, and calls of threads that can be given up.
+//! What `plasmon.aio` is made of: calls that an event loop waits for, and calls of threads that can be given
+//! up.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,8 +70,8 @@ impl Loop {
         Pending::new(py, self.client(py)?.begin_wait(&ids, count, timeout))
     }
 
-    /// Reads what has come: numbers of calls that are complete, whether something is still to be sent, and whether
-    /// the connection has ended.
+    /// Reads what has come: numbers of calls that are complete, whether something is still to be sent, and
+    /// whether the connection has ended.
     fn turn(&self, py: Python<'_>) -> PyResult<(Vec<u64>, bool, bool)> {
         let turn = self.client(py)?.turn().map_err(|error| raised(py, &error))?;
         let Turn { finished, unsent, ended } = turn;

@@ -203,8 +203,9 @@ impl Creation {
 
 /// Memory to work in, writable through the buffer protocol: lent by the node, or the program's own.
 ///
-/// Objects are got into it without a copy, slices of it and arrays over it included (`Client.get_into`); what the
-/// node lent becomes an object without one (`Client.put_from`). It goes back to the node with its last view.
+/// Objects are got into it without a copy, slices of it and arrays over it included (`Client.get_into`); what
+/// the node lent becomes an object without one (`Client.put_from`). It goes back to the node with its last
+/// view.
 #[pyclass(frozen, weakref, module = "plasmon")]
 pub(crate) struct Scratch {
     memory: Arc<CreationMemory>,
@@ -256,8 +257,8 @@ impl Scratch {
                 "this scratch was given up for an object: get that to read it",
             ));
         }
-        // SAFETY: `slf` holds the memory. No slice of it is in use but while the client stores it or writes to it,
-        // with the program's own view of it held.
+        // SAFETY: `slf` holds the memory. No slice of it is in use but while the client stores it or writes
+        // to it, with the program's own view of it held.
         unsafe { fill(&slf, view, memory.as_ptr(), memory.len(), false, flags) }
     }
 }
@@ -326,8 +327,8 @@ impl Bytes {
         if self.0.len_bytes() == 0 {
             return &mut [];
         }
-        // SAFETY: the buffer is contiguous, writable if it came from `writable`, and stays in place as long as
-        // `self` holds it.
+        // SAFETY: the buffer is contiguous, writable if it came from `writable`, and stays in place as long
+        // as `self` holds it.
         unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) }
     }
 

@@ -1,8 +1,8 @@
 //! Watching the objects of a node, for Python.
 //!
 //! Invariant: nobody waits for the stream with the GIL, since whoever waits for an event holds the stream and
-//! takes the GIL to look for signals. [`Subscription::close`] does not wait for it at all: when the interpreter ends, a
-//! thread that holds it may never come back.
+//! takes the GIL to look for signals. [`Subscription::close`] does not wait for it at all: when the
+//! interpreter ends, a thread that holds it may never come back.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};

@@ -12,7 +12,7 @@ use crate::{Finding, Kind, Source, Text};
 const NODE: &str = "crates/node/src/";
 
 /// Rooms and the floors on which they stand.
-const FLOORS: [(&str, u32); 18] = [
+const FLOORS: [(&str, u32); 19] = [
     ("memory", 1),
     // Where on the host the node runs.
     ("numa", 2),
@@ -25,18 +25,19 @@ const FLOORS: [(&str, u32); 18] = [
     ("store", 7),
     ("control", 8),
     ("membership", 9),
-    ("directory", 10),
-    ("transfer", 10),
-    ("placement", 11),
-    ("sessions", 12),
-    ("engine", 13),
+    ("service", 10),
+    ("directory", 11),
+    ("transfer", 12),
+    ("placement", 13),
+    ("sessions", 14),
+    ("engine", 15),
     // Doors for the fuzzer and for simulations, and the crate's own surface: they may name everybody.
     ("fuzzing", TOP),
     ("simulation", TOP),
     ("lib", TOP),
 ];
 
-const TOP: u32 = 14;
+const TOP: u32 = 16;
 
 /// Rooms without a floor, and imports that point up or to another room of the same floor.
 #[must_use]

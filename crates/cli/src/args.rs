@@ -41,8 +41,9 @@ Examples:
 #[command(name = "plasmon", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Unix socket of the node of this host [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR, or without
-    /// that /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for others; commands that find
-    /// none of their user's there take /run/plasmon/plasmon.sock]. One that is named here may be any user's
+    /// that /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for others; commands that
+    /// find none of their user's there take /run/plasmon/plasmon.sock]. One that is named here may be any
+    /// user's
     #[arg(long, global = true, env = "PLASMON_SOCKET", hide_env_values = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON for programs to read
@@ -106,7 +107,8 @@ out, and a line says how many. With --json each event is a line of its own.")]
 /// What `plasmon status` takes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatusOf {
-    /// A line for every node of the cluster; one that does not answer within two seconds has a line that says so
+    /// A line for every node of the cluster; one that does not answer within two seconds has a line that says
+    /// so
     #[arg(long)]
     pub(crate) cluster: bool,
 }
@@ -114,8 +116,8 @@ pub(crate) struct StatusOf {
 /// What `plasmon top` takes.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-q, Esc or Ctrl-C ends it; up and down scroll. Rates are of the last interval, by each node's own clock. Where standard \
-output is no terminal, and with --json, it prints what is there once, without rates.")]
+q, Esc or Ctrl-C ends it; up and down scroll. Rates are of the last interval, by each node's own clock. \
+Where standard output is no terminal, and with --json, it prints what is there once, without rates.")]
 pub(crate) struct Top {
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
@@ -129,8 +131,8 @@ Prints the id of the object. What is read from standard input is gathered in mem
 pub(crate) struct Put {
     /// The file; - reads standard input
     pub(crate) file: PathBuf,
-    /// Name of the object: its id is the name's hash, the same on every node; with --private it is this user's, and others
-    /// may have the same
+    /// Name of the object: its id is the name's hash, the same on every node; with --private it is this
+    /// user's, and others may have the same
     #[arg(long, conflicts_with = "id", value_parser = name)]
     pub(crate) name: Option<String>,
     /// Id of the object, 40 hexadecimal digits [default: a random one]
@@ -151,8 +153,8 @@ pub(crate) struct Put {
     /// Seconds that the object lives: then it is deleted everywhere [default: for ever]
     #[arg(long, value_name = "SECONDS", value_parser = lifetime)]
     pub(crate) ttl: Option<Duration>,
-    /// Seconds that the node may take, above all to get room when the store is full [default: as long as it takes the
-    /// node itself, without waiting for others to make room]
+    /// Seconds that the node may take, above all to get room when the store is full [default: as long as it
+    /// takes the node itself, without waiting for others to make room]
     #[arg(long, value_name = "SECONDS", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
@@ -180,7 +182,13 @@ pub(crate) struct Get {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Seconds to wait for the object; 0 takes only what is on this node
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "30",
+        value_parser = timeout,
+        allow_negative_numbers = true
+    )]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -218,7 +226,8 @@ pub(crate) struct Replicate {
 /// What `plasmon migrate` takes.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-The object belongs to that node then, and the replica of the node that had it is dropped. As many nodes keep it as \
+The object belongs to that node then, and the replica of the node that had it is dropped. As many nodes \
+keep it as \
 before: if that node kept a replica already, the two change places. Whoever reads it does not notice.")]
 pub(crate) struct Migrate {
     /// The object
@@ -236,8 +245,8 @@ pub(crate) struct Migrate {
 /// What `plasmon broadcast` takes.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Prints the nodes that hold it then. What comes there is a cached replica: `plasmon replicate` makes such that \
-stay. Exit code 10 when not all of them could take it.")]
+Prints the nodes that hold it then. What comes there is a cached replica: `plasmon replicate` makes such \
+that stay. Exit code 10 when not all of them could take it.")]
 pub(crate) struct Broadcast {
     /// The object
     #[arg(value_name = "NAME|ID", value_parser = which)]
@@ -254,12 +263,13 @@ pub(crate) struct Broadcast {
 /// What `plasmon drain` takes.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-From the beginning on the node takes nothing new; reads go on, of what it holds and through it. When other nodes keep \
-everything, its daemon ends with exit code 0. What no other node has room for stays, and the node with it: it is \
-offered again each second. Ctrl-C and --timeout end the waiting, not the draining: --call-off does.
+From the beginning on the node takes nothing new; reads go on, of what it holds and through it. When other \
+nodes keep \
+everything, its daemon ends with exit code 0. What no other node has room for stays, and the node with it: \
+it is offered again each second. Ctrl-C and --timeout end the waiting, not the draining: --call-off does.
 
-The node with the embedded coordinator cannot be drained: stop it last. Only root and the user that the node runs as \
-may drain it.")]
+The node with the embedded coordinator cannot be drained: stop it last. Only root and the user that the node runs \
+as may drain it.")]
 pub(crate) struct Drain {
     /// The node: its host's name or address, or its id or the beginning of it [default: the one of this host]
     #[arg(value_name = "NODE|HOST")]
@@ -292,7 +302,13 @@ pub(crate) struct Prefetch {
     #[command(flatten)]
     pub(crate) whose: Whose,
     /// Seconds to wait for objects that do not exist yet
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = timeout, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "60",
+        value_parser = timeout,
+        allow_negative_numbers = true
+    )]
     pub(crate) timeout: Duration,
 }
 
@@ -303,7 +319,8 @@ The node reads memory that the other lends it, small and large, in messages and 
 second or two for each peer. What was fastest is in force from then on, and kept for later starts. Measure \
 when nothing else goes on: what disturbs the one disturbs the other.")]
 pub(crate) struct Calibrate {
-    /// Only towards this node: its host's name or address, or its id or the beginning of it [default: every other node]
+    /// Only towards this node: its host's name or address, or its id or the beginning of it [default: every
+    /// other node]
     #[arg(long, value_name = "NODE|HOST")]
     pub(crate) peer: Option<String>,
     /// Draw the curves into this file
@@ -334,7 +351,13 @@ pub(crate) struct Wait {
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<usize>,
     /// Seconds to wait; 0 only looks
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "30",
+        value_parser = timeout,
+        allow_negative_numbers = true
+    )]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -353,7 +376,13 @@ pub(crate) struct Hash {
     #[command(flatten)]
     pub(crate) whose: Whose,
     /// Seconds to wait for the object; 0 takes only what is on this node
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "30",
+        value_parser = timeout,
+        allow_negative_numbers = true
+    )]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -402,7 +431,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// What `plasmon secret` takes.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Writes 32 random bytes, in hexadecimal digits, into a new file that only this user can read. Copy it to every host by a \
+Writes 32 random bytes, in hexadecimal digits, into a new file that only this user can read. Copy it to \
+every host by a \
 way that keeps it secret, and start every node with --secret-file FILE: who has the file may join.")]
 pub(crate) struct Secret {
     /// The file, which must not be there yet

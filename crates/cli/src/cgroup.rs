@@ -1,8 +1,9 @@
 //! How much memory the control groups of a process allow it, of either version.
 //!
-//! The daemon looks at its own before it takes any, `plasmon doctor` at those of a node. A process is in one group of
-//! each hierarchy, whose path `/proc/<pid>/cgroup` tells as seen from the hierarchy's root; `/proc/<pid>/mountinfo` tells
-//! which part of the hierarchy can be seen, and where. The limit of a group holds for all groups below it.
+//! The daemon looks at its own before it takes any, `plasmon doctor` at those of a node. A process is in one
+//! group of each hierarchy, whose path `/proc/<pid>/cgroup` tells as seen from the hierarchy's root;
+//! `/proc/<pid>/mountinfo` tells which part of the hierarchy can be seen, and where. The limit of a group
+//! holds for all groups below it.
 
 use std::path::Path;
 
@@ -33,8 +34,8 @@ pub(crate) struct Allowance {
     pub(crate) file: String,
 }
 
-/// The allowance of the group with the least room of those that a process (such as `/proc/self`) is in; nothing if none
-/// has a limit. `read` gives the text of a file of the host.
+/// The allowance of the group with the least room of those that a process (such as `/proc/self`) is in;
+/// nothing if none has a limit. `read` gives the text of a file of the host.
 pub(crate) fn allowance(read: impl Fn(&str) -> Option<String>, process: &str) -> Option<Allowance> {
     let groups = read(&format!("{process}/cgroup"))?;
     let mounts = read(&format!("{process}/mountinfo"))?;

@@ -1,8 +1,8 @@
 //! The settings of a node, from where they come: flags, then the environment, then a file, then defaults.
 //!
-//! A file's keys are the long names of the flags, its values what these take. They become defaults of the command
-//! line, so that one parser checks everything and one rule says what wins. What is wrong in a file is said with its
-//! line.
+//! A file's keys are the long names of the flags, its values what these take. They become defaults of the
+//! command line, so that one parser checks everything and one rule says what wins. What is wrong in a file is
+//! said with its line.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -42,7 +42,8 @@ pub(crate) enum ConfigError {
     #[error("{path}: {source}")]
     Syntax { path: PathBuf, source: Box<toml::de::Error> },
     #[error(
-        "{path}:{line}: there is no setting {key:?}; the settings are those of `plasmon serve --help`: {known}"
+        "{path}:{line}: there is no setting {key:?}; the settings are those of `plasmon serve --help`: \
+         {known}"
     )]
     Unknown { path: PathBuf, line: usize, key: String, known: String },
     #[error("{path}:{line}: {key} takes one value, such as a text or a number")]

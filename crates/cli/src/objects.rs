@@ -136,8 +136,8 @@ fn fetch(
     Ok(results.pop().expect("one id has one result")?)
 }
 
-/// A look, again and again, at how far an object has come that is on its way. By a thread and a client of its own: a node
-/// that does not answer must not keep the get from its time-out.
+/// A look, again and again, at how far an object has come that is on its way. By a thread and a client of its
+/// own: a node that does not answer must not keep the get from its time-out.
 struct Watch {
     seen: Arc<Mutex<Option<(u64, u64)>>>,
 }
@@ -146,7 +146,8 @@ impl Watch {
     fn start(socket: &Socket, name: &str, id: ObjectId) -> Self {
         let seen = Arc::new(Mutex::new(None));
         let (socket, name, shown) = (socket.clone(), format!("{name}, progress"), Arc::downgrade(&seen));
-        // Whatever fails, there is no progress to be shown. The thread ends with the watch, or with the program.
+        // Whatever fails, there is no progress to be shown. The thread ends with the watch, or with the
+        // program.
         thread::spawn(move || {
             let Ok(client) = Client::connect_as(socket, &name) else { return };
             while let (Some(shown), Ok(explanation)) = (shown.upgrade(), client.explain(id)) {

@@ -1,7 +1,7 @@
 //! What all commands print with: lines, JSON, sizes, tables, progress.
 //!
-//! Names of objects, clients, files and hosts are others' choice, and so are parts of messages: whatever is printed here
-//! is printed as [`plasmon::text`] has it.
+//! Names of objects, clients, files and hosts are others' choice, and so are parts of messages: whatever is
+//! printed here is printed as [`plasmon::text`] has it.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -37,10 +37,10 @@ pub(crate) fn age(age: Duration) -> String {
 /// Whether standard output was closed when the program began.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Looks at standard output before Rust's runtime does, which opens `/dev/null` in the place of a closed one: whatever
-/// is written there afterwards seems to arrive.
-// SAFETY: the system calls what stands in this section before `main`, one after the other, as functions of this type;
-// this one makes a system call and stores a flag.
+/// Looks at standard output before Rust's runtime does, which opens `/dev/null` in the place of a closed one:
+/// whatever is written there afterwards seems to arrive.
+// SAFETY: the system calls what stands in this section before `main`, one after the other, as functions of
+// this type; this one makes a system call and stores a flag.
 #[allow(unsafe_code)]
 #[used]
 #[unsafe(link_section = ".init_array")]

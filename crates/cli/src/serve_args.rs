@@ -21,7 +21,8 @@ pub(crate) const LEAST_MEMORY: u64 = 4 << 20;
 /// What `plasmon serve` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every setting has a flag, a variable of the environment and a key of the configuration file (its flag's name), \
+Every setting has a flag, a variable of the environment and a key of the configuration file (its flag's \
+name), \
 and counts in this order; --print-config says what is in force. The log goes to standard error. \
 SIGTERM and Ctrl-C stop the node and leave nothing behind but what it spilled.")]
 pub(crate) struct Serve {
@@ -43,9 +44,8 @@ pub(crate) struct Serve {
     /// room, and are refused when their time is up]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
-    /// Be a cache: when the store is full, drop the least recently used objects instead of refusing; not together
-    /// with --spill-dir
-    /// new ones
+    /// Be a cache: when the store is full, drop the least recently used objects instead of refusing; not
+    /// together with --spill-dir new ones
     #[arg(long)]
     pub(crate) cache: bool,
     /// Most memory that the objects of one client may take [default: no limit]
@@ -57,7 +57,8 @@ pub(crate) struct Serve {
     /// Most clients that one user may have connected at a time
     #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_clients: u32,
-    /// What other users may do with objects put here that are not private: r (read), or rw (delete and move them as well)
+    /// What other users may do with objects put here that are not private: r (read), or rw (delete and move
+    /// them as well)
     #[arg(long, value_name = "r|rw", default_value = "r", value_parser = public)]
     pub(crate) public: Rights,
     /// Who may connect to the socket, as an octal mode
@@ -70,8 +71,8 @@ pub(crate) struct Serve {
     /// Join the cluster of this node; without it, the node starts a cluster of its own
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) join: Option<String>,
-    /// The cluster's secret: who has it may join. The same file on every node, readable by its owner alone; `plasmon
-    /// secret` makes one. Without it, a node can be reached from its own host only
+    /// The cluster's secret: who has it may join. The same file on every node, readable by its owner alone;
+    /// `plasmon secret` makes one. Without it, a node can be reached from its own host only
     #[arg(long, env = "PLASMON_SECRET_FILE", value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
     /// Certificate (PEM) of this node for its connections to others [default: one made at each start]
@@ -83,8 +84,8 @@ pub(crate) struct Serve {
     /// Certificates of the authority that vouches for all nodes
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Be coordinated by etcd (3.4 or later) instead of a first node, as etcd://HOST:PORT,HOST:PORT/PREFIX: all nodes
-    /// with the same prefix are a cluster, none is the first, and any may die
+    /// Be coordinated by etcd (3.4 or later) instead of a first node, as etcd://HOST:PORT,HOST:PORT/PREFIX:
+    /// all nodes with the same prefix are a cluster, none is the first, and any may die
     #[arg(long, value_name = "URL", value_parser = etcd::parse, conflicts_with = "join")]
     pub(crate) coordinator: Option<EtcdUrl>,
     /// Certificates (PEM) that vouch for the etcd servers; with it, connections to them are TLS
@@ -102,8 +103,8 @@ pub(crate) struct Serve {
     /// File with the password of that user
     #[arg(long, value_name = "FILE", requires = "coordinator")]
     pub(crate) etcd_password_file: Option<PathBuf>,
-    /// Serve metrics and health over HTTP there: /metrics for Prometheus, /healthz, /livez; port 0 takes a free one
-    /// [default: not at all]
+    /// Serve metrics and health over HTTP there: /metrics for Prometheus, /healthz, /livez; port 0 takes a
+    /// free one [default: not at all]
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) metrics: Option<String>,
     /// What is logged: error, warn, info, debug or trace, or such a word for each module
@@ -129,8 +130,8 @@ pub(crate) struct Serve {
     /// Do not touch all memory in the background after the start: first writes will be slower
     #[arg(long)]
     pub(crate) no_prefault: bool,
-    /// The memory node (NUMA) to run on and to keep objects on: auto takes the network card's, a number that one, off
-    /// none; on a host with one memory node all are the same
+    /// The memory node (NUMA) to run on and to keep objects on: auto takes the network card's, a number that
+    /// one, off none; on a host with one memory node all are the same
     #[arg(long, value_name = "auto|N|off", default_value = "auto", value_parser = numa)]
     pub(crate) numa: Numa,
     /// Microseconds to spin before sleeping [default: 50 with four cores or more, else 0]
@@ -188,8 +189,8 @@ fn numa(text: &str) -> Result<Numa, String> {
 pub(crate) fn memory(text: &str) -> Result<u64, String> {
     match positive_size(text)? {
         little if little < LEAST_MEMORY => Err(format!(
-            "a node needs {} at least, since small objects and large ones lie in segments of their own; write a size \
-             such as 512MiB or 4GiB",
+            "a node needs {} at least, since small objects and large ones lie in segments of their own; \
+             write a size such as 512MiB or 4GiB",
             ByteSize(LEAST_MEMORY)
         )),
         enough => Ok(enough),

@@ -1,7 +1,8 @@
-//! What makes every argument of `plasmon serve` a setting: a variable of the environment, and flags that can be
-//! switched off again.
+//! What makes every argument of `plasmon serve` a setting: a variable of the environment, and flags that can
+//! be switched off again.
 //!
-//! Both programs read the command line this way, `plasmon` to check it and show its help, `plasmon-node` to obey it.
+//! Both programs read the command line this way, `plasmon` to check it and show its help, `plasmon-node` to
+//! obey it.
 
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command};
@@ -23,7 +24,8 @@ pub(crate) fn with_environment(command: Command) -> Command {
     })
 }
 
-/// The command line, with flags that take `=false` as well: what a file switches on can be switched off for once.
+/// The command line, with flags that take `=false` as well: what a file switches on can be switched off for
+/// once.
 pub(crate) fn with_switches(command: Command) -> Command {
     command.mut_subcommand(SERVE, |serve| {
         serve.mut_args(|arg| match arg.get_long() {

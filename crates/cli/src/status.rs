@@ -69,8 +69,8 @@ fn tell_memory(memory: &MemoryStatus, numa: &NumaStatus) -> Result<(), Failure> 
 /// Prints the line that counts objects.
 fn tell_objects(objects: &ObjectsStatus) -> Result<(), Failure> {
     line(&format!(
-        "objects   {} primary ({}), {} kept for others ({}), {} cached ({}), {} unsealed, {} pinned, {} deleted but pinned, \
-         {} evicted",
+        "objects   {} primary ({}), {} kept for others ({}), {} cached ({}), {} unsealed, {} pinned, {} \
+         deleted but pinned, {} evicted",
         objects.primary,
         size(objects.primary_bytes),
         objects.kept,
@@ -99,7 +99,8 @@ fn tell_spill(spill: &SpillStatus) -> Result<(), Failure> {
     ))?;
     if spill.unreadable > 0 {
         line(&format!(
-            "          {} places there were damaged at the start, and the objects in them are lost and not known any more",
+            "          {} places there were damaged at the start, and the objects in them are lost and not \
+             known any more",
             spill.unreadable
         ))?;
     }
@@ -123,7 +124,8 @@ fn tell_fabric(fabric: &FabricStatus, transfer: &TransferStatus) -> Result<(), F
         line(&format!("          the RDMA device has no link: it is {}", fabric.link))?;
     }
     line(&format!(
-        "moved     {} messages sent, {} received; {} one-sided reads; {} of objects copied by this node's CPU",
+        "moved     {} messages sent, {} received; {} one-sided reads; {} of objects copied by this node's \
+         CPU",
         fabric.messages_sent,
         fabric.messages_received,
         fabric.reads,
@@ -163,8 +165,8 @@ fn tell_cluster(cluster: &ClusterStatus) -> Result<(), Failure> {
     ))?;
     if cluster.fenced {
         line(
-            "          this node is no member at the moment: it serves no other node, and its clients only what it \
-             holds; it joins again as soon as its coordinator answers",
+            "          this node is no member at the moment: it serves no other node, and its clients only \
+             what it holds; it joins again as soon as its coordinator answers",
         )?;
     } else if !cluster.coordinator_connected {
         line("          until the coordinator is back nobody can join, and no further death is noticed")?;
@@ -172,7 +174,8 @@ fn tell_cluster(cluster: &ClusterStatus) -> Result<(), Failure> {
     let copies = &cluster.copies;
     if copies.short + copies.ordered + copies.restoring > 0 {
         line(&format!(
-            "copies    {} objects have too few; {} replicas ordered, {} made, {} failed so far; {} being made here",
+            "copies    {} objects have too few; {} replicas ordered, {} made, {} failed so far; {} being \
+             made here",
             copies.short, copies.ordered, copies.restored, copies.failed, copies.restoring
         ))?;
     }

@@ -24,8 +24,8 @@ pub fn control_messages() -> Vec<Vec<u8>> {
     control::fuzzing::control_messages()
 }
 
-/// Looks for records in whatever lies in a spill directory. Their checksums are made right before, or nothing but
-/// the checksum would be tested.
+/// Looks for records in whatever lies in a spill directory. Their checksums are made right before, or nothing
+/// but the checksum would be tested.
 pub fn spill_file(bytes: &[u8]) {
     spill::fuzzing::file(bytes);
 }

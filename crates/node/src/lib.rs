@@ -5,10 +5,12 @@
 //!
 //! | floor | rooms |
 //! |---|---|
-//! | 13 | [`engine`]: the loop, and the composition of all rooms |
-//! | 12 | [`sessions`]: clients and what they ask |
-//! | 11 | [`placement`]: copies, moves, a node that leaves, objects whose time is over |
-//! | 10 | [`directory`]: who knows where objects are; [`transfer`]: an object's way from one arena to another |
+//! | 15 | [`engine`]: the loop, and the composition of all rooms |
+//! | 14 | [`sessions`]: clients and what they ask |
+//! | 13 | [`placement`]: copies, moves, a node that leaves, objects whose time is over |
+//! | 12 | [`transfer`]: an object's way from one arena to another |
+//! | 11 | [`directory`]: who knows where objects are, and who decides about them |
+//! | 10 | [`service`]: what a subsystem is, and how frames, requests and events reach it |
 //! | 9 | [`membership`]: who the members are, and which of them keeps which shard |
 //! | 8 | [`control`]: the thread that joins the cluster, takes signals and serves metrics |
 //! | 7 | [`store`]: the objects of this node and the room for them |
@@ -36,6 +38,7 @@ mod net;
 mod numa;
 mod object;
 mod placement;
+mod service;
 mod sessions;
 #[cfg(feature = "simulation")]
 pub mod simulation;
@@ -49,4 +52,5 @@ pub use control::guard::GuardError;
 pub use control::secret::SecretError;
 pub use engine::{Node, NodeError};
 pub use numa::{Numa, NumaError};
+pub use service::Overlap;
 pub use sessions::listener::ListenError;

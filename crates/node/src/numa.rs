@@ -1,8 +1,9 @@
 //! NUMA: keeping the node's threads and memory on the memory node of its network card.
 //!
-//! [`bind`] runs once, on the engine's thread, before it makes the arena and starts other threads: those inherit
-//! where they run and where their memory is to be, so that copies to disk and pre-faulting happen near the arena as
-//! well. The arena's own memory is bound by [`memory`](crate::memory). On a host with one memory node nothing is done.
+//! [`bind`] runs once, on the engine's thread, before it makes the arena and starts other threads: those
+//! inherit where they run and where their memory is to be, so that copies to disk and pre-faulting happen
+//! near the arena as well. The arena's own memory is bound by [`memory`](crate::memory). On a host with one
+//! memory node nothing is done.
 
 use std::fs;
 use std::io;
@@ -29,7 +30,8 @@ pub enum Numa {
 #[derive(Debug, thiserror::Error)]
 pub enum NumaError {
     /// The host has no such memory node.
-    #[error("this host has no memory node {node}; it has {}: name one of them, or choose --numa auto or --numa off", .there.join(", "))]
+    #[error("this host has no memory node {node}; it has {}: name one of them, or choose --numa auto or \
+        --numa off", .there.join(", "))]
     NoSuchNode {
         /// The number asked for.
         node: u32,
@@ -38,8 +40,8 @@ pub enum NumaError {
     },
     /// The process is kept away from all of its CPUs.
     #[error(
-        "this process may use CPUs {usable}, and memory node {node} has {cpus}: widen its affinity (taskset, numactl, \
-         the cpuset of its container), or choose --numa off"
+        "this process may use CPUs {usable}, and memory node {node} has {cpus}: widen its affinity \
+         (taskset, numactl, the cpuset of its container), or choose --numa off"
     )]
     NoCpu {
         /// The memory node.
@@ -51,8 +53,8 @@ pub enum NumaError {
     },
     /// The kernel refuses.
     #[error(
-        "cannot bind to memory node {node}: {source}; a container may have to allow it (the memory nodes of its cpuset, \
-         CAP_SYS_NICE), else choose --numa off"
+        "cannot bind to memory node {node}: {source}; a container may have to allow it (the memory nodes of \
+         its cpuset, CAP_SYS_NICE), else choose --numa off"
     )]
     Refused {
         /// The memory node.

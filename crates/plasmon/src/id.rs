@@ -36,8 +36,9 @@ impl ObjectId {
         Self::cut(blake3::derive_key(NAME_CONTEXT, name.as_bytes()))
     }
 
-    /// The id that a name of a user's private object stands for, so that the same name of another user is another object,
-    /// and neither learns of the other's. The user is the one that the client is to its node (`Client::user`).
+    /// The id that a name of a user's private object stands for, so that the same name of another user is
+    /// another object, and neither learns of the other's. The user is the one that the client is to its node
+    /// (`Client::user`).
     pub fn from_private_name(name: &str, user: u32) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(PRIVATE_NAME_CONTEXT);
         hasher.update(&user.to_le_bytes()).update(name.as_bytes());

@@ -22,8 +22,8 @@ impl Rights {
         self == Self::Private
     }
 
-    /// The rights as flags of a new object, which share a number with others: whether it is private, and whether all
-    /// may do as its creator.
+    /// The rights as flags of a new object, which share a number with others: whether it is private, and
+    /// whether all may do as its creator.
     pub(crate) fn flags(self) -> (bool, bool) {
         (self == Self::Private, self == Self::ReadWrite)
     }
@@ -39,13 +39,14 @@ impl Rights {
     }
 }
 
-/// The error of a user who wants to change an object that is another's. Its creator is not told if it is private.
+/// The error of a user who wants to change an object that is another's. Its creator is not told if it is
+/// private.
 pub fn not_allowed(id: ObjectId, creator: Option<u32>, user: u32) -> Error {
     let text = match creator {
         None => format!("object {id} is private to the user who created it, and user {user} is another"),
         Some(creator) => format!(
-            "object {id} is user {creator}'s, and user {user} may read it, not change it: its creator or root may; put \
-             it with public=\"rw\" to let everybody"
+            "object {id} is user {creator}'s, and user {user} may read it, not change it: its creator or \
+             root may; put it with public=\"rw\" to let everybody"
         ),
     };
     Error::new(ErrorKind::NotAllowed, text)

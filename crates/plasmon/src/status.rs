@@ -114,8 +114,8 @@ pub struct SpillStatus {
     pub restored_bytes: u64,
     /// Writes and reads that failed.
     pub failures: u64,
-    /// Damaged places found at the start of which nobody can tell whose objects they were. Such an object is unknown; one
-    /// whose record tells who it is is *damaged* for whoever gets it.
+    /// Damaged places found at the start of which nobody can tell whose objects they were. Such an object is
+    /// unknown; one whose record tells who it is is *damaged* for whoever gets it.
     pub unreadable: u64,
     /// Why objects cannot be written to disk, as of the last attempt; empty if they can.
     pub failing: String,
@@ -175,8 +175,8 @@ pub struct FabricStatus {
     pub interface: String,
     /// Why it was chosen.
     pub reason: String,
-    /// The link of the RDMA device, such as "ACTIVE", "DOWN", or "GONE" for a device that was removed; empty without
-    /// one.
+    /// The link of the RDMA device, such as "ACTIVE", "DOWN", or "GONE" for a device that was removed; empty
+    /// without one.
     pub link: String,
     /// libfabric's version.
     pub libfabric: String,
@@ -240,13 +240,13 @@ pub struct TransferStatus {
     pub fetch_failures: u64,
     /// Objects pinned for peers now.
     pub leases: u64,
-    /// Frames thrown away: of a wrong token, incarnation or form, or parts of objects that nobody waits for; and
-    /// data connections closed for such things.
+    /// Frames thrown away: of a wrong token, incarnation or form, or parts of objects that nobody waits for;
+    /// and data connections closed for such things.
     pub frames_dropped: u64,
     /// Bytes of objects copied by this daemon's CPU, local puts of small objects included.
     pub cpu_copied_bytes: u64,
-    /// By what moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send", "read-register",
-    /// "socket".
+    /// By what moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send",
+    /// "read-register", "socket".
     pub protocols: BTreeMap<String, ProtocolStatus>,
     /// Memory of clients that the fabric knows.
     pub registrations: RegistrationStatus,
@@ -280,7 +280,8 @@ pub struct ProtocolStatus {
     pub served: u64,
     /// Their bytes.
     pub served_bytes: u64,
-    /// Bytes that this node's CPU copied for it, on either side: in user space, or in system calls with "socket".
+    /// Bytes that this node's CPU copied for it, on either side: in user space, or in system calls with
+    /// "socket".
     pub copied_bytes: u64,
     /// Registrations of memory made for it, on either side.
     pub registrations: u64,

@@ -1,13 +1,15 @@
-//! Text that others chose, for a terminal: what it obeys, or shows as something else, is written as an escape.
+//! Text that others chose, for a terminal: what it obeys, or shows as something else, is written as an
+//! escape.
 //!
-//! Names of objects and clients, paths, hosts and messages of other programs may hold any character. Some make a
-//! terminal do things, some turn the order of what is shown, and some cannot be seen at all, so that two names look
-//! the same.
+//! Names of objects and clients, paths, hosts and messages of other programs may hold any character. Some
+//! make a terminal do things, some turn the order of what is shown, and some cannot be seen at all, so that
+//! two names look the same.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with every character escaped that steers a terminal or deceives its reader: as `\n` or `\u{202e}`.
+/// The text with every character escaped that steers a terminal or deceives its reader: as `\n` or
+/// `\u{202e}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, deceives, |char, out| out.extend(char.escape_default()))
 }

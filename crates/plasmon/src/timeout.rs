@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{Error, ErrorKind, Result};
 
-/// The time-out that a number of seconds stands for; nothing, for no limit, if it is infinite or centuries away.
+/// The time-out that a number of seconds stands for; nothing, for no limit, if it is infinite or centuries
+/// away.
 ///
 /// # Errors
 /// `Invalid` for a negative number, and for what is no number.

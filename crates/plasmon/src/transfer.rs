@@ -83,8 +83,8 @@ pub struct Location {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spread {
-    /// The nodes that hold it now, 32 hexadecimal digits each: of a broadcast those that it was for, else those that
-    /// keep it.
+    /// The nodes that hold it now, 32 hexadecimal digits each: of a broadcast those that it was for, else
+    /// those that keep it.
     pub holders: Vec<String>,
     /// The nodes that were to, and do not.
     pub failed: Vec<Unreached>,
@@ -130,8 +130,8 @@ pub struct Fetched {
     pub provider: String,
     /// Why it is not a better one; empty if it is the best that either node has.
     pub provider_why: String,
-    /// What moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send", "read-register" or
-    /// "socket".
+    /// What moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send",
+    /// "read-register" or "socket".
     pub protocol: String,
     /// Why so.
     pub why: String,

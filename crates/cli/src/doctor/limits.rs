@@ -29,9 +29,10 @@ fn open_files(limit: u64, is_node: bool) -> Finding {
     const TOPIC: &str = "open_files";
     let whose = if is_node { "the node" } else { "a node started from here" };
     let found = format!("{whose} may have {}", number(limit));
-    let why = "A node keeps two for each of up to 64 segments and some hundred for other nodes and for itself, and \
-               takes as many clients as the rest allows with six for each; it raises the soft limit to the hard one \
-               by itself.";
+    let why = "A node keeps two for each of up to 64 segments and some hundred for other nodes and for \
+        itself, and \
+               takes as many clients as the rest allows with six for each; it raises the soft limit to the \
+               hard one by itself.";
     let finding = match limit {
         FILES_FOR_ALL.. => return Finding::ok(TOPIC, found),
         FILES_AT_LEAST.. => Finding::advice(TOPIC, found, why),

@@ -7,8 +7,8 @@ use crate::cgroup::{self, Allowance};
 use crate::output::size;
 use crate::serve_args::LEAST_MEMORY;
 
-/// What a node has beside its objects at least, and what is left for its clients where it is not tight; the daemon
-/// compares by about the same figures (`plasmon_node`'s `memory::allowance`).
+/// What a node has beside its objects at least, and what is left for its clients where it is not tight; the
+/// daemon compares by about the same figures (`plasmon_node`'s `memory::allowance`).
 const BESIDE: u64 = 64 << 20;
 const SPARE: u64 = 192 << 20;
 
@@ -66,7 +66,8 @@ fn container(case: &Case) -> Option<Finding> {
     const TOPIC: &str = "container_memory";
     let (process, is_node) = case.process();
     let Allowance { limit, used, file } = cgroup::allowance(|path| case.files.text(path), &process)?;
-    // What the node has it would give back if it stopped; of others in its group nothing is known to be given back.
+    // What the node has it would give back if it stopped; of others in its group nothing is known to be given
+    // back.
     let others = if is_node { used.saturating_sub(case.node_base_bytes()) } else { used };
     let room = limit.saturating_sub(others);
     let arena = if pages::suffice(case) { 0 } else { case.memory };
@@ -79,8 +80,8 @@ fn container(case: &Case) -> Option<Finding> {
     if arena + BESIDE + SPARE <= room {
         return Some(Finding::ok(TOPIC, found));
     }
-    let why = "The memory of objects counts as the node's, and some beside it: the kernel ends the node when it is over \
-               the limit. One that cannot fit does not start.";
+    let why = "The memory of objects counts as the node's, and some beside it: the kernel ends the node \
+        when it is over the limit. One that cannot fit does not start.";
     let finding = match arena + BESIDE <= room {
         true => Finding::advice(TOPIC, found, why),
         false => Finding::problem(TOPIC, found, why),

@@ -154,8 +154,8 @@ fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
         TOPIC,
         found,
         "The second way to huge pages: with within_size the kernel makes Plasmon's memory of them for as \
-         long as there are any, with nothing to reserve. (Since Linux 6.1 it does so when Plasmon asks, whatever \
-         is set but deny.)",
+         long as there are any, with nothing to reserve. (Since Linux 6.1 it does so when Plasmon asks, \
+         whatever is set but deny.)",
     );
     let rule = format!("w {SHMEM_ENABLED} - - - - within_size");
     Some(

@@ -49,8 +49,8 @@ fn address(case: &Case, port: &Port) -> Finding {
     let list: Vec<_> = addresses.iter().map(|(ip, kind)| format!("{ip} ({kind})")).collect();
     let found = format!("{device} is at {}: a node that listens there uses it", list.join(", "));
     if addresses.iter().all(|(_, kind)| kind.contains("v1")) {
-        let why = "It knows RoCE v1 alone, which does not go through routers, and which many switches have no \
-                   congestion control for.";
+        let why = "It knows RoCE v1 alone, which does not go through routers, and which many switches have \
+            no congestion control for.";
         return Finding::advice(TOPIC, found, why);
     }
     Finding::ok(TOPIC, found)
@@ -66,8 +66,8 @@ fn packets(case: &Case, port: &Port) -> Option<Finding> {
         return Some(Finding::ok(TOPIC, found));
     }
     let why = format!(
-        "They may carry {}, with fewer packets for the same bytes, if all hosts and the switches between them \
-         take frames that large.",
+        "They may carry {}, with fewer packets for the same bytes, if all hosts and the switches between \
+         them take frames that large.",
         SIZES[0]
     );
     let command = case.shell.root(&format!("ip link set {interface} mtu 9000"));

@@ -1,7 +1,7 @@
 //! `plasmon top`: the nodes of the cluster in a terminal, again and again.
 //!
-//! Two threads: one asks the node, which may take as long as it likes, the other draws and listens to keys. They share a
-//! channel. When the node goes, the last lines stay and the heading says so, until it is back.
+//! Two threads: one asks the node, which may take as long as it likes, the other draws and listens to keys.
+//! They share a channel. When the node goes, the last lines stay and the heading says so, until it is back.
 
 mod rates;
 mod view;

@@ -20,7 +20,8 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Takes another look. A node whose report is the same as before keeps its rate; one that started anew begins.
+    /// Takes another look. A node whose report is the same as before keeps its rate; one that started anew
+    /// begins.
     pub(super) fn take(&mut self, overview: &Overview) {
         let mut last = HashMap::new();
         let mut rates = HashMap::new();

@@ -1,4 +1,5 @@
-//! What `plasmon top` shows: a heading, a line for every node, and what keys do. Whatever the size of the terminal.
+//! What `plasmon top` shows: a heading, a line for every node, and what keys do. Whatever the size of the
+//! terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};

@@ -19,8 +19,8 @@ pub(crate) fn check<'a>(
             }
         } else if !member.meets(other) {
             return Err(format!(
-                "it can be reached by {} and the member at {} by {}, which do not talk to each other; without \
-                 --provider a node has TCP as well as RDMA",
+                "it can be reached by {} and the member at {} by {}, which do not talk to each other; \
+                 without --provider a node has TCP as well as RDMA",
                 member.providers(),
                 other.listen,
                 other.providers()
@@ -33,7 +33,7 @@ pub(crate) fn check<'a>(
 /// What is said of two releases that do not understand each other.
 pub(crate) fn other_protocol(one: &str, version: u32, other: &str, others: u32) -> String {
     format!(
-        "{one} speaks version {version} of the cluster protocol, {other} {others}: run the same release on every \
-         node"
+        "{one} speaks version {version} of the cluster protocol, {other} {others}: run the same release on \
+         every node"
     )
 }

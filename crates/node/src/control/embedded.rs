@@ -1,7 +1,7 @@
 //! The coordinator that is embedded in a cluster's first node, as that node and as the others see it.
 //!
-//! Control thread. The first node has the [`Registry`] beside it; the others hold a control connection to it, are
-//! members for as long as it speaks, and take it for lost when it is silent for a lease.
+//! Control thread. The first node has the [`Registry`] beside it; the others hold a control connection to it,
+//! are members for as long as it speaks, and take it for lost when it is silent for a lease.
 
 use std::io;
 use std::sync::Arc;
@@ -195,8 +195,8 @@ impl Following {
     fn not_understood(&self, error: io::Error) -> JoinError {
         match (error.kind(), self.guard.secret()) {
             (io::ErrorKind::InvalidData, None) => JoinError::Refused(format!(
-                "what listens there does not speak as nodes without a secret do ({error}); if the cluster has one, give \
-                 it with --secret-file"
+                "what listens there does not speak as nodes without a secret do ({error}); if the cluster \
+                 has one, give it with --secret-file"
             )),
             _ => error.into(),
         }

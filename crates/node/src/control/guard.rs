@@ -1,18 +1,19 @@
 //! Who may speak on a control connection: anybody, or who knows the cluster's secret.
 //!
-//! Control thread. With a secret, a connection is TLS 1.3, by rustls. Certificates are either given, and then each end
-//! wants the other's to be vouched for by the given authority; or every node makes itself one at its start, which says
-//! nothing about it. Then each end proves that it knows the secret, the one that connected first: by a hash, keyed with
-//! the secret, of a value that TLS derives for this connection alone (the exporter, RFC 8446, 7.5). Somebody in the
-//! middle has two connections, with two such values, and can use what it hears on neither.
+//! Control thread. With a secret, a connection is TLS 1.3, by rustls. Certificates are either given, and then
+//! each end wants the other's to be vouched for by the given authority; or every node makes itself one at its
+//! start, which says nothing about it. Then each end proves that it knows the secret, the one that connected
+//! first: by a hash, keyed with the secret, of a value that TLS derives for this connection alone (the
+//! exporter, RFC 8446, 7.5). Somebody in the middle has two connections, with two such values, and can use
+//! what it hears on neither.
 //!
 //! ```text
 //! asking -> answering   32 bytes   its proof
 //! answering -> asking   33 bytes   1 and its proof, or 0 and zeros
 //! ```
 //!
-//! The secret itself, and what it could be found by, goes to nobody who has not proved that he knows it: but for the
-//! first proof, which is why a secret has to be long and random.
+//! The secret itself, and what it could be found by, goes to nobody who has not proved that he knows it: but
+//! for the first proof, which is why a secret has to be long and random.
 
 use std::io;
 use std::path::PathBuf;
@@ -264,8 +265,8 @@ fn tls(error: rustls::Error) -> GuardError {
     GuardError::Tls(error.to_string())
 }
 
-/// Takes every certificate, whose key the other end must have all the same: the proofs are bound to what the two
-/// ends have agreed on.
+/// Takes every certificate, whose key the other end must have all the same: the proofs are bound to what the
+/// two ends have agreed on.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -1,5 +1,5 @@
-//! Watches the link of the RDMA device, on a thread of its own: asking a device takes its time, and one that is being
-//! removed may keep whoever asks. Nothing is decided by it; it is said, in the log and in `status`.
+//! Watches the link of the RDMA device, on a thread of its own: asking a device takes its time, and one that
+//! is being removed may keep whoever asks. Nothing is decided by it; it is said, in the log and in `status`.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -18,8 +18,8 @@ pub(crate) struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Tells the engine of a device's link now and when it changes. A device that the kernel does not know by this name
-    /// is not watched.
+    /// Tells the engine of a device's link now and when it changes. A device that the kernel does not know by
+    /// this name is not watched.
     pub(crate) fn start(device: &str, events: EventSender) -> Option<Self> {
         let first = plasmon_fabric::link(device)?;
         let alive = Arc::new(());

@@ -1,8 +1,8 @@
 //! Slow control work on a thread of its own: membership, signals and what [`monitor`] serves, by tokio.
 //!
-//! The engine never waits for this thread. News reach it as [`Event`]s through a channel and a wake
-//! of its poll; it answers nothing. Who the members are is said by a [`member::Coordinator`]: the one that the
-//! first node embeds ([`embedded`], and the [`registry`] behind it) or [`etcd`]. Every node listens on its control
+//! The engine never waits for this thread. News reach it as [`Event`]s through a channel and a wake of its
+//! poll; it answers nothing. Who the members are is said by a [`member::Coordinator`]: the one that the first
+//! node embeds ([`embedded`], and the [`registry`] behind it) or [`etcd`]. Every node listens on its control
 //! address: where the coordinator is embedded others join there, and any other node says where to go instead.
 
 mod admission;
@@ -84,7 +84,8 @@ pub(crate) enum Event {
 pub enum ControlError {
     /// The listening address cannot be had.
     #[error(
-        "cannot listen on {address}: {source}; choose another with --listen HOST:PORT (port 0 takes a free one)"
+        "cannot listen on {address}: {source}; choose another with --listen HOST:PORT (port 0 takes a free \
+         one)"
     )]
     Listen {
         /// What was asked for.
@@ -94,7 +95,8 @@ pub enum ControlError {
     },
     /// The address for metrics cannot be had.
     #[error(
-        "cannot serve metrics at {address}: {source}; choose another with --metrics HOST:PORT (port 0 takes a free one)"
+        "cannot serve metrics at {address}: {source}; choose another with --metrics HOST:PORT (port 0 takes \
+         a free one)"
     )]
     Metrics {
         /// What was asked for.
@@ -125,9 +127,10 @@ pub enum ControlError {
     },
     /// This program cannot talk to etcd.
     #[error(
-        "cannot join the cluster at {place}: this plasmon was built without etcd's client; install one that has it \
-         (`cargo build -p plasmon-cli`, without --no-default-features), or name a node of a cluster with --join \
-         HOST:PORT"
+        "cannot join the cluster at {place}: this plasmon was built without etcd's client; install one that \
+         has it \
+         (`cargo build -p plasmon-cli`, without --no-default-features), or name a node of a cluster with \
+         --join HOST:PORT"
     )]
     NoEtcd {
         /// What was asked for.
@@ -146,9 +149,10 @@ pub enum ControlError {
     Guard(#[from] GuardError),
     /// Other hosts could reach a node that lets everybody in.
     #[error(
-        "will not listen on {address}: without a secret a node can be reached from its own host only, since whoever \
-         reaches it can join and read and write every shared object; make a secret with `plasmon secret FILE`, copy \
-         the file to every host, and start every node with --secret-file FILE"
+        "will not listen on {address}: without a secret a node can be reached from its own host only, since \
+         whoever \
+         reaches it can join and read and write every shared object; make a secret with `plasmon secret \
+         FILE`, copy the file to every host, and start every node with --secret-file FILE"
     )]
     Unguarded {
         /// What was asked for.
@@ -391,7 +395,8 @@ async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, SocketAdd
                 Some(place) => take(stream, peer, place),
                 None => {
                     if let Some(unsaid) = TURNED_AWAY.due() {
-                        warn!(%peer, unsaid, "turned away: too many others have connected that have proved nothing yet");
+                        warn!(%peer, unsaid, "turned away: too many others have connected that have proved \
+                            nothing yet");
                     }
                 }
             },

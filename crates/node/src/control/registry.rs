@@ -1,8 +1,8 @@
 //! The one list of members, in the node that embeds the coordinator.
 //!
-//! Control thread. One task per connection talks to a node; the list sits behind a lock that is
-//! never held across an await. A node is a member for as long as its connection lives and speaks
-//! at least once per lease. Every change makes a new epoch, and every node is told what changed: all members only when it
+//! Control thread. One task per connection talks to a node; the list sits behind a lock that is never held
+//! across an await. A node is a member for as long as its connection lives and speaks at least once per
+//! lease. Every change makes a new epoch, and every node is told what changed: all members only when it
 //! joins, or was too slow for what is remembered of changes.
 
 use std::collections::VecDeque;
@@ -152,7 +152,8 @@ impl Registry {
                 _ = views.changed() => {
                     let view = Arc::clone(&views.borrow_and_update());
                     for change in self.changes(&told, &view) {
-                        timeout(self.lease, wire.send(&FromCoordinator::Changed(Change::clone(&change)))).await??;
+                        let changed = FromCoordinator::Changed(Change::clone(&change));
+                        timeout(self.lease, wire.send(&changed)).await??;
                     }
                     told = view;
                 }

@@ -1,8 +1,8 @@
 //! The secret of a cluster: who knows it may be a member.
 //!
 //! It is read once from a file and never leaves the node. What is made of it: a *proof* that goes over a
-//! connection whose two ends have a random value in common that nobody between them has (TLS's exporter), and a key
-//! that seals what is kept where others can read it.
+//! connection whose two ends have a random value in common that nobody between them has (TLS's exporter), and
+//! a key that seals what is kept where others can read it.
 
 use std::fmt;
 use std::fs;
@@ -44,8 +44,8 @@ pub enum SecretError {
     },
     /// It is too short, or too long.
     #[error(
-        "{path} has {len} bytes: a cluster's secret has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} of them, drawn at \
-         random; `plasmon secret FILE` makes one"
+        "{path} has {len} bytes: a cluster's secret has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} of them, \
+         drawn at random; `plasmon secret FILE` makes one"
     )]
     Length {
         /// The file.
@@ -97,8 +97,8 @@ impl Secret {
         }
     }
 
-    /// What only who knows the secret can say on the connection with this exporter. The two ends say different
-    /// things, so that neither can repeat what it heard.
+    /// What only who knows the secret can say on the connection with this exporter. The two ends say
+    /// different things, so that neither can repeat what it heard.
     pub(crate) fn proof(&self, end: End, exporter: &[u8; 32]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.proving);
         hasher.update(match end {

@@ -1,8 +1,8 @@
 //! Until when a node may take itself for a member.
 //!
 //! Shared by the control thread, which prolongs it, and the engine, which looks at it before it acts on what
-//! peers say: a process that was stopped finds its time over before its control thread has run. Over means over:
-//! whoever notices first decides for both, and only a new membership begins a new time.
+//! peers say: a process that was stopped finds its time over before its control thread has run. Over means
+//! over: whoever notices first decides for both, and only a new membership begins a new time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

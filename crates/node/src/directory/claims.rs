@@ -1,15 +1,16 @@
 //! Claims: of two nodes that create one id at the same time, one gets it.
 //!
-//! Engine thread only. Whoever creates an object under an id that others may know (a name, an id of the user's own)
-//! claims it first, at the first keeper of its shard: that grants it if no object and no other claim is known. Ids that
-//! were drawn at random are not claimed, and cost no message; nor does a claim whose keeper is this node. The
-//! publication of the object ends the claim, or word from its node that it gave up, or that node's death.
+//! Engine thread only. Whoever creates an object under an id that others may know (a name, an id of the
+//! user's own) claims it first, at the first keeper of its shard: that grants it if no object and no other
+//! claim is known. Ids that were drawn at random are not claimed, and cost no message; nor does a claim whose
+//! keeper is this node. The publication of the object ends the claim, or word from its node that it gave up,
+//! or that node's death.
 //!
-//! Membership may change meanwhile. Each node claims again, at the new first keeper, what it is creating, and does not
-//! seal before that is answered. A keeper that has just become the first does not know what was granted before: for
-//! a while it has the second, which most often was the first, look as well. What remains: an object that was sealed
-//! under an older view than the other's claim, and whose publication is still on its way; then both are sealed, and
-//! readers get the one that was published first.
+//! Membership may change meanwhile. Each node claims again, at the new first keeper, what it is creating, and
+//! does not seal before that is answered. A keeper that has just become the first does not know what was
+//! granted before: for a while it has the second, which most often was the first, look as well. What remains:
+//! an object that was sealed under an older view than the other's claim, and whose publication is still on
+//! its way; then both are sealed, and readers get the one that was published first.
 
 use crate::kernel::random::{HashMap, HashSet};
 use std::cell::{Cell, RefCell};
@@ -20,8 +21,7 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
-use crate::engine::Core;
-use crate::membership::Cluster;
+use crate::directory::Directory;
 use crate::membership::shards::ShardMap;
 use crate::net::calls::Call;
 use crate::net::frame::Verdict;
@@ -64,43 +64,45 @@ enum State {
     Lost,
 }
 
-/// A claim that is taken back when this is dropped, unless it is kept for a creation or fulfilled by an object.
+/// A claim that is taken back when this is dropped, unless it is kept for a creation or fulfilled by an
+/// object.
 pub(crate) struct Claim {
-    core: Option<Rc<Core>>,
+    directory: Option<Rc<Directory>>,
     id: ObjectId,
 }
 
 impl Claim {
     /// Of an id that nobody else knows.
     pub(crate) fn of_nobody(id: ObjectId) -> Self {
-        Self { core: None, id }
+        Self { directory: None, id }
     }
 
     /// It stands until the creation ends.
     pub(crate) fn keep(mut self) {
-        self.core = None;
+        self.directory = None;
     }
 
     /// The object is there.
     pub(crate) fn fulfil(mut self) {
-        if let Some(core) = self.core.take() {
-            core.fulfil_claim(&self.id);
+        if let Some(directory) = self.directory.take() {
+            directory.fulfil_claim(&self.id);
         }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(core) = &self.core {
-            core.release_claim(&self.id);
+        if let Some(directory) = &self.directory {
+            directory.release_claim(&self.id);
         }
     }
 }
 
-impl Cluster {
+impl Directory {
     /// Whether nobody has to be asked whether an id is taken.
     pub(crate) fn decides_here(&self, id: &ObjectId, now: Instant) -> bool {
-        self.solo() || (self.keepers(id).first == self.own && !self.is_unsettled(id, now))
+        self.cluster.solo()
+            || (self.cluster.keepers(id).first == self.kernel.node && !self.cluster.is_unsettled(id, now))
     }
 
     /// Claims of this node's now.
@@ -115,7 +117,7 @@ impl Cluster {
 
     /// What is known of a claim of `asker`'s; nothing if it may have the id.
     fn against(&self, id: &ObjectId, asker: NodeId, tenant: u32) -> Option<Verdict> {
-        if self.directory.borrow_mut().knows(id, tenant) {
+        if self.table.borrow_mut().knows(id, tenant) {
             return Some(Verdict::Exists);
         }
         let granted = self.claims.granted.borrow();
@@ -123,7 +125,7 @@ impl Cluster {
     }
 }
 
-impl Core {
+impl Directory {
     /// Claims an id for a creation.
     ///
     /// # Errors
@@ -132,7 +134,7 @@ impl Core {
         if self.cluster.solo() {
             return Ok(Claim::of_nobody(id));
         }
-        let state = |core: &Self| core.cluster.claims.own.borrow().get(&id).map(|own| own.state);
+        let state = |directory: &Self| directory.claims.own.borrow().get(&id).map(|own| own.state);
         while let Some(State::Asking) = state(self) {
             // It may be refused, and the id be free after that.
             self.claim_answered(&id).await;
@@ -141,21 +143,22 @@ impl Core {
             return Err(taken(id, "is being created by another client of this node"));
         }
         self.enter_claim(id, tenant);
-        let claim = Claim { core: Some(Rc::clone(self)), id };
+        let claim = Claim { directory: Some(Rc::clone(self)), id };
         self.ask_for(id, tenant, false).await?;
         self.set_claim(&id, State::Held);
         Ok(claim)
     }
 
     fn enter_claim(&self, id: ObjectId, tenant: u32) {
-        let number = self.cluster.claims.made.get() + 1;
-        self.cluster.claims.made.set(number);
+        let number = self.claims.made.get() + 1;
+        self.claims.made.set(number);
         let own = Own { number, tenant, state: State::Asking, waiting: Vec::new() };
-        self.cluster.claims.own.borrow_mut().insert(id, own);
+        self.claims.own.borrow_mut().insert(id, own);
     }
 
-    /// Asks the first keeper, whoever that becomes, until it has decided. A claim that was held before waits a while for
-    /// one that was not: where this node is the second keeper it is asked about that one, which is refused then.
+    /// Asks the first keeper, whoever that becomes, until it has decided. A claim that was held before waits
+    /// a while for one that was not: where this node is the second keeper it is asked about that one, which
+    /// is refused then.
     async fn ask_for(self: &Rc<Self>, id: ObjectId, tenant: u32, again: bool) -> Result<(), Error> {
         let begun = self.kernel.clock.now();
         let due = begun + CLAIM_PATIENCE;
@@ -165,7 +168,7 @@ impl Core {
             let verdict = if self.cluster.fenced() {
                 // It is for the members to say, and this node may be one again in a moment.
                 None
-            } else if self.cluster.decides_here(&id, self.kernel.clock.now()) {
+            } else if self.decides_here(&id, self.kernel.clock.now()) {
                 Some(self.judge(&id, self.kernel.node, tenant))
             } else {
                 let mut call = Call::open(&self.network, None);
@@ -195,8 +198,8 @@ impl Core {
                     false => format!("node {keeper} did not answer within {CLAIM_PATIENCE:?}"),
                 };
                 let text = format!(
-                    "cannot create object {id}, since nobody says whether the id is taken: {why}; try again, or leave \
-                     id and name to the store"
+                    "cannot create object {id}, since nobody says whether the id is taken: {why}; try \
+                     again, or leave id and name to the store"
                 );
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
@@ -206,15 +209,12 @@ impl Core {
 
     /// Decides as the first keeper.
     fn judge(&self, id: &ObjectId, asker: NodeId, tenant: u32) -> Verdict {
-        let against = self.cluster.against(id, asker, tenant);
-        let leaving =
-            self.cluster.deleting.borrow().contains(id) || self.cluster.directory.borrow().is_leaving(id);
-        if against.is_none()
-            && (leaving || self.cluster.readable_until(id, self.kernel.clock.now()).is_some())
-        {
+        let against = self.against(id, asker, tenant);
+        let leaving = self.deleting.borrow().contains(id) || self.table.borrow().is_leaving(id);
+        if against.is_none() && (leaving || self.readable_until(id, self.kernel.clock.now()).is_some()) {
             return Verdict::NotKeeper;
         }
-        let mut granted = self.cluster.claims.granted.borrow_mut();
+        let mut granted = self.claims.granted.borrow_mut();
         match against {
             None => {
                 granted.insert(*id, asker);
@@ -238,16 +238,15 @@ impl Core {
         let keepers = cluster.keepers(&id);
         let verdict = if probe {
             // What it was creating before the first keeper became that, it may not have been told yet.
-            let again =
-                cluster.claims.own.borrow().get(&id).is_some_and(|own| own.state == State::AskingAgain);
+            let again = self.claims.own.borrow().get(&id).is_some_and(|own| own.state == State::AskingAgain);
             let own = asker != self.kernel.node && again;
-            let verdict = cluster.against(&id, asker, tenant).or(own.then_some(Verdict::Creating));
+            let verdict = self.against(&id, asker, tenant).or(own.then_some(Verdict::Creating));
             verdict.unwrap_or(Verdict::Granted)
         } else if keepers.first != self.kernel.node || cluster.epoch() < asked.epoch {
             Verdict::NotKeeper
         } else if cluster.is_unsettled(&id, self.kernel.clock.now()) {
-            let (core, asked) = (Rc::clone(self), asked.clone());
-            self.kernel.spawn(async move { core.judge_after_asking(&asked, id, keepers.second).await });
+            let (directory, asked) = (Rc::clone(self), asked.clone());
+            self.kernel.spawn(async move { directory.judge_after_asking(&asked, id, keepers.second).await });
             return;
         } else {
             self.judge(&id, asker, tenant)
@@ -255,8 +254,8 @@ impl Core {
         self.network.answer(asked, Message::Claimed { verdict });
     }
 
-    /// Decides as a first keeper that may not know all: asks every member what it holds, and the second keeper what it
-    /// was creating.
+    /// Decides as a first keeper that may not know all: asks every member what it holds, and the second
+    /// keeper what it was creating.
     async fn judge_after_asking(self: &Rc<Self>, asked: &Envelope, id: ObjectId, second: Option<NodeId>) {
         let (asker, tenant) = (asked.reply_to, asked.tenant);
         let verdict = match self.held_anywhere(&[id], tenant).await.as_deref() {
@@ -276,7 +275,7 @@ impl Core {
 
     /// Another node does not create these any more.
     pub(crate) fn on_unclaim(&self, from: NodeId, ids: &[ObjectId]) {
-        let mut granted = self.cluster.claims.granted.borrow_mut();
+        let mut granted = self.claims.granted.borrow_mut();
         for id in ids {
             if granted.get(id) == Some(&from) {
                 granted.remove(id);
@@ -286,7 +285,7 @@ impl Core {
 
     /// A keeper asks whether this node still creates these.
     pub(crate) fn on_affirm(&self, from: NodeId, ids: &[ObjectId]) {
-        let own = self.cluster.claims.own.borrow();
+        let own = self.claims.own.borrow();
         let ids: Vec<_> = ids.iter().filter(|id| !own.contains_key(id)).copied().collect();
         if !ids.is_empty() {
             self.network.tell(from, Message::Unclaim { ids });
@@ -300,14 +299,14 @@ impl Core {
 
     /// A primary was published: that ends its claim, and any other.
     pub(crate) fn published_claim(&self, holder: NodeId, id: &ObjectId) {
-        let claimer = self.cluster.claims.granted.borrow_mut().remove(id);
+        let claimer = self.claims.granted.borrow_mut().remove(id);
         if let Some(claimer) = claimer.filter(|claimer| *claimer != holder) {
             self.network.tell(claimer, Message::Taken { ids: vec![*id] });
         }
     }
 
     fn set_claim(&self, id: &ObjectId, state: State) {
-        if let Some(own) = self.cluster.claims.own.borrow_mut().get_mut(id) {
+        if let Some(own) = self.claims.own.borrow_mut().get_mut(id) {
             if own.state != State::Lost {
                 own.state = state;
             }
@@ -323,7 +322,7 @@ impl Core {
     /// # Errors
     /// `Exists` when another node was first.
     pub(crate) fn claim_holds(&self, id: &ObjectId) -> Option<Result<(), Error>> {
-        match self.cluster.claims.own.borrow().get(id).map(|own| own.state) {
+        match self.claims.own.borrow().get(id).map(|own| own.state) {
             None | Some(State::Held) => Some(Ok(())),
             Some(State::Asking | State::AskingAgain) => None,
             Some(State::Lost) => Some(Err(taken(*id, "was created on another node meanwhile"))),
@@ -346,7 +345,7 @@ impl Core {
     /// Waits until a claim of this node's is answered, or given up.
     async fn claim_answered(&self, id: &ObjectId) {
         let (sender, answered) = oneshot::channel();
-        if let Some(own) = self.cluster.claims.own.borrow_mut().get_mut(id) {
+        if let Some(own) = self.claims.own.borrow_mut().get_mut(id) {
             own.waiting.push(sender);
         }
         // Its end means the same.
@@ -355,12 +354,12 @@ impl Core {
 
     /// The object is there: its publication tells the keeper.
     pub(crate) fn fulfil_claim(&self, id: &ObjectId) {
-        self.cluster.claims.own.borrow_mut().remove(id);
+        self.claims.own.borrow_mut().remove(id);
     }
 
     /// A creation was given up.
     pub(crate) fn release_claim(&self, id: &ObjectId) {
-        if self.cluster.claims.own.borrow_mut().remove(id).is_some() {
+        if self.claims.own.borrow_mut().remove(id).is_some() {
             let keeper = self.cluster.keepers(id).first;
             if keeper == self.kernel.node {
                 self.on_unclaim(self.kernel.node, &[*id]);
@@ -370,8 +369,8 @@ impl Core {
         }
     }
 
-    /// Follows a new view: forgets the claims of the dead and of shards that are kept elsewhere now, and has this node's
-    /// own made again where their keeper does not know them.
+    /// Follows a new view: forgets the claims of the dead and of shards that are kept elsewhere now, and has
+    /// this node's own made again where their keeper does not know them.
     pub(crate) fn follow_claims(
         self: &Rc<Self>,
         old: &ShardMap,
@@ -380,8 +379,7 @@ impl Core {
         was_solo: bool,
     ) {
         let cluster = &self.cluster;
-        cluster
-            .claims
+        self.claims
             .granted
             .borrow_mut()
             .retain(|id, claimer| alive(*claimer) && cluster.keepers(id).contains(self.kernel.node));
@@ -392,7 +390,7 @@ impl Core {
             creating.into_iter().for_each(|(id, tenant)| self.enter_claim(id, tenant));
         }
         let mut again = Vec::new();
-        for (id, own) in self.cluster.claims.own.borrow_mut().iter_mut() {
+        for (id, own) in self.claims.own.borrow_mut().iter_mut() {
             let first = cluster.keepers(id).first;
             let knows = old.keepers(id).first == first && !fresh.contains(&first);
             if was_solo || (own.state == State::Held && !knows) {
@@ -401,18 +399,18 @@ impl Core {
             }
         }
         for (id, number, tenant) in again {
-            let core = Rc::clone(self);
+            let directory = Rc::clone(self);
             self.kernel.spawn(async move {
-                let state = match core.ask_for(id, tenant, true).await {
+                let state = match directory.ask_for(id, tenant, true).await {
                     Ok(()) => State::Held,
                     Err(error) => {
                         tracing::warn!("a claim does not stand under the new view: {error}");
                         State::Lost
                     }
                 };
-                let own = core.cluster.claims.own.borrow().get(&id).map(|own| own.number);
+                let own = directory.claims.own.borrow().get(&id).map(|own| own.number);
                 if own == Some(number) {
-                    core.set_claim(&id, state);
+                    directory.set_claim(&id, state);
                 }
             });
         }

@@ -1,7 +1,8 @@
-//! The first keeper of an object decides about it: finding and asking it, whoever it becomes. Engine thread only.
+//! The first keeper of an object decides about it: finding and asking it, whoever it becomes. Engine thread
+//! only.
 //!
-//! A keeper answers only if it is the first by its own view and follows none older than the asker's; else it says that
-//! it is *busy*, and is asked again, or whoever the next view names.
+//! A keeper answers only if it is the first by its own view and follows none older than the asker's; else it
+//! says that it is *busy*, and is asked again, or whoever the next view names.
 
 use crate::kernel::random::HashMap;
 use std::rc::Rc;
@@ -11,15 +12,15 @@ use futures::future::{join_all, select};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::deletion::{DELETION_PAUSE, Missing};
-use crate::engine::Core;
-use crate::membership::views::lost;
+use super::finding::lost;
+use crate::directory::Directory;
 use crate::net::frame::{Ask, MAX_ENTRIES, ask};
 use crate::net::frame::{Envelope, Message};
 
 /// How long is waited for whether objects are there.
 const QUERY_PATIENCE: Duration = Duration::from_secs(5);
 
-impl Core {
+impl Directory {
     /// Asks whether objects exist anywhere.
     ///
     /// # Errors
@@ -31,8 +32,8 @@ impl Core {
         Ok(answers.into_iter().map(|(known, _)| known).collect())
     }
 
-    /// Asks the first keeper of each object, whoever that becomes; says with each answer whether one that was asked
-    /// before may have done the same.
+    /// Asks the first keeper of each object, whoever that becomes; says with each answer whether one that was
+    /// asked before may have done the same.
     pub(crate) async fn ask_first_keepers<Q: Ask, T: Copy>(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -112,33 +113,33 @@ impl Core {
         Message::Refused { error: Error::new(ErrorKind::Busy, text) }
     }
 
-    /// Says whether objects are anywhere, as their first keeper: one that is being created may have been sealed, and its
-    /// publication be on the way; what is not known to a keeper that has become one lately, the second may know.
+    /// Says whether objects are anywhere, as their first keeper: one that is being created may have been
+    /// sealed, and its publication be on the way; what is not known to a keeper that has become one lately,
+    /// the second may know.
     pub(crate) fn on_query(self: &Rc<Self>, asked: Envelope, ids: Vec<ObjectId>) {
         let tenant = asked.tenant;
         if !self.decides_for(&asked, &ids) {
             return self.network.answer(&asked, self.not_the_keeper());
         }
         let known: Vec<_> = {
-            let mut directory = self.cluster.directory.borrow_mut();
-            ids.iter().map(|id| directory.knows(id, tenant)).collect()
+            let mut table = self.table.borrow_mut();
+            ids.iter().map(|id| table.knows(id, tenant)).collect()
         };
         let now = self.kernel.clock.now();
         let unknown = || (0..ids.len()).filter(|at| !known[*at]);
         // Whoever is told that it is not there may hear of it from clients of a daemon that has died.
-        let until = unknown().filter_map(|at| self.cluster.readable_until(&ids[at], now)).max();
+        let until = unknown().filter_map(|at| self.readable_until(&ids[at], now)).max();
         let unsettled: Vec<_> = unknown().filter(|at| self.cluster.is_unsettled(&ids[*at], now)).collect();
-        let claimed: Vec<_> =
-            unknown().filter_map(|at| Some((at, self.cluster.claimer(&ids[at])?))).collect();
+        let claimed: Vec<_> = unknown().filter_map(|at| Some((at, self.claimer(&ids[at])?))).collect();
         if unsettled.is_empty() && claimed.is_empty() && until.is_none() {
             return self.network.answer(&asked, Message::Found { known });
         }
-        let core = Rc::clone(self);
+        let directory = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match core.look_closer(&ids, tenant, known, &unsettled, &claimed).await {
+            let message = match directory.look_closer(&ids, tenant, known, &unsettled, &claimed).await {
                 Some(known) => {
                     if let Some(until) = until {
-                        core.kernel.clock.until(until).await;
+                        directory.kernel.clock.until(until).await;
                     }
                     Message::Found { known }
                 }
@@ -147,33 +148,37 @@ impl Core {
                     Message::Refused { error: Error::new(ErrorKind::TimedOut, text) }
                 }
             };
-            core.network.answer(&asked, message);
+            directory.network.answer(&asked, message);
         });
     }
 
-    /// Refuses the fetch of an object that the second keeper knows to be lost, unless a new one is known of. A keeper
-    /// that has become one lately asks everybody first: a new one's publication may be on its way here.
+    /// Refuses the fetch of an object that the second keeper knows to be lost, unless a new one is known of.
+    /// A keeper that has become one lately asks everybody first: a new one's publication may be on its way
+    /// here.
     pub(crate) fn on_missed(self: &Rc<Self>, asked: Envelope, id: ObjectId) {
-        let core = Rc::clone(self);
+        let directory = Rc::clone(self);
         self.kernel.spawn(async move {
-            let doubted: &[ObjectId] = match core.cluster.is_unsettled(&id, core.kernel.clock.now()) {
+            let doubted: &[ObjectId] = match directory.cluster.is_unsettled(&id, directory.kernel.clock.now())
+            {
                 true => &[id],
                 false => &[],
             };
             // Without an answer from everybody the asker waits, and asks again.
-            let nobody =
-                core.held_anywhere(doubted, asked.tenant).await.is_some_and(|held| !held.contains(&true));
-            if nobody && core.cluster.claimer(&id).is_none() {
-                let waited = core.cluster.directory.borrow_mut().forget(&id, asked.reply_to, asked.request);
+            let nobody = directory
+                .held_anywhere(doubted, asked.tenant)
+                .await
+                .is_some_and(|held| !held.contains(&true));
+            if nobody && directory.claimer(&id).is_none() {
+                let waited = directory.table.borrow_mut().forget(&id, asked.reply_to, asked.request);
                 if waited {
-                    core.network.answer(&asked, Message::Refused { error: lost(id) });
+                    directory.network.answer(&asked, Message::Refused { error: lost(id) });
                 }
             }
         });
     }
 
-    /// Asks those who create objects whether they are sealed, and everybody about those whose keepers have changed;
-    /// nothing if one does not answer.
+    /// Asks those who create objects whether they are sealed, and everybody about those whose keepers have
+    /// changed; nothing if one does not answer.
     async fn look_closer(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -195,7 +200,7 @@ impl Core {
 
     /// Whether any member holds objects that a user may see; nothing if one does not answer.
     pub(crate) async fn held_anywhere(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Option<Vec<bool>> {
-        self.held_by(self.others(&[]), ids, tenant).await
+        self.held_by(self.cluster.others(&[]), ids, tenant).await
     }
 
     /// Whether any of these nodes holds objects; one that has gone holds none.

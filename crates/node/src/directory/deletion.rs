@@ -1,18 +1,18 @@
 //! Deleting objects everywhere. Engine thread only.
 //!
-//! The first keeper of an object's shard decides. It sends nobody to the object any more, has the second keeper do the
-//! same and say whom it knows (*enlist*), and tells every node that may hold a replica, or come to hold one by what is
-//! under way, to *drop* it. Only when all of them have, the lives are *buried* by both keepers, the id is free, and
-//! whoever asks learns that the object is gone. Until then it is there for whoever asks whether it is: nobody finds it
-//! missing while somebody else can still read it.
+//! The first keeper of an object's shard decides. It sends nobody to the object any more, has the second
+//! keeper do the same and say whom it knows (*enlist*), and tells every node that may hold a replica, or come
+//! to hold one by what is under way, to *drop* it. Only when all of them have, the lives are *buried* by both
+//! keepers, the id is free, and whoever asks learns that the object is gone. Until then it is there for
+//! whoever asks whether it is: nobody finds it missing while somebody else can still read it.
 //!
-//! A node that does not confirm is waited for until it has left the cluster, and as long beyond that as clients of a
-//! dead daemon read its table by themselves. Whoever asked for the deletion may not wait for so long: he is told that
-//! its outcome is unknown, and who is missing, while the keeper goes on.
+//! A node that does not confirm is waited for until it has left the cluster, and as long beyond that as
+//! clients of a dead daemon read its table by themselves. Whoever asked for the deletion may not wait for so
+//! long: he is told that its outcome is unknown, and who is missing, while the keeper goes on.
 //!
-//! Both keepers together know everybody: of two that keep a shard one did so before it moved. Since nodes do not follow a
-//! view at the same moment, and publish again bit by bit, all members are enlisted for a while after a keeper was
-//! replaced.
+//! Both keepers together know everybody: of two that keep a shard one did so before it moved. Since nodes do
+//! not follow a view at the same moment, and publish again bit by bit, all members are enlisted for a while
+//! after a keeper was replaced.
 
 use crate::kernel::random::HashMap;
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ use futures::future::{join, join_all, select};
 use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 
 use super::table::Ending;
-use crate::engine::Core;
+use crate::directory::Directory;
 use crate::net::frame::{Ask, Life, MAX_ENTRIES, Withdrawal, ask};
 use crate::net::frame::{Envelope, Message};
 use crate::object::{Ownership, TABLE_LIFE};
@@ -34,8 +34,8 @@ use crate::object::{Ownership, TABLE_LIFE};
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// How long to wait before that, or before looking whether another deletion of the id is over.
 pub(crate) const DELETION_PAUSE: Duration = Duration::from_millis(5);
-/// How much longer than a lease, and than clients read a dead daemon's table, a keeper waits before it says that it does
-/// not know.
+/// How much longer than a lease, and than clients read a dead daemon's table, a keeper waits before it says
+/// that it does not know.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
 /// How much longer than that those who ask a keeper do.
 const ASKER_PATIENCE: Duration = Duration::from_secs(2);
@@ -51,13 +51,13 @@ pub(crate) type Missing = Rc<RefCell<BTreeSet<NodeId>>>;
 
 /// Objects that no other deletion may touch while this lives.
 struct Turn {
-    core: Rc<Core>,
+    directory: Rc<Directory>,
     ids: Vec<ObjectId>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut deleting = self.core.cluster.deleting.borrow_mut();
+        let mut deleting = self.directory.deleting.borrow_mut();
         self.ids.iter().for_each(|id| _ = deleting.remove(id));
     }
 }
@@ -99,12 +99,12 @@ impl Parting {
     }
 }
 
-impl Core {
+impl Directory {
     /// Deletes objects on every node: those of these lives, if there are any given.
     ///
     /// # Errors
-    /// `OutcomeUnknown` when a keeper does not answer, or does not hear of a node that may still hold one: some of the
-    /// objects may still be there.
+    /// `OutcomeUnknown` when a keeper does not answer, or does not hear of a node that may still hold one:
+    /// some of the objects may still be there.
     pub(crate) async fn delete_in_cluster(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -127,8 +127,8 @@ impl Core {
         let decide = |(id, (outcome, repeated)): (&ObjectId, (DeleteOutcome, bool))| match (outcome, repeated)
         {
             (DeleteOutcome::Absent, true) => Err(unknown(format!(
-                "object {id} is not there any more; whether this call deleted it is not known: the node that decides \
-                 about it went before it answered"
+                "object {id} is not there any more; whether this call deleted it is not known: the node \
+                 that decides about it went before it answered"
             ))),
             (outcome, _) => Ok(outcome),
         };
@@ -146,22 +146,26 @@ impl Core {
         if !self.decides_for(&asked, &ids) {
             return self.network.answer(&asked, self.not_the_keeper());
         }
-        let core = Rc::clone(self);
+        let directory = Rc::clone(self);
         self.kernel.spawn(async move {
             let (sender, ended) = oneshot::channel();
             let missing = Missing::default();
             let (deleting, still, tenant, names) =
-                (Rc::clone(&core), Rc::clone(&missing), asked.tenant, name_some(&ids, "is", "are"));
-            core.kernel.spawn(async move {
+                (Rc::clone(&directory), Rc::clone(&missing), asked.tenant, name_some(&ids, "is", "are"));
+            directory.kernel.spawn(async move {
                 let outcomes = deleting.delete_everywhere(&lives, tenant, &still).await;
                 // Who asked may have been answered already.
                 let _ = sender.send(outcomes);
             });
-            let due = core.kernel.clock.now() + core.deletion_patience();
-            let message = match core.kernel.clock.bounded(Some(due), ended).await {
+            let due = directory.kernel.clock.now() + directory.deletion_patience();
+            let message = match directory.kernel.clock.bounded(Some(due), ended).await {
                 Some(Ok(Some(outcomes))) => Message::Deleted { outcomes },
                 Some(_) => {
-                    let text = format!("node {} does not decide about these any more, and has not done with them", core.kernel.node);
+                    let text = format!(
+                        "node {} does not decide about these any more, and has not done with \
+                        them",
+                        directory.kernel.node
+                    );
                     Message::Refused { error: Error::new(ErrorKind::Disconnected, text) }
                 }
                 None => {
@@ -171,17 +175,18 @@ impl Core {
                         false => format!("no word of node {}", nodes.join(", ")),
                     };
                     let text = format!(
-                        "{names} being deleted, and what becomes of that is not known yet: {who}; it goes on when that \
-                         node answers or has left the cluster"
+                        "{names} being deleted, and what becomes of that is not known yet: {who}; it goes \
+                         on when that node answers or has left the cluster"
                     );
                     Message::Refused { error: Error::new(ErrorKind::OutcomeUnknown, text) }
                 }
             };
-            core.network.answer(&asked, message);
+            directory.network.answer(&asked, message);
         });
     }
 
-    /// Has every node let go of objects, and forgets them; nothing if this node does not decide about them any more.
+    /// Has every node let go of objects, and forgets them; nothing if this node does not decide about them
+    /// any more.
     async fn delete_everywhere(
         self: &Rc<Self>,
         lives: &[(ObjectId, u64)],
@@ -191,9 +196,11 @@ impl Core {
         let ids: &[ObjectId] = &lives.iter().map(|(id, _)| *id).collect::<Vec<_>>();
         let _turn = self.turn_to_delete(ids).await?;
         let incarnation = self.kernel.incarnation.get();
-        let decides = |core: &Self| {
-            let first = |id: &ObjectId| core.cluster.keepers(id).first == core.kernel.node;
-            incarnation == core.kernel.incarnation.get() && !core.cluster.fenced() && ids.iter().all(first)
+        let decides = |directory: &Self| {
+            let first = |id: &ObjectId| directory.cluster.keepers(id).first == directory.kernel.node;
+            incarnation == directory.kernel.incarnation.get()
+                && !directory.cluster.fenced()
+                && ids.iter().all(first)
         };
         let only = lives.iter().filter(|(_, life)| *life != NO_LIFE).copied().collect();
         let mut parting = Parting { only, ..Parting::default() };
@@ -213,8 +220,8 @@ impl Core {
             if known == parting.lives.len() && ids.iter().all(|id| self.cluster.kept_since(id, epoch)) {
                 self.have_dropped(&parting, missing).await;
             }
-            // The second keeper is to know of what was found only now, before anybody drops it; and if the members
-            // changed, others may have sent somebody to it meanwhile.
+            // The second keeper is to know of what was found only now, before anybody drops it; and if the
+            // members changed, others may have sent somebody to it meanwhile.
             let changed = !ids.iter().all(|id| self.cluster.kept_since(id, epoch));
             if known == parting.lives.len() && !changed {
                 break;
@@ -248,14 +255,14 @@ impl Core {
         for (node, order) in orders.messages(|lives| Message::Bury { lives }) {
             self.network.tell(node, order);
         }
-        let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.kernel.clock.now());
-        parting.lives.keys().for_each(|id| directory.end_over(id, self.kernel.node, now));
+        let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
+        parting.lives.keys().for_each(|id| table.end_over(id, self.kernel.node, now));
     }
 
-    /// Waits until no other deletion of these is under way: of two, one finds an object and the other none. Gives up
-    /// when whoever asked has been answered.
+    /// Waits until no other deletion of these is under way: of two, one finds an object and the other none.
+    /// Gives up when whoever asked has been answered.
     async fn turn_to_delete(self: &Rc<Self>, ids: &[ObjectId]) -> Option<Turn> {
-        let (deleting, due) = (&self.cluster.deleting, self.kernel.clock.now() + self.deletion_patience());
+        let (deleting, due) = (&self.deleting, self.kernel.clock.now() + self.deletion_patience());
         while deleting.borrow().len() > MAX_DELETIONS || ids.iter().any(|id| deleting.borrow().contains(id)) {
             if self.kernel.clock.now() >= due {
                 return None;
@@ -263,23 +270,18 @@ impl Core {
             self.kernel.clock.sleep(DELETION_PAUSE).await;
         }
         deleting.borrow_mut().extend(ids);
-        Some(Turn { core: Rc::clone(self), ids: ids.to_vec() })
+        Some(Turn { directory: Rc::clone(self), ids: ids.to_vec() })
     }
 
     /// Sends nobody to objects any more that this user may delete, and notes who may hold them.
     fn begin_deletion(&self, ids: &[ObjectId], tenant: u32, parting: &mut Parting) {
         for id in ids {
             if let Some(only) = parting.only.get(id)
-                && !self.cluster.directory.borrow_mut().has_life(id, *only)
+                && !self.table.borrow_mut().has_life(id, *only)
             {
                 continue;
             }
-            match self.cluster.directory.borrow_mut().begin_end(
-                *id,
-                tenant,
-                self.kernel.node,
-                self.kernel.clock.now(),
-            ) {
+            match self.table.borrow_mut().begin_end(*id, tenant, self.kernel.node, self.kernel.clock.now()) {
                 Ending::NotAllowed(ownership) => _ = parting.denied.insert(*id, ownership),
                 Ending::Unknown => {}
                 Ending::Begun { lives, nodes } => {
@@ -312,7 +314,7 @@ impl Core {
         let orders = self.to_enlist(ids, parting, wide);
         let enlisting = self.enlist(orders, tenant, missing);
         let ((complete, enlisted), held) =
-            join(enlisting, self.lives_on(self.others(&[]), &searched, tenant, missing)).await;
+            join(enlisting, self.lives_on(self.cluster.others(&[]), &searched, tenant, missing)).await;
         let (held, denied): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|(_, life, _)| life.ownership.may_change(tenant));
         parting.denied.extend(denied.into_iter().map(|(id, life, _)| (id, life.ownership)));
@@ -323,12 +325,12 @@ impl Core {
                 continue;
             }
             parting.add(id, life, node);
-            self.cluster.directory.borrow_mut().end_too(id, life, self.kernel.node);
+            self.table.borrow_mut().end_too(id, life, self.kernel.node);
         }
         // Somebody may have been sent to what was not known a moment ago.
         self.begin_deletion(ids, tenant, parting);
         if wide || !complete {
-            let members = self.others(&[]);
+            let members = self.cluster.others(&[]);
             parting.nodes.values_mut().for_each(|nodes| nodes.extend(&members));
         }
     }
@@ -353,15 +355,15 @@ impl Core {
             }
         }
         self.order_until_gone(burials, |lives| ask::Bury { lives }, missing).await;
-        let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.kernel.clock.now());
+        let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         for (id, lives) in &parting.lives {
-            lives.iter().for_each(|life| directory.bury(*id, *life, now));
+            lives.iter().for_each(|life| table.bury(*id, *life, now));
         }
     }
 
     /// What second keepers are told of a deletion, or every node, if not all know who those are.
     fn to_enlist(&self, ids: &[ObjectId], parting: &mut Parting, wide: bool) -> Orders {
-        let (mut orders, members) = (Orders::default(), self.others(&[self.kernel.node]));
+        let (mut orders, members) = (Orders::default(), self.cluster.others(&[self.kernel.node]));
         for id in ids {
             let keepers: Vec<_> = match wide {
                 true => members.clone(),
@@ -378,8 +380,8 @@ impl Core {
         orders
     }
 
-    /// Has the second keepers send nobody to objects any more; says whom they know to hold them, and whether those
-    /// are all.
+    /// Has the second keepers send nobody to objects any more; says whom they know to hold them, and whether
+    /// those are all.
     async fn enlist(
         self: &Rc<Self>,
         orders: Orders,
@@ -396,7 +398,8 @@ impl Core {
         (complete, known)
     }
 
-    /// Which lives of objects these nodes hold that a user may see: waits for each until it answers or has gone.
+    /// Which lives of objects these nodes hold that a user may see: waits for each until it answers or has
+    /// gone.
     pub(crate) async fn lives_on(
         self: &Rc<Self>,
         nodes: Vec<NodeId>,
@@ -455,25 +458,25 @@ impl Core {
 
     /// Sends nobody to objects that the first keeper deletes.
     pub(crate) fn on_enlist(&self, asked: &Envelope, lives: &[(ObjectId, u64)]) {
-        let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.kernel.clock.now());
+        let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         let (mut own, mut others) = (Vec::new(), Vec::new());
         for (id, life) in lives {
             if asked.from != self.cluster.keepers(id).first && asked.epoch <= self.cluster.epoch() {
-                drop(directory);
+                drop(table);
                 return self.network.answer(asked, self.not_the_keeper());
             }
             if *life != NO_LIFE {
                 // Its publication may be on the way.
-                directory.end_too(*id, *life, asked.from);
+                table.end_too(*id, *life, asked.from);
             }
-            if let Ending::Begun { lives, nodes } = directory.begin_end(*id, asked.tenant, asked.from, now) {
+            if let Ending::Begun { lives, nodes } = table.begin_end(*id, asked.tenant, asked.from, now) {
                 for life in lives {
                     own.push((*id, life, self.kernel.node));
                     others.extend(nodes.iter().map(|node| (*id, life, *node)));
                 }
             }
         }
-        drop(directory);
+        drop(table);
         let complete = own.len() + others.len() <= MAX_ENTRIES;
         own.extend(others);
         own.truncate(MAX_ENTRIES);
@@ -482,21 +485,21 @@ impl Core {
 
     /// Remembers, as the second keeper, that lives have ended; or that a deletion is given up.
     pub(crate) fn on_bury(&self, asked: &Envelope, lives: &[(ObjectId, u64)]) {
-        let (mut directory, now) = (self.cluster.directory.borrow_mut(), self.kernel.clock.now());
+        let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         for (id, life) in lives {
             if *life != NO_LIFE {
-                directory.bury(*id, *life, now);
+                table.bury(*id, *life, now);
             }
-            directory.end_over(id, asked.from, now);
+            table.end_over(id, asked.from, now);
         }
-        drop(directory);
+        drop(table);
         self.network.answer(asked, Message::Done);
     }
 
     /// Drops replicas by order of a keeper, and makes none of what is under way.
     pub(crate) fn on_drop(&self, asked: &Envelope, lives: &[(ObjectId, u64)]) {
         for (id, life) in lives {
-            self.transfer.end_life(id, *life);
+            self.end_life(id, *life);
             let held = self.store.objects.borrow().get(id).is_some_and(|replica| replica.life == *life);
             if held {
                 self.store.remove(id);
@@ -531,24 +534,24 @@ impl Core {
 
     /// A node may bring an object to itself.
     pub(crate) fn on_enroll(&self, asked: &Envelope, id: ObjectId) {
-        let mut directory = self.cluster.directory.borrow_mut();
-        let message = match directory.is_leaving(&id) {
+        let mut table = self.table.borrow_mut();
+        let message = match table.is_leaving(&id) {
             true => {
                 let text = format!("object {id} is being deleted");
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
             false => {
-                directory.note_reader(id, asked.from);
+                table.note_reader(id, asked.from);
                 Message::Done
             }
         };
-        drop(directory);
+        drop(table);
         self.network.answer(asked, message);
     }
 
     /// Has the keepers of a new view know what this node is about to bring here.
     pub(crate) fn enroll_again(&self) {
-        for id in self.transfer.bringing() {
+        for id in self.bringing() {
             for keeper in self.cluster.keepers(&id).iter() {
                 self.network.tell(keeper, Message::Enroll { id });
             }

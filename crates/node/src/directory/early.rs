@@ -1,16 +1,16 @@
 //! What nodes tell the directory that have followed a later view already: it waits for that view.
 //!
-//! Engine thread only. Such a node may publish to this one as the keeper of a shard that, by the view that this node
-//! follows next, it does not keep yet: an entry made at once would go with that view, and the holder would not tell again.
-//! News of one node stay in order, since all of a later view wait. None waits for long: a view may never come, as
-//! when the coordinator dies while it tells it.
+//! Engine thread only. Such a node may publish to this one as the keeper of a shard that, by the view that
+//! this node follows next, it does not keep yet: an entry made at once would go with that view, and the
+//! holder would not tell again. News of one node stay in order, since all of a later view wait. None waits
+//! for long: a view may never come, as when the coordinator dies while it tells it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::engine::Core;
+use crate::directory::Directory;
 use crate::net::frame::{Envelope, Message};
 
 /// Messages that wait at most: with more, none does.
@@ -29,14 +29,14 @@ impl Early {
     }
 }
 
-impl Core {
+impl Directory {
     /// Keeps what is for a later view; gives back what is for now.
     pub(crate) fn hold_early(self: &Rc<Self>, envelope: Envelope) -> Option<Envelope> {
         let news = matches!(envelope.message, Message::Publish { .. } | Message::Unpublish { .. });
         if !news || envelope.epoch <= self.cluster.epoch() || self.cluster.fenced() {
             return Some(envelope);
         }
-        let early = &self.cluster.early.0;
+        let early = &self.early.0;
         if early.borrow().len() >= MAX_EARLY_MESSAGES {
             self.take_early(|_| true);
             return Some(envelope);
@@ -55,15 +55,24 @@ impl Core {
     pub(crate) fn tend_early(self: &Rc<Self>) {
         let now = self.kernel.clock.now();
         // What came after it from the same node comes after it.
-        if self.cluster.early.0.borrow().front().is_some_and(|(since, _)| now >= *since + EARLY_PATIENCE) {
+        if self.early.0.borrow().front().is_some_and(|(since, _)| now >= *since + EARLY_PATIENCE) {
             self.take_early(|_| true);
         }
     }
 
+    /// Takes note of what a node says that it holds or does not hold any more.
+    pub(crate) fn note_news(self: &Rc<Self>, envelope: &Envelope) {
+        match &envelope.message {
+            Message::Publish { holdings } => self.on_publish(envelope, holdings),
+            Message::Unpublish { how, ids } => self.on_unpublish(envelope.from, *how, ids),
+            _ => {}
+        }
+    }
+
     fn take_early(self: &Rc<Self>, due: impl Fn(&Envelope) -> bool) {
-        let waiting = self.cluster.early.0.take();
+        let waiting = self.early.0.take();
         let (due, later): (VecDeque<_>, _) = waiting.into_iter().partition(|(_, envelope)| due(envelope));
-        self.cluster.early.0.replace(later);
-        due.into_iter().for_each(|(_, envelope)| self.act(envelope));
+        self.early.0.replace(later);
+        due.into_iter().for_each(|(_, envelope)| self.note_news(&envelope));
     }
 }

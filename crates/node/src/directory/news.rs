@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::NodeId;
 
-use crate::engine::Core;
+use crate::directory::Directory;
 use crate::net::frame::{MAX_ENTRIES, Message, Withdrawal};
 use crate::store::Change;
 
@@ -27,7 +27,7 @@ pub(crate) struct News {
     due: Cell<Option<Instant>>,
 }
 
-impl Core {
+impl Directory {
     /// Takes what has changed of this node's objects.
     fn take_changes(&self) {
         let changes = self.store.take_changes();
@@ -39,7 +39,7 @@ impl Core {
             Change::Publish(holding) => holding.role.stays(),
             Change::Unpublish { how, .. } => *how == Withdrawal::Deleted,
         };
-        let news = &self.cluster.news;
+        let news = &self.news;
         if changes.iter().any(urgent) {
             news.due.set(Some(self.kernel.clock.now()));
         }
@@ -49,26 +49,26 @@ impl Core {
 
     /// Notes that what a holder keeps for a request of this node is not needed any more.
     pub(crate) fn release_soon(&self, holder: NodeId, request: u64) {
-        self.cluster.news.releases.borrow_mut().entry(holder).or_default().push(request);
+        self.news.releases.borrow_mut().entry(holder).or_default().push(request);
         self.gather();
     }
 
     /// Has the news leave soon.
     fn gather(&self) {
-        let due = &self.cluster.news.due;
+        let due = &self.news.due;
         due.set(due.get().or_else(|| Some(self.kernel.clock.now() + GATHERING_TIME)));
     }
 
     /// How long it takes until news are due, if there are any.
     pub(crate) fn until_news(&self) -> Option<Duration> {
-        let due = self.cluster.news.due.get()?;
+        let due = self.news.due.get()?;
         Some(due.saturating_duration_since(self.kernel.clock.now()))
     }
 
     /// Tells other nodes what is due; to be called at the end of a turn.
     pub(crate) fn tell_news(&self) {
         self.take_changes();
-        let news = &self.cluster.news;
+        let news = &self.news;
         if self.until_news().is_none_or(|left| !left.is_zero()) {
             return;
         }
@@ -80,7 +80,7 @@ impl Core {
                 Change::Unpublish { id, .. } => *id,
             };
             // It may have been asked for again since, by a frame that is ahead of these news.
-            let brings = matches!(change, Change::Unpublish { .. }) && self.transfer.may_bring(&id);
+            let brings = matches!(change, Change::Unpublish { .. }) && self.may_bring(&id);
             let remembered = Change::Unpublish { id, how: Withdrawal::Remembered };
             let change = match change {
                 Change::Unpublish { how: Withdrawal::Evicted, .. } if brings => remembered,
@@ -133,10 +133,10 @@ impl Batches {
         self.messages.push((keeper, message));
     }
 
-    fn send(self, core: &Core) {
+    fn send(self, directory: &Directory) {
         for (keeper, message) in self.messages {
             // A keeper that has just gone is replaced by the next view, which publishes again.
-            core.network.tell(keeper, message);
+            directory.network.tell(keeper, message);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What keepers of the directory are told again: holders publish what a keeper cannot know.
 //!
-//! Engine thread only. A keeper is *settled* in a shard when it was told of all objects of it that are here, and has
-//! kept the shard ever since. One walk over the objects settles everybody: a lot of objects a turn, so that
-//! gets go on meanwhile, and no faster than the keepers take it. What a keeper is to be told is gathered until it fills a
-//! message, or many objects were looked at: after a death among a hundred nodes, each of them is told of few. A view
-//! that comes during a walk does not begin it anew; it makes it longer by one round, and what is still to be told is
-//! told to the keepers of the newest view.
+//! Engine thread only. A keeper is *settled* in a shard when it was told of all objects of it that are here,
+//! and has kept the shard ever since. One walk over the objects settles everybody: a lot of objects a turn,
+//! so that gets go on meanwhile, and no faster than the keepers take it. What a keeper is to be told is
+//! gathered until it fills a message, or many objects were looked at: after a death among a hundred nodes,
+//! each of them is told of few. A view that comes during a walk does not begin it anew; it makes it longer by
+//! one round, and what is still to be told is told to the keepers of the newest view.
 
 use crate::kernel::random::{HashMap, HashSet};
 use std::cell::{Cell, RefCell};
@@ -15,14 +15,14 @@ use std::time::Duration;
 use plasmon::{NodeId, ObjectId};
 use smallvec::SmallVec;
 
-use crate::engine::Core;
+use crate::directory::Directory;
 use crate::membership::shards::{SHARDS, ShardMap, shard_of};
 use crate::net::frame::Message;
 use crate::net::frame::{Holding, MAX_ENTRIES};
 use crate::object::Table;
 
-/// When everything is told once more to nodes that joined anew: when all will have followed that, and when the
-/// slowest will have.
+/// When everything is told once more to nodes that joined anew: when all will have followed that, and when
+/// the slowest will have.
 const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// When the last of these is under way.
 pub(crate) const LAST_REPEAT: Duration = Duration::from_secs(7);
@@ -49,7 +49,8 @@ impl Default for Repair {
 }
 
 impl Repair {
-    /// Keepers know what they knew, if they have kept a shard without a break. Returns whether any has to learn.
+    /// Keepers know what they knew, if they have kept a shard without a break. Returns whether any has to
+    /// learn.
     pub(crate) fn follow(&self, shards: &ShardMap, knows: impl Fn(NodeId) -> bool) -> bool {
         let mut to_learn = false;
         for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
@@ -132,12 +133,12 @@ impl Untold {
     }
 }
 
-impl Core {
-    /// Tells the keepers of a new view what they cannot know: the `fresh` members know nothing, and if this node was
-    /// alone before, nobody does.
+impl Directory {
+    /// Tells the keepers of a new view what they cannot know: the `fresh` members know nothing, and if this
+    /// node was alone before, nobody does.
     pub(crate) fn repair_after(self: &Rc<Self>, fresh: &HashSet<NodeId>, was_alone: bool) {
         let knows = |node| !was_alone && !fresh.contains(&node);
-        if self.cluster.repair.follow(&self.cluster.shards.borrow(), knows) {
+        if self.repair.follow(&self.cluster.shards.borrow(), knows) {
             self.walk();
         }
     }
@@ -147,54 +148,54 @@ impl Core {
         if keepers.is_empty() || self.cluster.fenced() {
             return;
         }
-        if self.cluster.repair.follow(&self.cluster.shards.borrow(), |node| !keepers.contains(&node)) {
+        if self.repair.follow(&self.cluster.shards.borrow(), |node| !keepers.contains(&node)) {
             self.walk();
         }
     }
 
-    /// Tells nodes once more, in a while: either side ends its connections with a node that joined anew when it hears
-    /// of that, and what was under way is lost without anybody knowing.
+    /// Tells nodes once more, in a while: either side ends its connections with a node that joined anew when
+    /// it hears of that, and what was under way is lost without anybody knowing.
     pub(crate) fn repeat_to(self: &Rc<Self>, nodes: Vec<NodeId>) {
         if nodes.is_empty() {
             return;
         }
-        let core = Rc::clone(self);
+        let directory = Rc::clone(self);
         self.kernel.spawn(async move {
             for pause in REPEATS {
-                core.kernel.clock.sleep(pause).await;
-                core.republish_to(&nodes);
+                directory.kernel.clock.sleep(pause).await;
+                directory.republish_to(&nodes);
             }
         });
     }
 
     /// Whether keepers are being told.
     pub(crate) fn repairs(&self) -> bool {
-        self.cluster.repair.left.get() > 0
+        self.repair.left.get() > 0
     }
 
     /// Sets out, or goes on for a full round.
     fn walk(self: &Rc<Self>) {
         // The share that is being passed was begun before.
-        if self.cluster.repair.left.replace(Table::SHARDS + 1) > 0 {
+        if self.repair.left.replace(Table::SHARDS + 1) > 0 {
             return;
         }
-        let core = Rc::clone(self);
+        let directory = Rc::clone(self);
         self.kernel.spawn(async move {
             let (mut share, mut untold) = (0, Untold::default());
-            let repair = &core.cluster.repair;
+            let repair = &directory.repair;
             while repair.left.get() > 0 {
-                if core.cluster.fenced() {
+                if directory.cluster.fenced() {
                     // The next membership begins with everything.
                     return repair.left.set(0);
                 }
-                core.tell_of_share(share, &mut untold).await;
+                directory.tell_of_share(share, &mut untold).await;
                 if repair.left.get() == 1 {
-                    core.tell_untold(untold.take(true)).await;
+                    directory.tell_untold(untold.take(true)).await;
                 }
                 share = (share + 1) % Table::SHARDS;
                 repair.left.set(repair.left.get() - 1);
             }
-            repair.settle(&core.cluster.shards.borrow());
+            repair.settle(&directory.cluster.shards.borrow());
         });
     }
 
@@ -205,7 +206,7 @@ impl Core {
             if self.cluster.fenced() {
                 return;
             }
-            self.cluster.repair.gather(&self.cluster.shards.borrow(), lot, untold);
+            self.repair.gather(&self.cluster.shards.borrow(), lot, untold);
             self.tell_untold(untold.take(false)).await;
             // Others have their turn, on this node and on the keepers'.
             let pause = untold.pause(lot.len(), self.store.objects.borrow().len());
@@ -216,10 +217,11 @@ impl Core {
     /// Publishes objects to keepers, as fast as they take it.
     async fn tell_untold(&self, messages: Vec<(NodeId, Vec<ObjectId>)>) {
         for (keeper, ids) in messages {
-            // Since they were gathered an object may have gone or been made anew, and the keeper be none any more.
+            // Since they were gathered an object may have gone or been made anew, and the keeper be none any
+            // more.
             let holdings: Vec<_> = {
                 let (objects, shards) = (self.store.objects.borrow(), self.cluster.shards.borrow());
-                let untold = ids.iter().filter(|id| self.cluster.repair.is_untold(&shards, id, keeper));
+                let untold = ids.iter().filter(|id| self.repair.is_untold(&shards, id, keeper));
                 untold.filter_map(|id| objects.get(id).map(|replica| Holding::of(replica))).collect()
             };
             if !holdings.is_empty() {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use plasmon::{NodeId, ObjectId, Protocol, Rights};
 
 use super::repair::{ROUND_OBJECTS, Repair, Untold};
-use super::table::{Directory, Lookup, Published, Waiter};
+use super::table::{Lookup, Published, Table, Waiter};
 use crate::control::simulation::{change_text, members_text};
 use crate::membership::shards::{Keepers, ShardMap, shard_of};
-use crate::net::frame::{Envelope, Holding, Location, MAX_ENTRIES, Message, Stage, Verdict, Wish};
+use crate::net::frame::{Envelope, Holding, Location, MAX_ENTRIES, Message, Verdict, Wish};
 use crate::net::members::{Change, Gone, Member, Reach};
 use crate::object::Stamp;
 use crate::object::{Head, Ownership, Role};
@@ -148,7 +148,7 @@ pub fn frames() -> Frames {
         objects_in_a_frame: MAX_ENTRIES,
         claim: len(Message::Claim { id, probe: false }),
         claimed: len(Message::Claimed { verdict: Verdict::Exists }),
-        fetch: len(Message::Fetch { id, stage: Stage::Asked, avoid: Vec::new(), wish }),
+        fetch: len(Message::Find { id, missed: false, wish, avoid: Vec::new() }),
         eager: len(Message::Eager { head: head.clone(), bytes: Default::default() }),
         offer: len(Message::Offer { head, lease_ms: 10_000, pieces, stamp, others: vec![node] }),
         release: len(Message::Release { requests: vec![4] }),
@@ -196,7 +196,7 @@ fn member() -> Member {
 
 /// The directory of one keeper.
 #[derive(Default)]
-pub struct Keeper(Directory);
+pub struct Keeper(Table);
 
 impl Keeper {
     /// A node publishes an object.
@@ -245,6 +245,7 @@ fn len(message: Message) -> usize {
         deadline_us: u64::MAX,
         tenant: 0,
         class: 0,
+        answers: false,
         message,
     };
     envelope.encode(1).len()

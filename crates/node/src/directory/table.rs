@@ -4,16 +4,16 @@
 //! lost entry comes back by itself. Nothing here sends anything: every call returns what is to be
 //! told to whom.
 //!
-//! An id may live several times: deleted, and created anew. Each creation draws a *life*, and what is
-//! said of a replica names it, so that news of a former life cannot touch the present one. An entry is
-//! *lost* when its last holder went without a deletion; it stays for an hour, so that whoever asks learns that the
-//! object existed. A *tombstone* is the memory of a deleted life: it turns away replicas that were
-//! being fetched meanwhile. An *orphan* has cached replicas only, which any eviction may take: one of
-//! its holders is told to become the primary, until it says that it is.
+//! An id may live several times: deleted, and created anew. Each creation draws a *life*, and what is said of
+//! a replica names it, so that news of a former life cannot touch the present one. An entry is *lost* when
+//! its last holder went without a deletion; it stays for an hour, so that whoever asks learns that the object
+//! existed. A *tombstone* is the memory of a deleted life: it turns away replicas that were being fetched
+//! meanwhile. An *orphan* has cached replicas only, which any eviction may take: one of its holders is told
+//! to become the primary, until it says that it is.
 //!
 //! A change of members concerns every entry, and there may be millions. They *follow* it a share at a time
-//! ([`Directory::sweep`]), others' turns in between; whoever asks about an object before its turn has its entry follow
-//! at once. One change is followed to the end before the next begins.
+//! ([`Directory::sweep`]), others' turns in between; whoever asks about an object before its turn has its
+//! entry follow at once. One change is followed to the end before the next begins.
 
 mod ends;
 mod shortages;
@@ -129,8 +129,8 @@ impl Entry {
         }
     }
 
-    /// How many nodes are to keep it: the largest number that one of those who keep it says. One that was away when
-    /// the number changed, or is back with what it had on disk, may say a smaller one.
+    /// How many nodes are to keep it: the largest number that one of those who keep it says. One that was
+    /// away when the number changed, or is back with what it had on disk, may say a smaller one.
     fn copies(&self) -> u16 {
         self.keeping().map(|holder| holder.copies).max().unwrap_or(self.wish)
     }
@@ -165,7 +165,7 @@ impl Entry {
 
 /// The entries of the shards this node keeps.
 #[derive(Default)]
-pub(crate) struct Directory {
+pub(crate) struct Table {
     entries: Index<Entry>,
     concerns: Concerns,
     /// The last change of members, until all entries have followed it.
@@ -190,8 +190,8 @@ pub(crate) struct Directory {
 struct Concerns {
     /// Nodes of the cluster.
     members: usize,
-    /// Objects that too few nodes keep, and when they are looked at next: not before the members change, if one that
-    /// kept it has dropped it to make room.
+    /// Objects that too few nodes keep, and when they are looked at next: not before the members change, if
+    /// one that kept it has dropped it to make room.
     shorts: HashMap<ObjectId, Option<Instant>>,
     /// Objects that were lost, in that order; some may have been found again.
     lost: VecDeque<(Instant, ObjectId)>,
@@ -200,8 +200,8 @@ struct Concerns {
 }
 
 impl Concerns {
-    /// Has an entry keep these holders only, and notes what becomes of the object. If too few are left that keep it,
-    /// they become more again when `restored` says.
+    /// Has an entry keep these holders only, and notes what becomes of the object. If too few are left that
+    /// keep it, they become more again when `restored` says.
     fn retain(
         &mut self,
         entry: &mut Entry,
@@ -247,13 +247,14 @@ impl Sweep {
     }
 }
 
-impl Directory {
+impl Table {
     /// Number of objects known, lost ones included.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether a living holder is known of an object that this user may see: as long as it is being deleted, too.
+    /// Whether a living holder is known of an object that this user may see: as long as it is being deleted,
+    /// too.
     pub(crate) fn knows(&mut self, id: &ObjectId, tenant: u32) -> bool {
         self.settle(id);
         let holders = self.entries.get(id).map(Entry::holders);
@@ -396,8 +397,8 @@ impl Directory {
         due.filter_map(|(id, _)| heir(id)).collect()
     }
 
-    /// Begins to follow a change of members: the shards that are kept elsewhere now go, and the dead. What is left of
-    /// a former change is done at once; returns who waited for an object that is lost by that.
+    /// Begins to follow a change of members: the shards that are kept elsewhere now go, and the dead. What is
+    /// left of a former change is done at once; returns who waited for an object that is lost by that.
     pub(crate) fn follow(
         &mut self,
         kept_here: impl Fn(&ObjectId) -> bool + 'static,
@@ -418,8 +419,8 @@ impl Directory {
         lost
     }
 
-    /// Has the next share of the entries follow; returns who waited for an object that is lost, and nothing when all
-    /// have followed.
+    /// Has the next share of the entries follow; returns who waited for an object that is lost, and nothing
+    /// when all have followed.
     pub(crate) fn sweep(&mut self) -> Option<Vec<(ObjectId, Waiter)>> {
         let sweep = self.sweep.as_mut()?;
         if sweep.share == index::SHARDS {

@@ -1,43 +1,111 @@
-//! The state of a node, all of it, on the engine thread.
+//! A node's services, composed. Engine thread only.
 //!
-//! Tasks and handlers share one [`Core`] behind an `Rc`. Each part sits in a cell of its own that is
-//! borrowed for the length of a call and never across an await.
+//! This is the only place that knows all rooms. [`Core::compose`] makes each owner of those below it, and
+//! registers the services. Each part of a service's state sits in a cell of its own that is borrowed for the
+//! length of a call and never across an await.
 
-use crate::kernel::random::HashMap;
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use rustix::fd::OwnedFd;
 
-use super::status::Recent;
-use crate::kernel::ClientKey;
+use super::overview::Overview;
+use crate::directory::Directory;
 use crate::kernel::Kernel;
+use crate::kernel::waker::Waker;
 use crate::membership::Cluster;
+use crate::membership::views::Change;
+use crate::net::frame::Envelope;
 use crate::net::network::Network;
 use crate::numa::Binding;
-use crate::placement::expiry::Expiry;
-use crate::sessions::client::Client;
+use crate::placement::Placement;
+use crate::service::{Overlap, Service, Services};
 use crate::sessions::places::Places;
-use crate::sessions::subscriptions::Subscription;
+use crate::sessions::{Clients, Sessions};
 use crate::store::Store;
-use crate::transfer::Transfer;
+use crate::transfer::{Transfer, Tunings};
 
-/// A node's state.
+/// The owners of a node's state.
 pub(crate) struct Core {
     pub(crate) kernel: Rc<Kernel>,
-    pub(crate) store: Rc<Store>,
-    pub(crate) numa: Binding,
-    pub(crate) places: Places,
-    pub(crate) recent: RefCell<Option<Recent>>,
-    pub(crate) subscriptions: RefCell<HashMap<ClientKey, Subscription>>,
-    pub(crate) expiry: Expiry,
     pub(crate) network: Rc<Network>,
-    pub(crate) cluster: Cluster,
-    pub(crate) transfer: Transfer,
-    pub(crate) clients: Rc<RefCell<HashMap<ClientKey, Client>>>,
-    pub(crate) next_client: Cell<ClientKey>,
-    /// Clients with replies of this turn.
-    pub(crate) unsent: RefCell<Vec<ClientKey>>,
+    pub(crate) store: Rc<Store>,
+    pub(crate) cluster: Rc<Cluster>,
+    pub(crate) directory: Rc<Directory>,
+    pub(crate) transfer: Rc<Transfer>,
+    pub(crate) placement: Rc<Placement>,
+    pub(crate) sessions: Rc<Sessions>,
+    pub(crate) services: Rc<Services>,
+}
+
+/// What a node has of its host beside memory and network.
+pub(crate) struct Host {
+    /// The memory node that the engine is bound to.
+    pub(crate) numa: Binding,
+    /// How many clients there is room for.
+    pub(crate) places: Places,
+    /// What is best towards peers, as far as it was measured.
+    pub(crate) tunings: Tunings,
+    /// Wakes the engine from other threads.
+    pub(crate) waker: Waker,
     /// Everything the engine sleeps on.
     pub(crate) epoll: Rc<OwnedFd>,
+}
+
+impl Core {
+    /// Makes all owners, each of those below it, and registers the services; `more` are those that this
+    /// release does not have.
+    ///
+    /// # Errors
+    /// When two services claim one opcode.
+    pub(crate) fn compose(
+        store: &Rc<Store>,
+        clients: Clients,
+        host: Host,
+        more: Vec<Rc<dyn Service>>,
+    ) -> Result<Self, Overlap> {
+        let (kernel, network) = (&store.kernel, &store.network);
+        let services = Rc::new(Services::new(kernel, network));
+        let cluster = Rc::new(Cluster::new(kernel, network, store));
+        let directory = Rc::new(Directory::new(kernel, network, store, &cluster));
+        let transfer = Rc::new(Transfer::new(&directory, host.tunings, host.waker));
+        let placement = Rc::new(Placement::new(&transfer));
+        let sessions = Rc::new(Sessions::new(&placement, &services, clients, host.places, host.epoll));
+        let overview = Rc::new(Overview::new(&cluster, store, &services, host.numa));
+        let mut all: Vec<Rc<dyn Service>> =
+            vec![overview, directory.clone(), transfer.clone(), placement.clone()];
+        all.extend(more);
+        all.push(sessions.clone());
+        services.register(all)?;
+        Ok(Self {
+            kernel: Rc::clone(kernel),
+            network: Rc::clone(network),
+            store: Rc::clone(store),
+            cluster,
+            directory,
+            transfer,
+            placement,
+            sessions,
+            services,
+        })
+    }
+
+    /// Acts on a member's frame.
+    pub(crate) fn dispatch(&self, frame: Envelope) {
+        self.cluster.trust(&frame.from);
+        let unclaimed = if frame.is_answer() { self.network.complete(frame) } else { Some(frame) };
+        if let Some(frame) = unclaimed {
+            self.services.on_frame(frame);
+        }
+    }
+
+    /// Has all rooms follow a change of the members.
+    pub(crate) fn follow(&self, change: Option<Change>) {
+        let Some(change) = change else { return };
+        self.services.on_change(&change);
+        self.cluster.wake_watchers();
+        if let Change::View(_) = change {
+            let admitted = self.network.admit_strangers(self.kernel.clock.now());
+            admitted.into_iter().for_each(|frame| self.dispatch(frame));
+        }
+    }
 }

@@ -7,11 +7,9 @@
 //! completion queue.
 
 mod core;
-mod dispatch;
-mod status;
+mod overview;
+mod turn;
 
-use crate::kernel::random::HashMap;
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,28 +22,28 @@ use plasmon_fabric::{FabricError, Provider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
-pub(crate) use self::core::Core;
+pub(crate) use self::core::{Core, Host};
+use self::turn::Inbox;
 use crate::config::Config;
 use crate::control::link::LinkWatch;
 use crate::control::{Control, ControlError, Event, EventSender, Listener as ControlListener};
+use crate::kernel::Kernel;
 use crate::kernel::clock::Clock;
 use crate::kernel::waker::Waker;
-use crate::kernel::{ClientKey, Kernel};
-use crate::membership::Cluster;
-use crate::memory::{Arena, ArenaConfig, ArenaError, Heap, HugePages};
+use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
 use crate::net::members::Member;
 use crate::net::network::Network;
 use crate::numa::{self, NumaError};
 use crate::object::{Keeping, Table};
-use crate::placement::expiry::Expiry;
-use crate::sessions::client::Client;
+use crate::service::Overlap;
+use crate::sessions::Clients;
 use crate::sessions::listener::ListenError;
 use crate::sessions::places::Places;
 use crate::sessions::rings::Rings;
-use crate::sessions::sockets::{FIRST_CLIENT, Sockets};
+use crate::sessions::sockets::{BindError, Sockets};
 use crate::spill::{Recovered, SpillError, SpillStore};
 use crate::store::{Readers, Store};
-use crate::transfer::{Transfer, Tunings};
+use crate::transfer::Tunings;
 
 /// How often a fabric without a descriptor is polled.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
@@ -53,8 +51,6 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 const RING_SPIN: Duration = Duration::from_micros(20);
 /// How long an answer of another node is looked for.
 const ANSWER_SPIN: Duration = Duration::from_micros(50);
-/// How often what expires is looked through.
-const TICK: Duration = Duration::from_secs(1);
 
 /// Why a node cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +67,9 @@ pub enum NodeError {
     /// The unix socket cannot be had.
     #[error(transparent)]
     Socket(#[from] ListenError),
+    /// Two subsystems claim the same messages.
+    #[error(transparent)]
+    Services(#[from] Overlap),
     /// The spill directory cannot be used.
     #[error(transparent)]
     Spill(#[from] SpillError),
@@ -83,6 +82,15 @@ pub enum NodeError {
     /// The system refuses something the loop needs.
     #[error("the engine's loop failed: {0}")]
     Loop(#[from] io::Error),
+}
+
+impl From<BindError> for NodeError {
+    fn from(error: BindError) -> Self {
+        match error {
+            BindError::Socket(error) => Self::Socket(error),
+            BindError::Loop(error) => Self::Loop(error),
+        }
+    }
 }
 
 /// A node that serves.
@@ -134,28 +142,17 @@ impl Node {
             sockets.watch_fabric(descriptor)?;
         }
         let (spill, recovered) = open_spill(&kernel.config, sockets.waker())?;
-        let clients: Rc<RefCell<HashMap<ClientKey, Client>>> = Rc::default();
+        let clients = Clients::default();
         let readers = Rc::clone(&clients) as Rc<dyn Readers>;
         let store = Rc::new(Store::new(&kernel, &network, arena, objects, spill, readers));
-        let core = Rc::new(Core {
-            kernel: Rc::clone(&kernel),
-            store,
+        let host = Host {
             numa,
             places,
-            recent: RefCell::default(),
-            subscriptions: RefCell::default(),
-            expiry: Expiry::default(),
-            network,
-            cluster: Cluster::new(kernel.node, kernel.config.lease),
-            transfer: Transfer::new(
-                Tunings::load(kernel.config.calibration.as_deref(), providers[0].name()),
-                sockets.waker(),
-            ),
-            clients,
-            next_client: Cell::new(FIRST_CLIENT),
-            unsent: RefCell::default(),
+            tunings: Tunings::load(kernel.config.calibration.as_deref(), providers[0].name()),
+            waker: sockets.waker(),
             epoll: sockets.epoll(),
-        });
+        };
+        let core = Rc::new(Core::compose(&store, clients, host, Vec::new())?);
         let member = Member {
             node: kernel.node,
             incarnation: kernel.incarnation.get(),
@@ -195,14 +192,14 @@ impl Node {
             events,
             spin,
         };
-        node.core.share_segments();
+        node.core.sessions.share_segments();
         node.await_membership()?;
         if !recovered.is_empty() {
             let taken = node.core.store.recover(recovered);
-            taken.iter().for_each(|replica| node.core.note_expiry(replica));
-            node.core.withhold_recovered();
+            taken.iter().for_each(|replica| node.core.placement.note_expiry(replica));
+            node.core.directory.withhold_recovered();
         }
-        node.core.kernel.spawn(housekeeping(Rc::clone(&node.core)));
+        node.core.kernel.spawn(Rc::clone(&node.core).tick());
         Ok(node)
     }
 
@@ -231,8 +228,9 @@ impl Node {
         // The others hear of it first, so that nobody starts to read what is about to go.
         drop(control);
         drop(sockets);
-        core.clients.borrow_mut().clear();
+        core.sessions.clients.borrow_mut().clear();
         pool.run_until_stalled();
+        core.services.clear();
         ended
     }
 
@@ -245,10 +243,9 @@ impl Node {
                 Err(mpsc::RecvError) => {
                     return Err(io::Error::other("the control thread has ended").into());
                 }
-                Ok(event @ Event::Link { .. }) => self.core.on_membership(event),
-                Ok(Event::Asked(question)) => self.core.answer_monitor(question),
+                Ok(event @ (Event::Link { .. } | Event::Asked(_))) => self.core.on_event(event),
                 Ok(event) => {
-                    self.core.on_membership(event);
+                    self.core.on_event(event);
                     return Ok(());
                 }
             }
@@ -256,28 +253,17 @@ impl Node {
     }
 
     fn turns(&mut self) -> Result<(), NodeError> {
-        let (mut received, mut frames) = (Vec::new(), Vec::new());
+        let mut inbox = Inbox::default();
         let mut idle_since = None;
         let (mut asleep, mut looked) = (false, true);
         loop {
-            let now = self.core.kernel.clock.now();
-            if self.core.cluster.has_lapsed(now) {
-                self.core.fence();
-            }
-            // To poll the fabric is several system calls: a client that has woken the engine does not wait for them.
-            let mut work = match std::mem::take(&mut asleep) && self.sockets.fabric_is_quiet() {
-                true => 0,
-                false => self.core.network.poll(now, &mut received, &mut frames)?,
-            };
-            // Nor does one whose answer has come wait for a look at the other sockets; in the next turn it does.
+            // To poll the fabric is several system calls: a client that has woken the engine does not wait
+            // for them.
+            let is_quiet = std::mem::take(&mut asleep) && self.sockets.fabric_is_quiet();
+            let mut work = self.core.begin_turn(&mut inbox, is_quiet)?;
+            // Nor does one whose answer has come wait for a look at the other sockets; in the next turn it
+            // does.
             looked = work == 0 || !looked;
-            let cut_off = self.core.network.take_cut_off();
-            if !cut_off.is_empty() {
-                self.core.network.abandon(&cut_off);
-                self.core.abandon_feeds(&cut_off);
-            }
-            frames.drain(..).for_each(|envelope| self.core.dispatch(envelope));
-            work += self.take_loopback();
             for event in self.events.try_iter() {
                 work += 1;
                 match event {
@@ -286,27 +272,19 @@ impl Node {
                         return Ok(());
                     }
                     Event::Failed(error) => return Err(error.into()),
-                    Event::Asked(question) => self.core.answer_monitor(question),
-                    event => self.core.on_membership(event),
+                    event => self.core.on_event(event),
                 }
             }
             work += self.core.kernel.clock.fire();
-            work += self.sockets.turn(&self.core, looked)?;
-            work += self.rings.turn(&self.core, &mut self.sockets.rung);
+            work += self.sockets.turn(&self.core.sessions, looked)?;
+            work += self.rings.turn(&self.core.sessions, &mut self.sockets.rung);
             self.pool.run_until_stalled();
-            if self.core.is_drained() {
+            if self.core.placement.is_drained() {
                 return Ok(());
             }
-            if self.core.store.objects.borrow().limbo_grew() {
-                self.core.store.reap();
-            }
-            self.core.tell_news();
-            work += usize::from(self.core.tell_subscribers());
-            work += usize::from(self.core.store.objects.borrow_mut().shared.tend());
-            let core = &self.core;
-            core.network.end_turn();
-            self.sockets.flush(core);
-            let more = core.network.talks_to_itself() || self.sockets.has_more();
+            work += self.core.end_turn();
+            self.sockets.flush(&self.core.sessions);
+            let more = self.core.network.talks_to_itself() || self.sockets.has_more();
             let (spin, answer_spin) = (self.spin.max(self.ring_spin()), self.answer_spin());
             if work > 0 || more {
                 idle_since = None;
@@ -321,7 +299,7 @@ impl Node {
             } else if idle < answer_spin {
                 // Whoever needs this core has it.
                 std::thread::yield_now();
-            } else if !self.rings.rest(&self.core) {
+            } else if !self.rings.rest(&self.core.sessions) {
                 asleep = self.sleep()?;
                 idle_since = None;
             }
@@ -340,55 +318,19 @@ impl Node {
         if self.core.network.asks() || self.core.transfer.moves() { ANSWER_SPIN } else { Duration::ZERO }
     }
 
-    fn take_loopback(&self) -> usize {
-        let frames = self.core.network.take_loopback();
-        let count = frames.len();
-        frames.into_iter().for_each(|envelope| self.core.dispatch(envelope));
-        count
-    }
-
-    /// Sleeps until a socket, the fabric, the control thread or a timer has something; `false` when there is no
-    /// time to.
+    /// Sleeps until a socket, the fabric, the control thread or a timer has something; `false` when there is
+    /// no time to.
     fn sleep(&mut self) -> io::Result<bool> {
         let network = &self.core.network;
         if !network.try_wait() {
             return Ok(false);
         }
         let interval = network.must_be_polled().then_some(POLL_INTERVAL);
-        let limits = [self.core.kernel.clock.next(), self.core.until_news(), network.sleep_limit(), interval];
+        let limits =
+            [self.core.kernel.clock.next(), self.core.services.due(), network.sleep_limit(), interval];
         let limit = limits.into_iter().flatten().min();
         self.sockets.wait(limit)?;
         Ok(!network.must_be_polled())
-    }
-}
-
-/// Looks through what expires, for as long as the node lives.
-async fn housekeeping(core: Rc<Core>) {
-    let mut heap = Heap::new();
-    loop {
-        core.kernel.clock.sleep(TICK).await;
-        let now = core.kernel.clock.now();
-        core.transfer.expire(now);
-        core.tend_directory();
-        core.tend_early();
-        core.tend_copies();
-        core.tend_relays();
-        core.tend_expiry();
-        core.network.look_after_peers();
-        core.republish_to(&core.network.take_missed());
-        core.cluster.rekeying.go_on(&core.network, &core.store.arena.borrow());
-        core.store.reap();
-        let mut objects = core.store.objects.borrow_mut();
-        objects.prune();
-        objects.shared.live(core.cluster.table_life(now));
-        drop(objects);
-        core.dismiss_silent(now);
-        if !core.network.asks() {
-            core.cluster.forget_watchers();
-        }
-        if let Some((bytes, took)) = heap.tend() {
-            info!("{bytes} bytes that nobody uses any more went back to the system, in {took:?}");
-        }
     }
 }
 
@@ -441,7 +383,8 @@ fn source_of(address: &SocketAddr) -> Option<String> {
     (!address.ip().is_unspecified()).then(|| address.ip().to_string())
 }
 
-/// Every client and every segment takes a descriptor, and RDMA locks the arena: as much as this user may have.
+/// Every client and every segment takes a descriptor, and RDMA locks the arena: as much as this user may
+/// have.
 fn raise_limits() {
     for (resource, name) in [(Resource::Nofile, "open files"), (Resource::Memlock, "locked memory")] {
         let limit = getrlimit(resource);

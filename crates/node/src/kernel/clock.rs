@@ -65,8 +65,8 @@ impl Clock {
         (self.source)()
     }
 
-    /// The time of day, in milliseconds since 1970: as it was when the clock was made, and moving with it since, so that
-    /// nobody who sets the host's clock moves it.
+    /// The time of day, in milliseconds since 1970: as it was when the clock was made, and moving with it
+    /// since, so that nobody who sets the host's clock moves it.
     pub(crate) fn unix_ms(&self) -> u64 {
         let (began, unix) = self.began;
         (unix + self.now().saturating_duration_since(began)).as_millis() as u64

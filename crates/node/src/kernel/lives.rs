@@ -1,9 +1,9 @@
 //! Names for the lives of ids. Engine thread only.
 //!
 //! Every object that is created has a life, which tells it from an earlier object of the same id, on this
-//! node or another. A life is 64 random bits: no two are equal but by a miracle, whatever other nodes drew and
-//! this one before it started, and nobody can foretell one. Lives are drawn many at a time, so that a put has no
-//! system call for its life.
+//! node or another. A life is 64 random bits: no two are equal but by a miracle, whatever other nodes drew
+//! and this one before it started, and nobody can foretell one. Lives are drawn many at a time, so that a put
+//! has no system call for its life.
 
 use std::cell::RefCell;
 

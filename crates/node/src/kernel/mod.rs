@@ -1,7 +1,7 @@
 //! What every room of a node stands on: time, waking the engine, and numbers that name things.
 //!
-//! Nothing here knows of objects, peers or clients. The engine thread uses all of it; [`waker`] may be used from any.
-//! Every room has the same [`Kernel`].
+//! Nothing here knows of objects, peers or clients. The engine thread uses all of it; [`waker`] may be used
+//! from any. Every room has the same [`Kernel`].
 
 pub(crate) mod clock;
 pub(crate) mod counted;

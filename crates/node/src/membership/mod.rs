@@ -4,12 +4,14 @@
 //! coordinator as a [`View`]; everything else follows from it without asking anyone: who keeps
 //! which shard of the directory, whom to publish to, which calls are in vain.
 
+mod report;
 pub(crate) mod shards;
 pub(crate) mod views;
 
 use crate::kernel::random::{HashMap, HashSet};
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,16 +20,12 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use self::shards::{Keepers, ShardMap};
 use crate::control::validity::Validity;
-use crate::directory::claims::Claims;
-use crate::directory::early::Early;
-use crate::directory::news::News;
-use crate::directory::repair::Repair;
-use crate::directory::table::Directory;
+use crate::kernel::Kernel;
 use crate::net::members::View;
+use crate::net::network::Network;
 use crate::net::rekey::Rekeying;
 use crate::object::TABLE_LIFE;
-use crate::placement::copies::Copies;
-use crate::placement::drain::Drain;
+use crate::store::Store;
 
 /// How long after a change of keepers all members are asked, at least; and how much longer than a lease.
 const UNSETTLED_TIME: Duration = Duration::from_secs(10);
@@ -41,11 +39,14 @@ const SUSPICION_TIME: Duration = Duration::from_secs(2);
 
 /// What the node knows of its cluster. Engine thread only.
 pub(crate) struct Cluster {
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    store: Rc<Store>,
     pub(crate) own: NodeId,
     pub(crate) view: RefCell<View>,
     pub(crate) shards: RefCell<ShardMap>,
     /// The map before the last change of members; none if this node was alone before.
-    pub(crate) former: RefCell<Option<ShardMap>>,
+    pub(crate) former: RefCell<Option<Rc<ShardMap>>>,
     /// When that change was.
     pub(crate) followed: Cell<Option<Instant>>,
     /// Members that died lately, and when: what they held may be read by their clients for a while.
@@ -54,7 +55,6 @@ pub(crate) struct Cluster {
     pub(crate) moved: RefCell<Vec<(u64, Option<Instant>)>>,
     /// A keeper that was replaced so lately may still be asked, and a new one may not know all.
     pub(crate) unsettled: Duration,
-    pub(crate) directory: RefCell<Directory>,
     /// The node that the coordinator is embedded in, if it is in one.
     pub(crate) coordinator: Cell<Option<NodeId>>,
     pub(crate) connected: Cell<bool>,
@@ -68,28 +68,23 @@ pub(crate) struct Cluster {
     pub(crate) withheld: Cell<bool>,
     /// How often that came about.
     pub(crate) fencings: Cell<u64>,
-    /// The holders' news that keepers have not been told yet.
-    pub(crate) repair: Repair,
     /// No other member was ever seen: nothing needs publishing.
     pub(crate) solo: Cell<bool>,
-    pub(crate) claims: Claims,
-    /// Objects that this node deletes as their first keeper.
-    pub(crate) deleting: RefCell<HashSet<ObjectId>>,
-    pub(crate) copies: Copies,
-    pub(crate) drain: Drain,
     pub(crate) watchers: RefCell<Vec<oneshot::Sender<()>>>,
     /// Keepers that were silent, and until when others are asked first.
     pub(crate) suspects: RefCell<HashMap<NodeId, Instant>>,
-    /// What nodes say that have followed a later view already.
-    pub(crate) early: Early,
-    /// What other nodes are to be told of this one's objects.
-    pub(crate) news: News,
     pub(crate) rekeying: Rekeying,
+    /// The coordinator's node, when it stayed away so long that the others go on without it.
+    outlived: Cell<Option<NodeId>>,
 }
 
 impl Cluster {
-    pub(crate) fn new(own: NodeId, lease: Duration) -> Self {
+    pub(crate) fn new(kernel: &Rc<Kernel>, network: &Rc<Network>, store: &Rc<Store>) -> Self {
+        let own = kernel.node;
         Self {
+            kernel: Rc::clone(kernel),
+            network: Rc::clone(network),
+            store: Rc::clone(store),
             own,
             view: RefCell::new(View { epoch: 0, members: Vec::new() }),
             shards: RefCell::new(ShardMap::alone(own)),
@@ -97,8 +92,7 @@ impl Cluster {
             followed: Cell::new(None),
             dead: RefCell::default(),
             moved: RefCell::new(vec![(0, None); shards::SHARDS]),
-            unsettled: UNSETTLED_TIME.max(lease + LEASE_MARGIN),
-            directory: RefCell::default(),
+            unsettled: UNSETTLED_TIME.max(kernel.config.lease + LEASE_MARGIN),
             coordinator: Cell::new(None),
             connected: Cell::new(false),
             losses: Cell::new(0),
@@ -106,17 +100,11 @@ impl Cluster {
             fenced: Cell::new(false),
             withheld: Cell::new(false),
             fencings: Cell::new(0),
-            repair: Repair::default(),
             solo: Cell::new(true),
-            claims: Claims::default(),
-            deleting: RefCell::default(),
-            copies: Copies::new(),
-            drain: Drain::default(),
             watchers: RefCell::default(),
             suspects: RefCell::default(),
-            early: Early::default(),
-            news: News::default(),
             rekeying: Rekeying::default(),
+            outlived: Cell::new(None),
         }
     }
 
@@ -184,7 +172,8 @@ impl Cluster {
     pub(crate) fn trouble(&self) -> Option<&'static str> {
         if self.fenced.get() {
             Some(
-                "this node is no member of its cluster at the moment, and cannot know what others hold or delete",
+                "this node is no member of its cluster at the moment, and cannot know what others hold or \
+                 delete",
             )
         } else if !self.connected.get() && !self.solo.get() {
             Some("this node's coordinator does not answer, so that who has died meanwhile is not known")
@@ -200,7 +189,8 @@ impl Cluster {
             Some(trouble) => Err(Error::new(
                 ErrorKind::Disconnected,
                 format!(
-                    "{trouble}: it goes on as soon as its coordinator takes it back; `plasmon status` says more"
+                    "{trouble}: it goes on as soon as its coordinator takes it back; `plasmon status` says \
+                     more"
                 ),
             )),
         }
@@ -209,11 +199,6 @@ impl Cluster {
     /// Whether this node never had company.
     pub(crate) fn solo(&self) -> bool {
         self.solo.get()
-    }
-
-    /// Entries of the directory shards kept here.
-    pub(crate) fn directory_entries(&self) -> usize {
-        self.directory.borrow().len()
     }
 
     /// Ends at the next change of members.
@@ -291,12 +276,6 @@ impl Cluster {
         }
     }
 
-    /// Whether the cluster has an object that this user may see, if this node can tell by itself.
-    pub(crate) fn known_here(&self, id: &ObjectId, tenant: u32) -> Option<bool> {
-        let tells = self.solo() || self.keepers(id).first == self.own;
-        tells.then(|| self.directory.borrow_mut().knows(id, tenant))
-    }
-
     /// Whether a node is a member.
     pub(crate) fn is_member(&self, node: NodeId) -> bool {
         self.shards.borrow().is_member(node)
@@ -317,7 +296,8 @@ impl Cluster {
         self.moved.borrow()[shards::shard_of(id)].0 <= epoch
     }
 
-    /// Whether a keeper of an object was replaced so lately that not everybody may know it, nor it everything.
+    /// Whether a keeper of an object was replaced so lately that not everybody may know it, nor it
+    /// everything.
     pub(crate) fn is_unsettled(&self, id: &ObjectId, now: Instant) -> bool {
         self.moved.borrow()[shards::shard_of(id)].1.is_some_and(|moved| now < moved + self.unsettled)
     }
@@ -334,26 +314,15 @@ impl Cluster {
         self.dead.borrow().values().copied().max().map(end_of_tables)
     }
 
-    /// Until when clients of daemons that have died may read an object of which no living node knows. A later death of a
-    /// node that did not hold it changes nothing: members that die one after the other keep nobody waiting for ever.
-    pub(crate) fn readable_until(&self, id: &ObjectId, now: Instant) -> Option<Instant> {
-        let end = if self.deleting.borrow().contains(id) {
-            self.tables_of_the_dead()
-        } else {
-            let (dead, mut directory) = (self.dead.borrow(), self.directory.borrow_mut());
-            let died = directory.last_holders(id).filter_map(|holder| dead.get(&holder).copied());
-            died.max().map(end_of_tables)
-        };
-        end.filter(|end| now < *end)
-    }
-
-    /// Whether this node remembers that the object was deleted.
-    pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
-        self.directory.borrow().deleted(id)
+    /// The members that are not among these.
+    pub(crate) fn others(&self, these: &[NodeId]) -> Vec<NodeId> {
+        let view = self.view.borrow();
+        let members = view.members.iter().map(|member| member.node);
+        members.filter(|node| !these.contains(node)).collect()
     }
 }
 
 /// When the last client of a daemon that died then reads what it held no longer.
-fn end_of_tables(died: Instant) -> Instant {
+pub(crate) fn end_of_tables(died: Instant) -> Instant {
     died + TABLE_LIFE + CLOCK_LAG
 }

@@ -5,9 +5,9 @@
 //! map from the members of an epoch, once, so that nobody has to be asked, and a node's death moves
 //! only the shards it kept.
 //!
-//! The map of the next epoch is made from that of the last: who is new is compared with the keepers of every shard,
-//! and only shards that lost a keeper ask all members anew. Scoring 10,000 members for every shard would take the
-//! engine about a second (`docs/scale.md`).
+//! The map of the next epoch is made from that of the last: who is new is compared with the keepers of every
+//! shard, and only shards that lost a keeper ask all members anew. Scoring 10,000 members for every shard
+//! would take the engine about a second (`docs/scale.md`).
 
 use crate::kernel::random::HashSet;
 

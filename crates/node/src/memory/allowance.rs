@@ -1,5 +1,5 @@
-//! What the control groups of the process allow: a node that needs more does not start, rather than be ended by the
-//! kernel while its memory is touched.
+//! What the control groups of the process allow: a node that needs more does not start, rather than be ended
+//! by the kernel while its memory is touched.
 
 use bytesize::ByteSize;
 use tracing::warn;
@@ -43,9 +43,10 @@ impl Allowance {
         }
         if needed + SPARE > room {
             warn!(
-                "memory is tight: {} of objects and at least {} beside them have to fit in {} ({file}, {} of it used): \
-                 clients and what they ask for take some more, and beyond the limit the kernel ends the node; raise \
-                 the limit or lower --memory",
+                "memory is tight: {} of objects and at least {} beside them have to fit in {} ({file}, {} \
+                 of it used): \
+                 clients and what they ask for take some more, and beyond the limit the kernel ends the \
+                 node; raise the limit or lower --memory",
                 ByteSize(capacity),
                 ByteSize(beside),
                 ByteSize(*limit),

@@ -38,8 +38,8 @@ impl BlockMemory {
 
     fn word(&self, word: usize) -> &AtomicU64 {
         assert!(word < self.layout.size() / size_of::<u64>());
-        // SAFETY: inside the allocation, aligned as pages are, initialised, and only ever accessed as an atomic
-        // by this process where words are used.
+        // SAFETY: inside the allocation, aligned as pages are, initialised, and only ever accessed as an
+        // atomic by this process where words are used.
         unsafe { self.base.cast::<AtomicU64>().add(word).as_ref() }
     }
 }

@@ -31,8 +31,8 @@ pub enum ArenaError {
     },
     /// The host has less memory than asked for.
     #[error(
-        "an arena of {} ({capacity} bytes) does not fit in the {} ({available} bytes) of memory this host has \
-         available: lower --memory or free memory",
+        "an arena of {} ({capacity} bytes) does not fit in the {} ({available} bytes) of memory this host \
+         has available: lower --memory or free memory",
         ByteSize(*capacity), ByteSize(*available)
     )]
     NotEnoughMemory {
@@ -43,9 +43,10 @@ pub enum ArenaError {
     },
     /// The control groups of the process allow less memory than that.
     #[error(
-        "a node with {} ({capacity} bytes) of memory for objects, and {} beside them, does not fit in the {} ({limit} \
-         bytes) that it may have ({file}; {} of it used): raise the limit (--memory of docker, MemoryMax= of systemd, \
-         resources.limits.memory of Kubernetes) or lower --memory",
+        "a node with {} ({capacity} bytes) of memory for objects, and {} beside them, does not fit in the \
+         {} ({limit} \
+         bytes) that it may have ({file}; {} of it used): raise the limit (--memory of docker, MemoryMax= \
+         of systemd, resources.limits.memory of Kubernetes) or lower --memory",
         ByteSize(*capacity), ByteSize(*beside), ByteSize(*limit), ByteSize(*used)
     )]
     NotAllowed {
@@ -71,8 +72,8 @@ pub enum ArenaError {
     Meminfo(#[source] io::Error),
     /// The kernel does not keep others from writing into a sealed segment.
     #[error(
-        "this kernel does not enforce F_SEAL_FUTURE_WRITE on segments of {pages} pages, so objects would not be \
-         protected from clients: use Linux 5.13 or later{}", hint(.source)
+        "this kernel does not enforce F_SEAL_FUTURE_WRITE on segments of {pages} pages, so objects would \
+         not be protected from clients: use Linux 5.13 or later{}", hint(.source)
     )]
     Unsealable {
         /// Which pages were tried.
@@ -122,7 +123,8 @@ pub enum ArenaError {
 pub enum AllocError {
     /// It could not fit in an empty arena either.
     #[error(
-        "{len} bytes are more than the whole arena ({capacity} bytes): raise --memory or store smaller objects"
+        "{len} bytes are more than the whole arena ({capacity} bytes): raise --memory or store smaller \
+         objects"
     )]
     TooLarge {
         /// Bytes asked for.
@@ -178,11 +180,12 @@ fn hint(error: &io::Error) -> &'static str {
         Some(Errno::MFILE) => ": raise the limit of open files (`ulimit -n`), a node needs two per segment",
         Some(Errno::NFILE) => ": raise `sysctl fs.file-max`",
         Some(Errno::NOMEM) => {
-            ": lower --memory, or raise `ulimit -v`, `sysctl vm.max_map_count` or the number of huge pages; clients \
-             that keep old segments mapped hold their memory"
+            ": lower --memory, or raise `ulimit -v`, `sysctl vm.max_map_count` or the number of huge pages; \
+             clients that keep old segments mapped hold their memory"
         }
         Some(Errno::ACCESS | Errno::PERM) => {
-            ": check that the daemon may use memfd_create and /proc (container policy, `sysctl vm.memfd_noexec`)"
+            ": check that the daemon may use memfd_create and /proc (container policy, `sysctl \
+             vm.memfd_noexec`)"
         }
         _ => "",
     }

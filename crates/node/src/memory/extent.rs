@@ -39,9 +39,9 @@ impl Home {
     }
 }
 
-/// A contiguous range of the arena, all of one zone ([`Arena::zone`](super::Arena::zone)), free again when dropped. It may span adjacent segments, but
-/// one of at most 3584 bytes never does. Its bytes are what the zone's earlier extents left there,
-/// or zeros.
+/// A contiguous range of the arena, all of one zone ([`Arena::zone`](super::Arena::zone)), free again when
+/// dropped. It may span adjacent segments, but one of at most 3584 bytes never does. Its bytes are what the
+/// zone's earlier extents left there, or zeros.
 pub struct Extent {
     run: Run,
     /// It is somebody's who will take it up again.
@@ -74,8 +74,8 @@ impl Extent {
         self.offset
     }
 
-    /// Gives back its pages beyond the first `len` bytes. Both lengths are of whole runs of pages: longer than what
-    /// the slabs have.
+    /// Gives back its pages beyond the first `len` bytes. Both lengths are of whole runs of pages: longer
+    /// than what the slabs have.
     pub(crate) fn shorten(&mut self, len: u64) {
         let kept = len.next_multiple_of(PAGE);
         if kept < self.run.len {

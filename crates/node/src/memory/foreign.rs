@@ -1,8 +1,8 @@
 //! Memory of a client's own, mapped here: a file without a name, sealed against shrinking.
 //!
-//! Invariants: the file has its size for good, and pages of the base size, which nobody can take away from under a
-//! mapping so that it faults; so every access inside it is as safe as one to a segment. Clients write it at any
-//! time: bytes are copied by raw pointer, never referred to.
+//! Invariants: the file has its size for good, and pages of the base size, which nobody can take away from
+//! under a mapping so that it faults; so every access inside it is as safe as one to a segment. Clients write
+//! it at any time: bytes are copied by raw pointer, never referred to.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,8 +69,8 @@ impl ForeignMemory {
         self.io_range(at, bytes.len() as u64)?.write(0, bytes)
     }
 
-    /// A handle for another thread on `len` bytes that lie `at` bytes from its start. They stay mapped for as long as it
-    /// lives.
+    /// A handle for another thread on `len` bytes that lie `at` bytes from its start. They stay mapped for as
+    /// long as it lives.
     pub(crate) fn io_range(&self, at: u64, len: u64) -> Result<IoRange, OutOfBounds> {
         match at.checked_add(len) {
             // It is mapped, so what lies within has an address.

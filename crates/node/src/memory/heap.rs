@@ -1,7 +1,7 @@
 //! This process's own heap: what was once taken for a crowd goes back to the system.
 //!
-//! Engine thread only. The allocator keeps freed memory that lies below memory in use, for whoever asks next; after 100,000
-//! waiting gets that is most of a gigabyte, and might be for as long as the daemon lives.
+//! Engine thread only. The allocator keeps freed memory that lies below memory in use, for whoever asks next;
+//! after 100,000 waiting gets that is most of a gigabyte, and might be for as long as the daemon lives.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! A piece of the arena for another thread: one that reads and writes files or sockets on the engine's behalf.
+//! A piece of the arena for another thread: one that reads and writes files or sockets on the engine's
+//! behalf.
 //!
 //! Invariant: the addresses stay mapped for as long as a handle lives, so a late copy can spoil
 //! bytes, if whoever made the handle let the extent go too early, but never fault.
@@ -46,7 +47,8 @@ impl IoRange {
         self.range.copy_out(place, into).map_err(|_| self.out_of_bounds(at, into.len()))
     }
 
-    /// Writes `len` bytes that lie `at` bytes from its start to a descriptor, by one write(2) from where they are.
+    /// Writes `len` bytes that lie `at` bytes from its start to a descriptor, by one write(2) from where they
+    /// are.
     ///
     /// # Errors
     /// The system's; `InvalidInput` if it has no such bytes.
@@ -55,7 +57,8 @@ impl IoRange {
         self.range.write_out(place, len, to)
     }
 
-    /// Fills up to `len` bytes, `at` bytes from its start, from a descriptor, by one read(2) to where they belong.
+    /// Fills up to `len` bytes, `at` bytes from its start, from a descriptor, by one read(2) to where they
+    /// belong.
     ///
     /// # Errors
     /// As `write_to`.

@@ -26,8 +26,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::system::PageKind;
 use super::zone::Writer;
 
-/// A memfd, and a second, read-only descriptor of it once somebody needs one. Who sends one of them to a client shares
-/// it until then: what waits to be sent takes no descriptors of its own.
+/// A memfd, and a second, read-only descriptor of it once somebody needs one. Who sends one of them to a
+/// client shares it until then: what waits to be sent takes no descriptors of its own.
 #[derive(Debug)]
 pub(super) struct Memfd {
     file: Arc<OwnedFd>,

@@ -1,10 +1,10 @@
 //! Near memory: asking the kernel for pages of one NUMA node, and where pages are.
 //!
 //! A page of the arena is *preferred* on the node: where that is full, it comes from another one, which is
-//! slower, but kills nobody. While the pre-fault thread makes pages it *insists* instead, as long as the
-//! node has room to spare, so that the kernel drops cached files there rather than turn to another node.
-//! The policy of a segment is its file's: pages that a client touches first follow it too. (Those of the pool of huge
-//! pages follow whoever touches them.) System calls on addresses of the arena; any thread.
+//! slower, but kills nobody. While the pre-fault thread makes pages it *insists* instead, as long as the node
+//! has room to spare, so that the kernel drops cached files there rather than turn to another node. The
+//! policy of a segment is its file's: pages that a client touches first follow it too. (Those of the pool of
+//! huge pages follow whoever touches them.) System calls on addresses of the arena; any thread.
 
 use std::ffi::c_void;
 use std::io;

@@ -167,7 +167,8 @@ impl Shared {
             if let Err(error) = self.populate(segment, progress, &mut refused) {
                 tracing::warn!(
                     %error, segment,
-                    "cannot pre-fault the arena (it needs Linux 5.14 and free memory): first writes will be slower"
+                    "cannot pre-fault the arena (it needs Linux 5.14 and free memory): first writes will be \
+                     slower"
                 );
                 return;
             }
@@ -185,8 +186,8 @@ impl Shared {
             tracing::warn!(
                 node,
                 elsewhere = far,
-                "the memory node has too little free memory: a part of the arena lies on others, where it is slower to \
-                 reach; lower --memory, or free memory there before the start"
+                "the memory node has too little free memory: a part of the arena lies on others, where it \
+                 is slower to reach; lower --memory, or free memory there before the start"
             );
         }
         match refused {
@@ -239,8 +240,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Populates one step, on the range's node alone while that has room to spare: a kernel that may take memory
-    /// from nowhere else ends processes when there is none.
+    /// Populates one step, on the range's node alone while that has room to spare: a kernel that may take
+    /// memory from nowhere else ends processes when there is none.
     fn step_near(
         &self,
         at: usize,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 pub(super) const HUGE_PAGE: u64 = 2 << 20;
 
 const HUGE_PAGE_COUNTERS: &str = "hugepages/hugepages-2048kB";
-/// What is left to others of a memory node: this part of it, and this many KiB at least. The kernel keeps some free
-/// itself, and not all that it calls cached can be let go of.
+/// What is left to others of a memory node: this part of it, and this many KiB at least. The kernel keeps
+/// some free itself, and not all that it calls cached can be let go of.
 const MARGIN_PART: u64 = 32;
 const MARGIN_LEAST: u64 = 128 << 10;
 
@@ -67,8 +67,8 @@ fn node_folder(node: u32) -> PathBuf {
     PathBuf::from(format!("/sys/devices/system/node/node{node}"))
 }
 
-/// Whether a memory node has room to spare for so many bytes, free or behind cached files that nobody uses. Of a node
-/// that tells nothing, it is not supposed.
+/// Whether a memory node has room to spare for so many bytes, free or behind cached files that nobody uses.
+/// Of a node that tells nothing, it is not supposed.
 pub(super) fn has_room(node: u32, bytes: u64) -> bool {
     let text = fs::read_to_string(node_folder(node).join("meminfo")).unwrap_or_default();
     room_of_node(&text).is_some_and(|room| bytes <= room)
@@ -121,12 +121,12 @@ impl HugePagePool {
         let (free, total) = (self.free, self.total + missing);
         Some(match self.node {
             None => format!(
-                "{needed} huge pages of 2 MiB are needed and {free} are free: run `sysctl vm.nr_hugepages={total}` \
-                 before the start"
+                "{needed} huge pages of 2 MiB are needed and {free} are free: run `sysctl \
+                 vm.nr_hugepages={total}` before the start"
             ),
             Some(node) => format!(
-                "{needed} huge pages of 2 MiB are needed and {free} are free on memory node {node}: write {total} to \
-                 {}/{HUGE_PAGE_COUNTERS}/nr_hugepages before the start",
+                "{needed} huge pages of 2 MiB are needed and {free} are free on memory node {node}: write \
+                 {total} to {}/{HUGE_PAGE_COUNTERS}/nr_hugepages before the start",
                 node_folder(node).display()
             ),
         })

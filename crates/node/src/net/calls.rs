@@ -10,8 +10,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use plasmon::{Error, ErrorKind, NodeId};
 
-use super::frame::Ask;
-use super::frame::{Envelope, Message};
+use super::frame::{Ask, Envelope, Frames, Message};
 use super::network::Network;
 use crate::kernel::random::HashMap;
 
@@ -114,6 +113,7 @@ impl Network {
             deadline_us: u64::MAX,
             tenant,
             class: 0,
+            answers: false,
             message,
         }
     }
@@ -143,9 +143,12 @@ impl Network {
     }
 
     /// Answers a frame.
-    pub(crate) fn answer(&self, asked: &Envelope, message: Message) {
+    pub(crate) fn answer(&self, asked: &Envelope, answer: impl Frames) {
+        let message = answer.into_message();
+        let answers = matches!(message, Message::Other(_));
+        let answer = self.envelope(asked.request, asked.reply_to, asked.tenant, message);
         // An asker that has gone needs no answer.
-        self.send(asked.reply_to, self.envelope(asked.request, asked.reply_to, asked.tenant, message));
+        self.send(asked.reply_to, Envelope { answers, ..answer });
     }
 
     /// Asks and waits for the answer: its fields.
@@ -167,17 +170,21 @@ impl Network {
                 format!("node {to} has left the cluster, or was cut off (its log and this node's say why)"),
             )
         };
-        if !call.send(to, tenant, question.into()) {
+        let question: Q::Table = question.into();
+        if !call.send(to, tenant, question.into_message()) {
             return Err(gone());
         }
         let due = self.kernel.clock.now() + patience;
         match self.kernel.clock.bounded(Some(due), call.answer()).await {
             Some(Some(Envelope { message: Message::Refused { error }, .. })) => Err(error),
-            Some(Some(answer)) => Q::Answer::try_from(answer.message).map_err(|_| {
-                let text =
-                    format!("node {to} answered with something else than was asked for: see its release");
-                Error::new(ErrorKind::Internal, text)
-            }),
+            Some(Some(answer)) => {
+                let answer = Q::Answers::from_message(answer.message).ok();
+                answer.and_then(|answer| Q::Answer::try_from(answer).ok()).ok_or_else(|| {
+                    let text =
+                        format!("node {to} answered something else than was asked for: see its release");
+                    Error::new(ErrorKind::Internal, text)
+                })
+            }
             Some(None) => Err(gone()),
             None => {
                 Err(Error::new(ErrorKind::TimedOut, format!("node {to} did not answer within {patience:?}")))

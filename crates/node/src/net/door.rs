@@ -1,8 +1,9 @@
 //! Places for connections whose other end has not shown yet that it belongs here.
 //!
-//! Any thread with tokio. Every TCP port has a [`Door`], in which so many may stand at a time, and so many of one
-//! address: neither one host nor all of them use up descriptors there. Who finds no place gets that of the one who has
-//! stood there longest without being served, if that was long enough, so that those who are silent keep nobody waiting.
+//! Any thread with tokio. Every TCP port has a [`Door`], in which so many may stand at a time, and so many of
+//! one address: neither one host nor all of them use up descriptors there. Who finds no place gets that of
+//! the one who has stood there longest without being served, if that was long enough, so that those who are
+//! silent keep nobody waiting.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,8 +1,8 @@
-//! A provider that was opened: its two lanes, its message blocks, and the memory of this node that peers may read
-//! over it.
+//! A provider that was opened: its two lanes, its message blocks, and the memory of this node that peers may
+//! read over it.
 //!
-//! Engine thread only. A node has one, or two where RDMA is at hand: the second is TCP, for nodes that have no RDMA
-//! and for when it fails. What is registered with one can be reached over that one alone.
+//! Engine thread only. A node has one, or two where RDMA is at hand: the second is TCP, for nodes that have
+//! no RDMA and for when it fails. What is registered with one can be reached over that one alone.
 
 use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};

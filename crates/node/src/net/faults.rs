@@ -1,8 +1,8 @@
 //! Frames that no member sends, and what becomes of a peer that sends them all the same. Engine thread only.
 //!
-//! A few are dropped and counted: a fault of the moment costs what it hit. Of a peer that sends many nothing is right
-//! that follows either, and it is *cut off* until it starts anew. A frame counts against the sender that it names only
-//! if it carries this node's token: who is no member can have nobody cut off.
+//! A few are dropped and counted: a fault of the moment costs what it hit. Of a peer that sends many nothing
+//! is right that follows either, and it is *cut off* until it starts anew. A frame counts against the sender
+//! that it names only if it carries this node's token: who is no member can have nobody cut off.
 
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,7 @@ mod tests {
             deadline_us: u64::MAX,
             tenant: 0,
             class: 0,
+            answers: false,
             message: Message::Done,
         };
         let frame = envelope.encode(99);

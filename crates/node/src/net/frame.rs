@@ -1,8 +1,8 @@
 //! Frames between nodes: what they say and how they look.
 //!
 //! A frame is a [`Header`] and a body, little-endian. A fabric message is one frame or several, at most
-//! [`FRAME_MAX`] bytes so that it fits a block of the pool. `docs/design.md` has the lists of what there is in
-//! a header and of all bodies, made from the code.
+//! [`FRAME_MAX`] bytes so that it fits a block of the pool. `docs/design.md` has the lists of what there is
+//! in a header and of all bodies, made from the code.
 //!
 //! Peers are trusted to be Plasmon, their bytes are not: every field is checked on decode, and a
 //! frame of another version, with an unknown opcode or flag, or that does not end where it should
@@ -23,7 +23,9 @@ pub(crate) use self::header::{HEADER_LEN, Header};
 pub(crate) use self::parts::{
     Heir, Holding, Life, Location, Order, Passing, Stage, Verdict, Wish, Withdrawal,
 };
-pub(crate) use self::table::{Message, ask};
+pub(crate) use self::table::{
+    DIRECTORY_FRAMES, Message, OVERVIEW_FRAMES, PLACEMENT_FRAMES, TRANSFER_FRAMES, ask,
+};
 use super::members::Incarnation;
 use crate::object::Head;
 
@@ -33,6 +35,8 @@ pub(crate) const VERSION: u8 = 5;
 pub(crate) const FRAME_MAX: usize = 16 << 10;
 /// Most entries in one frame that lists ids.
 pub(crate) const MAX_ENTRIES: usize = 256;
+/// Header flag of a frame that answers a question, where its opcode alone does not say so to the receiver.
+const FLAG_ANSWER: u16 = 1;
 /// Opcodes of the frames that a question names as its answer.
 const ANSWERS: [bool; 256] = answers(Message::ROWS, Message::ROWS);
 
@@ -55,14 +59,16 @@ pub(crate) struct Envelope {
     pub(crate) tenant: u32,
     /// Quality-of-service class; 0 until there are others.
     pub(crate) class: u8,
+    /// Whether it answers a question of a service of its own. Other answers are known by their opcodes.
+    pub(crate) answers: bool,
     /// What is said.
     pub(crate) message: Message,
 }
 
 /// A question to another node, which has one answer.
-pub(crate) trait Ask: wire::Ask<Table = Message, Answers = Message> {}
+pub(crate) trait Ask: wire::Ask<Table: Frames, Answers: Frames> {}
 
-impl<Q: wire::Ask<Table = Message, Answers = Message>> Ask for Q {}
+impl<Q: wire::Ask<Table: Frames, Answers: Frames>> Ask for Q {}
 
 /// A frame that does not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +88,7 @@ impl Envelope {
         let header = Header {
             version: VERSION,
             opcode: self.message.opcode(),
-            flags: 0,
+            flags: if self.answers { FLAG_ANSWER } else { 0 },
             body_len: 0,
             token,
             request: self.request,
@@ -111,7 +117,8 @@ impl Envelope {
 
     fn of(header: Header, message: Message) -> Self {
         let Header { request, from, reply_to, incarnation, epoch, deadline_us, tenant, class, .. } = header;
-        Self { request, from, incarnation, reply_to, epoch, deadline_us, tenant, class, message }
+        let answers = header.flags == FLAG_ANSWER && matches!(message, Message::Other(_));
+        Self { request, from, incarnation, reply_to, epoch, deadline_us, tenant, class, answers, message }
     }
 
     /// Takes the first frame off a message: the envelope, the token it carries and the credits it returns.
@@ -126,20 +133,68 @@ impl Envelope {
         if header.version != VERSION {
             return Err(FrameError::Version(header.version));
         }
-        if header.flags != 0 || header.reserved != 0 {
+        let message = Message::take_body(header.opcode, &mut body)?;
+        let flags = if matches!(message, Message::Other(_)) { FLAG_ANSWER } else { 0 };
+        if header.flags & !flags != 0 || header.reserved != 0 {
             return Err(FrameError::Malformed);
         }
-        let message = Message::take_body(header.opcode, &mut body)?;
         Ok(body.finish((Self::of(header, message), header.token, header.credits))?)
     }
 }
 
-impl Message {
+impl Envelope {
     /// Whether it answers a request, and so goes to whoever waits for it.
     pub(crate) fn is_answer(&self) -> bool {
-        ANSWERS[usize::from(self.opcode())] || matches!(self, Self::Refused { .. })
+        let message = &self.message;
+        self.answers || ANSWERS[usize::from(message.opcode())] || matches!(message, Message::Refused { .. })
+    }
+}
+
+/// A table of frames: that of the node, or that of a service of its own, whose frames the network only
+/// carries.
+pub(crate) trait Frames: Table {
+    /// The frame as the network carries it.
+    fn into_message(self) -> Message;
+
+    /// The frame as its service knows it.
+    ///
+    /// # Errors
+    /// When it is of another table, or does not decode.
+    fn from_message(message: Message) -> Result<Self, WireError>;
+}
+
+impl Frames for Message {
+    fn into_message(self) -> Message {
+        self
     }
 
+    fn from_message(message: Message) -> Result<Self, WireError> {
+        Ok(message)
+    }
+}
+
+/// Makes a table of a service the network's to carry.
+#[allow(unused_macros, reason = "the node's own frames need none")]
+macro_rules! carried {
+    ($table:ty) => {
+        impl $crate::net::frame::Frames for $table {
+            fn into_message(self) -> $crate::net::frame::Message {
+                $crate::net::frame::Message::Other(plasmon::wire::Other::of(&self))
+            }
+
+            fn from_message(message: $crate::net::frame::Message) -> Result<Self, plasmon::wire::WireError> {
+                match message {
+                    $crate::net::frame::Message::Other(other) => other.read(),
+                    message => Err(plasmon::wire::WireError::Opcode(plasmon::wire::Table::opcode(&message))),
+                }
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use carried;
+
+impl Message {
     /// Whether the holder keeps something for whoever this answers.
     pub(crate) fn comes_with_a_lease(&self) -> bool {
         matches!(self, Self::Offer { .. } | Self::Registered { .. } | Self::Stream { .. } | Self::Dial { .. })

@@ -5,8 +5,8 @@
 //! with the first operation towards a peer.
 //!
 //! Frames gather during a turn and leave at its end, as many in a message as fit a block. Messages are under
-//! credit control: a sender has [`WINDOW`] under way towards a peer, which returns credits with its own, or with
-//! a [`Message::Credit`] that costs none. The receiver posts blocks for every peer's window.
+//! credit control: a sender has [`WINDOW`] under way towards a peer, which returns credits with its own, or
+//! with a [`Message::Credit`] that costs none. The receiver posts blocks for every peer's window.
 
 use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
@@ -15,22 +15,20 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use plasmon::NodeId;
 use plasmon::status::PoolStatus;
-use plasmon::wire::MAX_DESCRIPTORS;
 use plasmon_fabric::{
     Access, Domain, Event, FabricError, Memory, Op, Provider, Region, RemoteRegion, Slice, Stats,
 };
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::calls::Calls;
 use super::fabric::Fabric;
-use super::faults::{self, MAX_FORGIVEN_FAULTS};
 use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Header, Location, Message};
-use super::members::{Incarnation, Member, Reach};
+use super::members::{Member, Reach};
 use super::peer::{Lane, Peer, WINDOW};
 use crate::kernel::Kernel;
 use crate::kernel::random::random_u64;
@@ -43,8 +41,6 @@ const POSTED_PER_PEER: usize = WINDOW as usize + 8;
 const SHORT_QUEUE_FRAMES: usize = 2 * WINDOW as usize;
 /// Frames that may wait for a peer; one that takes none is as good as gone.
 const MAX_QUEUED_FRAMES: usize = 1 << 16;
-/// Frames kept of senders that the next view may make members.
-const MAX_STRANGER_FRAMES: usize = 1024;
 /// Of so many polls one looks at a fabric that no peer is reached by.
 const IDLE_POLL_DIVISOR: u32 = 16;
 
@@ -72,19 +68,21 @@ pub(crate) struct Network {
     /// Membership epoch that this node follows.
     pub(super) epoch: Cell<u64>,
     /// Best first; never empty.
-    fabrics: Vec<Fabric>,
+    pub(super) fabrics: Vec<Fabric>,
     /// What frames sent to this node must carry.
-    token: u64,
-    peers: RefCell<HashMap<NodeId, Peer>>,
-    strangers: RefCell<VecDeque<Stranger>>,
-    dropped: Cell<u64>,
+    pub(super) token: u64,
+    pub(super) peers: RefCell<HashMap<NodeId, Peer>>,
+    /// Writes of peers that nobody has been told of yet.
+    pub(super) remote_writes: RefCell<Vec<(u32, usize)>>,
+    pub(super) strangers: RefCell<VecDeque<Stranger>>,
+    pub(super) dropped: Cell<u64>,
     polls: Cell<u32>,
     /// The link of the RDMA device; empty if there is none, or it has not been told.
     link: RefCell<String>,
     /// For each fabric, whether a peer is reached by it.
     busy: RefCell<Vec<bool>>,
     /// Peers that were cut off and of whom the cluster has not heard so yet.
-    cut_off: RefCell<Vec<NodeId>>,
+    pub(super) cut_off: RefCell<Vec<NodeId>>,
 }
 
 impl Network {
@@ -104,6 +102,7 @@ impl Network {
             fabrics: fabrics.collect::<Result<_, _>>()?,
             token: random_u64(),
             peers: RefCell::default(),
+            remote_writes: RefCell::default(),
             strangers: RefCell::default(),
             dropped: Cell::new(0),
             polls: Cell::new(0),
@@ -123,7 +122,8 @@ impl Network {
         self.fabrics[0].domain.provider()
     }
 
-    /// The provider that a peer is reached by, and why it is not a better one; the best for others than peers.
+    /// The provider that a peer is reached by, and why it is not a better one; the best for others than
+    /// peers.
     pub(crate) fn provider(&self, node: NodeId) -> (&Provider, Option<String>) {
         match self.peers.borrow().get(&node) {
             Some(peer) => {
@@ -145,8 +145,8 @@ impl Network {
             ("" | "ACTIVE", "ACTIVE") => {}
             (_, "ACTIVE") => info!("RDMA device {device} has its link again"),
             _ => warn!(
-                "RDMA device {device} has no link (it is {state}): what is read by it fails or waits, until the \
-                 link is back or a way by TCP is taken; look at its cable and switch, and at `rdma link`"
+                "RDMA device {device} has no link (it is {state}): what is read by it fails or waits, until \
+                 the link is back or a way by TCP is taken; look at its cable and switch, and at `rdma link`"
             ),
         }
         self.link.replace(state);
@@ -188,7 +188,8 @@ impl Network {
         self.fabrics.iter().filter_map(|fabric| fabric.domain.sleep_limit()).min()
     }
 
-    /// Drives the fabrics; adds the frames of members to act on, and gives the number of things that happened.
+    /// Drives the fabrics; adds the frames of members to act on, and gives the number of things that
+    /// happened.
     pub(crate) fn poll(
         &self,
         now: Instant,
@@ -247,7 +248,8 @@ impl Network {
         recycled
     }
 
-    /// A piece of our own arena, for an operation on a fabric; nothing when its segment could not be registered.
+    /// A piece of our own arena, for an operation on a fabric; nothing when its segment could not be
+    /// registered.
     pub(crate) fn local(&self, on: usize, arena: &Arena, piece: Piece) -> Option<Slice> {
         self.fabrics[on].local(arena, piece)
     }
@@ -429,126 +431,6 @@ impl Network {
         gone
     }
 
-    /// Takes an event of a fabric in; adds the frames of members to act on.
-    fn receive(&self, event: Event, on: usize, now: Instant, frames: &mut Vec<Envelope>) {
-        let (slice, len) = match event {
-            Event::Received { slice, len, .. } => (slice, len),
-            Event::ReceiveFailed { slice, error } => {
-                debug!("a message was not received: {error}");
-                return self.fabrics[on].repost(slice);
-            }
-            // Nobody is asked to write here.
-            Event::RemoteWrite { .. } => return self.drop_frame("an unexpected remote write"),
-        };
-        let message = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
-        self.fabrics[on].repost(slice);
-        let Ok(mut message) = message else { return self.drop_frame("more than a block") };
-        let mut is_first = true;
-        while is_first || !message.is_empty() {
-            let whole = message.clone();
-            match Envelope::decode_first(&mut message) {
-                Ok((envelope, token, credits)) if token == self.token => {
-                    // A message costs one credit, and its first frame returns some.
-                    let credits = std::mem::take(&mut is_first).then_some(credits);
-                    frames.extend(self.admit(envelope, on, credits, now));
-                }
-                Ok((envelope, ..)) => {
-                    return self.drop_frame(&format!("a wrong token from {}", envelope.from));
-                }
-                Err(error) => {
-                    self.drop_frame(&error.to_string());
-                    if let Some((from, incarnation)) = faults::sender(&whole, self.token) {
-                        self.blame(from, incarnation, now);
-                    }
-                    // Where the next one would begin is not known.
-                    return;
-                }
-            }
-        }
-    }
-
-    /// A peer has sent what no member sends. It is cut off if it does so again and again.
-    fn blame(&self, from: NodeId, incarnation: Incarnation, now: Instant) {
-        let mut peers = self.peers.borrow_mut();
-        let peer = peers.get_mut(&from).filter(|peer| peer.member.incarnation == incarnation);
-        let Some(peer) = peer.filter(|peer| !peer.cut_off) else { return };
-        if !peer.faults.another(now) {
-            return;
-        }
-        warn!(
-            "node {from} at {} is cut off until it starts anew: it sent more than {MAX_FORGIVEN_FAULTS} frames within \
-             a minute that no node of this release sends; see what it runs and what it logs",
-            peer.member.listen
-        );
-        peer.cut_off(&self.fabrics);
-        self.cut_off.borrow_mut().push(from);
-    }
-
-    /// Peers that were cut off since this was last asked.
-    pub(crate) fn take_cut_off(&self) -> Vec<NodeId> {
-        std::mem::take(&mut *self.cut_off.borrow_mut())
-    }
-
-    /// A frame of a member counts; one of a node that may soon be a member waits. The first of a message
-    /// comes with credits.
-    fn admit(&self, envelope: Envelope, on: usize, credits: Option<u16>, now: Instant) -> Option<Envelope> {
-        let mut peers = self.peers.borrow_mut();
-        let peer = peers.get_mut(&envelope.from);
-        let Some(peer) = peer.filter(|peer| peer.member.incarnation >= envelope.incarnation) else {
-            let mut strangers = self.strangers.borrow_mut();
-            if strangers.len() == MAX_STRANGER_FRAMES {
-                strangers.pop_front();
-                self.dropped.set(self.dropped.get() + 1);
-            }
-            strangers.push_back((envelope, on, credits));
-            return None;
-        };
-        if peer.member.incarnation > envelope.incarnation {
-            drop(peers);
-            self.drop_frame("a frame from a former life of a node");
-            return None;
-        }
-        if peer.cut_off {
-            drop(peers);
-            self.drop_frame("a frame from a node that is cut off");
-            return None;
-        }
-        peer.used = true;
-        peer.credits = (peer.credits + u32::from(credits.unwrap_or(0))).min(WINDOW);
-        if let Message::Credit { count } = envelope.message {
-            peer.credits = peer.credits.saturating_add(count).min(WINDOW);
-            return None;
-        }
-        peer.owed += u32::from(credits.is_some());
-        if let Message::Stamps { base, key, len } = envelope.message {
-            if let Some(lane) = peer.lane_on(on) {
-                lane.stamps = Some(RemoteRegion { base, key, len });
-            }
-            return None;
-        }
-        if let Message::Segment { segment, version, base, key, len } = envelope.message {
-            if segment as usize >= MAX_DESCRIPTORS {
-                drop(peers);
-                self.drop_frame("a segment beyond any arena");
-                self.blame(envelope.from, envelope.incarnation, now);
-                return None;
-            }
-            if let Some(lane) = peer.lane_on(on) {
-                lane.segments.retain(|(number, _), _| *number != segment);
-                lane.segments.insert((segment, version), RemoteRegion { base, key, len });
-            }
-            return None;
-        }
-        Some(envelope)
-    }
-
-    /// Frames of nodes that have become members since they arrived.
-    pub(crate) fn admit_strangers(&self, now: Instant) -> Vec<Envelope> {
-        let waiting = std::mem::take(&mut *self.strangers.borrow_mut());
-        let admitted = waiting.into_iter();
-        admitted.filter_map(|(envelope, on, credits)| self.admit(envelope, on, credits, now)).collect()
-    }
-
     /// Looks after the peers at the end of a turn: what is to be sent, what failed to be, and credits that no
     /// message has taken along, where half a window has gathered.
     pub(crate) fn end_turn(&self) {
@@ -590,17 +472,6 @@ impl Network {
     pub(crate) fn reset_bulk(&self, node: NodeId) {
         if let Some(peer) = self.peers.borrow_mut().get_mut(&node).filter(|peer| !peer.cut_off) {
             peer.reset_bulk(&self.fabrics);
-        }
-    }
-
-    /// Counts a frame that is thrown away. The log has the first and then fewer and fewer: whoever sends one may
-    /// send many.
-    pub(crate) fn drop_frame(&self, why: &str) {
-        let dropped = self.dropped.get() + 1;
-        self.dropped.set(dropped);
-        match dropped.is_power_of_two() {
-            true => warn!(dropped, "dropped a frame: {why}"),
-            false => debug!(dropped, "dropped a frame: {why}"),
         }
     }
 }

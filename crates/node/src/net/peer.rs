@@ -1,9 +1,9 @@
 //! Another member, and what stands between it and this node.
 //!
-//! Engine thread only. A peer has a lane for each fabric that both nodes have, best first, and one of them is in use.
-//! Where RDMA does not work although both have it (a port without a link, packets that are filtered), they talk over
-//! TCP until it does, and the log says so both times. Each side decides for what it sends; a segment can be read over the
-//! lane by which its description came.
+//! Engine thread only. A peer has a lane for each fabric that both nodes have, best first, and one of them is
+//! in use. Where RDMA does not work although both have it (a port without a link, packets that are filtered),
+//! they talk over TCP until it does, and the log says so both times. Each side decides for what it sends; a
+//! segment can be read over the lane by which its description came.
 
 use crate::kernel::random::{HashMap, HashSet};
 use std::collections::VecDeque;
@@ -290,8 +290,8 @@ impl Peer {
         if to > self.current {
             let [broken, instead] = names;
             warn!(
-                "nothing gets through to node {node} by {broken}: falling back to {instead}, which is slower, until \
-                 it does; `plasmon doctor` there and here may say what is in the way"
+                "nothing gets through to node {node} by {broken}: falling back to {instead}, which is \
+                 slower, until it does; `plasmon doctor` there and here may say what is in the way"
             );
             // What is under way ends now, and with it what waits for it.
             let lane = &mut self.lanes[self.current];

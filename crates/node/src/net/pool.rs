@@ -1,12 +1,12 @@
 //! Buffer pools: registered blocks for messages and what else is staged, one pool a size class.
 //!
 //! Engine thread only. A block has three areas. Its *descriptor*, what the fabric needs to reach it, is the
-//! registration of its slab, made once and carried by its [`Slice`]; a frame's header and fields are its *request*, and
-//! bytes of objects behind them its *data*: where the one ends the frame says. Blocks are used in pairs, a
-//! sent one for each that is posted to receive.
+//! registration of its slab, made once and carried by its [`Slice`]; a frame's header and fields are its
+//! *request*, and bytes of objects behind them its *data*: where the one ends the frame says. Blocks are used
+//! in pairs, a sent one for each that is posted to receive.
 //!
-//! Receives take blocks for good (explicit use); a send takes the smallest that will do and gives it back by itself
-//! when the fabric is finished with it (implicit use). A pool grows by whole slabs and never shrinks.
+//! Receives take blocks for good (explicit use); a send takes the smallest that will do and gives it back by
+//! itself when the fabric is finished with it (implicit use). A pool grows by whole slabs and never shrinks.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -67,7 +67,8 @@ impl Pools {
         pool.take()
     }
 
-    /// The smallest that will do; the largest, whose blocks refuse to be cut longer than they are, if none does.
+    /// The smallest that will do; the largest, whose blocks refuse to be cut longer than they are, if none
+    /// does.
     fn of(&self, len: usize) -> &Rc<Pool> {
         let fits = self.pools.iter().find(|pool| pool.block >= len);
         fits.or(self.pools.last()).expect("there is a pool")

@@ -1,8 +1,9 @@
-//! The registration cache: memory of clients, registered with the fabric when it is first used. Engine thread only.
+//! The registration cache: memory of clients, registered with the fabric when it is first used. Engine thread
+//! only.
 //!
-//! Bounded by number and by bytes: the one that was not used for longest goes first. A registration that an operation
-//! uses ends with that operation, whatever becomes of it here. It is by what a client registered explicitly,
-//! never by address: an address may be other memory tomorrow.
+//! Bounded by number and by bytes: the one that was not used for longest goes first. A registration that an
+//! operation uses ends with that operation, whatever becomes of it here. It is by what a client registered
+//! explicitly, never by address: an address may be other memory tomorrow.
 
 use std::cell::RefCell;
 use std::rc::Rc;

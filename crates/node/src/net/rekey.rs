@@ -1,4 +1,5 @@
-//! New keys for the arena when a node is no member any more: what it could read of it, it cannot read for long.
+//! New keys for the arena when a node is no member any more: what it could read of it, it cannot read for
+//! long.
 //!
 //! Engine thread only. Closing the lanes ends what was under way, and does not keep a node from connecting
 //! again with keys that it knows. So every segment is registered anew, with RDMA one at each look since a

@@ -75,7 +75,8 @@ codes! {
         0 Primary,
         /// It was fetched from another node: dropped when room is needed.
         1 Cached,
-        /// It was brought here to be kept, as one of several: as a primary, but that it belongs to another node.
+        /// It was brought here to be kept, as one of several: as a primary, but that it belongs to another
+        /// node.
         2 Kept,
     }
 }
@@ -116,8 +117,8 @@ pub(crate) enum Held {
 
 /// A sealed object of this node: in memory, on disk, or both.
 ///
-/// There may be ten million of it: its id, creator, lengths, digest and offset are in its entry of the table that
-/// clients read, and nowhere else. Entry and memory are given back when it is dropped.
+/// There may be ten million of it: its id, creator, lengths, digest and offset are in its entry of the table
+/// that clients read, and nowhere else. Entry and memory are given back when it is dropped.
 pub(crate) struct Replica {
     table: Rc<DomainTable>,
     pub(crate) life: u64,
@@ -246,7 +247,8 @@ impl Replica {
         }
     }
 
-    /// Notes how long its creator took from creation to seal. Only whole seconds are kept: few objects have any.
+    /// Notes how long its creator took from creation to seal. Only whole seconds are kept: few objects have
+    /// any.
     pub(super) fn took(&self, construction: Duration) {
         if construction.as_secs() > 0 {
             let seconds = u32::try_from(construction.as_secs()).unwrap_or(u32::MAX);

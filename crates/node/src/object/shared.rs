@@ -87,8 +87,8 @@ impl SharedTables {
         });
         entered.map_err(|error| {
             let text = format!(
-                "object {id} finds no place in the object table, which cannot grow: {error}; allow the daemon \
-                 more memory or more open files"
+                "object {id} finds no place in the object table, which cannot grow: {error}; allow the \
+                 daemon more memory or more open files"
             );
             Error::new(ErrorKind::Full, text)
         })

@@ -1,9 +1,9 @@
 //! Stamps: words that peers read to see whether an object's bytes are still where they were told.
 //!
 //! Engine thread only; peers read the words one-sidedly. An object that is offered to a peer gets a stamp: a
-//! value that no object had before, in one of [`SLOTS`] words. Before its bytes may leave their place the word is
-//! cleared. So a peer that first reads the bytes, then the stamp, and finds what it was told, has the bytes.
-//! Slots go round: an object whose slot another takes has no stamp any more, and is asked for.
+//! value that no object had before, in one of [`SLOTS`] words. Before its bytes may leave their place the
+//! word is cleared. So a peer that first reads the bytes, then the stamp, and finds what it was told, has the
+//! bytes. Slots go round: an object whose slot another takes has no stamp any more, and is asked for.
 
 use crate::kernel::random::HashMap;
 use std::rc::Rc;

@@ -443,8 +443,8 @@ impl Table {
         evicted
     }
 
-    /// Primaries that only memory holds, of `bytes` in all and none longer than `longest`, least recently read first:
-    /// to be written to disk. They stay what and where they are, pinned.
+    /// Primaries that only memory holds, of `bytes` in all and none longer than `longest`, least recently
+    /// read first: to be written to disk. They stay what and where they are, pinned.
     pub(crate) fn take_dirty(
         &mut self,
         bytes: u64,

@@ -1,5 +1,5 @@
-//! Replicas that are kept: nodes are ordered to hold objects, and objects that too few nodes keep come back to their
-//! number.
+//! Replicas that are kept: nodes are ordered to hold objects, and objects that too few nodes keep come back
+//! to their number.
 //!
 //! Engine thread only. How many nodes are to keep an object (*copies*) is part of what each of its keepers
 //! publishes, so that the directory knows it after any death. The first keeper of the shard looks after it:
@@ -19,12 +19,12 @@ use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
 use crate::directory::table::Shortage;
-use crate::engine::Core;
 use crate::kernel::counted::Counted;
 use crate::membership::shards::ranked;
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Heir, Holding, Order, Withdrawal, ask};
 use crate::object::{Replica, Role};
+use crate::placement::Placement;
 
 /// Orders of a keeper under way that nobody waits for.
 const MAX_ORDERS: usize = 64;
@@ -47,7 +47,8 @@ pub(crate) struct Copies {
     counters: RefCell<CopiesStatus>,
     /// Objects that are being moved to another node by this keeper.
     pub(crate) moving: RefCell<HashSet<ObjectId>>,
-    /// Objects of this node that another is about to be the primary of. An order to keep one takes it out: it stays.
+    /// Objects of this node that another is about to be the primary of. An order to keep one takes it out: it
+    /// stays.
     pub(crate) handing: RefCell<HashSet<ObjectId>>,
 }
 
@@ -64,33 +65,30 @@ impl Copies {
     }
 }
 
-impl Core {
-    pub(crate) fn copies_status(&self) -> CopiesStatus {
-        let copies = &self.cluster.copies;
-        CopiesStatus {
-            short: self.cluster.directory.borrow().short() as u64,
-            restoring: copies.restoring.get(),
-            claims: self.cluster.claimed() as u64,
-            ..copies.counters.borrow().clone()
-        }
+impl Placement {
+    /// Enters what this node does for the number of copies; what the directory counts stays.
+    pub(super) fn report_copies(&self, status: &mut CopiesStatus) {
+        let CopiesStatus { short, claims, .. } = *status;
+        let restoring = self.copies.restoring.get();
+        *status = CopiesStatus { short, claims, restoring, ..self.copies.counters.borrow().clone() };
     }
 
     /// Counts objects that were deleted because their time was over.
     pub(crate) fn count_expired(&self, count: u64) {
-        self.cluster.copies.counters.borrow_mut().expired += count;
+        self.copies.counters.borrow_mut().expired += count;
     }
 
     /// Carries out an order of another node's, or of this one.
     pub(crate) fn on_order(self: &Rc<Self>, asked: Envelope, order: Order) {
-        let core = Rc::clone(self);
+        let placement = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match core.carry_out(order, asked.tenant).await {
+            let message = match placement.carry_out(order, asked.tenant).await {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
             // Those who were to read it from here.
-            core.serve_waiting(order.id);
-            core.network.answer(&asked, message);
+            placement.transfer.serve_waiting(order.id);
+            placement.network.answer(&asked, message);
         });
     }
 
@@ -100,7 +98,7 @@ impl Core {
         if self.assume(&order)? {
             return Ok(());
         }
-        let copies = &self.cluster.copies;
+        let copies = &self.copies;
         let _turn = match order.patient {
             true => Some(copies.turns.acquire().await.expect("the semaphore is never closed")),
             false => None,
@@ -126,15 +124,15 @@ impl Core {
     /// Brings an object here, as long as it shows that it comes.
     async fn bring(self: &Rc<Self>, order: &Order, tenant: u32) -> Result<(), Error> {
         let fetch = match order.from.filter(|from| *from != self.kernel.node) {
-            Some(from) => self.fetch_from(order.id, tenant, from),
-            None => self.fetch(order.id, tenant),
+            Some(from) => self.transfer.fetch_from(order.id, tenant, from),
+            None => self.transfer.fetch(order.id, tenant),
         };
         loop {
             let due = Some(self.kernel.clock.now() + STALL_PATIENCE);
             if let Some(fetched) = self.kernel.clock.bounded(due, fetch.clone()).await {
                 return fetched;
             }
-            if !self.moves_here(&order.id, tenant) {
+            if !self.transfer.moves_here(&order.id, tenant) {
                 let text = format!("no node offers object {} any more", order.id);
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
@@ -168,7 +166,7 @@ impl Core {
         }
         self.store.objects.borrow_mut().set_role(&order.id, role);
         if order.role.stays() {
-            self.cluster.copies.handing.borrow_mut().remove(&order.id);
+            self.copies.handing.borrow_mut().remove(&order.id);
         }
         // Also what is as it was: whoever orders it may have missed the news.
         self.store.publish(Holding::of(&replica));
@@ -195,8 +193,8 @@ impl Core {
         self.note_expiry(&replica);
     }
 
-    /// Makes a replica that this node kept a cached one. Nothing of it stays on disk: the next start of this node would
-    /// take it for a primary, whatever has become of the object.
+    /// Makes a replica that this node kept a cached one. Nothing of it stays on disk: the next start of this
+    /// node would take it for a primary, whatever has become of the object.
     pub(crate) fn keep_no_longer(&self, replica: &Rc<Replica>) {
         if replica.in_memory() {
             self.store.forget_on_disk(replica);
@@ -207,8 +205,8 @@ impl Core {
         }
     }
 
-    /// Drops a replica that this node is not to keep any more. Its keepers learn both: of one that made room, they would
-    /// not look for another node to keep it.
+    /// Drops a replica that this node is not to keep any more. Its keepers learn both: of one that made room,
+    /// they would not look for another node to keep it.
     pub(crate) fn leave_to_others(&self, replica: &Rc<Replica>) {
         let id = replica.id();
         self.store.objects.borrow_mut().set_role(&id, Role::Cached);
@@ -220,23 +218,27 @@ impl Core {
 
     /// Orders replicas of objects that too few nodes keep; to be called now and then.
     pub(crate) fn tend_copies(self: &Rc<Self>) {
-        let copies = &self.cluster.copies;
+        let copies = &self.copies;
         let room = MAX_ORDERS.saturating_sub(copies.orders.get());
         if room == 0 || self.cluster.solo() {
             return;
         }
         let now = self.kernel.clock.now();
         let mine = |id: &ObjectId| self.cluster.keepers(id).first == self.kernel.node;
-        let short = self.cluster.directory.borrow_mut().take_short(now, now + ORDER_PATIENCE, room, mine);
+        let short = self.directory.table.borrow_mut().take_short(now, now + ORDER_PATIENCE, room, mine);
         for shortage in short {
             copies.orders.set(copies.orders.get() + 1);
-            let core = Rc::clone(self);
+            let placement = Rc::clone(self);
             self.kernel.spawn(async move {
                 let id = shortage.id;
-                core.restore_copies(shortage).await;
-                let copies = &core.cluster.copies;
+                placement.restore_copies(shortage).await;
+                let copies = &placement.copies;
                 copies.orders.set(copies.orders.get() - 1);
-                core.cluster.directory.borrow_mut().look_again(&id, core.kernel.clock.now() + RETRY_PAUSE);
+                placement
+                    .directory
+                    .table
+                    .borrow_mut()
+                    .look_again(&id, placement.kernel.clock.now() + RETRY_PAUSE);
             });
         }
     }
@@ -244,18 +246,18 @@ impl Core {
     /// Has as many nodes keep an object as are to, or as many as can.
     async fn restore_copies(self: &Rc<Self>, shortage: Shortage) {
         let Shortage { id, life, creator, copies, keeping, cached } = shortage;
-        let others = self.others(&keeping);
+        let others = self.cluster.others(&keeping);
         let mut missing = usize::from(copies).min(keeping.len() + others.len()).saturating_sub(keeping.len());
         debug!("object {id} is kept by {} of {copies} nodes; {missing} more are to", keeping.len());
         for node in candidates(&id, others, &cached) {
             // It may have been deleted, or kept elsewhere, while the last did not come to an end.
-            if missing == 0 || !self.cluster.directory.borrow_mut().lacks(&id, life) {
+            if missing == 0 || !self.directory.table.borrow_mut().lacks(&id, life) {
                 return;
             }
             let order = Order { id, life, role: Role::Kept, copies, patient: true, from: None };
-            self.cluster.copies.counters.borrow_mut().ordered += 1;
+            self.copies.counters.borrow_mut().ordered += 1;
             let done = self.network.ask(node, creator, ask::Acquire { order }, ORDER_PATIENCE).await;
-            let mut counters = self.cluster.copies.counters.borrow_mut();
+            let mut counters = self.copies.counters.borrow_mut();
             match done {
                 Ok(_) => {
                     counters.restored += 1;
@@ -268,13 +270,6 @@ impl Core {
                 }
             }
         }
-    }
-
-    /// The members that are not among these.
-    pub(crate) fn others(&self, these: &[NodeId]) -> Vec<NodeId> {
-        let view = self.cluster.view.borrow();
-        let members = view.members.iter().map(|member| member.node);
-        members.filter(|node| !these.contains(node)).collect()
     }
 }
 

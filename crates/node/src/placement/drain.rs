@@ -1,12 +1,12 @@
 //! Draining: what a node is the one to keep moves to the others, and then it leaves.
 //!
-//! Engine thread only. From the moment it begins, nothing is created here and no order to keep anything is taken: what
-//! there is can only become less. Each object is moved by the first keeper of its shard, as any other move is
-//! ([`super::placing`]), so that whoever reads it meanwhile does not notice. What no node takes stays, is
-//! tried again, and keeps the node from leaving: nothing is lost by a drain. Nor does the node leave while it
-//! is not certain that others have what it let go of: when a death has left a cached replica of this node's
-//! the only one, the directory takes [`SETTLING_TIME`] to make that the primary. A pin of a client's does not
-//! delay it: its mapping outlives the node.
+//! Engine thread only. From the moment it begins, nothing is created here and no order to keep anything is
+//! taken: what there is can only become less. Each object is moved by the first keeper of its shard, as any
+//! other move is ([`super::placing`]), so that whoever reads it meanwhile does not notice. What no node takes
+//! stays, is tried again, and keeps the node from leaving: nothing is lost by a drain. Nor does the node
+//! leave while it is not certain that others have what it let go of: when a death has left a cached replica
+//! of this node's the only one, the directory takes [`SETTLING_TIME`] to make that the primary. A pin of a
+//! client's does not delay it: its mapping outlives the node.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,13 +18,13 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{debug, info};
 
 use super::copies::candidates;
-use crate::engine::Core;
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Order, ask};
 use crate::object::{Replica, Role, Table};
+use crate::placement::Placement;
 
-/// Objects that are moved at a time: many small ones, for each takes some round trips. Those who receive large ones
-/// read no more of them at once than they do of others.
+/// Objects that are moved at a time: many small ones, for each takes some round trips. Those who receive
+/// large ones read no more of them at once than they do of others.
 const MAX_MOVES_AT_ONCE: usize = 32;
 /// Nodes that are asked to take an object, in one round.
 const MAX_NODES_ASKED: usize = 4;
@@ -40,8 +40,8 @@ const FAREWELL_PATIENCE: Duration = Duration::from_secs(3);
 const LINGER_TIME: Duration = Duration::from_millis(500);
 /// How often it looks whether somebody has.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// How long after a change of members, or after a replica was left to another node that kept it before, everybody
-/// knows what follows: the directory gives orphans 3 s, and looks once a second.
+/// How long after a change of members, or after a replica was left to another node that kept it before,
+/// everybody knows what follows: the directory gives orphans 3 s, and looks once a second.
 const SETTLING_TIME: Duration = Duration::from_secs(6);
 /// Characters of what is in the way, so that a report fits a frame.
 const MAX_TROUBLE_CHARS: usize = 600;
@@ -90,15 +90,15 @@ impl Drain {
     }
 }
 
-impl Core {
+impl Placement {
     /// Whether this node is drained, and so takes nothing new.
     pub(crate) fn is_draining(&self) -> bool {
-        self.cluster.drain.is_under_way()
+        self.drain.is_under_way()
     }
 
     /// Whether everything has gone, and the node is to go as well.
     pub(crate) fn is_drained(&self) -> bool {
-        self.cluster.drain.over.get()
+        self.drain.over.get()
     }
 
     /// An error while this node is drained.
@@ -125,7 +125,8 @@ impl Core {
         if node == self.kernel.node {
             return self.drain_here(step, tenant);
         }
-        let ask::Reported { json } = self.network.ask(node, tenant, ask::Drain { step }, ASK_PATIENCE).await?;
+        let ask::Reported { json } =
+            self.network.ask(node, tenant, ask::Drain { step }, ASK_PATIENCE).await?;
         serde_json::from_slice(&json).map_err(|error| {
             let text = format!("node {node} says of its drain what makes no sense: {error}; see its release");
             Error::new(ErrorKind::Internal, text)
@@ -144,7 +145,7 @@ impl Core {
     }
 
     fn drain_here(self: &Rc<Self>, step: DrainStep, tenant: u32) -> Result<DrainStatus, Error> {
-        let drain = &self.cluster.drain;
+        let drain = &self.drain;
         if step != DrainStep::Look && tenant != 0 && tenant != rustix::process::getuid().as_raw() {
             let text = format!("node {} is drained by root or by the user it runs as only", self.kernel.node);
             return Err(Error::new(ErrorKind::NotAllowed, text));
@@ -166,7 +167,7 @@ impl Core {
     }
 
     fn begin_drain(self: &Rc<Self>) -> Result<(), Error> {
-        let drain = &self.cluster.drain;
+        let drain = &self.drain;
         if drain.is_under_way() {
             return Ok(());
         }
@@ -177,7 +178,7 @@ impl Core {
             );
             return Err(Error::new(ErrorKind::Disconnected, text));
         }
-        if self.others(&[self.kernel.node]).is_empty() {
+        if self.cluster.others(&[self.kernel.node]).is_empty() {
             let text = format!(
                 "node {} cannot be drained: its cluster has no other node that could take what it holds",
                 self.kernel.node
@@ -186,7 +187,8 @@ impl Core {
         }
         if self.cluster.coordinator.get() == Some(self.kernel.node) {
             let text = format!(
-                "node {} cannot be drained: the cluster's coordinator is part of it, and without one no node can join \
+                "node {} cannot be drained: the cluster's coordinator is part of it, and without one no \
+                 node can join \
                  and no death is noticed. Stop it last, or give the cluster a coordinator of its own \
                  (--coordinator etcd://...)",
                 self.kernel.node
@@ -197,14 +199,14 @@ impl Core {
         let number = drain.begun.get() + 1;
         drain.begun.set(number);
         drain.under_way.replace(Some(UnderWay { number, ..UnderWay::default() }));
-        let core = Rc::clone(self);
-        self.kernel.spawn(async move { core.run_drain(number).await });
+        let placement = Rc::clone(self);
+        self.kernel.spawn(async move { placement.run_drain(number).await });
         Ok(())
     }
 
     fn drain_status(&self) -> DrainStatus {
         let left = self.left_to_drain();
-        let under_way = self.cluster.drain.under_way.borrow();
+        let under_way = self.drain.under_way.borrow();
         under_way.as_ref().map_or_else(DrainStatus::default, |drain| DrainStatus {
             draining: true,
             objects: left.objects,
@@ -219,7 +221,7 @@ impl Core {
 
     /// Moves everything, again and again until nothing is left; then has the node leave.
     async fn run_drain(self: Rc<Self>, number: u64) {
-        let drain = &self.cluster.drain;
+        let drain = &self.drain;
         for round in 0.. {
             drain.note(number, |drain| drain.trouble.clear());
             for shard in 0..Table::SHARDS {
@@ -245,7 +247,7 @@ impl Core {
     /// Whether nothing is left, for certain, and the coordinator will hear that this node goes.
     fn may_leave(&self) -> bool {
         let now = self.kernel.clock.now();
-        let left = self.cluster.drain.under_way.borrow().as_ref().and_then(|drain| drain.left);
+        let left = self.drain.under_way.borrow().as_ref().and_then(|drain| drain.left);
         let settled = left.is_none_or(|left| now >= left + SETTLING_TIME)
             && !self.cluster.followed_within(SETTLING_TIME, now);
         settled && self.cluster.trouble().is_none() && self.left_to_drain().nothing()
@@ -253,7 +255,7 @@ impl Core {
 
     /// Waits until somebody knows that nothing is left, or long enough; says whether that is still so.
     async fn say_farewell(&self, number: u64) -> bool {
-        let drain = &self.cluster.drain;
+        let drain = &self.drain;
         drain.note(number, |drain| drain.finished = true);
         let due = self.kernel.clock.now() + FAREWELL_PATIENCE;
         let told = || drain.under_way.borrow().as_ref().is_none_or(|drain| drain.told);
@@ -268,7 +270,7 @@ impl Core {
 
     /// Has another node keep an object in place of this one.
     async fn drain_one(self: &Rc<Self>, id: ObjectId, number: u64, round: usize) {
-        if !self.cluster.drain.is(number) {
+        if !self.drain.is(number) {
             return;
         }
         let Some(replica) = self.store.objects.borrow().get(&id).filter(|one| one.role().stays()).cloned()
@@ -276,7 +278,7 @@ impl Core {
             return;
         };
         let moved = self.move_away(&replica, number, round).await;
-        self.cluster.drain.note(number, |drain| match moved {
+        self.drain.note(number, |drain| match moved {
             Ok(()) => {
                 drain.moved_objects += 1;
                 drain.moved_bytes += replica.len();
@@ -298,7 +300,7 @@ impl Core {
     ) -> Result<(), Error> {
         let (id, tenant) = (replica.id(), replica.ownership().user);
         let (keeping, cached) = self.elsewhere(id, tenant).await?;
-        let others = self.others(&[&keeping[..], &[self.kernel.node]].concat());
+        let others = self.cluster.others(&[&keeping[..], &[self.kernel.node]].concat());
         let mut nodes = candidates(&id, others, &cached);
         // Every round asks others, until all were asked.
         let asked = MAX_NODES_ASKED * round;
@@ -325,7 +327,7 @@ impl Core {
                 self.migrate(id, tenant, *node, self.in_time()).await.map(drop)
             }
             (Role::Kept, Some(_)) if all_asked => {
-                self.cluster.drain.note(number, |drain| drain.left = Some(self.kernel.clock.now()));
+                self.drain.note(number, |drain| drain.left = Some(self.kernel.clock.now()));
                 self.demote(replica);
                 Ok(())
             }
@@ -341,7 +343,7 @@ impl Core {
         id: ObjectId,
         tenant: u32,
     ) -> Result<(Vec<NodeId>, Vec<NodeId>), Error> {
-        let holders = self.holders(id, tenant).await?;
+        let holders = self.directory.holders(id, tenant).await?;
         let others = holders.into_iter().filter(|(node, _)| *node != self.kernel.node);
         let (keeping, cached): (Vec<_>, Vec<_>) = others.partition(|(_, role)| role.stays());
         let nodes = |holders: Vec<(NodeId, Role)>| holders.into_iter().map(|(node, _)| node).collect();

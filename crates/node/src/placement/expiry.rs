@@ -1,8 +1,8 @@
 //! Objects that live for a time: deleted everywhere when it is over.
 //!
-//! Engine thread only. The node of the primary sees to it, by its own clock; whoever inherits that role sees to it by
-//! his. The moment is part of what every replica knows, so that it outlives any of them. Replicas elsewhere stay until
-//! the deletion comes there, as with any other.
+//! Engine thread only. The node of the primary sees to it, by its own clock; whoever inherits that role sees
+//! to it by his. The moment is part of what every replica knows, so that it outlives any of them. Replicas
+//! elsewhere stay until the deletion comes there, as with any other.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -13,8 +13,8 @@ use std::time::Duration;
 use plasmon::ObjectId;
 use tracing::{debug, warn};
 
-use crate::engine::Core;
 use crate::object::{Replica, Role};
+use crate::placement::Placement;
 
 /// Those that end later wait for the next look.
 const EXPIRY_HORIZON: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ pub(crate) struct Expiry {
     served: Cell<bool>,
 }
 
-impl Core {
+impl Placement {
     /// Notes when an object ends, if it does and this node is to see to it.
     pub(crate) fn note_expiry(self: &Rc<Self>, replica: &Replica) {
         if replica.expires() > 0 && replica.role() == Role::Primary {
@@ -43,13 +43,13 @@ impl Core {
         if self.until_next_end().is_some_and(|span| span <= EXPIRY_HORIZON)
             && !self.expiry.served.replace(true)
         {
-            let core = Rc::clone(self);
+            let placement = Rc::clone(self);
             self.kernel.spawn(async move {
-                while let Some(span) = core.until_next_end().filter(|span| *span <= EXPIRY_HORIZON) {
-                    core.kernel.clock.sleep(span).await;
-                    core.end_overdue();
+                while let Some(span) = placement.until_next_end().filter(|span| *span <= EXPIRY_HORIZON) {
+                    placement.kernel.clock.sleep(span).await;
+                    placement.end_overdue();
                 }
-                core.expiry.served.set(false);
+                placement.expiry.served.set(false);
             });
         }
     }
@@ -69,14 +69,14 @@ impl Core {
             let (ids, lives): (Vec<_>, Vec<_>) = user.iter().map(|(_, id, life)| (*id, *life)).unzip();
             debug!("the time of {} objects is over", ids.len());
             self.count_expired(ids.len() as u64);
-            let core = Rc::clone(self);
+            let placement = Rc::clone(self);
             // A node that does not answer delays nothing else.
             self.kernel.spawn(async move {
-                let Err(error) = core.delete_all(&ids, &lives, tenant).await else { return };
+                let Err(error) = placement.directory.delete_all(&ids, &lives, tenant).await else { return };
                 warn!("objects whose time is over are not deleted everywhere yet: {error}");
-                let again = core.kernel.clock.unix_ms() + AGAIN_MS;
+                let again = placement.kernel.clock.unix_ms() + AGAIN_MS;
                 let left = ids.into_iter().zip(lives).map(|(id, life)| Reverse((again, id, life)));
-                core.expiry.ends.borrow_mut().extend(left);
+                placement.expiry.ends.borrow_mut().extend(left);
             });
         }
     }

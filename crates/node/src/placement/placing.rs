@@ -1,11 +1,12 @@
 //! Where users want objects to be: so many replicas, on another node, on many nodes at once.
 //!
-//! Engine thread only. The node that is asked finds out who holds the object and in which life, and orders other nodes
-//! to hold it ([`super::copies`]). Those that are to have it at the same time form a tree: each reads from its parent
-//! what that has got so far ([`crate::transfer`]). A move is led by the first keeper of the object's shard, one at a
-//! time. While the keeper changes there may be two: the former primary *hands over* for that reason, which is, it lets
-//! go only when the new one itself has said that it keeps the object, and not if it was ordered to keep it meanwhile.
-//! So two that drop each other's new primary both stay.
+//! Engine thread only. The node that is asked finds out who holds the object and in which life, and orders
+//! other nodes to hold it ([`super::copies`]). Those that are to have it at the same time form a tree: each
+//! reads from its parent what that has got so far ([`crate::transfer`]). A move is led by the first keeper of
+//! the object's shard, one at a time. While the keeper changes there may be two: the former primary *hands
+//! over* for that reason, which is, it lets go only when the new one itself has said that it keeps the
+//! object, and not if it was ordered to keep it meanwhile. So two that drop each other's new primary both
+//! stay.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,10 +15,10 @@ use futures::future::join_all;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Spread, Unreached};
 
 use super::copies::candidates;
-use crate::engine::Core;
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Holding, Life, Order, ask};
 use crate::object::{Replica, Role};
+use crate::placement::Placement;
 
 /// How long a node may take to say which life of an object it holds.
 const LIFE_PATIENCE: Duration = Duration::from_secs(5);
@@ -62,7 +63,7 @@ impl Found {
     }
 }
 
-impl Core {
+impl Placement {
     /// Finds an object that a user may change: every call here that is a user's own begins so.
     async fn find(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Result<Found, Error> {
         let due = self.kernel.clock.now() + PUBLICATION_GRACE;
@@ -71,7 +72,8 @@ impl Core {
             if let Some(replica) = &here {
                 replica.ownership().ensure_may_change(id, tenant)?;
             }
-            let mut holders = if self.cluster.solo() { Vec::new() } else { self.holders(id, tenant).await? };
+            let mut holders =
+                if self.cluster.solo() { Vec::new() } else { self.directory.holders(id, tenant).await? };
             if let Some(replica) = &here
                 && self.store.objects.borrow().has(replica)
             {
@@ -128,10 +130,10 @@ impl Core {
             }
         }
         let cached: Vec<_> = found.nodes().into_iter().filter(|node| !keeping.contains(node)).collect();
-        let mut left = candidates(&id, self.others(&found.keeping()), &cached);
+        let mut left = candidates(&id, self.cluster.others(&found.keeping()), &cached);
         while keeping.len() < usize::from(copies) && !left.is_empty() && !self.is_past(due) {
             // What is deleted meanwhile would be waited for on every node.
-            if !failed.is_empty() && self.holders(id, tenant).await?.is_empty() {
+            if !failed.is_empty() && self.directory.holders(id, tenant).await?.is_empty() {
                 return Err(nowhere(&id));
             }
             let missing = usize::from(copies) - keeping.len();
@@ -182,7 +184,7 @@ impl Core {
         nodes: Vec<NodeId>,
         due: Option<Instant>,
     ) -> Result<Spread, Error> {
-        let members = self.others(&[]);
+        let members = self.cluster.others(&[]);
         if let Some(stranger) = nodes.iter().find(|node| !members.contains(node)) {
             return Err(no_member(stranger));
         }
@@ -219,7 +221,7 @@ impl Core {
         to: NodeId,
         due: Option<Instant>,
     ) -> Result<Spread, Error> {
-        if !self.others(&[]).contains(&to) {
+        if !self.cluster.others(&[]).contains(&to) {
             return Err(no_member(&to));
         }
         if self.cluster.solo() {
@@ -232,19 +234,21 @@ impl Core {
 
     /// Moves an object, as the first keeper of its shard.
     pub(crate) fn on_migrate(self: &Rc<Self>, asked: Envelope, id: ObjectId, to: NodeId) {
-        let moving = &self.cluster.copies.moving;
+        let moving = &self.copies.moving;
         if !moving.borrow_mut().insert(id) {
             let text = format!("object {id} is being moved already; try again when it is there");
-            return self.network.answer(&asked, Message::Refused { error: Error::new(ErrorKind::Busy, text) });
+            return self
+                .network
+                .answer(&asked, Message::Refused { error: Error::new(ErrorKind::Busy, text) });
         }
-        let core = Rc::clone(self);
+        let placement = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match core.lead_move(id, asked.tenant, to).await {
+            let message = match placement.lead_move(id, asked.tenant, to).await {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
-            core.cluster.copies.moving.borrow_mut().remove(&id);
-            core.network.answer(&asked, message);
+            placement.copies.moving.borrow_mut().remove(&id);
+            placement.network.answer(&asked, message);
         });
     }
 
@@ -262,13 +266,13 @@ impl Core {
         let mut gone = Vec::new();
         for node in former {
             gone.push(node);
-            let keep = !self.cluster.directory.borrow_mut().suffices_without(&id, &gone);
+            let keep = !self.directory.table.borrow_mut().suffices_without(&id, &gone);
             if keep {
                 gone.pop();
             }
             let order = ask::HandOver { id, life: found.life, to, keep };
             match self.network.ask(node, tenant, order, HANDOVER_PATIENCE).await {
-                Err(error) if self.others(&[]).contains(&node) => return Err(error),
+                Err(error) if self.cluster.others(&[]).contains(&node) => return Err(error),
                 // One that has gone holds nothing.
                 _ => {}
             }
@@ -299,7 +303,8 @@ impl Core {
             }
             if self.kernel.clock.now() >= due {
                 let text = format!(
-                    "object {id} is on node {to}, but its keeper {keeper} does not say so: it was not dropped elsewhere"
+                    "object {id} is on node {to}, but its keeper {keeper} does not say so: it was not \
+                     dropped elsewhere"
                 );
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
@@ -319,17 +324,18 @@ impl Core {
     ) {
         let replica = self.store.objects.borrow().get(&id).filter(|one| one.life == life).cloned();
         let Some(replica) = replica else { return self.network.answer(&asked, Message::Done) };
-        let core = Rc::clone(self);
+        let placement = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match core.hand_over(&replica, to, keep).await {
+            let message = match placement.hand_over(&replica, to, keep).await {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
-            core.network.answer(&asked, message);
+            placement.network.answer(&asked, message);
         });
     }
 
-    /// Lets go of a primary once the other node has said that it is the primary, and knows how many are to be.
+    /// Lets go of a primary once the other node has said that it is the primary, and knows how many are to
+    /// be.
     async fn hand_over(self: &Rc<Self>, replica: &Rc<Replica>, to: NodeId, keep: bool) -> Result<(), Error> {
         let (id, life, copies) = (replica.id(), replica.life, replica.copies().max(1));
         let busy = |why: &str| {
@@ -337,7 +343,7 @@ impl Core {
                 format!("object {id} is on node {to}, and stays on node {} as well: {why}", self.kernel.node);
             Error::new(ErrorKind::Busy, text)
         };
-        let handing = &self.cluster.copies.handing;
+        let handing = &self.copies.handing;
         if !handing.borrow_mut().insert(id) {
             return Err(busy("it is being moved to another node too; try again when it is there"));
         }
@@ -423,8 +429,8 @@ fn tree(sources: &[NodeId], targets: &[NodeId], fanout: usize) -> Vec<(NodeId, N
     targets.iter().copied().zip(parents).collect()
 }
 
-/// How many read from one node. In a row every node sends once, so that it takes as long as one transfer and a piece more
-/// for each node; where there are fewer pieces than that, two at a time are quicker.
+/// How many read from one node. In a row every node sends once, so that it takes as long as one transfer and
+/// a piece more for each node; where there are fewer pieces than that, two at a time are quicker.
 fn fanout(len: Option<u64>, targets: usize) -> usize {
     let pieces = len.unwrap_or_default() / PIECE_BYTES;
     if pieces >= 2 * targets as u64 { 1 } else { 2 }

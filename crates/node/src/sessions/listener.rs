@@ -3,8 +3,9 @@
 //! A path is taken under a lock of its directory, so that two starts at once cannot both find a
 //! stale socket there. The kernel drops that lock with the process, and nothing else is left behind.
 //!
-//! Below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the socket is root's or
-//! this daemon's user's, and writable by nobody else: whoever could exchange one would serve in this daemon's place.
+//! Below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the socket is
+//! root's or this daemon's user's, and writable by nobody else: whoever could exchange one would serve in
+//! this daemon's place.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -31,8 +32,8 @@ pub enum ListenError {
     NotSocket(PathBuf),
     /// Somebody else has made a folder on the way.
     #[error(
-        "will not serve at {socket}: {place} is user {owner}'s, who could put another daemon there; choose another \
-         path with --socket, or have {place} removed"
+        "will not serve at {socket}: {place} is user {owner}'s, who could put another daemon there; choose \
+         another path with --socket, or have {place} removed"
     )]
     Foreign {
         /// Where it was to be.
@@ -44,8 +45,8 @@ pub enum ListenError {
     },
     /// Somebody else may write a folder on the way.
     #[error(
-        "will not serve at {socket}: others may write {place} (its mode is {mode:03o}) and put another daemon there; \
-         take that from them (chmod go-w {place}), or choose another path with --socket"
+        "will not serve at {socket}: others may write {place} (its mode is {mode:03o}) and put another \
+         daemon there; take that from them (chmod go-w {place}), or choose another path with --socket"
     )]
     Shared {
         /// Where it was to be.
@@ -105,7 +106,8 @@ impl Listener {
     }
 }
 
-/// Refuses a folder for the socket that somebody else than root and this user could exchange, as far as it exists.
+/// Refuses a folder for the socket that somebody else than root and this user could exchange, as far as it
+/// exists.
 fn check_way(socket: &Path, folder: &Path) -> Result<(), ListenError> {
     let names =
         |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect::<Vec<OsString>>();
@@ -259,7 +261,10 @@ mod tests {
             std::os::unix::fs::lchown(place, Some(STRANGER), None).unwrap();
             for way in [place.clone(), place.join("below"), place.join("../new")] {
                 let refused = refusal(&way);
-                let by = matches!(&refused, ListenError::Foreign { place: found, owner: STRANGER, .. } if found == place);
+                let by = matches!(
+                    &refused,
+                    ListenError::Foreign { place: found, owner: STRANGER, .. } if found == place
+                );
                 assert!(by, "{refused}");
             }
         }

@@ -1,13 +1,105 @@
 //! Clients of this node: their connections, what they ask, and what they are told.
 //!
-//! Engine thread only. [`listener`] takes connections and [`sockets`] serves them, [`client`] is one of them, [`places`]
-//! says how many may be there, [`rings`] are requests through shared memory, [`requests`] answers each kind, and
-//! [`subscriptions`] tells who wants to know what is sealed.
+//! Engine thread only. [`listener`] takes connections and [`sockets`] serves them, [`connection`] is one of
+//! them and [`client`] what its client holds, [`places`] says how many may be there, [`rings`] are requests
+//! through shared memory, [`requests`] answers each kind, and [`subscriptions`] tells who wants to know what
+//! is sealed.
 
 pub(crate) mod client;
+mod connection;
 pub(crate) mod listener;
 pub(crate) mod places;
 pub(crate) mod requests;
 pub(crate) mod rings;
 pub(crate) mod sockets;
 pub(crate) mod subscriptions;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plasmon::status::ConnectionStatus;
+use rustix::fd::OwnedFd;
+
+use self::client::Client;
+use self::places::Places;
+use self::sockets::FIRST_CLIENT;
+use self::subscriptions::Subscription;
+use crate::directory::Directory;
+use crate::kernel::random::HashMap;
+use crate::kernel::{ClientKey, Kernel};
+use crate::membership::Cluster;
+use crate::net::network::Network;
+use crate::placement::Placement;
+use crate::service::Services;
+use crate::store::Store;
+use crate::transfer::Transfer;
+
+/// Clients that a report names.
+const MAX_NAMED_CLIENTS: usize = 1000;
+
+/// Clients by their numbers; what they read in place concerns the store as well.
+pub(crate) type Clients = Rc<RefCell<HashMap<ClientKey, Client>>>;
+
+/// The clients of this node.
+pub(crate) struct Sessions {
+    pub(crate) kernel: Rc<Kernel>,
+    pub(crate) network: Rc<Network>,
+    pub(crate) store: Rc<Store>,
+    pub(crate) cluster: Rc<Cluster>,
+    pub(crate) directory: Rc<Directory>,
+    pub(crate) transfer: Rc<Transfer>,
+    pub(crate) placement: Rc<Placement>,
+    pub(crate) services: Rc<Services>,
+    pub(crate) clients: Clients,
+    places: Places,
+    subscriptions: RefCell<HashMap<ClientKey, Subscription>>,
+    next_client: Cell<ClientKey>,
+    /// Clients with replies of this turn.
+    unsent: RefCell<Vec<ClientKey>>,
+    /// Everything the engine sleeps on.
+    epoll: Rc<OwnedFd>,
+}
+
+impl Sessions {
+    pub(crate) fn new(
+        placement: &Rc<Placement>,
+        services: &Rc<Services>,
+        clients: Clients,
+        places: Places,
+        epoll: Rc<OwnedFd>,
+    ) -> Self {
+        Self {
+            kernel: Rc::clone(&placement.kernel),
+            network: Rc::clone(&placement.network),
+            store: Rc::clone(&placement.store),
+            cluster: Rc::clone(&placement.cluster),
+            directory: Rc::clone(&placement.directory),
+            transfer: Rc::clone(&placement.transfer),
+            placement: Rc::clone(placement),
+            services: Rc::clone(services),
+            clients,
+            places,
+            subscriptions: RefCell::default(),
+            next_client: Cell::new(FIRST_CLIENT),
+            unsent: RefCell::default(),
+            epoll,
+        }
+    }
+
+    fn connections(&self) -> Vec<ConnectionStatus> {
+        let quotas = self.store.quotas.borrow();
+        let connection = |(key, client): (&ClientKey, &Client)| {
+            let (bytes, quota) = quotas.of_client(*key);
+            let counted: usize = client.pins.values().map(Vec::len).sum();
+            ConnectionStatus {
+                name: client.name.clone(),
+                pid: client.pid,
+                uid: client.uid,
+                pins: (counted + client.kept.len()) as u64 + client.count_fast_pins(),
+                bytes,
+                quota: quota.unwrap_or(0),
+            }
+        };
+        self.clients.borrow().iter().take(MAX_NAMED_CLIENTS).map(connection).collect()
+    }
+}

@@ -1,18 +1,19 @@
 //! How many clients a node takes, by the descriptors that its process may have.
 //!
-//! Engine thread only. A reserve is kept for the node itself: segments, tables, the ports of other nodes and of health,
-//! and other nodes. Clients have the rest, and of them those that have not said hello only a part: so whoever takes
-//! descriptors, those who are connected are served, and new ones are served or told why not.
+//! Engine thread only. A reserve is kept for the node itself: segments, tables, the ports of other nodes and
+//! of health, and other nodes. Clients have the rest, and of them those that have not said hello only a part:
+//! so whoever takes descriptors, those who are connected are served, and new ones are served or told why not.
 
 use plasmon::{Error, ErrorKind};
 use tracing::{info, warn};
 
 use super::client::Client;
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::net::door::STRANGERS;
+use crate::sessions::Sessions;
 
-/// Descriptors of a client: its socket, its process, its bell; one on its way to it, and two that it has sent.
+/// Descriptors of a client: its socket, its process, its bell; one on its way to it, and two that it has
+/// sent.
 const CLIENT_DESCRIPTORS: u64 = 6;
 /// Descriptors of a segment.
 const SEGMENT_DESCRIPTORS: u64 = 2;
@@ -45,7 +46,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The places where so many descriptors may be open (`None` for any number) and there are so many segments.
+    /// The places where so many descriptors may be open (`None` for any number) and there are so many
+    /// segments.
     pub(crate) fn new(descriptors: Option<u64>, segments: u32, max_clients: u32) -> Self {
         let all = descriptors.map_or(usize::MAX, |limit| {
             let own = SEGMENT_DESCRIPTORS * u64::from(segments)
@@ -69,7 +71,8 @@ impl Places {
     pub(crate) fn tell(&self, descriptors: Option<u64>) {
         let (Some(limit), true) = (descriptors, self.each < self.wanted) else { return };
         let text = format!(
-            "with {limit} open files this node takes {} clients, {} of one user, and not the {} of --max-clients: {MORE}",
+            "with {limit} open files this node takes {} clients, {} of one user, and not the {} of \
+             --max-clients: {MORE}",
             self.all, self.each, self.wanted
         );
         if self.each < FEW_CLIENTS { warn!("{text}") } else { info!("{text}") }
@@ -91,7 +94,7 @@ struct Crowd {
     longest_of_user: Option<ClientKey>,
 }
 
-impl Core {
+impl Sessions {
     /// Has a place for one more client of a user; one who has not said hello may lose his.
     ///
     /// # Errors

@@ -24,10 +24,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::client::Client;
 use super::requests::{INLINE_MAX, cannot_share};
 use super::sockets::bell_token;
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::memory::Domain;
 use crate::object::{FastPins, Replica};
+use crate::sessions::Sessions;
 
 /// Entries of one client served before the others have their turn.
 const TURN_ENTRIES: usize = 64;
@@ -62,7 +62,7 @@ impl Rings {
     }
 
     /// Serves the rings that were rung, and those looked at already; returns how much that was.
-    pub(crate) fn turn(&mut self, core: &Rc<Core>, rung: &mut Vec<ClientKey>) -> usize {
+    pub(crate) fn turn(&mut self, sessions: &Rc<Sessions>, rung: &mut Vec<ClientKey>) -> usize {
         let before = self.active.len();
         for key in rung.drain(..) {
             if !self.active.contains(&key) {
@@ -70,19 +70,19 @@ impl Rings {
             }
         }
         if self.active.len() > before {
-            self.attend(core);
+            self.attend(sessions);
         }
         let mut served = 0;
         let payload = &mut self.payload;
-        self.active.retain(|key| match core.channel(*key) {
+        self.active.retain(|key| match sessions.channel(*key) {
             None => false,
-            Some(channel) => match core.serve_ring(*key, &channel, payload) {
+            Some(channel) => match sessions.serve_ring(*key, &channel, payload) {
                 Ok(count) => {
                     served += count;
                     true
                 }
                 Err(why) => {
-                    core.let_go(*key, &why);
+                    sessions.let_go(*key, &why);
                     false
                 }
             },
@@ -91,9 +91,9 @@ impl Rings {
     }
 
     /// Tells all whose rings are looked at that they are.
-    fn attend(&self, core: &Core) {
+    fn attend(&self, sessions: &Sessions) {
         let spare = self.spares_cores();
-        for channel in self.active.iter().filter_map(|key| core.channel(*key)) {
+        for channel in self.active.iter().filter_map(|key| sessions.channel(*key)) {
             channel.pages.set_attention(true, spare);
         }
     }
@@ -109,11 +109,11 @@ impl Rings {
     }
 
     /// From now on everybody rings; returns whether somebody did not and has something already.
-    pub(crate) fn rest(&mut self, core: &Core) -> bool {
-        let channels: Vec<_> = self.active.iter().filter_map(|key| core.channel(*key)).collect();
+    pub(crate) fn rest(&mut self, sessions: &Sessions) -> bool {
+        let channels: Vec<_> = self.active.iter().filter_map(|key| sessions.channel(*key)).collect();
         channels.iter().for_each(|channel| channel.pages.set_attention(false, false));
         if channels.iter().any(|channel| channel.pages.has_submissions()) {
-            self.attend(core);
+            self.attend(sessions);
             return true;
         }
         self.active.clear();
@@ -121,7 +121,7 @@ impl Rings {
     }
 }
 
-impl Core {
+impl Sessions {
     fn channel(&self, key: ClientKey) -> Option<Rc<Channel>> {
         self.clients.borrow().get(&key)?.channel.clone()
     }
@@ -185,7 +185,7 @@ impl Core {
     ) -> Option<u64> {
         if entry.operation == Operation::Seal {
             // Whoever has to wait, or was not first, is told by the socket.
-            self.claim_holds(&entry.id)?.ok()?;
+            self.directory.claim_holds(&entry.id)?.ok()?;
             return self.seal_creation(key, entry.id, entry.digest, &[]).ok().map(|()| 0);
         }
         let (name_len, metadata_len) = (usize::from(entry.name_len), entry.metadata_len as usize);

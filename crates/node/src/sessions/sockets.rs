@@ -1,10 +1,11 @@
 //! The sockets of the node's clients: accepting, reading, writing, and sleeping on them all.
 //!
-//! Engine thread only. Readiness comes from one epoll set, edge-triggered for clients: one that was
-//! not drained in its turn stays on the list of those to look at, one that is behind with reading replies is
-//! watched for room until it is not: otherwise every reply that is read would wake the engine. The fabric's descriptor is in the set too,
-//! level-triggered, so that one system call sleeps on everything.
+//! Engine thread only. Readiness comes from one epoll set, edge-triggered for clients: one that was not
+//! drained in its turn stays on the list of those to look at, one that is behind with reading replies is
+//! watched for room until it is not: otherwise every reply that is read would wake the engine. The fabric's
+//! descriptor is in the set too, level-triggered, so that one system call sleeps on everything.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,14 +22,16 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::{debug, info, warn};
 
-use super::client::{Asked, Client, Farewell, Read};
-use super::listener::Listener;
+use super::client::{Client, Farewell};
+use super::connection::{Connection, READS, Read};
+use super::listener::{ListenError, Listener};
 use crate::config::Config;
-use crate::engine::Core;
-use crate::engine::NodeError;
+use crate::sessions::Sessions;
+
 use crate::kernel::ClientKey;
 use crate::kernel::seldom::Seldom;
 use crate::kernel::waker::Waker;
+use crate::service::{Asked, Session};
 
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
@@ -39,8 +42,6 @@ pub(crate) const FIRST_CLIENT: ClientKey = ClientKey::new(3).unwrap();
 const BELL: u64 = 1 << 63;
 /// In the tokens of clients' processes, beside the key.
 const PROCESS: u64 = 1 << 62;
-/// What wakes the engine for a client that is not behind.
-const READS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 /// Requests of one client served before the others have their turn.
 const TURN_REQUESTS: usize = 128;
 /// Clients accepted before those who are there have their turn.
@@ -63,13 +64,22 @@ pub(crate) struct Sockets {
     pub(crate) rung: Vec<ClientKey>,
 }
 
+/// Why clients cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindError {
+    #[error(transparent)]
+    Socket(#[from] ListenError),
+    #[error(transparent)]
+    Loop(#[from] io::Error),
+}
+
 /// The token of a client's bell.
 pub(crate) fn bell_token(key: ClientKey) -> u64 {
     key.get() | BELL
 }
 
 impl Sockets {
-    pub(crate) fn bind(config: &Config) -> Result<Self, NodeError> {
+    pub(crate) fn bind(config: &Config) -> Result<Self, BindError> {
         let listener = Listener::bind(&config.socket, config.socket_mode)?;
         let epoll = Rc::new(epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?);
         let waker = Waker::new()?;
@@ -127,9 +137,9 @@ impl Sockets {
         }
     }
 
-    /// Serves whoever is ready, once; returns how much that was. Unless it is to look, only those of whom it has
-    /// been told.
-    pub(crate) fn turn(&mut self, core: &Rc<Core>, look: bool) -> io::Result<usize> {
+    /// Serves whoever is ready, once; returns how much that was. Unless it is to look, only those of whom it
+    /// has been told.
+    pub(crate) fn turn(&mut self, sessions: &Rc<Sessions>, look: bool) -> io::Result<usize> {
         // What ended a sleep is not asked for again: most of it is told only once.
         if self.events.is_empty() && look {
             self.wait(Some(Duration::ZERO))?;
@@ -148,18 +158,18 @@ impl Sockets {
                 token => {
                     let key = ClientKey::new(token & !PROCESS);
                     if let Some(key) = key.filter(|_| token & PROCESS != 0) {
-                        core.client_mut(key, |client| client.orphaned = true);
+                        sessions.client_mut(key, |client| client.orphaned = true);
                     }
                     self.ready.extend(key.filter(|key| !self.ready.contains(key)));
                 }
             }
         }
         if accept {
-            work += self.accept(core);
+            work += self.accept(sessions);
         }
         for _ in 0..self.ready.len() {
             let key = self.ready.pop_front().expect("counted");
-            work += self.serve(core, key);
+            work += self.serve(sessions, key);
         }
         Ok(work)
     }
@@ -169,15 +179,15 @@ impl Sockets {
         !self.ready.is_empty()
     }
 
-    fn accept(&mut self, core: &Rc<Core>) -> usize {
+    fn accept(&mut self, sessions: &Rc<Sessions>) -> usize {
         static NOT_LET_IN: Seldom = Seldom::new();
         static NOT_ACCEPTED: Seldom = Seldom::new();
         self.accept_at = None;
         for accepted in 0..TURN_ACCEPTS {
             match self.listener.socket.accept() {
-                Ok((stream, _)) => match self.admit(core, stream) {
+                Ok((stream, _)) => match self.admit(sessions, stream) {
                     // Most have said hello by now, and are none of those who make way for others.
-                    Ok(Some(key)) => _ = self.serve(core, key),
+                    Ok(Some(key)) => _ = self.serve(sessions, key),
                     Ok(None) => {}
                     Err(error) => {
                         if let Some(unsaid) = NOT_LET_IN.due() {
@@ -205,79 +215,82 @@ impl Sockets {
     }
 
     /// Lets a client in if there is a place for it, and else tells it why there is none.
-    fn admit(&self, core: &Rc<Core>, stream: UnixStream) -> io::Result<Option<ClientKey>> {
+    fn admit(&self, sessions: &Rc<Sessions>, stream: UnixStream) -> io::Result<Option<ClientKey>> {
         static REFUSED: Seldom = Seldom::new();
         stream.set_nonblocking(true)?;
         let Peer { uid, pid } = peer_of(&stream)?;
-        if let Err(error) = core.make_place(uid) {
+        if let Err(error) = sessions.make_place(uid) {
             if let Some(unsaid) = REFUSED.due() {
                 warn!(unsaid, "a client was refused: {error}");
             }
-            let mut refused = Client::new(stream, uid, 0, core.kernel.clock.now());
-            refused.reply(0, &Reply::Failed { error }, Vec::new());
-            refused.flush()?;
+            let refused = Connection::new(stream, uid, None, self.epoll());
+            refused.send(0, &Reply::Failed { error }, Vec::new());
+            refused.ring()?;
             return Ok(None);
         }
-        let key = core.next_client.get();
-        core.next_client.set(key.saturating_add(1));
+        let key = sessions.next_key();
         self.watch(&stream, key.get(), READS)?;
         let shown = pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-        let mut client = Client::new(stream, uid, shown, core.kernel.clock.now());
-        // A process that crashes may leave children that hold its connection open, and have no use for it. Where
-        // it cannot be watched, what it holds goes with the last of them.
+        let session = Rc::new(Connection::new(stream, uid, Some(key), self.epoll()));
+        let mut client = Client::new(session, shown, sessions.kernel.clock.now());
+        // A process that crashes may leave children that hold its connection open, and have no use for it.
+        // Where it cannot be watched, what it holds goes with the last of them.
         if let Some(pid) = pid
             && let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
             && self.watch(&process, key.get() | PROCESS, EventFlags::IN | EventFlags::ET).is_ok()
         {
             client.follow(process);
         }
-        core.clients.borrow_mut().insert(key, client);
+        sessions.clients.borrow_mut().insert(key, client);
         Ok(Some(key))
     }
 
     /// A client's turn: sends what waits, reads, and answers, within limits.
-    fn serve(&mut self, core: &Rc<Core>, key: ClientKey) -> usize {
-        let Some(read) = core.client_mut(key, |client| {
-            self.send(key, client)?;
-            if client.is_behind() { Ok(None) } else { client.receive().map(Some) }
-        }) else {
-            return 0;
+    fn serve(&mut self, sessions: &Rc<Sessions>, key: ClientKey) -> usize {
+        let Some(connection) = sessions.connection(key) else { return 0 };
+        let read = match connection.ring() {
+            Err(error) => Err(error.into()),
+            Ok(()) if connection.is_behind() => Ok(None),
+            Ok(()) => connection.receive().map(Some),
         };
         let (mut requests, mut end) = (0, None);
         // What it said before it left still counts.
-        while requests < TURN_REQUESTS && !core.client(key, Client::is_behind) {
-            let Some(next) = core.client_mut(key, Client::next) else {
-                return requests;
-            };
-            let Asked { number, request, file } = match next {
-                Ok(Some(next)) => next,
+        while requests < TURN_REQUESTS && !connection.is_behind() {
+            let asked = match connection.next() {
+                Ok(Some(next)) => {
+                    Asked { session: key, number: next.number, request: next.request, file: next.file }
+                }
                 Ok(None) => break,
                 Err(error) => {
                     end = Some((0, Farewell::from(error)));
                     break;
                 }
             };
-            if let Err(farewell) = core.may_ask(key, number, &request) {
-                end = Some((number, farewell));
-                break;
+            let number = asked.number;
+            let allowed = sessions.may_ask(key, number, &asked.request);
+            match allowed.and_then(|()| Ok(sessions.request(asked)?)) {
+                Ok(cost) => requests += cost,
+                Err(farewell) => {
+                    end = Some((number, farewell));
+                    break;
+                }
             }
-            requests += core.request(key, number, request, file);
         }
         if let Some((request, farewell)) = &end {
             // A last word for a client that sent nonsense; it may be gone already.
             let told = Error::new(ErrorKind::Invalid, format!("{farewell}; the connection is closed"));
-            core.reply(key, *request, &Reply::Failed { error: told });
-            let _ = core.client_mut(key, Client::flush);
+            sessions.reply(key, *request, &Reply::Failed { error: told });
+            let _ = connection.ring();
         }
-        let behind = core.client(key, Client::is_behind);
+        let behind = connection.is_behind();
         let heard = behind || (matches!(read, Ok(Some(Read::Drained))) && requests < TURN_REQUESTS);
         match (end, read) {
             (Some((_, farewell)), _) | (None, Err(farewell)) => {
-                self.dismiss(core, key, &farewell);
+                self.dismiss(sessions, key, &farewell);
                 requests + 1
             }
-            (None, Ok(_)) if heard && core.client(key, |client| client.orphaned) => {
-                self.dismiss(core, key, &Farewell::Orphaned);
+            (None, Ok(_)) if heard && sessions.client(key, |client| client.orphaned) => {
+                self.dismiss(sessions, key, &Farewell::Orphaned);
                 requests + 1
             }
             (None, Ok(Some(Read::Drained))) if requests < TURN_REQUESTS => requests,
@@ -290,35 +303,22 @@ impl Sockets {
         }
     }
 
-    /// Sends what the client's socket takes, and has it watched for room for the rest.
-    fn send(&self, key: ClientKey, client: &mut Client) -> io::Result<()> {
-        client.flush()?;
-        let waits = client.waits_for_room();
-        if waits != client.watched_for_room {
-            let flags = if waits { READS | EventFlags::OUT } else { READS };
-            epoll::modify(&*self.epoll, &client.stream, EventData::new_u64(key.get()), flags)?;
-            client.watched_for_room = waits;
-        }
-        Ok(())
-    }
-
     /// Sends what the turn's replies left queued, and lets go of those who cannot be reached.
-    pub(crate) fn flush(&mut self, core: &Rc<Core>) {
-        for key in core.take_unsent() {
-            let sent = core.client_mut(key, |client| self.send(key, client));
-            if let Some(Err(error)) = sent {
-                self.dismiss(core, key, &Farewell::Socket(error));
+    pub(crate) fn flush(&mut self, sessions: &Rc<Sessions>) {
+        for key in sessions.take_unsent() {
+            if let Some(Err(error)) = sessions.session(key).map(|session| session.ring()) {
+                self.dismiss(sessions, key, &Farewell::Socket(error));
             }
         }
     }
 
-    fn dismiss(&mut self, core: &Rc<Core>, key: ClientKey, why: &Farewell) {
+    fn dismiss(&mut self, sessions: &Rc<Sessions>, key: ClientKey, why: &Farewell) {
         self.ready.retain(|ready| *ready != key);
-        core.let_go(key, &why.to_string());
+        sessions.let_go(key, &why.to_string());
     }
 }
 
-impl Core {
+impl Sessions {
     /// Looks at a client; the default when it has gone.
     pub(crate) fn client<T: Default>(&self, key: ClientKey, look: impl FnOnce(&Client) -> T) -> T {
         self.clients.borrow().get(&key).map(look).unwrap_or_default()
@@ -327,6 +327,24 @@ impl Core {
     /// Changes a client; nothing when it has gone.
     pub(crate) fn client_mut<T>(&self, key: ClientKey, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
         self.clients.borrow_mut().get_mut(&key).map(change)
+    }
+
+    /// A number for a new client.
+    pub(crate) fn next_key(&self) -> ClientKey {
+        let key = self.next_client.get();
+        self.next_client.set(key.saturating_add(1));
+        key
+    }
+
+    /// The session of a client; none when it has gone.
+    pub(crate) fn session(&self, key: ClientKey) -> Option<Rc<dyn Session>> {
+        Some(Rc::clone(&self.clients.borrow().get(&key)?.session))
+    }
+
+    /// The socket of a client, if it is connected by one.
+    fn connection(&self, key: ClientKey) -> Option<Rc<Connection>> {
+        let session: Rc<dyn Any> = self.session(key)?;
+        session.downcast().ok()
     }
 
     /// Whether a client has said hello, or says it now, and does not ask what it waits for already.
@@ -353,7 +371,8 @@ impl Core {
         reply: &Reply,
         descriptors: Vec<Arc<OwnedFd>>,
     ) {
-        self.client_mut(key, |client| client.reply(request, reply, descriptors));
+        let Some(session) = self.session(key) else { return };
+        session.send(request, reply, descriptors);
         let mut unsent = self.unsent.borrow_mut();
         if unsent.last() != Some(&key) {
             unsent.push(key);
@@ -376,10 +395,11 @@ impl Core {
         let unsealed = given_up.len();
         for creation in &given_up {
             self.store.quotas.borrow_mut().forget(&creation.head, key);
-            self.release_claim(&creation.head.id);
+            self.directory.release_claim(&creation.head.id);
         }
         self.store.quotas.borrow_mut().close(key);
         self.subscriptions.borrow_mut().remove(&key);
+        self.services.on_session_end(key);
         let (name, pid, pins) = (&client.name, client.pid, client.pins.len() + client.kept.len());
         if unsealed > 0 || pins > 0 {
             info!(

@@ -9,9 +9,9 @@ use std::vec::IntoIter;
 use plasmon::ObjectId;
 use plasmon::wire::{Event, MAX_IDS, Reply};
 
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::object::Happening;
+use crate::sessions::Sessions;
 
 /// Events kept for a subscriber that is behind with reading.
 const MAX_QUEUED_EVENTS: usize = 1 << 16;
@@ -56,7 +56,7 @@ impl Subscription {
     }
 }
 
-impl Core {
+impl Sessions {
     /// Begins a subscription; the client's former one ends.
     pub(crate) fn subscribe(&self, client: ClientKey, request: u64) {
         // What has happened in this turn is for those who watch already.
@@ -85,7 +85,8 @@ impl Core {
         };
         let mut more = false;
         subscriptions.retain(|&key, subscription| {
-            let Some((tenant, behind)) = self.client_mut(key, |client| (client.uid, client.is_behind()))
+            let Some((tenant, behind)) =
+                self.client_mut(key, |client| (client.uid, client.session.is_behind()))
             else {
                 return false;
             };
@@ -106,7 +107,7 @@ impl Core {
                     self.reply(key, subscription.request, &Reply::Events(events));
                 }
                 frames += 1;
-                behind = self.client(key, super::client::Client::is_behind);
+                behind = self.client(key, |client| client.session.is_behind());
             }
             more |= !behind && !subscription.is_idle();
             true

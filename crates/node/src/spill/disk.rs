@@ -122,8 +122,8 @@ impl Disk {
         if damaged > 0 {
             tracing::warn!(
                 file = %path.display(), damaged, intact = live.len(),
-                "a spill file is damaged, or was being written when the daemon died: what was in the damaged places is \
-                 lost, and which objects that were cannot be told"
+                "a spill file is damaged, or was being written when the daemon died: what was in the \
+                 damaged places is lost, and which objects that were cannot be told"
             );
             self.counters.failed(damaged);
             self.counters.found_unreadable(damaged);
@@ -293,7 +293,8 @@ impl Disk {
             match directory::punch(file, run.start, run.end - run.start) {
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
                     let dir = self.directory.path().display();
-                    tracing::info!(%dir, "no holes can be punched here: deletions free disk space a file at a time");
+                    tracing::info!(%dir, "no holes can be punched here: deletions free disk space a file at \
+                        a time");
                     self.punches = false;
                 }
                 punched => {
@@ -325,7 +326,8 @@ impl Disk {
         // What somebody else has removed is erased as well.
         if error.kind() != io::ErrorKind::NotFound {
             let file = self.directory.file_path(number);
-            tracing::warn!(%error, file = %file.display(), "cannot erase spilled objects: a restart may bring them back");
+            tracing::warn!(%error, file = %file.display(), "cannot erase spilled objects: a restart may \
+                bring them back");
             self.counters.failed(1);
         }
     }

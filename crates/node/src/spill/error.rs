@@ -11,7 +11,8 @@ use plasmon::ObjectId;
 pub enum SpillError {
     /// The directory cannot be used.
     #[error(
-        "cannot {action} the spill directory {}: {source}; give --spill-dir a directory that the daemon may write",
+        "cannot {action} the spill directory {}: {source}; give --spill-dir a directory that the daemon may \
+         write",
         .dir.display()
     )]
     Directory {
@@ -54,8 +55,8 @@ pub enum SpillError {
     Thread(#[source] io::Error),
     /// No room on disk: the whole batch stays in memory.
     #[error(
-        "no room for {} ({bytes} bytes) more in the spill directory {}, where {} are free: {source}; free disk space or \
-         delete objects",
+        "no room for {} ({bytes} bytes) more in the spill directory {}, where {} are free: {source}; free \
+         disk space or delete objects",
         ByteSize(*bytes), .dir.display(), ByteSize(*free)
     )]
     NoSpace {
@@ -88,7 +89,8 @@ pub enum SpillError {
     },
     /// The object's record is not what was written.
     #[error(
-        "spilled object {id} is lost: {reason} (at {offset} in {}); delete it and put it again, and check the disk",
+        "spilled object {id} is lost: {reason} (at {offset} in {}); delete it and put it again, and check \
+         the disk",
         .file.display()
     )]
     Damaged {
@@ -103,9 +105,10 @@ pub enum SpillError {
     },
     /// The object's record is what was written, and not what was sealed.
     #[error(
-        "spilled object {id} is lost: it is not what was sealed, its digest is {found:016x} and was {sealed:016x} \
-         (at {offset} in {}). Its record is whole: it was altered in memory before it was written, or sealed with a \
-         wrong digest; delete it and put it again",
+        "spilled object {id} is lost: it is not what was sealed, its digest is {found:016x} and was \
+         {sealed:016x} \
+         (at {offset} in {}). Its record is whole: it was altered in memory before it was written, or \
+         sealed with a wrong digest; delete it and put it again",
         .file.display()
     )]
     Altered {

@@ -10,7 +10,8 @@ use super::scan::scan;
 
 const SALT: u64 = 0x5a17;
 
-/// Scans a file whose records these bytes are. Nothing is found but records that lie in the file, one after the other.
+/// Scans a file whose records these bytes are. Nothing is found but records that lie in the file, one after
+/// the other.
 pub(crate) fn file(bytes: &[u8]) {
     let mut content = vec![0; FIRST_RECORD as usize];
     for at in FILE_HEADERS_AT {

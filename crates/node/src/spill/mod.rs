@@ -21,7 +21,8 @@
 //! file:    0     header: magic, version, salt, checksum      2048  the header again
 //!          4096  record, record, ... each at a multiple of 8, of 4096 if of 64 KiB or more
 //! record:  0     state: live or dead       8   checksum of 16.. up to the payload
-//!          16    version, flags (1 private, 2 terms behind the name, 4 everybody's to change), length of the name (2 bytes), of the metadata (4)
+//!          16    version, flags (1 private, 2 terms behind the name, 4 everybody's to change),
+//!                length of the name (2 bytes), of the metadata (4)
 //!          24    length of the data        32  checksum of the payload
 //!          40    sequence                  48  life       56  created       64  digest
 //!          72    tenant (4), id (20)       96  name       then payload: data, metadata

@@ -24,8 +24,8 @@ pub(super) struct Scan {
     pub(super) live: Vec<(u64, Record)>,
     /// A live record behind them that begins in the file and is cut off.
     pub(super) cut_off: Option<(u64, Record)>,
-    /// Stretches that are neither records nor zeros: damage, or a write that was never finished. Whose they were cannot
-    /// be told.
+    /// Stretches that are neither records nor zeros: damage, or a write that was never finished. Whose they
+    /// were cannot be told.
     pub(super) damaged: u64,
 }
 

@@ -1,11 +1,12 @@
 //! The objects of this node and the room for them: who has how much of it, and what makes more of it.
 //!
-//! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and reads them back,
-//! [`compaction`] moves objects together, [`quotas`] counts what each user and client holds. What changes is noted in
-//! the *outbox*: the directory takes it at the end of the turn.
+//! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and reads
+//! them back, [`compaction`] moves objects together, [`quotas`] counts what each user and client holds. What
+//! changes is noted in the *outbox*: the directory takes it at the end of the turn.
 
 pub(crate) mod compaction;
 pub(crate) mod quotas;
+mod report;
 pub(crate) mod room;
 pub(crate) mod spilling;
 

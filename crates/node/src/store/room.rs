@@ -179,14 +179,15 @@ impl Store {
         }
     }
 
-    /// Lets objects leave memory until `bytes` are free that were not, or as many as may; returns how many bytes
-    /// of data and metadata they had, or nothing if none may.
+    /// Lets objects leave memory until `bytes` are free that were not, or as many as may; returns how many
+    /// bytes of data and metadata they had, or nothing if none may.
     pub(crate) fn make_way(&self, bytes: u64) -> Option<u64> {
         let reaped = self.reap();
         if reaped.is_some() {
             return reaped;
         }
-        // What clients hold now is passed over; what they pin in the meantime, the scan after the hiding shows.
+        // What clients hold now is passed over; what they pin in the meantime, the scan after the hiding
+        // shows.
         let held = self.scan_pins();
         let proposed = self.objects.borrow_mut().propose(
             bytes,
@@ -283,7 +284,8 @@ impl Store {
                 Error::new(
                     ErrorKind::Full,
                     format!(
-                        "the store is full: {} wanted, {} free in segments that such an object may use ({} in \
+                        "the store is full: {} wanted, {} free in segments that such an object may use ({} \
+                         in \
                          one piece); primaries hold {}, unsealed objects {}, cached replicas {} (what is \
                          pinned of them stays){}; delete objects, release what is held, or start the node \
                          with more {}{}",

@@ -27,7 +27,8 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
 const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(30);
 
-/// Bytes on disk beside those of an object, at most: its record, what is left of its pages, its file's header.
+/// Bytes on disk beside those of an object, at most: its record, what is left of its pages, its file's
+/// header.
 const RECORD_OVERHEAD_BYTES: u64 = 16 << 10;
 
 /// Objects could not be written to disk when that was last tried.

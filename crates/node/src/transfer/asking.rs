@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use futures::future::{Either, select};
 use plasmon::{NodeId, ObjectId};
 
-use crate::engine::Core;
 use crate::net::calls::Call;
-use crate::net::frame::{Envelope, Message, Stage};
+use crate::net::frame::{Envelope, Message};
+use crate::transfer::Transfer;
 
 /// When the other keeper is asked as well: far more than an answer takes, and little to whoever waits for a
 /// keeper that has just died.
@@ -29,7 +29,7 @@ const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
 
 /// A get that asks the keepers of its object.
 pub(super) struct Asking {
-    core: Rc<Core>,
+    transfer: Rc<Transfer>,
     id: ObjectId,
     tenant: u32,
     /// Holders that have failed since the keepers were last silent or others.
@@ -51,7 +51,7 @@ pub(super) struct Answered {
 
 /// A request to a keeper, withdrawn if it is dropped before its answer came.
 struct Ask {
-    core: Rc<Core>,
+    transfer: Rc<Transfer>,
     call: Call,
     id: ObjectId,
     keeper: NodeId,
@@ -72,9 +72,9 @@ enum Heard {
 }
 
 impl Asking {
-    pub(super) fn new(core: &Rc<Core>, id: ObjectId, tenant: u32) -> Self {
+    pub(super) fn new(transfer: &Rc<Transfer>, id: ObjectId, tenant: u32) -> Self {
         Self {
-            core: Rc::clone(core),
+            transfer: Rc::clone(transfer),
             id,
             tenant,
             avoid: Vec::new(),
@@ -104,24 +104,24 @@ impl Asking {
     /// Waits until this node is a member, and no client of it is creating the object.
     async fn until_it_may_come(&self) {
         loop {
-            if self.core.cluster.fenced() {
+            if self.transfer.cluster.fenced() {
                 // Whom to ask is known when this node is a member again.
-                let _ = self.core.cluster.next_view().await;
+                let _ = self.transfer.cluster.next_view().await;
                 continue;
             }
-            if self.core.store.objects.borrow().creation(&self.id).is_none() {
+            if self.transfer.store.objects.borrow().creation(&self.id).is_none() {
                 return;
             }
             // A replica could not be sealed now; a seal here ends the gets, and an abort this wait.
-            self.core.kernel.clock.sleep(ASK_AGAIN).await;
+            self.transfer.kernel.clock.sleep(ASK_AGAIN).await;
         }
     }
 
     /// Makes a request, and waits for its answer or that to the one before it; nothing when it is to be made
     /// again.
     async fn ask_once(&mut self) -> Option<Answered> {
-        let next_view = self.core.cluster.next_view();
-        let again = self.core.kernel.clock.sleep(self.patience);
+        let next_view = self.transfer.cluster.next_view();
+        let again = self.transfer.kernel.clock.sleep(self.patience);
         self.patience = (2 * self.patience).clamp(ASK_AGAIN, ASK_AGAIN_AT_LAST);
         let mut ask = self.send()?;
         let heard = {
@@ -156,14 +156,15 @@ impl Asking {
 
     /// Sends a request to the keeper whose turn it is; nothing if the other one is to be asked at once.
     fn send(&mut self) -> Option<Ask> {
-        let at = self.core.kernel.clock.now();
-        let keeper = self.core.cluster.keeper_for(&self.id, self.attempt, at);
+        let at = self.transfer.kernel.clock.now();
+        let keeper = self.transfer.cluster.keeper_for(&self.id, self.attempt, at);
         self.attempt += 1;
-        let call = Call::open(&self.core.network, None);
-        let mut ask = Ask { core: Rc::clone(&self.core), call, id: self.id, keeper, at, settled: false };
-        let (avoid, wish) = (self.avoid.clone(), self.core.wish());
-        let fetch = Message::Fetch { id: self.id, stage: Stage::Asked, avoid, wish };
-        if !ask.call.send(keeper, self.tenant, fetch) && self.attempt % 2 == 1 {
+        let call = Call::open(&self.transfer.network, None);
+        let mut ask =
+            Ask { transfer: Rc::clone(&self.transfer), call, id: self.id, keeper, at, settled: false };
+        let (avoid, wish) = (self.avoid.clone(), self.transfer.wish());
+        let find = Message::Find { id: self.id, missed: false, wish, avoid };
+        if !ask.call.send(keeper, self.tenant, find) && self.attempt % 2 == 1 {
             // It cannot be reached.
             ask.settled = true;
             return None;
@@ -173,12 +174,12 @@ impl Asking {
 
     /// The last request was answered: whoever was asked before and is still silent comes second from now on.
     fn suspect_silent(&mut self, answered: &Ask) {
-        let now = self.core.kernel.clock.now();
+        let now = self.transfer.kernel.clock.now();
         // If the answer came at once: otherwise the object may have been put only now.
         if let Some(silent) = self.earlier.take().filter(|_| now < answered.at + ASK_OTHER)
             && silent.keeper != answered.keeper
         {
-            self.core.cluster.suspect(silent.keeper, now);
+            self.transfer.cluster.suspect(silent.keeper, now);
         }
     }
 }
@@ -204,16 +205,21 @@ impl Drop for Ask {
         if self.settled {
             return;
         }
-        let (core, request) = (&self.core, self.call.request());
+        let (transfer, request) = (&self.transfer, self.call.request());
         match self.call.take_answer() {
             // It came, and nobody wants it any more.
             Some(answer) if answer.message.comes_with_a_lease() => {
-                core.network.tell(answer.from, Message::Release { requests: vec![request] });
+                transfer.network.tell(answer.from, Message::Release { requests: vec![request] });
             }
             Some(_) => {}
             None => {
-                let forget = core.network.envelope(request, core.kernel.node, 0, Message::Forget { id: self.id });
-                core.network.send(self.keeper, forget);
+                let forget = transfer.network.envelope(
+                    request,
+                    transfer.kernel.node,
+                    0,
+                    Message::Forget { id: self.id },
+                );
+                transfer.network.send(self.keeper, forget);
             }
         }
     }

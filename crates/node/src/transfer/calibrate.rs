@@ -17,12 +17,12 @@ use super::pieces::whole;
 use super::reading::Here;
 use super::record::Arrived;
 use super::tuning::Plan;
-use crate::engine::Core;
 use crate::memory::{Domain, Writer, Zone};
 use crate::net::calls::Call;
 use crate::net::frame::ask;
 use crate::net::frame::{Envelope, Location, Message};
 use crate::object::Head;
+use crate::transfer::Transfer;
 
 const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
 /// Sizes up to what a message takes beside its header.
@@ -39,10 +39,10 @@ const LARGE_READ_TIME: Duration = Duration::from_millis(100);
 /// How long the peer may take to lend memory.
 const PEER_PATIENCE: Duration = Duration::from_secs(5);
 
-impl Core {
+impl Transfer {
     /// Sends a peer that measures some of the memory that was lent to it.
     pub(crate) fn on_probe(&self, asked: &Envelope, of: u64, len: u64) {
-        let lent = self.transfer.leases.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
+        let lent = self.leases.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
         let head = scratch(len);
         let message = match lent {
             Some(lent) if Message::fits_eager(&head) && len <= lent.len() => {
@@ -60,18 +60,18 @@ impl Core {
 
     /// Lends memory to a peer that measures.
     pub(crate) fn on_lend(self: &Rc<Self>, asked: &Envelope, len: u64) {
-        let (core, asked) = (Rc::clone(self), asked.clone());
+        let (transfer, asked) = (Rc::clone(self), asked.clone());
         self.kernel.spawn(async move {
-            let message = match core.store.room(ZONE, len.min(LARGE_BYTES), Duration::ZERO).await {
+            let message = match transfer.store.room(ZONE, len.min(LARGE_BYTES), Duration::ZERO).await {
                 Ok(extent) => {
-                    let pieces = core.locate(&extent);
+                    let pieces = transfer.locate(&extent);
                     let head = scratch(extent.len());
-                    core.lend(&asked, extent);
+                    transfer.lend(&asked, extent);
                     Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others: Vec::new() }
                 }
                 Err(error) => Message::Refused { error },
             };
-            core.network.answer(&asked, message);
+            transfer.network.answer(&asked, message);
         });
     }
 

@@ -6,18 +6,18 @@ use bytes::Bytes;
 
 use super::failure::Failure;
 use super::record::Trace;
-use crate::engine::Core;
 use crate::net::frame::Message;
 use crate::object::{Head, Pin};
+use crate::transfer::Transfer;
 
-impl Core {
+impl Transfer {
     /// The holder's answer to a fetch: the object, inside the message.
     pub(super) fn enclose(&self, pin: &Pin, head: Head, protocol: &str) -> Message {
         let mut bytes = vec![0; head.len() as usize];
         pin.run().read(0, &mut bytes).expect("as long as its object");
         self.count_served(protocol, &head);
-        self.transfer.count(protocol, |count| count.copied_bytes += head.len());
-        let mut counters = self.transfer.counters.borrow_mut();
+        self.count(protocol, |count| count.copied_bytes += head.len());
+        let mut counters = self.counters.borrow_mut();
         counters.eager_served += 1;
         counters.cpu_copied_bytes += head.len();
         Message::Eager { head, bytes: bytes.into() }
@@ -38,7 +38,7 @@ impl Core {
         let copied = landing.write(0, bytes).map_err(|error| Failure::Holder(error.to_string()))?;
         trace.copied(copied);
         trace.moved();
-        let mut counters = self.transfer.counters.borrow_mut();
+        let mut counters = self.counters.borrow_mut();
         counters.eager_fetched += 1;
         counters.eager_fetched_bytes += copied;
         counters.cpu_copied_bytes += copied;

@@ -17,16 +17,16 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use tracing::{debug, warn};
 
 use super::asking::{ASK_AGAIN, Answered, Asking};
-use super::ended_lives::Noted;
 use super::failure::Failure;
 use super::landing::{Given, Target};
 use super::lease::Lease;
-use super::read_first::Place;
 use super::reading::Offer;
 use super::record::Trace;
-use crate::engine::Core;
+use crate::directory::arrivals::Noted;
+use crate::directory::arrivals::Place;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Stage, Withdrawal};
+use crate::transfer::Transfer;
 
 /// How long to wait before an object is asked for again that was deleted on its way.
 const ASK_ANEW: Duration = Duration::from_millis(2);
@@ -35,17 +35,17 @@ pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 /// A fetch that others may join.
 pub(super) type WeakFetch = WeakShared<Outcome>;
 
-impl Core {
+impl Transfer {
     /// Brings an object here for a user. The future ends when it is sealed on this node, or with the
     /// reason why it will never be; it has no deadline of its own.
     pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Shared<Outcome> {
-        let core = Rc::clone(self);
-        self.share_fetch(id, tenant, move || Box::pin(fetch(core, id, tenant, Target::Replica)))
+        let transfer = Rc::clone(self);
+        self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::Replica)))
     }
 
     /// The fetch of an object for a user that is under way, or a new one.
     fn share_fetch(&self, id: ObjectId, tenant: u32, begin: impl FnOnce() -> Outcome) -> Shared<Outcome> {
-        let mut fetches = self.transfer.fetches.borrow_mut();
+        let mut fetches = self.fetches.borrow_mut();
         if let Some(fetch) = fetches.get(&(id, tenant)).and_then(WeakShared::upgrade)
             && fetch.peek().is_none()
         {
@@ -59,15 +59,15 @@ impl Core {
     /// Brings an object here from a node that has it, or is about to, and from any other if that fails. Gets
     /// of the object join it.
     pub(crate) fn fetch_from(self: &Rc<Self>, id: ObjectId, tenant: u32, parent: NodeId) -> Shared<Outcome> {
-        let core = Rc::clone(self);
+        let transfer = Rc::clone(self);
         self.share_fetch(id, tenant, move || {
             Box::pin(async move {
-                if matches!(core.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
-                    let mut trace = Trace::begin(&core, id, tenant, Target::Replica);
-                    let _noted = Noted::begin(&core, id);
+                if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
+                    let mut trace = Trace::begin(&transfer, id, tenant, Target::Replica);
+                    let _noted = Noted::begin(&transfer.directory, id);
                     // The directory is not asked for it, and is to know whom a deletion concerns.
-                    core.enroll(id).await?;
-                    match core.relayed(parent, &mut trace).await {
+                    transfer.directory.enroll(id).await?;
+                    match transfer.relayed(parent, &mut trace).await {
                         Ok(()) => {
                             trace.finish();
                             return Ok(());
@@ -81,7 +81,7 @@ impl Core {
                         }
                     }
                 }
-                fetch(core, id, tenant, Target::Replica).await
+                fetch(transfer, id, tenant, Target::Replica).await
             })
         })
     }
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Brings an object's data into memory that a client gives; `given` says how much it is then. The future
-    /// has no deadline of its own; what it leaves under way when it fails or is dropped, [`Core::settle`]
+    /// has no deadline of its own; what it leaves under way when it fails or is dropped, [`Transfer::settle`]
     /// waits for.
     ///
     /// # Errors
@@ -108,10 +108,10 @@ impl Core {
 }
 
 /// Fetches an object from wherever it is, until it is here or will never be.
-async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
-    let mut trace = Trace::begin(&core, id, tenant, target);
-    let mut noted = Noted::begin(&core, id);
-    match core.fetch_known(&mut trace).await {
+async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
+    let mut trace = Trace::begin(&transfer, id, tenant, target);
+    let mut noted = Noted::begin(&transfer.directory, id);
+    match transfer.fetch_known(&mut trace).await {
         None => {}
         Some(Ok(())) => {
             trace.finish();
@@ -119,11 +119,11 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Res
         }
         Some(Err(error)) => return Err(error),
     }
-    let mut asking = Asking::new(&core, id, tenant);
+    let mut asking = Asking::new(&transfer, id, tenant);
     loop {
         let answered = asking.next().await;
         let from = answered.answer.from;
-        match core.take(answered, &mut trace).await {
+        match transfer.take(answered, &mut trace).await {
             Ok(()) => {
                 trace.finish();
                 return Ok(());
@@ -134,12 +134,12 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Res
                 trace.failed();
                 // Nothing else is under way: what comes from now on was there after that.
                 drop(noted);
-                noted = Noted::begin(&core, id);
-                core.kernel.clock.sleep(ASK_ANEW).await;
+                noted = Noted::begin(&transfer.directory, id);
+                transfer.kernel.clock.sleep(ASK_ANEW).await;
             }
             Err(Failure::Holder(reason)) => {
                 trace.failed();
-                core.settle_target(&trace.target).await?;
+                transfer.settle_target(&trace.target).await?;
                 warn!(object = %id, node = %from, %reason, "an object cannot be fetched; trying elsewhere");
                 asking.avoid(from);
             }
@@ -147,7 +147,7 @@ async fn fetch(core: Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Res
     }
 }
 
-impl Core {
+impl Transfer {
     /// Fetches an object from where it was, if that is known; nothing when the directory is to be asked.
     async fn fetch_known(self: &Rc<Self>, trace: &mut Trace) -> Option<Result<(), Error>> {
         let (id, tenant) = (trace.id, trace.tenant);
@@ -156,10 +156,10 @@ impl Core {
         {
             return None;
         }
-        let place = self.transfer.known.borrow_mut().get(&id).cloned()?;
+        let place = self.directory.known.borrow_mut().get(&id).cloned()?;
         if !self.cluster.kept_since(&id, place.epoch) {
             // Its keepers of now may not know that this node may have it.
-            self.transfer.known.borrow_mut().pop(&id);
+            self.directory.known.borrow_mut().pop(&id);
             return None;
         }
         let tried = match &place.at {
@@ -172,7 +172,7 @@ impl Core {
             Err(Failure::Ended) => None,
             Err(Failure::Holder(reason)) => {
                 debug!("object {id} is not to be had from node {}, where it was: {reason}", place.holder);
-                self.transfer.known.borrow_mut().pop(&id);
+                self.directory.known.borrow_mut().pop(&id);
                 self.settle_target(&trace.target).await.err().map(Err)
             }
         }
@@ -182,8 +182,8 @@ impl Core {
     async fn fetch_direct(self: &Rc<Self>, holder: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(holder));
         let asked_at = self.kernel.clock.now();
-        let (id, avoid, wish) = (trace.id, Vec::new(), self.wish());
-        if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, avoid, wish }) {
+        let (id, others, wish) = (trace.id, Vec::new(), self.wish());
+        if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, wish, others }) {
             return Err(Failure::gone());
         }
         match self.kernel.clock.bounded(Some(asked_at + ASK_AGAIN), call.answer()).await {
@@ -254,10 +254,10 @@ impl Core {
 
     /// Remembers where an object is that came here, unless it was deleted meanwhile.
     fn remember(&self, id: ObjectId, life: u64, place: Place) {
-        if self.transfer.has_ended(&id, life) {
+        if self.directory.has_ended(&id, life) {
             return;
         }
-        let forgotten = self.transfer.known.borrow_mut().push(id, place);
+        let forgotten = self.directory.known.borrow_mut().push(id, place);
         if let Some((forgotten, _)) = forgotten.filter(|(forgotten, _)| *forgotten != id)
             && self.store.objects.borrow().get(&forgotten).is_none()
         {

@@ -18,10 +18,10 @@ use tracing::debug;
 
 use super::failure::{Failure, STALLED};
 use super::pieces::Span;
-use crate::engine::Core;
 use crate::memory::{Extent, IoRange, OutOfBounds, Piece, Run, Writer, Zone};
 use crate::net::registrations::Adopted;
 use crate::object::{Head, Held, Role, Sealing};
+use crate::transfer::Transfer;
 
 /// How long to wait before looking again whether operations are over.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
@@ -175,10 +175,15 @@ impl Landing {
     }
 
     /// A piece of one of its pieces, for an operation of a fabric, which owns it from now on.
-    pub(super) fn slice(self: &Rc<Self>, core: &Core, on: usize, piece: Piece) -> Result<Slice, Failure> {
+    pub(super) fn slice(
+        self: &Rc<Self>,
+        transfer: &Transfer,
+        on: usize,
+        piece: Piece,
+    ) -> Result<Slice, Failure> {
         let slice = match &self.place {
             Place::Replica(_) | Place::Lent { .. } => {
-                core.network.local(on, &core.store.arena.borrow(), piece).ok_or_else(|| {
+                transfer.network.local(on, &transfer.store.arena.borrow(), piece).ok_or_else(|| {
                     let text =
                         format!("segment {} of this node is not registered with the fabric", piece.segment);
                     Failure::Here(Error::new(ErrorKind::Internal, text))
@@ -187,7 +192,7 @@ impl Landing {
             Place::Adopted { adopted, region, .. } => {
                 let mut last = region.borrow_mut();
                 if last.as_ref().is_none_or(|(fabric, _)| *fabric != on) {
-                    *last = Some((on, register(core, on, adopted).map_err(Failure::Here)?));
+                    *last = Some((on, register(transfer, on, adopted).map_err(Failure::Here)?));
                 }
                 let (_, region) = last.as_ref().expect("just set");
                 region.slice(piece.offset as usize, piece.len as usize)?
@@ -197,17 +202,21 @@ impl Landing {
     }
 
     /// Its memory, registered with a fabric for one transfer, in order.
-    pub(super) fn register(&self, core: &Core, on: usize) -> Result<Vec<Span<Rc<Region>>>, FabricError> {
+    pub(super) fn register(
+        &self,
+        transfer: &Transfer,
+        on: usize,
+    ) -> Result<Vec<Span<Rc<Region>>>, FabricError> {
         let run = match &self.place {
             Place::Replica(extent) => extent,
             Place::Lent { run, .. } => run,
             Place::Adopted { adopted, at, .. } => {
                 let memory = Rc::clone(adopted.memory()) as Rc<dyn Memory>;
-                let region = core.network.domain(on).register(memory, Access::LOCAL)?;
+                let region = transfer.network.domain(on).register(memory, Access::LOCAL)?;
                 return Ok(vec![Span { of: region, at: *at, len: self.len }]);
             }
         };
-        let regions = core.register_run(on, run)?.into_iter();
+        let regions = transfer.register_run(on, run)?.into_iter();
         Ok(regions.map(|of| Span { at: 0, len: of.len() as u64, of }).collect())
     }
 
@@ -218,14 +227,14 @@ impl Landing {
 }
 
 /// The registration of a client's memory with a fabric.
-fn register(core: &Core, on: usize, adopted: &Adopted) -> Result<Rc<Region>, Error> {
-    core.transfer.registration((on, core.network.domain(on)), adopted).map_err(|error| {
+fn register(transfer: &Transfer, on: usize, adopted: &Adopted) -> Result<Rc<Region>, Error> {
+    transfer.registration((on, transfer.network.domain(on)), adopted).map_err(|error| {
         let text = format!("memory of {} bytes cannot be registered with the fabric: {error}", adopted.len());
         Error::new(ErrorKind::Full, text)
     })
 }
 
-impl Core {
+impl Transfer {
     /// Memory for the next attempt: for a replica, what this node can make itself is waited for.
     pub(super) async fn landing(
         self: &Rc<Self>,
@@ -262,7 +271,7 @@ impl Core {
                 return Ok(());
             }
         };
-        if self.transfer.has_ended(&head.id, head.life) {
+        if self.directory.has_ended(&head.id, head.life) {
             return Err(Failure::Ended);
         }
         if self.store.objects.borrow().conflict(&head.id).is_some() {

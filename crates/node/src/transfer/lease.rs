@@ -14,11 +14,11 @@ use plasmon::{Error, ErrorKind, NodeId};
 use plasmon_fabric::Region;
 
 use super::failure::Failure;
-use crate::engine::Core;
 use crate::memory::{Extent, Run};
 use crate::net::frame::ask;
 use crate::net::frame::{Envelope, Message};
 use crate::object::Pin;
+use crate::transfer::Transfer;
 
 /// How long a reader may read without renewing.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ pub(super) enum Owed {
 
 /// The reader's end. Dropping it tells the holder that it is over.
 pub(super) struct Lease {
-    core: Rc<Core>,
+    transfer: Rc<Transfer>,
     pub(super) holder: NodeId,
     pub(super) request: u64,
     span: Cell<Duration>,
@@ -80,7 +80,7 @@ fn trusted(span: Duration) -> Duration {
 
 impl Lease {
     pub(super) fn new(
-        core: &Rc<Core>,
+        transfer: &Rc<Transfer>,
         holder: NodeId,
         request: u64,
         lease_ms: u32,
@@ -88,7 +88,7 @@ impl Lease {
     ) -> Self {
         let span = Duration::from_millis(u64::from(lease_ms));
         let until = Cell::new(asked_at + trusted(span));
-        Self { core: Rc::clone(core), holder, request, span: Cell::new(span), until }
+        Self { transfer: Rc::clone(transfer), holder, request, span: Cell::new(span), until }
     }
 
     /// Whether what was read is certainly the object's.
@@ -96,7 +96,7 @@ impl Lease {
     /// # Errors
     /// When the lease has ended.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.core.kernel.clock.now() < self.until.get() {
+        if self.transfer.kernel.clock.now() < self.until.get() {
             return Ok(());
         }
         Err(Failure::Holder("the lease ended before the last byte came".into()))
@@ -120,10 +120,10 @@ impl Lease {
     async fn keep(&self) -> Failure {
         loop {
             let half = self.span.get() / 2;
-            self.core.kernel.clock.until(self.until.get() - half).await;
-            let renewing_at = self.core.kernel.clock.now();
+            self.transfer.kernel.clock.until(self.until.get() - half).await;
+            let renewing_at = self.transfer.kernel.clock.now();
             let renew = ask::Renew { lease: self.request };
-            match self.core.network.ask(self.holder, 0, renew, half).await {
+            match self.transfer.network.ask(self.holder, 0, renew, half).await {
                 Ok(ask::Renewed { lease_ms }) => {
                     self.span.set(Duration::from_millis(u64::from(lease_ms)));
                     self.until.set(renewing_at + trusted(self.span.get()));
@@ -136,11 +136,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.core.release_soon(self.holder, self.request);
+        self.transfer.directory.release_soon(self.holder, self.request);
     }
 }
 
-impl Core {
+impl Transfer {
     /// Keeps an object for the asker of a fetch.
     pub(super) fn grant_lease(&self, asked: &Envelope, pin: Pin, owed: Owed) {
         self.keep_for(asked, Kept::Object(pin), owed);
@@ -154,19 +154,19 @@ impl Core {
     pub(super) fn keep_for(&self, asked: &Envelope, kept: Kept, owed: Owed) {
         let lease = Granted { kept, owed, until: self.kernel.clock.now() + LEASE };
         // Whoever asks for another may not have a reader's own lease replaced.
-        self.transfer.leases.borrow_mut().entry((asked.reply_to, asked.request)).or_insert(lease);
+        self.leases.borrow_mut().entry((asked.reply_to, asked.request)).or_insert(lease);
     }
 
     /// Whether a lease was given out for this request already. No node asks for two things in one.
     pub(super) fn has_lease(&self, asked: &Envelope) -> bool {
-        self.transfer.leases.borrow().contains_key(&(asked.reply_to, asked.request))
+        self.leases.borrow().contains_key(&(asked.reply_to, asked.request))
     }
 
     /// Extends a lease, unless it has ended: then the reader must fetch again.
     pub(crate) fn renew(&self, asked: &Envelope, lease: u64) {
         let until = self.kernel.clock.now() + LEASE;
         let key = (asked.from, lease);
-        let renewed = self.transfer.leases.borrow_mut().get_mut(&key).map(|lease| lease.until = until);
+        let renewed = self.leases.borrow_mut().get_mut(&key).map(|lease| lease.until = until);
         let message = match renewed {
             Some(()) => Message::Renewed { lease_ms: LEASE_MS },
             None => Message::Refused {
@@ -181,7 +181,7 @@ impl Core {
 
     /// Ends leases that their reader does not need any more.
     pub(crate) fn release_leases(&self, reader: NodeId, requests: &[u64]) {
-        let mut leases = self.transfer.leases.borrow_mut();
+        let mut leases = self.leases.borrow_mut();
         for request in requests {
             leases.remove(&(reader, *request));
         }

@@ -8,8 +8,8 @@
 //! certainly the object's. What was fetched once is remembered ([`read_first`]): it is asked for without the
 //! directory, or read without anybody, and a stamp at the holder says whether it was still there.
 //!
-//! This file composes them. They import only from files on the floors below theirs, and from those named before
-//! them on their own:
+//! This file composes them. They import only from files on the floors below theirs, and from those named
+//! before them on their own:
 //!
 //! | floor | files |
 //! |---|---|
@@ -18,13 +18,12 @@
 //! | 4 | protocols: [`eager`], [`striped_read`], [`read`], [`read_first`], [`relay`], [`relayed_read`], [`send`], [`read_register`], [`socket`] |
 //! | 3 | [`reading`]: one-sided reads, some at a time |
 //! | 2 | [`record`]: what becomes of a fetch; [`tuning`]: what is best towards a peer |
-//! | 1 | [`landing`]: where the bytes go, and the seal; [`lease`]: its two ends; [`ended_lives`]: what is deleted on its way |
+//! | 1 | [`landing`]: where the bytes go, and the seal; [`lease`]: its two ends |
 //! | 0 | [`pieces`]: cutting; [`failure`]: why an attempt fails |
 
 mod asking;
 mod calibrate;
 mod eager;
-mod ended_lives;
 mod failure;
 mod fetch;
 #[cfg(feature = "fuzzing")]
@@ -41,6 +40,7 @@ mod relay;
 mod relayed_read;
 mod send;
 mod serve;
+mod service;
 mod socket;
 mod striped_read;
 mod tuning;
@@ -55,27 +55,35 @@ use plasmon::{NodeId, ObjectId};
 use plasmon_fabric::{Domain, FabricError, Region};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use self::ended_lives::UnderWay;
 use self::fetch::WeakFetch;
 pub(crate) use self::landing::{Given, GivenMemory};
 use self::lease::Granted;
-use self::read_first::Known;
 use self::record::{Moving, Records};
 use self::relay::Relays;
 use self::relayed_read::Feeds;
 use self::send::Incoming;
 use self::socket::Service;
 pub(crate) use self::tuning::Tunings;
+use crate::directory::Directory;
+use crate::kernel::Kernel;
 use crate::kernel::waker::Waker;
+use crate::membership::Cluster;
 use crate::memory::ForeignMemory;
+use crate::net::network::Network;
 use crate::net::registrations::Adopted;
 use crate::net::registrations::Registrations;
+use crate::store::Store;
 
 /// Most objects being read at once.
 const OBJECTS_AT_ONCE: usize = 8;
 
 /// Transfers of this node.
 pub(crate) struct Transfer {
+    pub(crate) kernel: Rc<Kernel>,
+    pub(crate) network: Rc<Network>,
+    pub(crate) store: Rc<Store>,
+    pub(crate) cluster: Rc<Cluster>,
+    pub(crate) directory: Rc<Directory>,
     /// What is kept for peers: by the peer and its request.
     leases: RefCell<HashMap<(NodeId, u64), Granted>>,
     /// Fetches under way: gets of one object by one user share one.
@@ -84,8 +92,6 @@ pub(crate) struct Transfer {
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
     relays: Relays,
     feeds: Feeds,
-    known: RefCell<Known>,
-    under_way: UnderWay,
     records: RefCell<Records>,
     /// Long objects that are on their way: by the object and the user.
     moving: RefCell<HashMap<(ObjectId, u32), Moving>>,
@@ -102,15 +108,18 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    pub(crate) fn new(tunings: Tunings, waker: Waker) -> Self {
+    pub(crate) fn new(directory: &Rc<Directory>, tunings: Tunings, waker: Waker) -> Self {
         Self {
+            kernel: Rc::clone(&directory.kernel),
+            network: Rc::clone(&directory.network),
+            store: Rc::clone(&directory.store),
+            cluster: Rc::clone(&directory.cluster),
+            directory: Rc::clone(directory),
             leases: RefCell::default(),
             fetches: RefCell::default(),
             incoming: RefCell::default(),
             relays: Relays::default(),
             feeds: Feeds::default(),
-            known: RefCell::new(read_first::known()),
-            under_way: UnderWay::default(),
             records: RefCell::new(record::records()),
             moving: RefCell::default(),
             tunings: RefCell::new(tunings),

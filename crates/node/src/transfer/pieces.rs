@@ -5,9 +5,9 @@
 
 use plasmon_fabric::RemoteRegion;
 
-use crate::engine::Core;
 use crate::memory::{Piece, Run};
 use crate::net::frame::Location;
+use crate::transfer::Transfer;
 
 /// Bytes of an object that a node takes on at a time where several nodes take part.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
@@ -126,7 +126,7 @@ pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
     part
 }
 
-impl Core {
+impl Transfer {
     /// Where bytes of this node's arena lie, for peers.
     pub(super) fn locate(&self, run: &Run) -> Vec<Location> {
         let arena = self.store.arena.borrow();

@@ -10,9 +10,9 @@ use super::landing::Landing;
 use super::reading::Offer;
 use super::record::Trace;
 use super::striped_read::is_striped;
-use crate::engine::Core;
+use crate::transfer::Transfer;
 
-impl Core {
+impl Transfer {
     /// Reads an object that a holder offered, from `others` as well if it is large.
     pub(super) async fn take_offer(
         self: &Rc<Self>,
@@ -34,7 +34,7 @@ impl Core {
         others: &[NodeId],
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
-        let _slot = self.transfer.slot().await;
+        let _slot = self.slot().await;
         let landing = self.landing(&offer.head, &trace.target).await?;
         trace.allocated();
         if is_striped(&offer.head, others) {

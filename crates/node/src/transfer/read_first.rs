@@ -9,40 +9,18 @@
 //!
 //! Nothing here is a truth. An entry that turns out wrong is forgotten, and the directory is asked.
 
-use std::num::NonZeroUsize;
 use std::rc::Rc;
 
-use lru::LruCache;
-use plasmon::{NodeId, ObjectId};
+use plasmon::NodeId;
 
 use super::failure::Failure;
 use super::record::Trace;
-use crate::engine::Core;
 use crate::net::frame::Location;
 use crate::object::Head;
 use crate::object::Stamp;
+use crate::transfer::Transfer;
 
-/// Objects remembered.
-const KEPT_PLACES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
-
-/// Where objects were, the last that were fetched.
-pub(super) type Known = LruCache<ObjectId, Place>;
-
-/// Where an object was.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) holder: NodeId,
-    /// The epoch in which a keeper knew that this node might come back to it.
-    pub(super) epoch: u64,
-    /// What to read, and what says that it is still there; nothing for what came inside a message.
-    pub(super) at: Option<Rc<(Head, Vec<Location>, Stamp)>>,
-}
-
-pub(super) fn known() -> Known {
-    LruCache::new(KEPT_PLACES)
-}
-
-impl Core {
+impl Transfer {
     /// Reads an object from where it was.
     ///
     /// # Errors
@@ -57,7 +35,7 @@ impl Core {
         let remote = self.network.remote_stamp(holder, *stamp).ok_or_else(unknown)?;
         let word = self.network.word(remote.on)?;
         trace.answered(holder, "read-first", head.len(), "it was fetched from there before");
-        let _slot = self.transfer.slot().await;
+        let _slot = self.slot().await;
         let landing = self.landing(head, &trace.target).await?;
         trace.allocated();
         // Behind the last byte: a read that is made later sees what was there later.

@@ -12,12 +12,12 @@ use super::lease::{LEASE_MS, Lease, Owed};
 use super::pieces::{Span, pairs};
 use super::reading::in_window;
 use super::record::Trace;
-use crate::engine::Core;
 use crate::net::frame::{Envelope, Message};
 use crate::net::network::Remote;
 use crate::object::{Head, Pin};
+use crate::transfer::Transfer;
 
-impl Core {
+impl Transfer {
     /// The holder's answer to a fetch: where the object lies, registered for this reader alone.
     pub(super) fn registered(&self, asked: &Envelope, pin: Pin, head: Head) -> Message {
         let regions = match self.register_run(self.network.fabric_to(asked.from), &pin.run()) {
@@ -28,8 +28,8 @@ impl Core {
             }
         };
         self.count_served("read-register", &head);
-        self.transfer.count("read-register", |count| count.registrations += regions.len() as u64);
-        self.transfer.counters.borrow_mut().rendezvous_served += 1;
+        self.count("read-register", |count| count.registrations += regions.len() as u64);
+        self.counters.borrow_mut().rendezvous_served += 1;
         let remote = regions.iter().map(|region| region.remote()).collect();
         self.grant_lease(asked, pin, Owed::Regions { _kept: regions });
         Message::Registered { head, lease_ms: LEASE_MS, regions: remote }
@@ -61,7 +61,7 @@ impl Core {
         lease: &Lease,
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
-        let _slot = self.transfer.slot().await;
+        let _slot = self.slot().await;
         let landing = self.landing(head, &trace.target).await?;
         trace.allocated();
         let on = self.network.fabric_to(lease.holder);

@@ -20,11 +20,11 @@ use super::lease::Lease;
 use super::pieces::{pairs, part, whole};
 use super::record::{Arrived, Trace};
 use super::tuning::Plan;
-use crate::engine::Core;
 use crate::memory::Piece;
 use crate::net::frame::Location;
 use crate::net::network::Remote;
 use crate::object::Head;
+use crate::transfer::Transfer;
 
 /// What a holder offered to be read.
 pub(super) struct Offer {
@@ -60,7 +60,7 @@ pub(super) async fn in_window(
     reads.try_fold(0, |sum, more| ready(Ok(sum + more))).await
 }
 
-impl Core {
+impl Transfer {
     /// Reads all of an object from one holder, some chunks at a time, and behind the last of them a word.
     pub(super) async fn read_all(
         &self,

@@ -13,8 +13,8 @@ use plasmon::transfer::{Arriving, Explanation, Fetched};
 use plasmon::{NodeId, ObjectId};
 
 use super::landing::Target;
-use crate::engine::Core;
 use crate::object::Head;
+use crate::transfer::Transfer;
 
 /// Fetches that are remembered.
 const KEPT_FETCHES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -53,20 +53,20 @@ pub(super) struct Moving {
 
 /// Takes a fetch out of those that can be looked at, when it ends in whatever way.
 struct Shown {
-    core: Rc<Core>,
+    transfer: Rc<Transfer>,
     key: (ObjectId, u32),
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        self.core.transfer.moving.borrow_mut().remove(&self.key);
+        self.transfer.moving.borrow_mut().remove(&self.key);
     }
 }
 
 /// A fetch: what is wanted, and how it goes. Marks are set as it goes on, later ones in place of earlier
 /// ones.
 pub(super) struct Trace {
-    core: Rc<Core>,
+    transfer: Rc<Transfer>,
     pub(super) id: ObjectId,
     /// The user it is for.
     pub(super) tenant: u32,
@@ -81,12 +81,12 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    pub(super) fn begin(core: &Rc<Core>, id: ObjectId, tenant: u32, target: Target) -> Self {
-        let now = core.kernel.clock.now();
-        let core = Rc::clone(core);
+    pub(super) fn begin(transfer: &Rc<Transfer>, id: ObjectId, tenant: u32, target: Target) -> Self {
+        let now = transfer.kernel.clock.now();
+        let transfer = Rc::clone(transfer);
         let fetched = Fetched::default();
         Self {
-            core,
+            transfer,
             id,
             tenant,
             target,
@@ -102,11 +102,11 @@ impl Trace {
 
     /// A holder has answered, and the object comes by this protocol.
     pub(super) fn answered(&mut self, holder: NodeId, protocol: &str, bytes: u64, why: impl Into<String>) {
-        self.answered = self.core.kernel.clock.now();
+        self.answered = self.transfer.kernel.clock.now();
         let (provider, why_not_better) = match protocol {
             "socket" => ("socket", None),
             _ => {
-                let (provider, why) = self.core.network.provider(holder);
+                let (provider, why) = self.transfer.network.provider(holder);
                 (provider.name(), why)
             }
         };
@@ -131,8 +131,8 @@ impl Trace {
         self.shown = None;
         let key = (self.id, self.tenant);
         let moving = Moving { what: self.fetched.clone(), since: self.began, arrived: self.arrived.clone() };
-        self.core.transfer.moving.borrow_mut().insert(key, moving);
-        Shown { core: Rc::clone(&self.core), key }
+        self.transfer.moving.borrow_mut().insert(key, moving);
+        Shown { transfer: Rc::clone(&self.transfer), key }
     }
 
     /// Where to count the bytes that arrive.
@@ -152,11 +152,11 @@ impl Trace {
     }
 
     pub(super) fn allocated(&mut self) {
-        self.allocated = self.core.kernel.clock.now();
+        self.allocated = self.transfer.kernel.clock.now();
     }
 
     pub(super) fn moved(&mut self) {
-        self.moved = self.core.kernel.clock.now();
+        self.moved = self.transfer.kernel.clock.now();
     }
 
     pub(super) fn copied(&mut self, bytes: u64) {
@@ -174,28 +174,28 @@ impl Trace {
     /// The attempt was in vain.
     pub(super) fn failed(&mut self) {
         self.fetched.failures += 1;
-        self.core.transfer.counters.borrow_mut().fetch_failures += 1;
+        self.transfer.counters.borrow_mut().fetch_failures += 1;
     }
 
     /// The object is sealed.
     pub(super) fn finish(self) {
-        let Self { core, id, began, answered, allocated, moved, mut fetched, .. } = self;
-        let now = core.kernel.clock.now();
+        let Self { transfer, id, began, answered, allocated, moved, mut fetched, .. } = self;
+        let now = transfer.kernel.clock.now();
         let span = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as f64 / 1e3;
-        fetched.at_ms = core.kernel.clock.unix_ms();
+        fetched.at_ms = transfer.kernel.clock.unix_ms();
         fetched.lookup_us = span(began, answered);
         fetched.allocate_us = span(answered, allocated);
         fetched.move_us = span(allocated, moved);
         fetched.seal_us = span(moved, now);
         fetched.total_us = span(began, now);
-        core.transfer.count(&fetched.protocol, |count| {
+        transfer.count(&fetched.protocol, |count| {
             count.fetched += 1;
             count.fetched_bytes += fetched.bytes;
             count.copied_bytes += fetched.copied_bytes;
             count.registrations += fetched.registrations;
             count.reads += fetched.reads;
         });
-        core.transfer.records.borrow_mut().put(id, fetched);
+        transfer.records.borrow_mut().put(id, fetched);
     }
 }
 
@@ -210,10 +210,10 @@ impl super::Transfer {
     }
 }
 
-impl Core {
+impl Transfer {
     /// Counts an object that this node gave away.
     pub(super) fn count_served(&self, protocol: &str, head: &Head) {
-        self.transfer.count(protocol, |count| {
+        self.count(protocol, |count| {
             count.served += 1;
             count.served_bytes += head.len();
         });
@@ -221,14 +221,14 @@ impl Core {
 
     /// Counts an object that this node has read.
     pub(super) fn count_rendezvous(&self, head: &Head) {
-        let mut counters = self.transfer.counters.borrow_mut();
+        let mut counters = self.counters.borrow_mut();
         counters.rendezvous_fetched += 1;
         counters.rendezvous_fetched_bytes += head.len();
     }
 
     /// Whether a long object is on its way here.
     pub(crate) fn moves_here(&self, id: &ObjectId, tenant: u32) -> bool {
-        self.transfer.moving.borrow().contains_key(&(*id, tenant))
+        self.moving.borrow().contains_key(&(*id, tenant))
     }
 
     /// How an object came to be here, as far as this node remembers, or how far it has come for a user.
@@ -237,8 +237,8 @@ impl Core {
             Some(role) => role.name(),
             None => "absent",
         };
-        let fetched = self.transfer.records.borrow().peek(id).cloned();
-        let arriving = self.transfer.moving.borrow().get(&(*id, tenant)).map(|moving| Arriving {
+        let fetched = self.records.borrow().peek(id).cloned();
+        let arriving = self.moving.borrow().get(&(*id, tenant)).map(|moving| Arriving {
             holders: moving.what.holders.clone(),
             provider: moving.what.provider.clone(),
             protocol: moving.what.protocol.clone(),

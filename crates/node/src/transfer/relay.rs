@@ -16,10 +16,10 @@ use plasmon::{NodeId, ObjectId};
 
 use super::landing::Landing;
 use super::lease::{Kept, LEASE_MS, Owed};
-use crate::engine::Core;
 use crate::memory::Run;
 use crate::net::frame::{Envelope, Message, Passing};
 use crate::object::{Head, Pin, not_visible};
+use crate::transfer::Transfer;
 
 /// How long a node that was asked for an object may be about to be ordered to have it.
 const EXPECTED_WITHIN: Duration = Duration::from_secs(10);
@@ -77,16 +77,16 @@ impl Relays {
 
 /// An object that is being passed on. Its end without a seal is told to those who read it.
 pub(super) struct Passer {
-    core: Rc<Core>,
+    transfer: Rc<Transfer>,
     id: ObjectId,
 }
 
 impl Passer {
     /// Lets those who wait read what comes.
-    pub(super) fn begin(core: &Rc<Core>, head: &Head, landing: &Landing) -> Option<Self> {
+    pub(super) fn begin(transfer: &Rc<Transfer>, head: &Head, landing: &Landing) -> Option<Self> {
         let run = landing.replica()?;
-        let mut relays = core.transfer.relays.0.borrow_mut();
-        let relay = relays.entry(head.id).or_insert_with(|| Relay::expected(core.kernel.clock.now()));
+        let mut relays = transfer.relays.0.borrow_mut();
+        let relay = relays.entry(head.id).or_insert_with(|| Relay::expected(transfer.kernel.clock.now()));
         if relay.arrival.is_some() {
             // It comes here twice, and is passed on once.
             return None;
@@ -94,43 +94,43 @@ impl Passer {
         relay.arrival = Some(Arrival { head: head.clone(), run, bytes: 0, readers: Vec::new() });
         let waiting = std::mem::take(&mut relay.waiting);
         drop(relays);
-        waiting.iter().for_each(|asked| core.offer_passing(asked, head.id));
-        Some(Self { core: Rc::clone(core), id: head.id })
+        waiting.iter().for_each(|asked| transfer.offer_passing(asked, head.id));
+        Some(Self { transfer: Rc::clone(transfer), id: head.id })
     }
 
     /// So many bytes from the beginning are there.
     pub(super) fn advance(&self, bytes: u64) {
-        let mut relays = self.core.transfer.relays.0.borrow_mut();
+        let mut relays = self.transfer.relays.0.borrow_mut();
         let Some(arrival) = relays.get_mut(&self.id).and_then(|relay| relay.arrival.as_mut()) else { return };
         arrival.bytes = bytes;
         for (reader, request) in &arrival.readers {
             let passed = Message::Passed { request: *request, bytes, state: Passing::Under };
-            self.core.network.tell(*reader, passed);
+            self.transfer.network.tell(*reader, passed);
         }
     }
 
     /// It is sealed: who reads it reads an object from now on, if it is where it was read into.
     pub(super) fn seal(self) {
-        let core = Rc::clone(&self.core);
-        let replica = core.store.objects.borrow().get(&self.id).cloned();
+        let transfer = Rc::clone(&self.transfer);
+        let replica = transfer.store.objects.borrow().get(&self.id).cloned();
         let Some(arrival) = self.take() else { return };
         let there = replica.and_then(|replica| Pin::new(&replica));
         let there = there.filter(|pin| {
             let run = pin.run();
             (run.offset(), run.len()) == (arrival.run.offset(), arrival.run.len())
         });
-        core.end_passing(&arrival, there.as_ref());
+        transfer.end_passing(&arrival, there.as_ref());
     }
 
     fn take(&self) -> Option<Arrival> {
-        self.core.transfer.relays.0.borrow_mut().remove(&self.id)?.arrival
+        self.transfer.relays.0.borrow_mut().remove(&self.id)?.arrival
     }
 }
 
 impl Drop for Passer {
     fn drop(&mut self) {
         if let Some(arrival) = self.take() {
-            self.core.end_passing(&arrival, None);
+            self.transfer.end_passing(&arrival, None);
         }
     }
 }
@@ -141,11 +141,11 @@ impl Relay {
     }
 }
 
-impl Core {
+impl Transfer {
     /// A node wants to read an object here that is not, or not yet.
     pub(super) fn relay_to(self: &Rc<Self>, asked: &Envelope, id: ObjectId) {
         let arrives = {
-            let mut relays = self.transfer.relays.0.borrow_mut();
+            let mut relays = self.relays.0.borrow_mut();
             let relay = relays.entry(id).or_insert_with(|| Relay::expected(self.kernel.clock.now()));
             if relay.arrival.is_none() && relay.waiting.len() < MOST_WAITING {
                 relay.waiting.push(asked.clone());
@@ -159,7 +159,7 @@ impl Core {
 
     /// Offers memory that an object is being read into.
     fn offer_passing(&self, asked: &Envelope, id: ObjectId) {
-        let mut relays = self.transfer.relays.0.borrow_mut();
+        let mut relays = self.relays.0.borrow_mut();
         let Some(arrival) = relays.get_mut(&id).and_then(|relay| relay.arrival.as_mut()) else { return };
         if !arrival.head.visible_to(asked.tenant) {
             let error = not_visible(id, asked.tenant);
@@ -173,14 +173,15 @@ impl Core {
         drop(relays);
         let others = Vec::new();
         self.network.answer(asked, Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others });
-        self.network.tell(asked.reply_to, Message::Passed { request: asked.request, bytes, state: Passing::Under });
+        self.network
+            .tell(asked.reply_to, Message::Passed { request: asked.request, bytes, state: Passing::Under });
     }
 
     /// Tells the readers of what was passed on that it is an object now, which they keep, or that it will be
     /// none.
     fn end_passing(&self, arrival: &Arrival, sealed: Option<&Pin>) {
         let bytes = arrival.run.len();
-        let mut leases = self.transfer.leases.borrow_mut();
+        let mut leases = self.leases.borrow_mut();
         for key @ (reader, request) in &arrival.readers {
             let state = match (sealed.and_then(|pin| Pin::new(pin.replica())), leases.get_mut(key)) {
                 (Some(pin), Some(lease)) => {

@@ -25,10 +25,10 @@ use super::pieces::cut;
 use super::reading::{Here, Offer, in_window};
 use super::record::Trace;
 use super::relay::Passer;
-use crate::engine::Core;
 use crate::memory::Piece;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Passing, Stage};
+use crate::transfer::Transfer;
 
 /// How long a parent may take until it has memory to read from.
 const OFFER_PATIENCE: Duration = Duration::from_secs(15);
@@ -47,16 +47,16 @@ pub(super) struct Feed {
 
 /// What comes of a parent, until it is dropped.
 struct Following {
-    core: Rc<Core>,
+    transfer: Rc<Transfer>,
     key: (NodeId, u64),
     feed: watch::Receiver<Feed>,
 }
 
 impl Following {
-    fn begin(core: &Rc<Core>, parent: NodeId, request: u64) -> Self {
+    fn begin(transfer: &Rc<Transfer>, parent: NodeId, request: u64) -> Self {
         let (sender, feed) = watch::channel(Feed { bytes: 0, state: Passing::Under });
-        core.transfer.feeds.borrow_mut().insert((parent, request), sender);
-        Self { core: Rc::clone(core), key: (parent, request), feed }
+        transfer.feeds.borrow_mut().insert((parent, request), sender);
+        Self { transfer: Rc::clone(transfer), key: (parent, request), feed }
     }
 
     /// Waits until the parent has so many bytes.
@@ -78,8 +78,8 @@ impl Following {
                 _ if enough(&seen) => return Ok(()),
                 _ => {}
             }
-            let due = Some(self.core.kernel.clock.now() + PASSED_PATIENCE);
-            match self.core.kernel.clock.bounded(due, feed.changed()).await {
+            let due = Some(self.transfer.kernel.clock.now() + PASSED_PATIENCE);
+            match self.transfer.kernel.clock.bounded(due, feed.changed()).await {
                 Some(Ok(())) => {}
                 Some(Err(_)) => return Err(gave_up()),
                 None => return Err(Failure::Holder(format!("it passed nothing on for {PASSED_PATIENCE:?}"))),
@@ -90,18 +90,18 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.core.transfer.feeds.borrow_mut().remove(&self.key);
+        self.transfer.feeds.borrow_mut().remove(&self.key);
     }
 }
 
-impl Core {
+impl Transfer {
     /// Reads an object from a node that has it, or is about to.
     pub(super) async fn relayed(self: &Rc<Self>, parent: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(parent));
         let following = Following::begin(self, parent, call.request());
         let asked_at = self.kernel.clock.now();
         let fetch =
-            Message::Fetch { id: trace.id, stage: Stage::Relayed, avoid: Vec::new(), wish: self.wish() };
+            Message::Fetch { id: trace.id, stage: Stage::Relayed, wish: self.wish(), others: Vec::new() };
         if !call.send(parent, trace.tenant, fetch) {
             return Err(Failure::gone());
         }
@@ -149,7 +149,7 @@ impl Core {
         following: &Following,
         trace: &mut Trace,
     ) -> Result<(Rc<Landing>, Option<Passer>), Failure> {
-        let _slot = self.transfer.slot().await;
+        let _slot = self.slot().await;
         let landing = self.landing(&offer.head, &trace.target).await?;
         trace.allocated();
         let passer = Passer::begin(self, &offer.head, &landing);
@@ -175,7 +175,7 @@ impl Core {
 
     /// A parent says how far it has come.
     pub(crate) fn take_passed(&self, from: NodeId, request: u64, bytes: u64, state: Passing) {
-        if let Some(feed) = self.transfer.feeds.borrow().get(&(from, request)) {
+        if let Some(feed) = self.feeds.borrow().get(&(from, request)) {
             feed.send_modify(|feed| {
                 // It does not take back what it has said.
                 if feed.state == Passing::Under {
@@ -187,7 +187,7 @@ impl Core {
 
     /// Parents that have gone pass nothing on.
     pub(crate) fn abandon_feeds(&self, gone: &[NodeId]) {
-        for ((parent, _), feed) in self.transfer.feeds.borrow().iter() {
+        for ((parent, _), feed) in self.feeds.borrow().iter() {
             if gone.contains(parent) {
                 feed.send_modify(|feed| feed.state = Passing::Failed);
             }

@@ -15,9 +15,9 @@ use super::failure::{Failure, STALLED};
 use super::landing::Landing;
 use super::lease::{Lease, Owed};
 use super::record::{Arrived, Trace};
-use crate::engine::Core;
 use crate::net::frame::{FRAME_MAX, HEADER_LEN, Message};
 use crate::object::Head;
+use crate::transfer::Transfer;
 
 /// Bytes of a part: what fits a message beside its header and what says where they belong.
 const PART_BYTES: usize = FRAME_MAX - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
@@ -34,7 +34,7 @@ pub(super) struct Incoming {
 
 /// The wait for an object that comes in parts. However it ends, no part is taken any more.
 struct Arrival<'a> {
-    core: &'a Core,
+    transfer: &'a Transfer,
     key: (NodeId, u64),
 }
 
@@ -42,10 +42,10 @@ impl Arrival<'_> {
     /// Ends when no part has come for a while. The lease says that the holder lives; only parts say that
     /// they come.
     async fn stalls(&self) -> Failure {
-        let received = || self.core.transfer.incoming.borrow().get(&self.key).map(|object| object.received);
+        let received = || self.transfer.incoming.borrow().get(&self.key).map(|object| object.received);
         loop {
             let before = received();
-            self.core.kernel.clock.sleep(STALLED).await;
+            self.transfer.kernel.clock.sleep(STALLED).await;
             if received() == before {
                 return Failure::Holder(format!("no part of it came for {STALLED:?}"));
             }
@@ -55,11 +55,11 @@ impl Arrival<'_> {
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        self.core.transfer.incoming.borrow_mut().remove(&self.key);
+        self.transfer.incoming.borrow_mut().remove(&self.key);
     }
 }
 
-impl Core {
+impl Transfer {
     /// Takes an object that a holder will send in parts.
     pub(super) async fn take_stream(
         self: &Rc<Self>,
@@ -81,8 +81,8 @@ impl Core {
             arrived: trace.arrived(),
             whole: Some(whole),
         };
-        self.transfer.incoming.borrow_mut().insert(key, incoming);
-        let arrival = Arrival { core: self, key };
+        self.incoming.borrow_mut().insert(key, incoming);
+        let arrival = Arrival { transfer: self, key };
         self.network.tell(lease.holder, Message::Ready { request: lease.request });
         let receiving = async {
             match select(done, std::pin::pin!(arrival.stalls())).await {
@@ -97,13 +97,13 @@ impl Core {
         let copied = landing.len();
         trace.copied(copied);
         trace.moved();
-        self.transfer.count_copy(copied);
+        self.count_copy(copied);
         self.land(head, landing)
     }
 
     /// Takes a part.
     pub(crate) fn take_part(&self, holder: NodeId, request: u64, at: u64, bytes: &Bytes) {
-        let mut incoming = self.transfer.incoming.borrow_mut();
+        let mut incoming = self.incoming.borrow_mut();
         let Some(object) = incoming.get_mut(&(holder, request)) else {
             // Also the rest of what was given up.
             self.network.drop_frame(&format!("a part from node {holder} that nobody waits for"));
@@ -129,36 +129,36 @@ impl Core {
     /// The reader of a lease is ready: sends it the object, once, as fast as it takes it.
     pub(crate) fn stream(self: &Rc<Self>, reader: NodeId, request: u64) {
         let key = (reader, request);
-        let mut leases = self.transfer.leases.borrow_mut();
+        let mut leases = self.leases.borrow_mut();
         let Some(lease) = leases.get_mut(&key).filter(|lease| matches!(lease.owed, Owed::Parts)) else {
             self.network.drop_frame(&format!("node {reader} is ready for what it is not owed"));
             return;
         };
         lease.owed = Owed::Nothing;
         drop(leases);
-        let core = Rc::clone(self);
+        let transfer = Rc::clone(self);
         self.kernel.spawn(async move {
             let mut at = 0;
             // The lease alone keeps the object: a reader that takes nothing does not keep it any longer.
-            while let Some((len, bytes)) = core.part(&key, at) {
+            while let Some((len, bytes)) = transfer.part(&key, at) {
                 let count = bytes.len() as u64;
-                if !core.network.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
+                if !transfer.network.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
                     return;
                 }
-                core.transfer.count("send", |counters| counters.copied_bytes += count);
-                core.transfer.count_copy(count);
+                transfer.count("send", |counters| counters.copied_bytes += count);
+                transfer.count_copy(count);
                 at += count;
                 if at >= len {
                     return;
                 }
-                core.network.drained(reader).await;
+                transfer.network.drained(reader).await;
             }
         });
     }
 
     /// The length of a leased object and its part from `at` on; nothing when the lease has ended.
     fn part(&self, lease: &(NodeId, u64), at: u64) -> Option<(u64, Vec<u8>)> {
-        let leases = self.transfer.leases.borrow();
+        let leases = self.leases.borrow();
         let whole = leases.get(lease)?.kept.run();
         let mut bytes = vec![0; PART_BYTES.min((whole.len() - at) as usize)];
         whole.read(at, &mut bytes).expect("inside the object");

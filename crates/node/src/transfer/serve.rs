@@ -7,11 +7,11 @@ use std::rc::Rc;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 
 use super::lease::{LEASE_MS, Owed};
-use crate::engine::Core;
 use crate::net::frame::{Envelope, Message, Stage, Wish, Withdrawal};
 use crate::object::{Head, Pin, Replica, not_visible};
+use crate::transfer::Transfer;
 
-impl Core {
+impl Transfer {
     /// Answers a fetch that came to this node as a holder. `others` hold the object too.
     pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId, wish: Wish, others: &[NodeId]) {
         if self.has_lease(asked) {
@@ -66,11 +66,11 @@ impl Core {
         wish: Wish,
         others: Vec<NodeId>,
     ) {
-        let core = Rc::clone(self);
+        let transfer = Rc::clone(self);
         self.kernel.spawn(async move {
-            match core.store.bring_back(&replica).await {
-                Ok(()) => core.serve(&asked, replica.id(), wish, &others),
-                Err(error) => core.network.answer(&asked, Message::Refused { error }),
+            match transfer.store.bring_back(&replica).await {
+                Ok(()) => transfer.serve(&asked, replica.id(), wish, &others),
+                Err(error) => transfer.network.answer(&asked, Message::Refused { error }),
             }
         });
     }
@@ -98,7 +98,7 @@ impl Core {
     /// Where the object lies, to be read there.
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
         self.count_served("read", &head);
-        self.transfer.counters.borrow_mut().rendezvous_served += 1;
+        self.counters.borrow_mut().rendezvous_served += 1;
         let pieces = self.locate(&pin.run());
         // One that was taken out of the table and is pinned by somebody has none.
         let objects = self.store.objects.borrow();
@@ -110,29 +110,25 @@ impl Core {
 
     /// What this node was ordered to have is here, or will not be: those who waited for it are told.
     pub(crate) fn serve_waiting(self: &Rc<Self>, id: ObjectId) {
-        self.serve_at_last(self.transfer.relays.end_waiting(&id));
+        self.serve_at_last(self.relays.end_waiting(&id));
     }
 
     /// Answers those who have waited, with the object or without.
     fn serve_at_last(self: &Rc<Self>, waiting: Vec<Envelope>) {
         for asked in waiting {
-            if let Message::Fetch { id, wish, avoid, .. } = asked.message.clone() {
+            if let Message::Fetch { id, wish, ref others, .. } = asked.message {
                 // What is not here by now is refused.
                 let here = self.store.objects.borrow().get(&id).is_some();
                 let stage = if here { Stage::Relayed } else { Stage::Direct };
-                self.serve(
-                    &Envelope { message: Message::Fetch { id, wish, avoid, stage }, ..asked },
-                    id,
-                    wish,
-                    &[],
-                );
+                let message = Message::Fetch { id, stage, wish, others: others.clone() };
+                self.serve(&Envelope { message, ..asked }, id, wish, &[]);
             }
         }
     }
 
     /// Tells those who wait in vain; to be called now and then.
     pub(crate) fn tend_relays(self: &Rc<Self>) {
-        let overdue = self.transfer.relays.overdue(self.kernel.clock.now());
+        let overdue = self.relays.overdue(self.kernel.clock.now());
         self.serve_at_last(overdue);
     }
 }

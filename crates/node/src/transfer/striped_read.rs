@@ -18,11 +18,11 @@ use super::lease::Lease;
 use super::pieces::cut;
 use super::reading::{Here, Offer, in_window};
 use super::record::Trace;
-use crate::engine::Core;
 use crate::memory::Piece;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Stage, Wish};
 use crate::object::Head;
+use crate::transfer::Transfer;
 
 /// Bytes of the shortest object that is read so: asking others takes as long as reading so much.
 const STRIPED_BYTES: u64 = 16 << 20;
@@ -37,7 +37,7 @@ pub(super) fn is_striped(head: &Head, others: &[NodeId]) -> bool {
     head.len() >= STRIPED_BYTES && !others.is_empty()
 }
 
-impl Core {
+impl Transfer {
     /// Reads an object from who offered it, and from those of `others` that offer it too.
     pub(super) async fn read_striped(
         self: &Rc<Self>,
@@ -77,7 +77,7 @@ impl Core {
         let asked_at = self.kernel.clock.now();
         let mut call = Call::open(&self.network, Some(holder));
         let wish = Wish { protocol: Protocol::Read, eager_max: 0 };
-        let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, avoid: Vec::new(), wish };
+        let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, wish, others: Vec::new() };
         if !call.send(holder, tenant, fetch) {
             return Ok(None);
         }

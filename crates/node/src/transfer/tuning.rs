@@ -14,8 +14,8 @@ use plasmon::NodeId;
 use plasmon::transfer::Calibration;
 use tracing::{info, warn};
 
-use crate::engine::Core;
 use crate::net::frame::Wish;
+use crate::transfer::Transfer;
 
 /// Bytes of a read: small enough that reads of several objects share the lane fairly, and that over TCP the
 /// one end takes a read out of its socket while the other puts in the next. It does not look for
@@ -183,16 +183,16 @@ impl Tunings {
     }
 }
 
-impl Core {
+impl Transfer {
     /// How to read an object of this length from a peer.
     pub(super) fn choose_plan(&self, holder: NodeId, len: u64) -> Choice {
-        self.transfer.tunings.borrow_mut().of(&self.host_of(holder)).choose(len)
+        self.tunings.borrow_mut().of(&self.host_of(holder)).choose(len)
     }
 
     /// A read of this length came to its end.
     pub(super) fn saw_plan(&self, holder: NodeId, plan: Plan, len: u64, took: Duration) {
         let host = self.host_of(holder);
-        if let Some(plan) = self.transfer.tunings.borrow_mut().of(&host).saw(plan, len, took) {
+        if let Some(plan) = self.tunings.borrow_mut().of(&host).saw(plan, len, took) {
             let Plan { chunk, window } = plan;
             info!(%host, chunk, window, "large reads from this host are faster so: from now on");
         }
@@ -200,13 +200,13 @@ impl Core {
 
     /// How objects are to come here.
     pub(super) fn wish(&self) -> Wish {
-        let eager_max = self.transfer.tunings.borrow().eager_max();
+        let eager_max = self.tunings.borrow().eager_max();
         Wish { protocol: self.kernel.config.protocol, eager_max }
     }
 
     /// Puts a calibration in force and keeps it for later starts.
     pub(super) fn keep_calibration(&self, calibration: Calibration) {
-        self.transfer.tunings.borrow_mut().calibrated(calibration.clone());
+        self.tunings.borrow_mut().calibrated(calibration.clone());
         let Some(path) = &self.kernel.config.calibration else { return };
         let mut kept = read(path);
         kept.retain(|one| (&one.provider, &one.host) != (&calibration.provider, &calibration.host));

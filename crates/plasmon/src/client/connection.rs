@@ -208,7 +208,10 @@ impl Connection {
 
     /// The reply to a question, unless it is to another.
     pub(super) fn only<Q: Question>(&self, reply: Reply) -> Result<Q::Answer> {
-        let other = |other: Reply| format!("\"{}\", which is not what it was asked for", other.row().words());
+        let other = |other: Reply| {
+            let name = other.row().map_or_else(|| other.opcode().to_string(), |row| row.words());
+            format!("\"{name}\", which is not what it was asked for")
+        };
         Q::Answer::try_from(reply).map_err(|reply| self.fail(unexpected(&other(reply))))
     }
 
@@ -466,7 +469,8 @@ pub(super) fn check_process(maker: Process, path: &Path) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the connection to {} was made in process {} and does not work in process {}: connect again after fork",
+        "the connection to {} was made in process {} and does not work in process {}: connect again after \
+         fork",
         path.display(),
         maker.id(),
         std::process::id()

@@ -140,8 +140,8 @@ impl Writing {
         }
         let from = chunk * CHUNK;
         let len = CHUNK.min(self.segment_size * self.segments - from);
-        // To read: the kernel brings many pages at a time then, and those of a shared mapping may be written as
-        // well. SAFETY: the addresses are the range's. It changes nothing of what they hold, and where it
+        // To read: the kernel brings many pages at a time then, and those of a shared mapping may be written
+        // as well. SAFETY: the addresses are the range's. It changes nothing of what they hold, and where it
         // fails (a chunk that is mapped in part, a kernel before 5.14) faults do the same.
         let _ = unsafe { madvise(range.at(from).cast(), len, Advice::LinuxPopulateRead) };
         self.populated[chunk].store(true, Ordering::Relaxed);

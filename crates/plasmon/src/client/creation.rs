@@ -69,9 +69,9 @@ impl Creation {
     /// Makes the object immutable and visible to all, within the time that it was created with.
     ///
     /// # Errors
-    /// `Disconnected`, or what the daemon refuses (`Exists`, if another node was first); the object is given up then.
-    /// `TimedOut` when the daemon is silent: the object may be sealed or given up.
-    /// `TooFew` when it is sealed, but fewer nodes hold it than it was created for.
+    /// `Disconnected`, or what the daemon refuses (`Exists`, if another node was first); the object is given
+    /// up then. `TimedOut` when the daemon is silent: the object may be sealed or given up. `TooFew` when it
+    /// is sealed, but fewer nodes hold it than it was created for.
     pub fn seal(mut self) -> Result<()> {
         self.memory.freeze()?;
         let data = if self.inline { Bytes::copy_from_slice(self.memory.bytes()) } else { Bytes::new() };

@@ -7,8 +7,8 @@
 //! | that waits for objects or other nodes, without a time-out | never |
 //! | that waits for the daemon's answer alone | as with a time-out of [`PATIENCE`], or of what [`Client::within`](super::Client::within) says |
 //!
-//! To make room, and to read an object from disk, is the daemon's answer alone if there is no time-out, or one of zero.
-//! What the program takes itself, to copy bytes or to write them in place, does not count.
+//! To make room, and to read an object from disk, is the daemon's answer alone if there is no time-out, or
+//! one of zero. What the program takes itself, to copy bytes or to write them in place, does not count.
 
 use std::time::{Duration, Instant};
 

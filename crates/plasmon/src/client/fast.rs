@@ -150,7 +150,8 @@ impl Fast {
         if nowhere { Ok(false) } else { Err(Looked::Ask) }
     }
 
-    /// Whether an object is on this node's disk alone, or may be in a part of the tables that this client lacks.
+    /// Whether an object is on this node's disk alone, or may be in a part of the tables that this client
+    /// lacks.
     pub(super) fn may_be_spilled(&self, id: &ObjectId) -> bool {
         self.tables().iter().any(|(_, table)| match table.find(id) {
             Found::Entry { snapshot, .. } => snapshot.state == State::Spilled,

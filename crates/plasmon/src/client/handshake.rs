@@ -1,7 +1,7 @@
 //! From the path of a socket to a connection.
 //!
-//! Runs on the thread that connects. Owns the look at whose daemon it is, the first exchange of frames, `Hello`, and
-//! the words for everything that can go wrong before it.
+//! Runs on the thread that connects. Owns the look at whose daemon it is, the first exchange of frames,
+//! `Hello`, and the words for everything that can go wrong before it.
 
 use std::io;
 use std::os::fd::OwnedFd;

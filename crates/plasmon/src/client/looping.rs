@@ -11,8 +11,8 @@ use crate::wire::{MAX_IDS, MAX_WAIT, Request};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 impl Client {
-    /// Descriptors for an event loop: the connection's and a bell's. When either is readable, or the first writable
-    /// after [`Turn::unsent`], it takes a [`Client::turn`]. To be called before anything is begun.
+    /// Descriptors for an event loop: the connection's and a bell's. When either is readable, or the first
+    /// writable after [`Turn::unsent`], it takes a [`Client::turn`]. To be called before anything is begun.
     ///
     /// # Errors
     /// When this process can have no more descriptors.

@@ -2,8 +2,9 @@
 //!
 //! [`Client`] finds objects in shared memory and makes small ones there ([`fast`]), turns other calls into
 //! frames ([`connection`]) and places in the arena into slices ([`mapping`], [`copying`]). Calls block the
-//! thread that makes them and nobody else; there is no thread and no runtime behind them. Calls end by the client's own
-//! clock ([`due`]), whatever the daemon does, and when their caller's [`Client::interruptible`] says so.
+//! thread that makes them and nobody else; there is no thread and no runtime behind them. Calls end by the
+//! client's own clock ([`due`]), whatever the daemon does, and when their caller's [`Client::interruptible`]
+//! says so.
 
 mod connection;
 mod copies;
@@ -51,18 +52,18 @@ pub struct CreateOptions {
     pub name: Option<String>,
     /// What users other than this one, and root, may do with the object.
     pub rights: Rights,
-    /// How long to wait for room, when there is none, and for all else that the call asks of nodes: it ends as
-    /// `TimedOut` then. Without it, or with zero, others that could make room are not waited for; what the node itself does to
-    /// make some (spilling, moving) is, and so is every replica.
+    /// How long to wait for room, when there is none, and for all else that the call asks of nodes: it ends
+    /// as `TimedOut` then. Without it, or with zero, others that could make room are not waited for; what the
+    /// node itself does to make some (spilling, moving) is, and so is every replica.
     pub room: Option<Duration>,
     /// Make a digest of the object, to compare its bytes with at any time: [`Object::verify`].
     pub digest: bool,
-    /// The id was drawn at random for this object ([`ObjectId::random`](crate::ObjectId::random)): nobody else creates
-    /// it, and nobody is asked. Any other id is claimed in the cluster first, so that of two who create it at the same
-    /// time one gets it and the other `Exists`.
+    /// The id was drawn at random for this object ([`ObjectId::random`](crate::ObjectId::random)): nobody
+    /// else creates it, and nobody is asked. Any other id is claimed in the cluster first, so that of two who
+    /// create it at the same time one gets it and the other `Exists`.
     pub fresh: bool,
-    /// How many nodes are to hold the object and keep it; 0 and 1 for this one alone. It is sealed before the others
-    /// have it, and the call returns when they have. Should some of them die, others take it instead.
+    /// How many nodes are to hold the object and keep it; 0 and 1 for this one alone. It is sealed before the
+    /// others have it, and the call returns when they have. Should some of them die, others take it instead.
     pub copies: u16,
     /// How long it lives: then it is deleted everywhere. For ever if not given.
     pub ttl: Option<Duration>,
@@ -85,13 +86,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the daemon that listens at `socket`, under the name of this program: at a path, whoever's it is, or
-    /// at [`Socket::find`], if it is to be trusted.
+    /// Connects to the daemon that listens at `socket`, under the name of this program: at a path, whoever's
+    /// it is, or at [`Socket::find`], if it is to be trusted.
     ///
     /// # Errors
-    /// `Disconnected` when none listens there; `NotAllowed` when this user may not, and when the socket was not named
-    /// and the daemon is a stranger's; `TimedOut` when it has not answered after 10 s; `Invalid` when the path is too
-    /// long for a socket.
+    /// `Disconnected` when none listens there; `NotAllowed` when this user may not, and when the socket was
+    /// not named and the daemon is a stranger's; `TimedOut` when it has not answered after 10 s; `Invalid`
+    /// when the path is too long for a socket.
     pub fn connect(socket: impl Into<Socket>) -> Result<Self> {
         let program = std::env::args_os().next().unwrap_or_default();
         let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
@@ -107,8 +108,8 @@ impl Client {
         Self::connect_with(socket, name, None, None)
     }
 
-    /// Connects as [`Client::connect_as`] does, within `timeout` instead of 10 s. `interrupt` is asked about every 50 ms
-    /// whether to end.
+    /// Connects as [`Client::connect_as`] does, within `timeout` instead of 10 s. `interrupt` is asked about
+    /// every 50 ms whether to end.
     ///
     /// # Errors
     /// As [`Client::connect`]; `Interrupted` once `interrupt` returned `true`.
@@ -121,16 +122,16 @@ impl Client {
         handshake::connect_to(&socket.into(), name, Until::new(timeout, interrupt)).map(Self::from)
     }
 
-    /// The same connection, and calls that wait for the daemon ask `interrupt` about every 50 ms whether to end;
-    /// it runs on the thread that waits. The call fails with `Interrupted` then, and what it asked for may
-    /// still happen.
+    /// The same connection, and calls that wait for the daemon ask `interrupt` about every 50 ms whether to
+    /// end; it runs on the thread that waits. The call fails with `Interrupted` then, and what it asked for
+    /// may still happen.
     #[must_use]
     pub fn interruptible(self, interrupt: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { interrupt: Some(Arc::new(interrupt)), ..self }
     }
 
-    /// The same connection, and calls that take no time-out, or none was given to that make objects, wait so long for
-    /// each answer of the daemon instead of a minute.
+    /// The same connection, and calls that take no time-out, or none was given to that make objects, wait so
+    /// long for each answer of the daemon instead of a minute.
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self { patience: Some(patience), ..self }
@@ -155,8 +156,8 @@ impl Client {
         self.node
     }
 
-    /// The user that this client is to the node, who owns what it puts: the effective one of the process when it connected,
-    /// as the node's user namespace has it.
+    /// The user that this client is to the node, who owns what it puts: the effective one of the process when
+    /// it connected, as the node's user namespace has it.
     pub fn user(&self) -> u32 {
         self.user
     }
@@ -180,8 +181,8 @@ impl Client {
         self.connection.owner()
     }
 
-    /// Whether that user is root, this one, or the one to whom root gave `/run/plasmon`: others are taken for their word
-    /// only because somebody named their socket.
+    /// Whether that user is root, this one, or the one to whom root gave `/run/plasmon`: others are taken for
+    /// their word only because somebody named their socket.
     pub fn is_trusted(&self) -> bool {
         socket::is_trusted(self.owner())
     }

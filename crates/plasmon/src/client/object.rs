@@ -73,8 +73,8 @@ impl Object {
             Some(sealed) if sealed != now => Err(Error::new(
                 ErrorKind::Damaged,
                 format!(
-                    "object {} is not what was sealed: its digest is {now:016x} and was {sealed:016x}; create \
-                     it again",
+                    "object {} is not what was sealed: its digest is {now:016x} and was {sealed:016x}; \
+                     create it again",
                     self.id()
                 ),
             )),

@@ -131,8 +131,8 @@ impl Client {
     /// whether it is, in order. At most 65,536 ids. `interrupt` is asked as by [`Client::get_interruptible`].
     ///
     /// # Errors
-    /// `Invalid` for more ids than that; `Busy` when this client waits for too many others; `Interrupted`; `Disconnected`, or `TimedOut` when the daemon is
-    /// silent.
+    /// `Invalid` for more ids than that; `Busy` when this client waits for too many others; `Interrupted`;
+    /// `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn wait(
         &self,
         ids: &[ObjectId],

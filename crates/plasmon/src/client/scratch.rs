@@ -1,7 +1,8 @@
 //! Memory to work in that the node knows: lent of its arena, or the program's own and registered with it.
 //!
-//! Used on any thread. Invariant: while a [`Scratch`] lives, the connection finds it by its addresses, so that slices
-//! of it are known for what they are; it is given back once, when it is dropped or has become an object.
+//! Used on any thread. Invariant: while a [`Scratch`] lives, the connection finds it by its addresses, so
+//! that slices of it are known for what they are; it is given back once, when it is dropped or has become an
+//! object.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,12 +21,12 @@ use super::{Client, CreateOptions};
 use crate::wire::{MAX_METADATA, Request, Span, replies, requests};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
-/// Errors after which the memory that was to become an object is still this client's. After others nobody knows, and it
-/// is never written again.
+/// Errors after which the memory that was to become an object is still this client's. After others nobody
+/// knows, and it is never written again.
 const REFUSED: [ErrorKind; 3] = [ErrorKind::Exists, ErrorKind::Invalid, ErrorKind::Busy];
 
-/// Memory to work in: the data of objects comes there straight from other hosts ([`Client::get_into`]), and what was
-/// lent by the node becomes an object without a copy ([`Client::put_from`]).
+/// Memory to work in: the data of objects comes there straight from other hosts ([`Client::get_into`]), and
+/// what was lent by the node becomes an object without a copy ([`Client::put_from`]).
 ///
 /// Dropped, it goes back to the node.
 pub struct Scratch {
@@ -92,8 +93,8 @@ impl Client {
     /// Memory of the node's store to work in, `len` bytes of it. What is put from it is private if it is.
     ///
     /// # Errors
-    /// `Full` or `TooLarge` when there is no room, which is waited for as `room` says; `Busy` for more than 4,096 of
-    /// them; `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Full` or `TooLarge` when there is no room, which is waited for as `room` says; `Busy` for more than
+    /// 4,096 of them; `Disconnected`, or `TimedOut` when the daemon is silent.
     pub fn buffer(&self, len: usize, private: bool, room: Option<Duration>) -> Result<Scratch> {
         let options = CreateOptions { room, ..CreateOptions::default() };
         let lend = requests::Lend { len: len as u64, private, room_us: room_us(&options) };
@@ -107,7 +108,8 @@ impl Client {
     }
 
     /// Registers memory of the program's own with the node: a file in memory (`memfd_create`), sealed against
-    /// shrinking, so that objects can be got into it without a copy. The handle maps it; the file may be closed.
+    /// shrinking, so that objects can be got into it without a copy. The handle maps it; the file may be
+    /// closed.
     ///
     /// # Errors
     /// `Invalid` for a file that is empty, can shrink or has huge pages; `Busy` as by [`Client::buffer`];
@@ -136,11 +138,13 @@ impl Client {
         scratch
     }
 
-    /// Brings an object's data, without its metadata, into memory of the caller's: returns how many bytes it has.
+    /// Brings an object's data, without its metadata, into memory of the caller's: returns how many bytes it
+    /// has.
     ///
-    /// From another host it comes straight there if `into` is within a [`Scratch`] of this client, and then leaves no
-    /// replica on this node; otherwise by way of one, and a copy. `explain` says which. What `into` holds after
-    /// an error is undefined; after `Interrupted` and `TimedOut` it may still change, until its scratch is used again.
+    /// From another host it comes straight there if `into` is within a [`Scratch`] of this client, and then
+    /// leaves no replica on this node; otherwise by way of one, and a copy. `explain` says which. What `into`
+    /// holds after an error is undefined; after `Interrupted` and `TimedOut` it may still change, until its
+    /// scratch is used again.
     ///
     /// # Errors
     /// As [`Client::get`] for one object; `Invalid` when `into` is too small.
@@ -167,9 +171,10 @@ impl Client {
         copy(&object, into)
     }
 
-    /// Stores the first `len` bytes of a scratch as an object, and gives the scratch up. If it was lent by the node,
-    /// with `private` as `options` say, and the object is not a small one, the memory itself becomes the object, and
-    /// nothing is copied: says whether that was so. After `Exists`, `Invalid` and `Busy` the scratch is what it was.
+    /// Stores the first `len` bytes of a scratch as an object, and gives the scratch up. If it was lent by
+    /// the node, with `private` as `options` say, and the object is not a small one, the memory itself
+    /// becomes the object, and nothing is copied: says whether that was so. After `Exists`, `Invalid` and
+    /// `Busy` the scratch is what it was.
     ///
     /// # Errors
     /// As [`Client::put`]; `Invalid` when `len` is more than it has, or it was given up before.

@@ -1,7 +1,7 @@
 //! Where a client finds its node, and whose node it takes for its own.
 //!
-//! Who serves a socket is asked of the kernel once the client is connected, before it says a word. The folder of the
-//! default socket may lie in `/tmp`, where anybody could have made it first.
+//! Who serves a socket is asked of the kernel once the client is connected, before it says a word. The folder
+//! of the default socket may lie in `/tmp`, where anybody could have made it first.
 
 use std::env;
 use std::fs;
@@ -22,9 +22,9 @@ const OVERFLOW_FILE: &str = "/proc/sys/kernel/overflowuid";
 
 /// Where a client looks for its node.
 ///
-/// Made of a path, it is *named*: somebody chose it, and whoever's node serves there is taken. [`Socket::find`] and
-/// [`Socket::default`] are named only by `$PLASMON_SOCKET`; else the node is taken if it is root's, this user's, or
-/// that of the user to whom root gave `/run/plasmon`.
+/// Made of a path, it is *named*: somebody chose it, and whoever's node serves there is taken.
+/// [`Socket::find`] and [`Socket::default`] are named only by `$PLASMON_SOCKET`; else the node is taken if it
+/// is root's, this user's, or that of the user to whom root gave `/run/plasmon`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
     path: PathBuf,
@@ -44,8 +44,9 @@ impl From<&Socket> for Socket {
 }
 
 impl Default for Socket {
-    /// Where a daemon of this user listens unless told otherwise: `$PLASMON_SOCKET`, else `plasmon/plasmon.sock` in
-    /// `$XDG_RUNTIME_DIR`, else in `/run` for root, else `/tmp/plasmon-<uid>/plasmon.sock`.
+    /// Where a daemon of this user listens unless told otherwise: `$PLASMON_SOCKET`, else
+    /// `plasmon/plasmon.sock` in `$XDG_RUNTIME_DIR`, else in `/run` for root, else
+    /// `/tmp/plasmon-<uid>/plasmon.sock`.
     fn default() -> Self {
         let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
         let user = geteuid();
@@ -60,8 +61,8 @@ impl Default for Socket {
 }
 
 impl Socket {
-    /// Where a client finds the node of this host: [`Socket::default`], or `/run/plasmon/plasmon.sock`, where the node
-    /// of the whole host is, if nothing of this user's is there.
+    /// Where a client finds the node of this host: [`Socket::default`], or `/run/plasmon/plasmon.sock`, where
+    /// the node of the whole host is, if nothing of this user's is there.
     pub fn find() -> Self {
         let (own, host) = (Self::default(), Self::in_folder(Path::new(HOST_FOLDER)));
         if !own.named && !own.is_own() && host.path.exists() { host } else { own }
@@ -91,9 +92,10 @@ impl Socket {
         }
         let path = self.path.display();
         let text = format!(
-            "the node at {path} is user {}'s, and was not asked for: it could give out any bytes. If you want that \
-             node, name its socket (--socket, PLASMON_SOCKET, or the argument of connect); else start one of your \
-             own elsewhere",
+            "the node at {path} is user {}'s, and was not asked for: it could give out any bytes. If you \
+             want that \
+             node, name its socket (--socket, PLASMON_SOCKET, or the argument of connect); else start one \
+             of your own elsewhere",
             peer.uid
         );
         Err(Error::new(ErrorKind::NotAllowed, text))

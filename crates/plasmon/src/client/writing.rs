@@ -24,10 +24,10 @@ impl Client {
     /// Stores an object: copies `data` and `metadata`, and makes it visible to all.
     ///
     /// # Errors
-    /// `Exists` when the id is taken, `Full` or `TooLarge` when there is no room, `Invalid` for
-    /// 4 GiB of metadata or a name of more than 255 bytes; `TooFew` when the object is stored, but fewer
-    /// nodes hold it than `copies` says; `TimedOut` when no node could be asked whether the id is taken, and when the
-    /// time that `room` gives is over: what was asked for may still happen then.
+    /// `Exists` when the id is taken, `Full` or `TooLarge` when there is no room, `Invalid` for 4 GiB of
+    /// metadata or a name of more than 255 bytes; `TooFew` when the object is stored, but fewer nodes hold it
+    /// than `copies` says; `TimedOut` when no node could be asked whether the id is taken, and when the time
+    /// that `room` gives is over: what was asked for may still happen then.
     pub fn put(&self, id: ObjectId, data: &[u8], metadata: &[u8], options: &CreateOptions) -> Result<()> {
         self.put_parts(id, data.len(), &[(0, data)], metadata, options)
     }
@@ -369,19 +369,19 @@ impl Client {
         Ok(Creation::new(self.clone(), id, memory, inline, metadata, options))
     }
 
-    /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it; nobody gets it from
-    /// then on, and the ids are free. Another user's stay, but for root and where they were put with
+    /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it; nobody gets
+    /// it from then on, and the ids are free. Another user's stay, but for root and where they were put with
     /// [`Rights::ReadWrite`].
     ///
     /// # Errors
-    /// `OutcomeUnknown` when another node does not answer: some of the objects may still be there, or go later.
-    /// `TimedOut` when the daemon is silent, with the same meaning; `Disconnected`.
+    /// `OutcomeUnknown` when another node does not answer: some of the objects may still be there, or go
+    /// later. `TimedOut` when the daemon is silent, with the same meaning; `Disconnected`.
     pub fn delete(&self, ids: &[ObjectId]) -> Result<Vec<DeleteOutcome>> {
         self.by_chunks(ids, |ids| requests::Delete { ids }, |replies::Deleted(outcomes)| outcomes)
     }
 
-    /// Takes least recently used objects out of this host's memory, until `bytes` are free that were not: those
-    /// that are elsewhere or on disk as well, and in cache mode any. Returns how many bytes it freed.
+    /// Takes least recently used objects out of this host's memory, until `bytes` are free that were not:
+    /// those that are elsewhere or on disk as well, and in cache mode any. Returns how many bytes it freed.
     ///
     /// # Errors
     /// `Disconnected`, or `TimedOut` when the daemon is silent.
@@ -389,11 +389,12 @@ impl Client {
         Ok(self.ask(requests::Evict { bytes }, Undo::Nothing)?.bytes)
     }
 
-    /// Changes what people see of this client, and how many bytes the objects may take that it creates from now
-    /// on, 0 for no limit of its own. What is not given stays as it was.
+    /// Changes what people see of this client, and how many bytes the objects may take that it creates from
+    /// now on, 0 for no limit of its own. What is not given stays as it was.
     ///
     /// # Errors
-    /// `Invalid` for a name that is empty or over 255 bytes; `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Invalid` for a name that is empty or over 255 bytes; `Disconnected`, or `TimedOut` when the daemon is
+    /// silent.
     pub fn set_options(&self, name: Option<&str>, quota: Option<u64>) -> Result<()> {
         if let Some(name) = name {
             limit("a name", name.len(), MAX_NAME)?;

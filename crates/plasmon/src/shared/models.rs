@@ -2,8 +2,8 @@
 //! value that a load may see: `RUSTFLAGS="--cfg loom" cargo test -p plasmon --lib --release models`.
 //!
 //! Loom's SeqCst fences order somewhat more than the language's do (they synchronize with each other), no
-//! other thread runs between a store and the fence behind it, and no load sees a store that is executed later.
-//! So a model that fails shows a bug; one that passes supports the argument in the text.
+//! other thread runs between a store and the fence behind it, and no load sees a store that is executed
+//! later. So a model that fails shows a bug; one that passes supports the argument in the text.
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;

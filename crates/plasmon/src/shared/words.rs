@@ -115,9 +115,9 @@ mod mapped {
             }
         }
 
-        /// Asks for huge pages behind those pieces of 2 MiB that begin among these bytes, for whoever is about
-        /// to use them. What the kernel does not give (before Linux 6.1, or when memory is in pieces) comes
-        /// as base pages, at the first touch.
+        /// Asks for huge pages behind those pieces of 2 MiB that begin among these bytes, for whoever is
+        /// about to use them. What the kernel does not give (before Linux 6.1, or when memory is in pieces)
+        /// comes as base pages, at the first touch.
         pub(in crate::shared) fn expect(&self, bytes: Range<usize>) {
             let pieces = (bytes.start.next_multiple_of(HUGE_PAGE)..bytes.end).step_by(HUGE_PAGE);
             for at in pieces.take_while(|at| at + HUGE_PAGE <= self.len) {

@@ -128,6 +128,11 @@ impl Reader {
         }
     }
 
+    /// All that is left.
+    pub fn rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.rest)
+    }
+
     /// Bytes that were not read yet.
     pub fn remaining(&self) -> usize {
         self.rest.len()

@@ -43,7 +43,7 @@ pub use reply::{
     TableDomain, TablePart, TablePartKind, replies,
 };
 pub use request::{Gathering, NewObject, Request, Terms, requests};
-pub use table::{Ask, Field, Row, Table, answers};
+pub use table::{Ask, FIRST_OTHER, Field, Other, Row, Table, answers};
 #[doc(hidden)]
 pub use table::{alternatives, are_distinct};
 
@@ -73,7 +73,8 @@ pub const FLAG_MORE: u16 = 1;
 pub enum WireError {
     /// The other side speaks another version.
     #[error(
-        "the other side speaks version {0} of the protocol, this side {VERSION}: install the same release on both"
+        "the other side speaks version {0} of the protocol, this side {VERSION}: install the same release \
+         on both"
     )]
     Version(u8),
     /// A body over the limit.

@@ -1,7 +1,7 @@
 //! Tables as the documentation shows them, and the proof that it does.
 //!
-//! A page has a part that is made from the code, between two comments that name it. A test calls [`check`] for
-//! it; with `PLASMON_WRITE_PAGES=1` in the environment it writes the part anew.
+//! A page has a part that is made from the code, between two comments that name it. A test calls [`check`]
+//! for it; with `PLASMON_WRITE_PAGES=1` in the environment it writes the part anew.
 
 use std::fmt::Write;
 use std::path::Path;

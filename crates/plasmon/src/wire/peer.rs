@@ -5,8 +5,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The process at the other end: of a client's connection the one that called `listen`, of a daemon's the one that
-/// connected.
+/// The process at the other end: of a client's connection the one that called `listen`, of a daemon's the one
+/// that connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// Its user. One that this user namespace does not have reads as the kernel's overflow uid, 65534.

@@ -128,7 +128,8 @@ crate::wire::record! {
         pub metadata_len: u32,
         /// Pins of clients and peers.
         pub pins: u32,
-        /// Milliseconds since it came to this node: since its seal, or while it is unsealed since its creation.
+        /// Milliseconds since it came to this node: since its seal, or while it is unsealed since its
+        /// creation.
         pub age_ms: u64,
         /// Whole seconds from its creation on this node to its seal; 0 where it was not created here.
         pub construction_s: u32,
@@ -294,6 +295,7 @@ crate::wire::table! {
             data_len: Option<u64>,
         },
     }
+    others Other
 }
 
 impl Reply {

@@ -268,6 +268,7 @@ crate::wire::table! {
         /// The state of every node of the cluster, in short.
         40 Overview -> Report,
     }
+    others Other
 }
 
 impl Request {
@@ -298,7 +299,7 @@ impl Request {
 
     /// Whether there is an answer to it.
     pub fn is_answered(&self) -> bool {
-        !self.row().answers.is_empty()
+        self.row().is_none_or(|row| !row.answers.is_empty())
     }
 }
 

@@ -49,6 +49,9 @@
 //! that: `let Name(name) = ask(says::Who)?`. Behind `->` stands the table of the answers, and the module of
 //! its rows as it is seen from the new module. A row may have several answers, `-> Offer | Eager`; it is no
 //! [`Ask`] then.
+//!
+//! A table with `others Other` behind it has one more variant, for messages of tables that it does not know
+//! ([`Other`]). Their opcodes are [`FIRST_OTHER`] and above.
 
 use std::borrow::Cow;
 
@@ -84,6 +87,35 @@ impl Row {
     }
 }
 
+/// Opcodes from this on may be of other tables.
+pub const FIRST_OTHER: u8 = 100;
+
+/// A message of a table that the reader does not know: another part of the program does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Other {
+    /// Its number in its own table.
+    pub opcode: u8,
+    /// Its fields as they travel.
+    pub body: Bytes,
+}
+
+impl Other {
+    /// Carries a message of another table.
+    pub fn of(message: &impl Table) -> Self {
+        let mut body = BytesMut::new();
+        message.put_body(&mut body);
+        Self { opcode: message.opcode(), body: body.freeze() }
+    }
+
+    /// Reads the message as one of its own table.
+    ///
+    /// # Errors
+    /// As [`Table::decode_body`].
+    pub fn read<T: Table>(&self) -> Result<T, WireError> {
+        T::decode_body(self.opcode, self.body.clone())
+    }
+}
+
 /// The messages of a protocol, or an enum that is a field. Made by [`table!`](crate::wire::table).
 pub trait Table: Sized + 'static {
     /// All rows, in the order of the list.
@@ -115,9 +147,9 @@ pub trait Table: Sized + 'static {
         Self::ROWS.get(usize::from(Self::PLACES[usize::from(opcode)]))
     }
 
-    /// The row of a message.
-    fn row(&self) -> &'static Row {
-        Self::row_of(self.opcode()).expect("every variant has its row")
+    /// The row of a message; none if it is of another table.
+    fn row(&self) -> Option<&'static Row> {
+        Self::row_of(self.opcode())
     }
 
     /// Reads a whole body.
@@ -125,8 +157,8 @@ pub trait Table: Sized + 'static {
     /// # Errors
     /// As [`Table::take_body`], and when something is left.
     fn decode_body(opcode: u8, body: Bytes) -> Result<Self, WireError> {
-        let row = Self::row_of(opcode).ok_or(WireError::Opcode(opcode))?;
-        let mut body = Reader::new(body, row.name);
+        let name = Self::row_of(opcode).map_or("message", |row| row.name);
+        let mut body = Reader::new(body, name);
         let message = Self::take_body(opcode, &mut body)?;
         body.finish(message)
     }
@@ -222,11 +254,13 @@ macro_rules! wire_table {
         $(#[$meta:meta])*
         $vis:vis enum $table:ident in $module:ident -> $answers:ident in $($path:ident)::+ { $($rows:tt)* }
         $(retired $($retired:literal),+)?
+        $(others $others:ident)?
     ) => {
         $crate::wire_table! {
             $(#[$meta])*
             $vis enum $table { $($rows)* }
             $(retired $($retired),+)?
+            $(others $others)?
         }
 
         #[doc = concat!("The rows of [`", stringify!($table), "`], each as a struct.")]
@@ -249,6 +283,7 @@ macro_rules! wire_table {
             ),* $(,)?
         }
         $(retired $($retired:literal),+)?
+        $(others $others:ident)?
     ) => {
         $(#[$meta])*
         $vis enum $table {
@@ -256,6 +291,10 @@ macro_rules! wire_table {
                 $(#[doc = $about])*
                 $name $( { $( $(#[$field_meta])* $field: $type, )* } )? $( ($only_type) )?,
             )*
+            $(
+                /// A message of another table.
+                $others($crate::wire::Other),
+            )?
         }
 
         const _: () = assert!(
@@ -283,6 +322,7 @@ macro_rules! wire_table {
             fn opcode(&self) -> u8 {
                 match self {
                     $( Self::$name { .. } => $opcode, )*
+                    $( Self::$others(other) => other.opcode, )?
                 }
             }
 
@@ -292,6 +332,7 @@ macro_rules! wire_table {
                         $($( $crate::wire_way!(put ($field, _out) $type $(as $way)?); )*)?
                         $( $crate::wire_way!(put ($only, _out) $only_type $(as $only_way)?); )?
                     } )*
+                    $( Self::$others(other) => _out.extend_from_slice(&other.body), )?
                 }
             }
 
@@ -304,6 +345,10 @@ macro_rules! wire_table {
                         $($( $field: $crate::wire_way!(take (_body) $type $(as $way)?)?, )*)?
                         $( 0: $crate::wire_way!(take (_body) $only_type $(as $only_way)?)?, )?
                     }), )*
+                    $( opcode if opcode >= $crate::wire::FIRST_OTHER => Ok(Self::$others($crate::wire::Other {
+                        opcode,
+                        body: _body.rest(),
+                    })), )?
                     other => Err($crate::wire::WireError::Opcode(other)),
                 }
             }

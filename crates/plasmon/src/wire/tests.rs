@@ -58,7 +58,8 @@ proptest! {
 
     #[test]
     fn damaged_frames_are_refused_or_read_but_never_panic(
-        request in message::<Request>(), reply in message::<Reply>(), at in any::<Index>(), value in any::<u8>(),
+        request in message::<Request>(), reply in message::<Reply>(),
+        at in any::<Index>(), value in any::<u8>(),
     ) {
         let (mut asked, mut answered) = (BytesMut::new(), BytesMut::new());
         request.encode(1, &mut asked);

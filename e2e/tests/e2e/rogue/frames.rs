@@ -15,37 +15,37 @@ pub(crate) const FRAME_MAX: usize = 16 << 10;
 
 /// What a frame says: the opcodes of `docs/design.md`.
 pub(crate) mod opcode {
-    pub(crate) const FETCH: u8 = 1;
-    pub(crate) const EAGER: u8 = 3;
-    pub(crate) const OFFER: u8 = 4;
-    pub(crate) const RENEW: u8 = 5;
-    pub(crate) const RENEWED: u8 = 6;
-    pub(crate) const RELEASE: u8 = 7;
-    pub(crate) const PUBLISH: u8 = 8;
-    pub(crate) const UNPUBLISH: u8 = 9;
-    pub(crate) const DROP: u8 = 12;
-    pub(crate) const QUERY: u8 = 13;
-    pub(crate) const FOUND: u8 = 14;
-    pub(crate) const SEGMENT: u8 = 15;
-    pub(crate) const REFUSED: u8 = 17;
-    pub(crate) const DONE: u8 = 18;
-    pub(crate) const PROMOTE: u8 = 19;
-    pub(crate) const BURY: u8 = 20;
-    pub(crate) const HOLD: u8 = 21;
-    pub(crate) const HELD: u8 = 22;
-    pub(crate) const REGISTERED: u8 = 23;
-    pub(crate) const STREAM: u8 = 24;
-    pub(crate) const READY: u8 = 25;
-    pub(crate) const PART: u8 = 26;
-    pub(crate) const STAMPS: u8 = 27;
-    pub(crate) const PROBE: u8 = 28;
-    pub(crate) const DIAL: u8 = 29;
-    pub(crate) const LOCATE: u8 = 30;
-    pub(crate) const LOCATED: u8 = 31;
-    pub(crate) const ENLIST: u8 = 43;
-    pub(crate) const ENLISTED: u8 = 44;
+    pub(crate) const FETCH: u8 = 30;
+    pub(crate) const EAGER: u8 = 31;
+    pub(crate) const OFFER: u8 = 32;
+    pub(crate) const RENEW: u8 = 36;
+    pub(crate) const RENEWED: u8 = 37;
+    pub(crate) const RELEASE: u8 = 38;
+    pub(crate) const PUBLISH: u8 = 3;
+    pub(crate) const UNPUBLISH: u8 = 4;
+    pub(crate) const DROP: u8 = 10;
+    pub(crate) const QUERY: u8 = 14;
+    pub(crate) const FOUND: u8 = 15;
+    pub(crate) const SEGMENT: u8 = 90;
+    pub(crate) const REFUSED: u8 = 93;
+    pub(crate) const DONE: u8 = 94;
+    pub(crate) const PROMOTE: u8 = 64;
+    pub(crate) const BURY: u8 = 9;
+    pub(crate) const HOLD: u8 = 11;
+    pub(crate) const HELD: u8 = 12;
+    pub(crate) const REGISTERED: u8 = 33;
+    pub(crate) const STREAM: u8 = 34;
+    pub(crate) const READY: u8 = 39;
+    pub(crate) const PART: u8 = 40;
+    pub(crate) const STAMPS: u8 = 91;
+    pub(crate) const PROBE: u8 = 43;
+    pub(crate) const DIAL: u8 = 35;
+    pub(crate) const LOCATE: u8 = 16;
+    pub(crate) const LOCATED: u8 = 17;
+    pub(crate) const ENLIST: u8 = 7;
+    pub(crate) const ENLISTED: u8 = 8;
     /// The highest in use.
-    pub(crate) const LAST: u8 = 47;
+    pub(crate) const LAST: u8 = 94;
 }
 
 /// A frame, field by field. [`Rogue::frame`] makes one in which all is right.
@@ -160,7 +160,7 @@ pub(crate) mod body {
     /// A fetch of the last stage: from the asker to a holder it knows.
     pub(crate) fn fetch(id: ObjectId, protocol: u8) -> Vec<u8> {
         let mut out = id.as_bytes().to_vec();
-        out.put_slice(&[2, protocol]);
+        out.put_slice(&[1, protocol]);
         out.put_u32_le(u32::MAX);
         out.put_u32_le(0);
         out

@@ -1,12 +1,12 @@
 //! Coordination by etcd: a key a member, with a lease that ends when the node does.
 //!
-//! Control thread. Below the prefix, `members/<node id>` has the node's [`record`]. A node is a member from the
-//! transaction that wrote its key, in which nobody had come whom it was not compared with, until the key is gone:
-//! deleted by the node when it stops, by etcd when the lease is over. Every node watches the keys and so follows
-//! the same views; their epoch is etcd's revision ([`roster`]).
+//! Control thread. Below the prefix, `members/<node id>` has the node's [`record`]. A node is a member from
+//! the transaction that wrote its key, in which nobody had come whom it was not compared with, until the key
+//! is gone: deleted by the node when it stops, by etcd when the lease is over. Every node watches the keys
+//! and so follows the same views; their epoch is etcd's revision ([`roster`]).
 //!
-//! A node counts its lease from before it asked for it, and ends its membership by itself when that time is over
-//! ([`Validity`]): before etcd can have told the others.
+//! A node counts its lease from before it asked for it, and ends its membership by itself when that time is
+//! over ([`Validity`]): before etcd can have told the others.
 
 mod record;
 mod roster;
@@ -108,8 +108,8 @@ impl Etcd {
         let ttl = Duration::from_secs(granted.ttl().max(1).unsigned_abs());
         if ttl != self.wanted && !std::mem::replace(&mut self.said, true) {
             warn!(
-                "--lease asks for {:?}, and the lease is {ttl:?}: etcd counts whole seconds, and gives no shorter \
-                 one than one and a half of its election time-outs",
+                "--lease asks for {:?}, and the lease is {ttl:?}: etcd counts whole seconds, and gives no \
+                 shorter one than one and a half of its election time-outs",
                 self.wanted
             );
         }
@@ -234,8 +234,8 @@ impl Etcd {
         }
     }
 
-    /// What happened meanwhile cannot be told any more. The record is written again, which makes a revision that
-    /// is the last change for everybody, and everything is read.
+    /// What happened meanwhile cannot be told any more. The record is written again, which makes a revision
+    /// that is the last change for everybody, and everything is read.
     async fn catch_up(&mut self) -> Result<Option<News>, Loss> {
         let Some(membership) = &self.membership else { return Err(over()) };
         let Membership { key, record, lease, endpoint, .. } = membership;

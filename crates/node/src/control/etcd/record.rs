@@ -1,7 +1,8 @@
-//! A member as it stands in etcd: JSON, with the version of the cluster protocol ahead of all that depends on it.
+//! A member as it stands in etcd: JSON, with the version of the cluster protocol ahead of all that depends on
+//! it.
 //!
-//! Where the cluster has a secret, the member is sealed with it, as that of its key: whoever can read or write etcd
-//! learns nothing that would let him speak to a node, and cannot add a member.
+//! Where the cluster has a secret, the member is sealed with it, as that of its key: whoever can read or
+//! write etcd learns nothing that would let him speak to a node, and cannot add a member.
 
 use std::fmt::Write;
 

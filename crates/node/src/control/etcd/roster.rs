@@ -1,7 +1,7 @@
 //! The members as they stand in etcd, revision by revision.
 //!
-//! A view's epoch is the revision of the last change below the prefix, which is the same for every node. It is
-//! known exactly from a transaction that writes there, and from the watch ever after.
+//! A view's epoch is the revision of the last change below the prefix, which is the same for every node. It
+//! is known exactly from a transaction that writes there, and from the watch ever after.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Talking to one of the etcd servers at a time.
 //!
-//! Control thread. Which server it is does not matter: a session that fails or falls silent is opened anew with the
-//! next one, and the lease and the revision go on. Nothing here waits for longer than it is told to.
+//! Control thread. Which server it is does not matter: a session that fails or falls silent is opened anew
+//! with the next one, and the lease and the revision go on. Nothing here waits for longer than it is told to.
 
 use std::error::Error as _;
 use std::fs;

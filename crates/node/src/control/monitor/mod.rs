@@ -1,9 +1,10 @@
 //! What watches over a node asks over HTTP: `/metrics`, `/healthz` and `/livez`.
 //!
-//! Control thread (tokio). It owns nothing of the node: a request becomes a [`Question`] to the engine, which answers
-//! between two turns with what it counts anyway. So metrics cost what a scrape costs, and nothing where nobody
-//! scrapes. Whoever connects is a stranger: connections, their time and what they may send are bounded, and who
-//! connects and asks nothing makes way for who comes next, so that health is told whatever else is connected.
+//! Control thread (tokio). It owns nothing of the node: a request becomes a [`Question`] to the engine, which
+//! answers between two turns with what it counts anyway. So metrics cost what a scrape costs, and nothing
+//! where nobody scrapes. Whoever connects is a stranger: connections, their time and what they may send are
+//! bounded, and who connects and asks nothing makes way for who comes next, so that health is told whatever
+//! else is connected.
 
 mod metrics;
 

@@ -1,10 +1,11 @@
 //! How objects leave the directory: who has to let go of one that is deleted, and which lives have ended.
 //!
-//! Engine thread only. Whoever may come to hold an object without asking here again is known: its *holders* have
-//! published it; its *readers* were sent to a holder, or remember where it was. A deletion *begins* by holding back
-//! whoever asks for the object; it is *ended* (its lives buried) when all of these have let go. In between the object
-//! is there for whoever asks whether it is, and cannot be had: nobody learns that it is gone before it is gone
-//! everywhere. Only the first keeper begins a deletion by itself; the second does so for the first.
+//! Engine thread only. Whoever may come to hold an object without asking here again is known: its *holders*
+//! have published it; its *readers* were sent to a holder, or remember where it was. A deletion *begins* by
+//! holding back whoever asks for the object; it is *ended* (its lives buried) when all of these have let go.
+//! In between the object is there for whoever asks whether it is, and cannot be had: nobody learns that it is
+//! gone before it is gone everywhere. Only the first keeper begins a deletion by itself; the second does so
+//! for the first.
 
 use crate::kernel::random::HashSet;
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use plasmon::{NodeId, ObjectId};
 use smallvec::SmallVec;
 
-use super::{Directory, SHORTAGE_GRACE};
+use super::{SHORTAGE_GRACE, Table};
 use crate::net::frame::Withdrawal;
 use crate::object::Ownership;
 
@@ -48,7 +49,7 @@ pub(crate) enum Ending {
     },
 }
 
-impl Directory {
+impl Table {
     /// A node may bring an object to itself from now on without asking here again.
     pub(crate) fn note_reader(&mut self, id: ObjectId, node: NodeId) {
         let readers = self.readers.entry(id).or_default();

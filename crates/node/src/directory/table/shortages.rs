@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use plasmon::{NodeId, ObjectId};
 
-use super::Directory;
+use super::Table;
 
 /// An object that too few nodes keep.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub(crate) struct Shortage {
     pub(crate) cached: Vec<NodeId>,
 }
 
-impl Directory {
-    /// Objects of which replicas are to be made, `most` of them, as far as this node is to see to them; they are not
-    /// told again before `again`.
+impl Table {
+    /// Objects of which replicas are to be made, `most` of them, as far as this node is to see to them; they
+    /// are not told again before `again`.
     pub(crate) fn take_short(
         &mut self,
         now: Instant,

@@ -29,19 +29,19 @@ fn cached(id: ObjectId, life: u64) -> Holding {
     Holding { role: Role::Cached, ..primary(id, life) }
 }
 
-fn new() -> (Directory, ObjectId, Instant) {
-    (Directory::default(), ObjectId::random(), Instant::now())
+fn new() -> (Table, ObjectId, Instant) {
+    (Table::default(), ObjectId::random(), Instant::now())
 }
 
 /// Has all of a directory follow the members.
-fn follow(directory: &mut Directory, kept: bool, alive: &[NodeId], now: Instant) -> Vec<(ObjectId, Waiter)> {
+fn follow(directory: &mut Table, kept: bool, alive: &[NodeId], now: Instant) -> Vec<(ObjectId, Waiter)> {
     let mut lost = directory.follow(move |_| kept, alive.iter().copied().collect(), now);
     lost.extend(directory.finish());
     lost
 }
 
 /// Begins a deletion for a user, as keeper A; says who has to let go, and of what.
-fn begin(directory: &mut Directory, id: ObjectId, tenant: u32) -> Ending {
+fn begin(directory: &mut Table, id: ObjectId, tenant: u32) -> Ending {
     directory.begin_end(id, tenant, A, Instant::now())
 }
 
@@ -50,7 +50,7 @@ fn begun(nodes: &[NodeId]) -> Ending {
 }
 
 /// Everybody has let go of an object's first life.
-fn end(directory: &mut Directory, id: ObjectId, now: Instant) {
+fn end(directory: &mut Table, id: ObjectId, now: Instant) {
     directory.bury(id, 1, now);
     directory.end_over(&id, A, now);
 }

@@ -92,7 +92,8 @@ impl Arena {
         if let (Some(Writer::Uid(_)), Some(file)) = (zone.map(|zone| zone.writer), &segment.file)
             && let Err(error) = file.empty(bounds.end - bounds.start)
         {
-            tracing::debug!(%error, segment = index, "cannot empty an old segment; its memory stays until unmapped");
+            tracing::debug!(%error, segment = index, "cannot empty an old segment; its memory stays until \
+                unmapped");
         }
         self.changes.push(SegmentChange::Recycled { segment: index as u32, version: segment.version });
         segment.version = segment.version.wrapping_add(1);

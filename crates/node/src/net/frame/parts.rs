@@ -77,19 +77,15 @@ record! {
 }
 
 codes! {
-    /// How far a fetch has come.
+    /// Who sends a fetch to a holder.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Stage: u8 {
-        /// From the asker to the keeper.
-        0 Asked,
-        /// From the keeper to a holder; `avoid` names others that hold the object.
-        1 Forwarded,
-        /// From the asker to a holder it knows.
-        2 Direct,
-        /// The same, to one that may be about to have it.
-        3 Relayed,
-        /// From the second keeper, which knows that the object was lost, to the first, which may know of a new one.
-        4 Missed,
+        /// A keeper, for the asker.
+        0 Forwarded,
+        /// The asker itself, which knows the holder.
+        1 Direct,
+        /// The asker itself, to one that may be about to have the object.
+        2 Relayed,
     }
 }
 

@@ -1,5 +1,7 @@
-//! The one list of frames between nodes: number, body and answer of each. All else follows from it: how they are
-//! written and read, what tests and the fuzzer try, and the list in `docs/design.md`.
+//! The one list of frames between nodes: number, body and answer of each. All else follows from it: how they
+//! are written and read, what tests and the fuzzer try, and the list in `docs/design.md`.
+
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use plasmon::drain::DrainStep;
@@ -14,115 +16,136 @@ record! {
     impl for RemoteRegion as Region { base: u64, key: u64, len: u64 }
 }
 
+/// Numbers of the frames of the directory.
+pub(crate) const DIRECTORY_FRAMES: RangeInclusive<u8> = 1..=29;
+/// Numbers of the frames of transfers.
+pub(crate) const TRANSFER_FRAMES: RangeInclusive<u8> = 30..=59;
+/// Numbers of the frames of placement.
+pub(crate) const PLACEMENT_FRAMES: RangeInclusive<u8> = 60..=79;
+/// Numbers of the frames by which nodes look at each other.
+pub(crate) const OVERVIEW_FRAMES: RangeInclusive<u8> = 80..=89;
+
 table! {
-    /// What a node says to another.
+    /// What a node says to another. Numbers from 90 on are the network's own, or of every service.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) enum Message in ask -> Message in self {
-        /// Asks for an object, to be sent to `reply_to`. A keeper forwards the frame to a holder that is not
-        /// among `avoid`, or keeps it until there is one. A holder answers as `wish` says.
-        1 Fetch { id: ObjectId, stage: Stage, wish: Wish, avoid: Vec<NodeId> }
+        /// Asks a keeper for an object, to be sent to `reply_to`. The keeper sends a *fetch* to a holder that
+        /// is not among `avoid`, or keeps the request until there is one. `missed` says that the second
+        /// keeper asks the first: the object was lost, and a new one may have been created.
+        1 Find { id: ObjectId, missed: bool, wish: Wish, avoid: Vec<NodeId> }
             -> Eager | Offer | Registered | Stream | Dial,
-        /// Withdraws the *fetch* of the same request id.
+        /// Withdraws the *find* of the same request id.
         2 Forget { id: ObjectId },
-        /// Brings a whole object.
-        3 Eager { head: Head, bytes: Bytes },
-        /// Says where an object can be read, for `lease_ms` from the sending of the request on. The bytes are
-        /// there as long as the stamp has this value. The nodes `others` hold the object too.
-        4 Offer { head: Head, lease_ms: u32, pieces: Vec<Location>, stamp: Option<Stamp>, others: Vec<NodeId> },
-        /// Extends the lease that came with the answer to the sender's request `lease`.
-        5 Renew { lease: u64 } -> Renewed,
-        /// Says for how long a lease was extended.
-        6 Renewed { lease_ms: u32 },
-        /// Gives up the leases that came with the answers to these requests of the sender's.
-        7 Release { requests: Vec<u64> },
         /// Says which replicas the sender holds.
-        8 Publish { holdings: Vec<Holding> },
+        3 Publish { holdings: Vec<Holding> },
         /// Says which replicas the sender holds no longer.
-        9 Unpublish { how: Withdrawal, ids: Vec<ObjectId> },
+        4 Unpublish { how: Withdrawal, ids: Vec<ObjectId> },
         /// Asks the first keeper to delete objects on all nodes, for the tenant. A life of 0 stands for any
         /// life.
-        10 Delete { lives: Vec<(ObjectId, u64)> } -> Deleted,
+        5 Delete { lives: Vec<(ObjectId, u64)> } -> Deleted,
         /// Says what became of each object of a *delete*. Every holder has let go.
-        11 Deleted { outcomes: Vec<DeleteOutcome> },
-        /// Orders the receiver to drop its replicas of these lives, and to make none of what is under way.
-        12 Drop { lives: Vec<(ObjectId, u64)> } -> Done,
-        /// Asks the first keeper whether objects are on any node.
-        13 Query { ids: Vec<ObjectId> } -> Found,
-        /// Says of each object of a *query* whether it is on any node.
-        14 Found { known: Vec<bool> },
-        /// Describes a segment of the sender's arena to those who read from it.
-        15 Segment { segment: u32, version: u32, base: u64, key: u64, len: u64 },
-        /// Says that so many messages were received and their blocks posted again.
-        16 Credit { count: u32 },
-        /// Says why a request cannot be served.
-        17 Refused { error: Error },
-        /// Says that a request was carried out.
-        18 Done,
-        /// Orders the receiver to make its replicas primaries, because no other primary is left.
-        19 Promote { heirs: Vec<Heir> },
-        /// Tells the second keeper that a deletion is over, and which lives have ended. A life of 0 stands
-        /// for none.
-        20 Bury { lives: Vec<(ObjectId, u64)> } -> Done,
-        /// Asks which lives of objects the receiver holds and the tenant may see.
-        21 Hold { ids: Vec<ObjectId> } -> Held,
-        /// Says of each object of a *hold* which life is held, if any.
-        22 Held { lives: Vec<Option<Life>> },
-        /// Offers an object through registrations that were made for this transfer.
-        23 Registered { head: Head, lease_ms: u32, regions: Vec<RemoteRegion> as Each<Region> },
-        /// Offers an object in pieces. They are sent when the asker is *ready*.
-        24 Stream { head: Head, lease_ms: u32 },
-        /// Says that the sender has memory for the object of this request of its own.
-        25 Ready { request: u64 },
-        /// Brings a piece of the object of this request of the receiver's.
-        26 Part { request: u64, at: u64, bytes: Bytes },
-        /// Describes the memory that has the stamps of the sender's objects.
-        27 Stamps { base: u64, key: u64, len: u64 },
-        /// Asks, for measuring, for so many bytes of the memory that was lent to the sender's request `of`.
-        28 Probe { of: u64, len: u64 } -> Eager,
-        /// Offers an object through a socket at this port of the sender's address. Whoever knows the secret
-        /// may ask for it there as long as the lease stands.
-        29 Dial { head: Head, lease_ms: u32, port: u16, secret: u128 },
-        /// Asks a keeper which nodes hold an object, as far as the tenant may know.
-        30 Locate { id: ObjectId } -> Located,
-        /// Says which nodes hold the object of a *locate*, each in which role.
-        31 Located { holders: Vec<(NodeId, Role)> },
-        /// Asks the first keeper whether the sender may create this id. With `probe` the second keeper is
-        /// asked, which notes nothing.
-        32 Claim { id: ObjectId, probe: bool } -> Claimed,
-        /// Says whether the sender of a *claim* may create the id.
-        33 Claimed { verdict: Verdict },
-        /// Says which ids the sender creates no longer.
-        34 Unclaim { ids: Vec<ObjectId> },
-        /// Says which ids the receiver may not create after all: another node was first.
-        35 Taken { ids: Vec<ObjectId> },
-        /// Asks whether the receiver still creates these ids. It says *unclaim* of those that it does not.
-        36 Affirm { ids: Vec<ObjectId> },
-        /// Orders the receiver to hold a life of an object in this role. It reads the object from `from`, or
-        /// else from any holder.
-        37 Acquire { order: Order } -> Done,
-        /// Says how many bytes of an object, from the beginning, the sender has. The receiver reads them
-        /// there, by this request of its own.
-        38 Passed { request: u64, bytes: u64, state: Passing },
-        /// Asks the first keeper to make a node the primary of an object.
-        39 Migrate { id: ObjectId, to: NodeId } -> Done,
-        /// Asks a node for its part of the overview.
-        40 Report -> Reported,
-        /// Answers a *report* with the node's summary, and a *drain* with how far that is, as JSON.
-        41 Reported { json: Bytes },
-        /// Has a node begin its drain, say how far that is, or call it off.
-        42 Drain { step: DrainStep } -> Reported,
+        6 Deleted { outcomes: Vec<DeleteOutcome> },
         /// Has the second keeper send nobody to objects any more, and say which nodes may hold them. The
         /// lives are those that are known to end. A life of 0 stands for none.
-        43 Enlist { lives: Vec<(ObjectId, u64)> } -> Enlisted,
+        7 Enlist { lives: Vec<(ObjectId, u64)> } -> Enlisted,
         /// Says which nodes may hold lives of the objects of an *enlist*. There are more if the list is not
         /// complete.
-        44 Enlisted { complete: bool, lives: Vec<(ObjectId, u64, NodeId)> },
+        8 Enlisted { complete: bool, lives: Vec<(ObjectId, u64, NodeId)> },
+        /// Tells the second keeper that a deletion is over, and which lives have ended. A life of 0 stands
+        /// for none.
+        9 Bury { lives: Vec<(ObjectId, u64)> } -> Done,
+        /// Orders the receiver to drop its replicas of these lives, and to make none of what is under way.
+        10 Drop { lives: Vec<(ObjectId, u64)> } -> Done,
+        /// Asks which lives of objects the receiver holds and the tenant may see.
+        11 Hold { ids: Vec<ObjectId> } -> Held,
+        /// Says of each object of a *hold* which life is held, if any.
+        12 Held { lives: Vec<Option<Life>> },
         /// Tells a keeper that the sender may bring this object to itself without asking a keeper.
-        45 Enroll { id: ObjectId } -> Done,
+        13 Enroll { id: ObjectId } -> Done,
+        /// Asks the first keeper whether objects are on any node.
+        14 Query { ids: Vec<ObjectId> } -> Found,
+        /// Says of each object of a *query* whether it is on any node.
+        15 Found { known: Vec<bool> },
+        /// Asks a keeper which nodes hold an object, as far as the tenant may know.
+        16 Locate { id: ObjectId } -> Located,
+        /// Says which nodes hold the object of a *locate*, each in which role.
+        17 Located { holders: Vec<(NodeId, Role)> },
+        /// Asks the first keeper whether the sender may create this id. With `probe` the second keeper is
+        /// asked, which notes nothing.
+        18 Claim { id: ObjectId, probe: bool } -> Claimed,
+        /// Says whether the sender of a *claim* may create the id.
+        19 Claimed { verdict: Verdict },
+        /// Says which ids the sender creates no longer.
+        20 Unclaim { ids: Vec<ObjectId> },
+        /// Asks whether the receiver still creates these ids. It says *unclaim* of those that it does not.
+        21 Affirm { ids: Vec<ObjectId> },
+        /// Says which ids the receiver may not create after all: another node was first.
+        22 Taken { ids: Vec<ObjectId> },
+        /// Asks a holder for an object, to be sent to `reply_to` as `wish` says. The nodes `others` hold it
+        /// too.
+        30 Fetch { id: ObjectId, stage: Stage, wish: Wish, others: Vec<NodeId> }
+            -> Eager | Offer | Registered | Stream | Dial,
+        /// Brings a whole object.
+        31 Eager { head: Head, bytes: Bytes },
+        /// Says where an object can be read, for `lease_ms` from the sending of the request on. The bytes are
+        /// there as long as the stamp has this value. The nodes `others` hold the object too.
+        32 Offer {
+            head: Head,
+            lease_ms: u32,
+            pieces: Vec<Location>,
+            stamp: Option<Stamp>,
+            others: Vec<NodeId>,
+        },
+        /// Offers an object through registrations that were made for this transfer.
+        33 Registered { head: Head, lease_ms: u32, regions: Vec<RemoteRegion> as Each<Region> },
+        /// Offers an object in pieces. They are sent when the asker is *ready*.
+        34 Stream { head: Head, lease_ms: u32 },
+        /// Offers an object through a socket at this port of the sender's address. Whoever knows the secret
+        /// may ask for it there as long as the lease stands.
+        35 Dial { head: Head, lease_ms: u32, port: u16, secret: u128 },
+        /// Extends the lease that came with the answer to the sender's request `lease`.
+        36 Renew { lease: u64 } -> Renewed,
+        /// Says for how long a lease was extended.
+        37 Renewed { lease_ms: u32 },
+        /// Gives up the leases that came with the answers to these requests of the sender's.
+        38 Release { requests: Vec<u64> },
+        /// Says that the sender has memory for the object of this request of its own.
+        39 Ready { request: u64 },
+        /// Brings a piece of the object of this request of the receiver's.
+        40 Part { request: u64, at: u64, bytes: Bytes },
+        /// Says how many bytes of an object, from the beginning, the sender has. The receiver reads them
+        /// there, by this request of its own.
+        41 Passed { request: u64, bytes: u64, state: Passing },
+        /// Asks, for measuring, for the loan of so many bytes of memory.
+        42 Lend { len: u64 } -> Offer,
+        /// Asks, for measuring, for so many bytes of the memory that was lent to the sender's request `of`.
+        43 Probe { of: u64, len: u64 } -> Eager,
+        /// Orders the receiver to hold a life of an object in this role. It reads the object from `from`, or
+        /// else from any holder.
+        60 Acquire { order: Order } -> Done,
+        /// Asks the first keeper to make a node the primary of an object.
+        61 Migrate { id: ObjectId, to: NodeId } -> Done,
         /// Orders the receiver to have node `to` be the primary of a life in its place. Its own replica is
         /// kept beside that one, or goes.
-        46 HandOver { id: ObjectId, life: u64, to: NodeId, keep: bool } -> Done,
-        /// Asks, for measuring, for the loan of so many bytes of memory.
-        47 Lend { len: u64 } -> Offer,
+        62 HandOver { id: ObjectId, life: u64, to: NodeId, keep: bool } -> Done,
+        /// Has a node begin its drain, say how far that is, or call it off.
+        63 Drain { step: DrainStep } -> Reported,
+        /// Orders the receiver to make its replicas primaries, because no other primary is left.
+        64 Promote { heirs: Vec<Heir> },
+        /// Asks a node for its part of the overview.
+        80 Report -> Reported,
+        /// Answers a *report* with the node's summary, and a *drain* with how far that is, as JSON.
+        81 Reported { json: Bytes },
+        /// Describes a segment of the sender's arena to those who read from it.
+        90 Segment { segment: u32, version: u32, base: u64, key: u64, len: u64 },
+        /// Describes the memory that has the stamps of the sender's objects.
+        91 Stamps { base: u64, key: u64, len: u64 },
+        /// Says that so many messages were received and their blocks posted again.
+        92 Credit { count: u32 },
+        /// Says why a request cannot be served.
+        93 Refused { error: Error },
+        /// Says that a request was carried out.
+        94 Done,
     }
+    others Other
 }

@@ -78,7 +78,7 @@ fn what_fits_eager_fits_a_frame() {
 #[test]
 fn what_a_frame_is_beside_its_body_follows_from_its_fields() {
     for message in Message::draw_all(1, SEED) {
-        let fields = (message.row().fields)(&mut Types::default());
+        let fields = (message.row().expect("one of the table").fields)(&mut Types::default());
         let has = |name| fields.iter().any(|(field, _)| *field == name);
         assert_eq!(message.comes_with_a_lease(), has("head") && has("lease_ms"), "{message:?}");
         let frame = Envelope::draw(&mut Draw::new(SEED), message.clone()).encode(1);

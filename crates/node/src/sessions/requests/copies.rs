@@ -1,5 +1,5 @@
-//! What applications say about where objects are to be: replicate, migrate, broadcast, pin, drain. Engine thread
-//! only.
+//! What applications say about where objects are to be: replicate, migrate, broadcast, pin, drain. Engine
+//! thread only.
 
 use std::rc::Rc;
 
@@ -8,13 +8,13 @@ use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::moving::json;
-use crate::engine::Core;
 use crate::kernel::ClientKey;
+use crate::sessions::Sessions;
 
 /// Most objects that a client may have pinned so.
 const MAX_PINNED_OBJECTS: usize = 1 << 16;
 
-impl Core {
+impl Sessions {
     pub(super) async fn replicate_for(
         self: Rc<Self>,
         client: ClientKey,
@@ -23,7 +23,7 @@ impl Core {
         copies: u16,
     ) -> Result<Reply, Error> {
         let tenant = self.client(client, |client| client.uid);
-        let made = self.replicate(id, tenant, copies, self.due(timeout_us)).await?;
+        let made = self.placement.replicate(id, tenant, copies, self.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&made) })
     }
 
@@ -35,7 +35,7 @@ impl Core {
         node: NodeId,
     ) -> Result<Reply, Error> {
         let tenant = self.client(client, |client| client.uid);
-        let moved = self.migrate(id, tenant, node, self.due(timeout_us)).await?;
+        let moved = self.placement.migrate(id, tenant, node, self.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&moved) })
     }
 
@@ -47,7 +47,7 @@ impl Core {
         nodes: Vec<NodeId>,
     ) -> Result<Reply, Error> {
         let tenant = self.client(client, |client| client.uid);
-        let done = self.broadcast(id, tenant, nodes, self.due(timeout_us)).await?;
+        let done = self.placement.broadcast(id, tenant, nodes, self.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&done) })
     }
 
@@ -58,7 +58,7 @@ impl Core {
         step: DrainStep,
     ) -> Result<Reply, Error> {
         let tenant = self.client(client, |client| client.uid);
-        Ok(Reply::Report { json: json(&self.drain(node, step, tenant).await?) })
+        Ok(Reply::Report { json: json(&self.placement.drain(node, step, tenant).await?) })
     }
 
     /// Brings an object here, and keeps it in memory for as long as the client says.

@@ -1,7 +1,8 @@
 //! Memory that clients work in: lent of the arena, or their own. Engine thread only.
 //!
-//! Lent memory counts as an object of its client does. What is put from it becomes the object where it is; what is
-//! got into it comes by reads of the fabric. It goes with the client, or when the last operation on it is over.
+//! Lent memory counts as an object of its client does. What is put from it becomes the object where it is;
+//! what is got into it comes by reads of the fabric. It goes with the client, or when the last operation on
+//! it is over.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -11,12 +12,12 @@ use futures::future::{Either, select};
 use plasmon::wire::{Access, NewObject, Reply};
 use plasmon::{Error, ErrorKind, ObjectId};
 
-use super::Answer;
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::memory::{Domain, Extent, ForeignMemory, PAGE, Writer, Zone};
 use crate::net::registrations::Adopted;
 use crate::object::{Held, Role, Sealing};
+use crate::service::Outcome;
+use crate::sessions::Sessions;
 use crate::transfer::{Given, GivenMemory};
 
 /// Room behind what was asked for, for the metadata of an object that is made of it.
@@ -47,14 +48,14 @@ impl Lent {
     }
 }
 
-impl Core {
+impl Sessions {
     pub(super) async fn lend_to(
         self: Rc<Self>,
         client: ClientKey,
         len: u64,
         private: bool,
         room: Duration,
-    ) -> Answer {
+    ) -> Outcome {
         self.may_have_more(client)?;
         let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes are no size of a buffer"));
         let whole = len.checked_add(METADATA_BYTES).and_then(|len| len.checked_next_multiple_of(PAGE));
@@ -105,8 +106,8 @@ impl Core {
         }
     }
 
-    /// Brings an object's data into a client's memory; says how much it is, or nothing if the client had better
-    /// get it and copy it.
+    /// Brings an object's data into a client's memory; says how much it is, or nothing if the client had
+    /// better get it and copy it.
     pub(super) async fn get_into(
         self: Rc<Self>,
         client: ClientKey,
@@ -117,14 +118,17 @@ impl Core {
         const COPY: Reply = Reply::Landed { data_len: None };
         let tenant = self.client(client, |client| client.uid);
         let due = self.due(timeout_us);
-        if timeout_us == 0 || !self.lands_anywhere() || self.store.objects.borrow().get(&id).is_some() {
+        if timeout_us == 0
+            || !self.transfer.lands_anywhere()
+            || self.store.objects.borrow().get(&id).is_some()
+        {
             return Ok(COPY);
         }
         self.settle_buffer(client, buffer).await?;
         let given = self.give(client, buffer, at, room)?;
         let sealed = self.store.objects.borrow_mut().wait(id);
         let outcome = {
-            let fetching = std::pin::pin!(self.fetch_into(id, tenant, &given));
+            let fetching = std::pin::pin!(self.transfer.fetch_into(id, tenant, &given));
             match self.kernel.clock.bounded(due, select(sealed, fetching)).await {
                 None => None,
                 Some(Either::Left(_)) => Some(None),
@@ -132,7 +136,7 @@ impl Core {
             }
         };
         // Whatever became of it, nobody writes there once the client has its answer.
-        self.settle(&given).await?;
+        self.transfer.settle(&given).await?;
         match outcome {
             None => Err(self.timed_out(id)),
             Some(None) => Ok(COPY),
@@ -167,11 +171,11 @@ impl Core {
         object: NewObject,
         digest: u64,
         (buffer, data_len): (u64, u64),
-    ) -> Answer {
+    ) -> Outcome {
         let (id, private) = (object.id, object.rights.is_private());
         let claim = self.claim_for(client, &object).await?;
         self.settle_buffer(client, buffer).await?;
-        self.settle_claim(&id).await?;
+        self.directory.settle_claim(&id).await?;
         self.may_create(client, id)?;
         let metadata = object.metadata.clone();
         let mut head = self.head(client, object, data_len, 0)?;
@@ -207,7 +211,7 @@ impl Core {
         let sealed = self.store.seal(sealing);
         let replica = sealed.inspect_err(|_| self.store.quotas.borrow_mut().subtract(tenant, client, len))?;
         claim.fulfil();
-        self.note_expiry(&replica);
+        self.placement.note_expiry(&replica);
         Ok((Reply::Done, Vec::new()))
     }
 
@@ -215,7 +219,7 @@ impl Core {
     async fn settle_buffer(&self, client: ClientKey, buffer: u64) -> Result<(), Error> {
         let last = self.with_lent(client, buffer, |lent| Ok(lent.last().take()))?;
         match last {
-            Some(given) => self.settle(&given).await,
+            Some(given) => self.transfer.settle(&given).await,
             None => Ok(()),
         }
     }

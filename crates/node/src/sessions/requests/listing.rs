@@ -1,11 +1,11 @@
 //! Listings: a row for every object, a page of the table at a time. Engine thread only.
 //!
 //! A page is some shares of the table, looked through in one turn; the next comes in a later one, and not
-//! before the client has read most of what it was sent. So neither the others' waiting nor the memory it takes
-//! grows with the table, but for the rows of one share.
+//! before the client has read most of what it was sent. So neither the others' waiting nor the memory it
+//! takes grows with the table, but for the rows of one share.
 //!
-//! The table changes meanwhile. Whatever was there from beginning to end is in the listing, exactly once; what
-//! came or went may be or not.
+//! The table changes meanwhile. Whatever was there from beginning to end is in the listing, exactly once;
+//! what came or went may be or not.
 
 use crate::kernel::random::HashSet;
 use std::rc::Rc;
@@ -14,10 +14,9 @@ use std::time::Duration;
 use plasmon::ObjectId;
 use plasmon::wire::{MAX_IDS, ObjectInfo, Reply};
 
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::object::Table;
-use crate::sessions::client::Client;
+use crate::sessions::Sessions;
 
 /// Rows of a page, at least: less is answered at once.
 const PAGE_ROWS: usize = 4096;
@@ -41,7 +40,7 @@ struct Listing {
     creating: HashSet<ObjectId>,
 }
 
-impl Core {
+impl Sessions {
     pub(super) fn list(self: &Rc<Self>, client: ClientKey, request: u64) {
         let tenant = self.client(client, |client| client.uid);
         let now = self.kernel.clock.unix_ms();
@@ -53,13 +52,13 @@ impl Core {
         if listing.is_done() {
             return;
         }
-        let core = Rc::clone(self);
+        let sessions = Rc::clone(self);
         self.wait(client, request, LISTING_WEIGHT, async move {
             while !listing.is_done() {
-                let behind = core.client(client, Client::is_behind);
-                core.kernel.clock.sleep(if behind { LOOK_INTERVAL } else { Duration::ZERO }).await;
-                if !core.client(client, Client::is_behind) {
-                    listing.page(&core, Vec::new());
+                let behind = sessions.client(client, |client| client.session.is_behind());
+                sessions.kernel.clock.sleep(if behind { LOOK_INTERVAL } else { Duration::ZERO }).await;
+                if !sessions.client(client, |client| client.session.is_behind()) {
+                    listing.page(&sessions, Vec::new());
                 }
             }
         });
@@ -72,9 +71,9 @@ impl Listing {
     }
 
     /// Sends the next page, behind rows that were found already.
-    fn page(&mut self, core: &Core, mut rows: Vec<ObjectInfo>) {
-        let fast = core.store.scan_pins();
-        let objects = core.store.objects.borrow();
+    fn page(&mut self, sessions: &Sessions, mut rows: Vec<ObjectInfo>) {
+        let fast = sessions.store.scan_pins();
+        let objects = sessions.store.objects.borrow();
         while rows.len() < PAGE_ROWS && !self.is_done() {
             let sealed = objects.list_sealed(self.shard, self.tenant, &fast, self.now);
             rows.extend(sealed.filter(|row| !self.creating.contains(&row.id)));
@@ -85,7 +84,7 @@ impl Listing {
             let objects = rows.by_ref().take(FRAME_ROWS).collect();
             let more = rows.peek().is_some();
             let reply = Reply::List { objects, more: more || !self.is_done() };
-            core.reply(self.client, self.request, &reply);
+            sessions.reply(self.client, self.request, &reply);
             if !more {
                 return;
             }

@@ -7,21 +7,21 @@ use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use serde::Serialize;
 
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::kernel::counted::Counted;
 use crate::object::Role;
+use crate::sessions::Sessions;
 
 /// Objects being prefetched at a time.
 const MAX_PREFETCHES: usize = 1 << 16;
 
-impl Core {
+impl Sessions {
     pub(super) fn explain_to(&self, client: ClientKey, id: &ObjectId) -> Result<Reply, Error> {
         let tenant = self.client(client, |client| client.uid);
         if self.store.objects.borrow().get(id).is_some_and(|replica| !replica.visible_to(tenant)) {
             return Err(crate::object::not_visible(*id, tenant));
         }
-        Ok(Reply::Report { json: json(&self.explain(id, tenant)) })
+        Ok(Reply::Report { json: json(&self.transfer.explain(id, tenant)) })
     }
 
     pub(super) async fn locations(self: Rc<Self>, client: ClientKey, id: ObjectId) -> Result<Reply, Error> {
@@ -29,7 +29,8 @@ impl Core {
         let visible =
             self.store.objects.borrow().get(&id).filter(|replica| replica.visible_to(tenant)).cloned();
         let here = visible.map(|replica| (self.kernel.node, replica.role()));
-        let elsewhere = if self.cluster.solo() { Vec::new() } else { self.holders(id, tenant).await? };
+        let elsewhere =
+            if self.cluster.solo() { Vec::new() } else { self.directory.holders(id, tenant).await? };
         let elsewhere = elsewhere.into_iter().filter(|(node, _)| *node != self.kernel.node);
         let location =
             |(node, role): (NodeId, Role)| Location { node: node.to_string(), role: role.name().to_owned() };
@@ -57,10 +58,10 @@ impl Core {
             return Err(Error::new(ErrorKind::Busy, text));
         }
         for id in absent {
-            let (core, counted) = (Rc::clone(self), Counted::new(Rc::clone(&count)));
+            let (sessions, counted) = (Rc::clone(self), Counted::new(Rc::clone(&count)));
             self.kernel.spawn(async move {
                 // What does not come is found out by whoever gets it.
-                let _ = core.kernel.clock.bounded(due, core.fetch(id, tenant)).await;
+                let _ = sessions.kernel.clock.bounded(due, sessions.transfer.fetch(id, tenant)).await;
                 drop(counted);
             });
         }
@@ -68,7 +69,7 @@ impl Core {
     }
 
     pub(super) async fn calibrate_to(self: Rc<Self>, peer: NodeId) -> Result<Reply, Error> {
-        Ok(Reply::Report { json: json(&self.calibrate(peer).await?) })
+        Ok(Reply::Report { json: json(&self.transfer.calibrate(peer).await?) })
     }
 }
 

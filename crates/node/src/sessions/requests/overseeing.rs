@@ -1,5 +1,5 @@
-//! The whole cluster at one glance: every other node is asked, and what does not answer is said so. Engine thread
-//! only.
+//! The whole cluster at one glance: every other node is asked, and what does not answer is said so. Engine
+//! thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use plasmon::overview::{NodeOverview, Overview, Summary};
 use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind, NodeId};
 
-use crate::engine::Core;
 use crate::net::frame::ask;
 use crate::net::members::Member;
+use crate::sessions::Sessions;
 
 /// How long a node has to answer.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
@@ -20,10 +20,10 @@ const MAX_NODES_ASKED: usize = 256;
 /// Nodes of an overview: what fits a reply.
 const MAX_NODES: usize = 1000;
 
-impl Core {
+impl Sessions {
     /// Asks all members how they are.
     pub(super) async fn overview(self: Rc<Self>) -> Result<Reply, Error> {
-        let status = self.cluster_status();
+        let status = self.cluster.cluster_status();
         let mut members = self.cluster.view().members;
         members.sort_by(|one, other| {
             (one.node != self.kernel.node, &one.listen).cmp(&(other.node != self.kernel.node, &other.listen))
@@ -47,7 +47,7 @@ impl Core {
 
     async fn look_at(self: &Rc<Self>, member: Member) -> NodeOverview {
         let answer = if member.node == self.kernel.node {
-            Ok(self.summary())
+            Ok(self.services.summary())
         } else {
             self.summary_of(member.node).await
         };

@@ -9,11 +9,11 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use plasmon::wire::{Access, MAX_IDS, Presence, Reply};
 use plasmon::{Error, ErrorKind, ObjectId};
 
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::object::{Conflict, Pin};
+use crate::sessions::Sessions;
 
-impl Core {
+impl Sessions {
     pub(super) fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
         let tenant = self.client(client, |client| client.uid);
         let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
@@ -21,11 +21,11 @@ impl Core {
             return self.got(client, request, results);
         }
         let due = self.due(timeout_us);
-        let core = Rc::clone(self);
+        let sessions = Rc::clone(self);
         self.wait(client, request, ids.len(), async move {
-            let gets = ids.into_iter().map(|id| core.get_one(id, tenant, timeout_us == 0, due));
+            let gets = ids.into_iter().map(|id| sessions.get_one(id, tenant, timeout_us == 0, due));
             let results = join_all(gets).await;
-            core.got(client, request, results);
+            sessions.got(client, request, results);
         });
     }
 
@@ -48,8 +48,8 @@ impl Core {
         Pin::new(replica).map(Ok)
     }
 
-    /// Waits until an object is in memory here, wherever it comes from, and pins it. Whoever would not wait at
-    /// all has `no_time`; for anybody else that it is not here is a time-out, however late this begins.
+    /// Waits until an object is in memory here, wherever it comes from, and pins it. Whoever would not wait
+    /// at all has `no_time`; for anybody else that it is not here is a time-out, however late this begins.
     pub(super) async fn get_one(
         self: &Rc<Self>,
         id: ObjectId,
@@ -87,7 +87,7 @@ impl Core {
                     let _ = self.cluster.next_view().await;
                     Ok(())
                 } else {
-                    self.fetch(id, tenant).await
+                    self.transfer.fetch(id, tenant).await
                 }
             };
             let brought = std::pin::pin!(brought);
@@ -123,7 +123,7 @@ impl Core {
                 format!("is being created by {} and not sealed yet", self.store.readers.describe(client))
             }
             Some(Conflict::Sealed) => "is on this node's disk, and was not read in time".into(),
-            _ if self.cluster.deleted(id) => "was deleted".into(),
+            _ if self.directory.deleted(id) => "was deleted".into(),
             _ => match self.cluster.trouble() {
                 None => "is not on this node".into(),
                 Some(trouble) => format!("is not on this node, and {trouble}"),
@@ -175,10 +175,10 @@ impl Core {
     ) {
         let tenant = self.client(client, |client| client.uid);
         let due = self.due(timeout_us);
-        let core = Rc::clone(self);
+        let sessions = Rc::clone(self);
         self.wait(client, request, ids.len(), async move {
-            let here = core.wait_for_enough(&ids, tenant, timeout_us == 0, due, count).await;
-            core.reply(client, request, &Reply::Waited(here));
+            let here = sessions.wait_for_enough(&ids, tenant, timeout_us == 0, due, count).await;
+            sessions.reply(client, request, &Reply::Waited(here));
         });
     }
 
@@ -253,9 +253,9 @@ impl Core {
             let presence = here.iter().map(|here| if *here { Presence::Here } else { Presence::Absent });
             return self.reply(client, request, &Reply::Contains(presence.collect()));
         }
-        let core = Rc::clone(self);
+        let sessions = Rc::clone(self);
         self.wait(client, request, ids.len(), async move {
-            let reply = match core.known(&ids, tenant).await {
+            let reply = match sessions.directory.known(&ids, tenant).await {
                 Err(error) => Reply::Failed { error },
                 Ok(elsewhere) => Reply::Contains(
                     here.into_iter()
@@ -268,7 +268,7 @@ impl Core {
                         .collect(),
                 ),
             };
-            core.reply(client, request, &reply);
+            sessions.reply(client, request, &reply);
         });
     }
 }

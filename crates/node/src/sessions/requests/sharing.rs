@@ -7,12 +7,12 @@ use std::sync::Arc;
 use plasmon::wire::{Access, Granted, Reply, TablePart};
 use plasmon::{Error, ErrorKind};
 
-use super::Answer;
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::memory;
+use crate::service::Outcome;
+use crate::sessions::Sessions;
 
-impl Core {
+impl Sessions {
     /// Descriptors of those segments that the client does not have yet.
     pub(super) fn grant(
         &self,
@@ -53,7 +53,7 @@ impl Core {
     }
 
     /// Makes a client its page set, and shares the object tables with it.
-    pub(super) fn open_channel(self: &Rc<Self>, client: ClientKey) -> Answer {
+    pub(super) fn open_channel(self: &Rc<Self>, client: ClientKey) -> Outcome {
         let (pages, bell) = self.make_channel(client)?;
         let (parts, mut descriptors) = self.new_parts(client)?;
         descriptors.splice(0..0, [pages.into(), bell]);
@@ -61,7 +61,7 @@ impl Core {
     }
 
     /// Shares what is new of the object tables.
-    pub(super) fn share_tables(&self, client: ClientKey) -> Answer {
+    pub(super) fn share_tables(&self, client: ClientKey) -> Outcome {
         let (parts, descriptors) = self.new_parts(client)?;
         Ok((Reply::Tables { parts }, descriptors))
     }

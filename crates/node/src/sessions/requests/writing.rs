@@ -7,13 +7,14 @@ use bytes::Bytes;
 use plasmon::wire::{Access, MAX_METADATA, NewObject, Placement, Reply, Span};
 use plasmon::{Error, ErrorKind, ObjectId, Rights};
 
-use super::{Answer, exists};
+use super::exists;
 use crate::directory::claims::Claim;
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::memory::{Extent, Writer, Zone};
 use crate::net::frame::Holding;
 use crate::object::{Conflict, Creation, Head, Held, Role, Sealing, Table};
+use crate::service::Outcome;
+use crate::sessions::Sessions;
 
 /// Largest object that travels through the socket or the ring, and that the engine writes itself.
 pub(crate) const INLINE_MAX: u32 = 64 << 10;
@@ -29,7 +30,7 @@ pub(super) fn weight(data: usize) -> usize {
     1 + data / BYTES_PER_WEIGHT
 }
 
-impl Core {
+impl Sessions {
     /// Makes an object of bytes that came in a frame.
     pub(super) async fn put(
         self: Rc<Self>,
@@ -38,7 +39,7 @@ impl Core {
         digest: u64,
         room: Duration,
         data: Bytes,
-    ) -> Answer {
+    ) -> Outcome {
         let (id, metadata) = (object.id, object.metadata.clone());
         if data.len() + metadata.len() > INLINE_MAX as usize {
             return Err(Error::new(
@@ -68,7 +69,7 @@ impl Core {
         let mut head = self.head(client, object, data_len, 0)?;
         head.digest = digest;
         let (extent, counted) = self.reserve(client, &head, Writer::Engine, room).await?;
-        self.settle_claim(&head.id).await?;
+        self.directory.settle_claim(&head.id).await?;
         self.may_create(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         self.transfer.count_copy(head.len());
@@ -76,12 +77,12 @@ impl Core {
         let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
         let replica = self.store.seal(sealing)?;
         counted.keep();
-        self.note_expiry(&replica);
+        self.placement.note_expiry(&replica);
         Ok(())
     }
 
     /// Claims the id of an object, unless it was drawn at random for it. Who makes the object then asks
-    /// [`Core::may_create`] again after the last wait.
+    /// [`Sessions::may_create`] again after the last wait.
     pub(crate) async fn claim_for(
         self: &Rc<Self>,
         client: ClientKey,
@@ -90,12 +91,12 @@ impl Core {
         let (id, tenant) = (object.id, self.client(client, |client| client.uid));
         self.await_certainty(id).await?;
         self.may_create(client, id)?;
-        if self.cluster.known_here(&id, tenant) == Some(true) {
+        if self.directory.known_here(&id, tenant) == Some(true) {
             return Err(exists(id, "exists already"));
         }
         match object.terms.fresh && object.name.is_empty() {
             true => Ok(Claim::of_nobody(id)),
-            false => self.claim(id, tenant).await,
+            false => self.directory.claim(id, tenant).await,
         }
     }
 
@@ -107,8 +108,8 @@ impl Core {
         while self.cluster.withholds() && sealed() {
             if self.kernel.clock.bounded(due, self.cluster.next_view()).await.is_none() {
                 let text = format!(
-                    "cannot create object {id}: one of this id is here, and nobody says whether it was deleted \
-                     while this node was no member of its cluster; try again"
+                    "cannot create object {id}: one of this id is here, and nobody says whether it was \
+                     deleted while this node was no member of its cluster; try again"
                 );
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
@@ -116,10 +117,10 @@ impl Core {
         Ok(())
     }
 
-    /// Whether [`Core::claim_for`] needs to ask nobody.
+    /// Whether [`Sessions::claim_for`] needs to ask nobody.
     pub(crate) fn claims_at_once(&self, object: &NewObject) -> bool {
         let fresh = object.terms.fresh && object.name.is_empty();
-        fresh || self.cluster.decides_here(&object.id, self.kernel.clock.now())
+        fresh || self.directory.decides_here(&object.id, self.kernel.clock.now())
     }
 
     /// Begins a creation: where its data goes, and the descriptors that takes. Its sizes are bytes of data,
@@ -130,7 +131,7 @@ impl Core {
         object: NewObject,
         sizes: (u64, u32),
         room: Duration,
-    ) -> Answer {
+    ) -> Outcome {
         let id = object.id;
         let claim = self.claim_for(client, &object).await?;
         let (placement, segments) = self.begin(client, object, sizes, room).await?;
@@ -147,7 +148,7 @@ impl Core {
     }
 
     /// Begins a creation: where its data goes, and the segments that lie there. Its sizes are those of
-    /// [`Core::create`].
+    /// [`Sessions::create`].
     pub(crate) async fn begin(
         self: &Rc<Self>,
         client: ClientKey,
@@ -208,7 +209,7 @@ impl Core {
 
     /// Whether an object of this id may come to be here; asked again after each wait.
     pub(super) fn may_create(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
-        self.ensure_stays()?;
+        self.placement.ensure_stays()?;
         match self.store.objects.borrow().conflict(&id) {
             None => Ok(()),
             Some(Conflict::Sealed) => Err(exists(id, "exists already")),
@@ -247,7 +248,7 @@ impl Core {
     ) -> Result<Counted<'_>, Error> {
         let taken = self.store.quotas.borrow_mut().take(what, user, client, len);
         taken?;
-        Ok(Counted { core: self, user, client, len, keep: false })
+        Ok(Counted { sessions: self, user, client, len, keep: false })
     }
 
     /// Makes a creation of this client's immutable and visible.
@@ -273,9 +274,9 @@ impl Core {
         drop(objects);
         let sealed = self.store.objects.borrow_mut().seal_creation(&id, digest, self.kernel.clock.unix_ms());
         let replica = sealed?;
-        self.fulfil_claim(&id);
+        self.directory.fulfil_claim(&id);
         self.store.publish(Holding::of(&replica));
-        self.note_expiry(&replica);
+        self.placement.note_expiry(&replica);
         Ok(())
     }
 
@@ -286,9 +287,9 @@ impl Core {
         id: ObjectId,
         digest: u64,
         data: Bytes,
-    ) -> Answer {
+    ) -> Outcome {
         self.own_creation(&self.store.objects.borrow(), client, &id, "seal")?;
-        self.settle_claim(&id).await.inspect_err(|_| self.give_up(&id))?;
+        self.directory.settle_claim(&id).await.inspect_err(|_| self.give_up(&id))?;
         self.seal_creation(client, id, digest, &data)?;
         Ok((Reply::Done, Vec::new()))
     }
@@ -304,7 +305,7 @@ impl Core {
         let ended = self.store.objects.borrow_mut().end(id);
         if let Some(creation) = ended {
             self.store.quotas.borrow_mut().forget(&creation.head, creation.client);
-            self.release_claim(id);
+            self.directory.release_claim(id);
         }
     }
 
@@ -338,7 +339,7 @@ impl Core {
 
 /// Counted against quotas, and given back unless kept: what follows may fail, or be dropped.
 pub(super) struct Counted<'a> {
-    core: &'a Core,
+    sessions: &'a Sessions,
     user: u32,
     client: ClientKey,
     len: u64,
@@ -354,7 +355,7 @@ impl Counted<'_> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         if !self.keep {
-            self.core.store.quotas.borrow_mut().subtract(self.user, self.client, self.len);
+            self.sessions.store.quotas.borrow_mut().subtract(self.user, self.client, self.len);
         }
     }
 }

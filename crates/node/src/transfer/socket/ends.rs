@@ -12,10 +12,10 @@ use plasmon::{Error, ErrorKind};
 
 use super::frame::{Ask, Sizes};
 use super::service::{Done, Job, Local, Request, Service};
-use crate::engine::Core;
 use crate::memory::OutOfBounds;
 use crate::net::frame::{Envelope, Message};
 use crate::object::{Head, Pin};
+use crate::transfer::Transfer;
 use crate::transfer::failure::Failure;
 use crate::transfer::landing::Landing;
 use crate::transfer::lease::{Kept, LEASE_MS, Lease, Owed};
@@ -24,7 +24,7 @@ use crate::transfer::record::Trace;
 /// How long a data connection may move nothing.
 const STALL_PATIENCE: Duration = Duration::from_secs(10);
 
-impl Core {
+impl Transfer {
     /// The holder's answer to a fetch: where to call, and with what.
     pub(in crate::transfer) fn dial(self: &Rc<Self>, asked: &Envelope, pin: Pin, head: Head) -> Message {
         let port = match self.data_port() {
@@ -57,38 +57,38 @@ impl Core {
 
     /// The thread, which starts when it is first needed.
     fn sockets(self: &Rc<Self>) -> Result<&Service, Error> {
-        if let Some(service) = self.transfer.socket.get() {
+        if let Some(service) = self.socket.get() {
             return Ok(service);
         }
-        let waker = self.transfer.waker.clone();
+        let waker = self.waker.clone();
         let (service, requests) =
             Service::start(Arc::new(move || waker.wake()), STALL_PATIENCE).map_err(|error| {
                 let text = format!("node {} cannot start the thread of sockets: {error}", self.kernel.node);
                 Error::new(ErrorKind::Internal, text)
             })?;
         self.kernel.spawn(answer_requests(Rc::clone(self), requests));
-        Ok(self.transfer.socket.get_or_init(|| service))
+        Ok(self.socket.get_or_init(|| service))
     }
 
     /// The local get behind a request on a data connection: the object of the lease it names.
     fn leased(self: &Rc<Self>, ask: &Ask) -> Option<Local> {
-        let leases = self.transfer.leases.borrow();
+        let leases = self.leases.borrow();
         let lease = leases.get(&(ask.reader, ask.request))?;
         let (Kept::Object(pinned), Owed::Socket(secret)) = (&lease.kept, &lease.owed) else { return None };
         if pinned.id() != ask.id || *secret != ask.secret {
             return None;
         }
         let pin = Pin::new(pinned.replica())?;
-        let (done, written) = Done::new(&self.transfer.socket.get()?.wake);
+        let (done, written) = Done::new(&self.socket.get()?.wake);
         let sizes = sizes(&pin.head());
         let local = Local { sizes, bytes: pin.run().io_range(), done };
-        let core = Rc::clone(self);
+        let transfer = Rc::clone(self);
         self.kernel.spawn(async move {
             let written = written.await.unwrap_or(0);
             // Not earlier, even if the lease has ended: these bytes were being read.
             drop(pin);
-            core.transfer.count("socket", |count| count.copied_bytes += written);
-            core.transfer.count_copy(written);
+            transfer.count("socket", |count| count.copied_bytes += written);
+            transfer.count_copy(written);
         });
         Some(local)
     }
@@ -111,7 +111,7 @@ impl Core {
         let copied = landing.len();
         trace.copied(copied);
         trace.moved();
-        self.transfer.count_copy(copied);
+        self.count_copy(copied);
         self.land(head, landing)
     }
 
@@ -123,7 +123,7 @@ impl Core {
         ask: Ask,
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
-        let _slot = self.transfer.slot().await;
+        let _slot = self.slot().await;
         let service = self.sockets().map_err(Failure::Here)?;
         let landing = self.landing(head, &trace.target).await?;
         trace.allocated();
@@ -151,10 +151,10 @@ impl Core {
 }
 
 /// Does local gets for the thread, for as long as it lives.
-async fn answer_requests(core: Rc<Core>, mut requests: UnboundedReceiver<Request>) {
+async fn answer_requests(transfer: Rc<Transfer>, mut requests: UnboundedReceiver<Request>) {
     while let Some(Request { ask, answer }) = requests.next().await {
         // A connection that has ended needs no answer.
-        let _ = answer.send(core.leased(&ask));
+        let _ = answer.send(transfer.leased(&ask));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Calls that an event loop waits for: begun on one thread, finished when the loop hears of it.
 //!
-//! The loop watches the socket and a bell. When either is readable it takes a turn: it leads for a moment, if nobody
-//! does, and learns which of its calls are complete. The bell (an eventfd) rings when another thread has read the reply,
-//! and when something could not be sent. Threads and a loop may share a connection.
+//! The loop watches the socket and a bell. When either is readable it takes a turn: it leads for a moment, if
+//! nobody does, and learns which of its calls are complete. The bell (an eventfd) rings when another thread
+//! has read the reply, and when something could not be sent. Threads and a loop may share a connection.
 
 use std::collections::HashSet;
 use std::io;

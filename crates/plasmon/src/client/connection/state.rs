@@ -1,7 +1,7 @@
 //! What a connection has to send, and what it is to receive.
 //!
-//! Behind the connection's lock. Invariant: a request is open until its reply was taken, or undone because nobody wants
-//! it any more.
+//! Behind the connection's lock. Invariant: a request is open until its reply was taken, or undone because
+//! nobody wants it any more.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;

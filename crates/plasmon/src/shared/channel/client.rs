@@ -99,9 +99,9 @@ impl ClientChannel {
         pins::touch(&self.words, table, entry);
     }
 
-    /// The rings, for this thread alone; nothing while the daemon has yet to answer what somebody has given up
-    /// waiting for, or may give up now, and until [`ClientChannel::strays`] were taken. A daemon that answers nobody must
-    /// not keep this thread, either.
+    /// The rings, for this thread alone; nothing while the daemon has yet to answer what somebody has given
+    /// up waiting for, or may give up now, and until [`ClientChannel::strays`] were taken. A daemon that
+    /// answers nobody must not keep this thread, either.
     pub fn ring(&self) -> Option<Ring<'_>> {
         if self.asking.load(Ordering::Relaxed) {
             return None;
@@ -189,8 +189,9 @@ impl Ring<'_> {
     }
 
     /// Waits for the completions of all that was submitted: looks for `spin` if the engine is awake and there
-    /// are cores to spare, yields its core a few times if not, then sleeps. Gives up once `alive` says so, which is
-    /// asked every 50 ms and after signals; the rings are of no use then until the daemon has answered.
+    /// are cores to spare, yields its core a few times if not, then sleeps. Gives up once `alive` says so,
+    /// which is asked every 50 ms and after signals; the rings are of no use then until the daemon has
+    /// answered.
     ///
     /// # Errors
     /// When it gave up. What was submitted may have happened.

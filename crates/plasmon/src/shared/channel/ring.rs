@@ -3,11 +3,11 @@
 //! Each ring has one writer of its tail and one of its head; both count up for ever. An entry is
 //! written before the tail (Release) and read after it (Acquire), and used again after the head says so.
 //!
-//! No wake-up is lost, twice by Dekker's argument. *To the engine*: the client stores the tail, goes through a
-//! SeqCst fence, and rings the bell unless `attention` says that the engine looks anyway; the engine, before it
-//! sleeps, clears `attention`, goes through a SeqCst fence, and looks at the tail again. *To the client*: it
-//! says that it sleeps, goes through a SeqCst fence, and looks at the tail again (the futex looks once more); the
-//! engine stores the tail, goes through a SeqCst fence, and wakes the client if it sleeps.
+//! No wake-up is lost, twice by Dekker's argument. *To the engine*: the client stores the tail, goes through
+//! a SeqCst fence, and rings the bell unless `attention` says that the engine looks anyway; the engine,
+//! before it sleeps, clears `attention`, goes through a SeqCst fence, and looks at the tail again. *To the
+//! client*: it says that it sleeps, goes through a SeqCst fence, and looks at the tail again (the futex looks
+//! once more); the engine stores the tail, goes through a SeqCst fence, and wakes the client if it sleeps.
 
 use super::entries::WORDS;
 use crate::shared::words::{Ordering, Words, fence};

@@ -387,7 +387,9 @@ proptest! {
     #[test]
     fn the_engine_survives_any_words(
         garbage in prop::collection::vec((0..LEN / 8, any::<u64>()), 0..64),
-        heads in prop::collection::vec((prop_oneof![Just(64 / 8), Just(256 / 8), Just(448 / 8)], 0..600u64), 0..4),
+        heads in prop::collection::vec(
+            (prop_oneof![Just(64 / 8), Just(256 / 8), Just(448 / 8)], 0..600u64), 0..4,
+        ),
         at: u32, len in 0..2 * DATA_LEN,
     ) {
         let ends = ends();

@@ -7,7 +7,8 @@ use super::*;
 /// What the page about operations lists.
 const PAGE: &str = include_str!("../../../../../../docs/operations.md");
 
-/// Units that are not base units, and words that belong into the type: what `promtool check metrics` complains of.
+/// Units that are not base units, and words that belong into the type: what `promtool check metrics`
+/// complains of.
 const WRONG: [&str; 14] = [
     "milliseconds",
     "ms",

@@ -1,0 +1,131 @@
+//! Who has an object: a keeper sends whoever asks for one to a holder. Engine thread only.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::Directory;
+use super::table::{Lookup, Published, Waiter};
+use crate::net::frame::{Envelope, Holding, Message, Stage, Wish, Withdrawal, ask};
+use crate::object::Role;
+
+/// How long keepers are waited for.
+const ASK_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Directory {
+    /// Sends whoever asks for an object to a holder, or keeps the request until there is one.
+    pub(crate) fn on_find(
+        self: &Rc<Self>,
+        asked: &Envelope,
+        (id, missed): (ObjectId, bool),
+        avoid: &[NodeId],
+        wish: Wish,
+    ) {
+        let Envelope { from, request, reply_to, tenant, .. } = *asked;
+        let first = self.cluster.keepers(&id).first;
+        if !self.cluster.keepers(&id).contains(self.kernel.node) {
+            // What is left here of a shard that moved says nothing any more. An asker that follows another
+            // view than both asks again.
+            let again = self.network.envelope(request, reply_to, tenant, asked.message.clone());
+            _ = from == reply_to && self.network.send(first, again);
+            return;
+        }
+        let waiter = Waiter { node: reply_to, request, tenant, wish };
+        let now = self.kernel.clock.now();
+        let found = self.table.borrow_mut().fetch(id, waiter, avoid, now);
+        match found {
+            Lookup::Holder(holder, others) => self.forward(holder, id, waiter, others),
+            // A new one may have been sealed, and its publication be on the way: the first keeper knows who
+            // creates it.
+            Lookup::Lost if first != self.kernel.node && from == reply_to => {
+                let missed = Message::Find { id, missed: true, wish, avoid: avoid.to_vec() };
+                self.network.send(first, self.network.envelope(request, reply_to, tenant, missed));
+            }
+            Lookup::Lost if self.claimer(&id).is_some() => {
+                self.table.borrow_mut().await_object(id, waiter, now);
+            }
+            Lookup::Lost => self.network.answer(asked, Message::Refused { error: lost(id) }),
+            Lookup::Waiting if missed => self.on_missed(asked.clone(), id),
+            Lookup::Waiting => {}
+        }
+    }
+
+    /// Takes note of what a node holds.
+    pub(crate) fn on_publish(self: &Rc<Self>, envelope: &Envelope, holdings: &[Holding]) {
+        // Whoever follows an older view may take this node for a keeper that it is not any more; with the
+        // next view it tells those who are. One that is ahead of this node knows better.
+        let behind = envelope.epoch < self.cluster.epoch();
+        if envelope.epoch > self.cluster.epoch() {
+            self.finish_sweep();
+        }
+        let kept = |one: &&Holding| !behind || self.cluster.keepers(&one.id).contains(self.kernel.node);
+        holdings.iter().filter(kept).for_each(|one| self.published(envelope.from, *one));
+    }
+
+    /// Takes note of what a node does not hold any more.
+    pub(crate) fn on_unpublish(&self, from: NodeId, how: Withdrawal, ids: &[ObjectId]) {
+        let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
+        ids.iter().for_each(|id| table.withdrawn(from, *id, how, now));
+    }
+
+    /// Sends a fetch on to a holder, which answers the asker.
+    fn forward(self: &Rc<Self>, holder: NodeId, id: ObjectId, waiter: Waiter, others: Vec<NodeId>) {
+        let wish = waiter.wish;
+        let message = Message::Fetch { id, stage: Stage::Forwarded, wish, others };
+        let envelope = self.network.envelope(waiter.request, waiter.node, waiter.tenant, message);
+        // A holder that has just gone is noticed by the asker, who asks again.
+        self.network.send(holder, envelope);
+    }
+
+    /// A node holds an object: those who waited for it are sent there.
+    fn published(self: &Rc<Self>, holder: NodeId, holding: Holding) {
+        let now = self.kernel.clock.now();
+        let published = self.table.borrow_mut().publish(holder, holding, now);
+        if holding.role == Role::Primary {
+            self.published_claim(holder, &holding.id);
+        }
+        match published {
+            Published::Welcome(waiters) => {
+                for waiter in waiters.into_iter().filter(|waiter| waiter.node != holder) {
+                    self.forward(holder, holding.id, waiter, Vec::new());
+                }
+            }
+            Published::Stale => {
+                self.network.tell(holder, Message::Drop { lives: vec![(holding.id, holding.life)] });
+            }
+        }
+    }
+
+    /// Asks a keeper which nodes hold an object, and the other if that knows of none.
+    pub(crate) async fn holders(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+    ) -> Result<Vec<(NodeId, Role)>, Error> {
+        self.cluster.ensure_member()?;
+        let mut holders = Vec::new();
+        for attempt in 0..2 {
+            let keeper = self.cluster.keeper(&id, attempt);
+            match self.network.ask(keeper, tenant, ask::Locate { id }, ASK_PATIENCE).await {
+                Ok(located) => holders = located.holders,
+                Err(error) if attempt == 1 || error.kind() == ErrorKind::Internal => return Err(error),
+                Err(_) => {}
+            }
+            if !holders.is_empty() {
+                break;
+            }
+        }
+        Ok(holders)
+    }
+}
+
+/// What a waiter is told of an object whose holders are all gone.
+pub(super) fn lost(id: ObjectId) -> Error {
+    Error::new(
+        ErrorKind::Lost,
+        format!(
+            "object {id} is lost: every node that held it is gone; create it again, under another id or this"
+        ),
+    )
+}

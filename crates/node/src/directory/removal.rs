@@ -1,0 +1,76 @@
+//! Taking objects away for their user, everywhere or where there is nothing else. Engine thread only.
+
+use std::rc::Rc;
+
+use plasmon::wire::DeleteOutcome;
+use plasmon::{Error, ObjectId};
+
+use super::Directory;
+use crate::object::Replica;
+
+impl Directory {
+    /// Deletes objects of a user everywhere; of those lives, if any are given.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` when some of the objects may still be on other nodes.
+    pub(crate) async fn delete_all(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        lives: &[u64],
+        tenant: u32,
+    ) -> Result<Vec<DeleteOutcome>, Error> {
+        if self.cluster.solo() {
+            return Ok(self.delete_here(ids, tenant));
+        }
+        let pinned = self.pinned(ids);
+        let deleted = self.delete_in_cluster(ids, lives, tenant).await?;
+        let outcome = |(outcome, pinned)| match (outcome, pinned) {
+            (DeleteOutcome::Deleted, true) => DeleteOutcome::Deferred,
+            (outcome, _) => outcome,
+        };
+        Ok(deleted.into_iter().zip(pinned).map(outcome).collect())
+    }
+
+    /// Which of these somebody on this node has pinned.
+    fn pinned(&self, ids: &[ObjectId]) -> Vec<bool> {
+        let fast = self.store.scan_pins();
+        let objects = self.store.objects.borrow();
+        let pinned = |replica: &Rc<Replica>| replica.pins() + fast.of(replica) > 0;
+        ids.iter().map(|id| objects.get(id).is_some_and(pinned)).collect()
+    }
+
+    /// Deletes here, where there is nothing else; one scan of the clients' pins serves them all.
+    pub(crate) fn delete_here(&self, ids: &[ObjectId], tenant: u32) -> Vec<DeleteOutcome> {
+        let deleted: Vec<_> = ids.iter().map(|id| self.delete_one(id, tenant)).collect();
+        let fast = self.store.scan_pins();
+        let pinned = |replica: &Rc<Replica>| replica.pins() + fast.of(replica) > 0;
+        let outcomes = deleted
+            .iter()
+            .map(|deleted| match deleted {
+                Ok(replica) if pinned(replica) => DeleteOutcome::Deferred,
+                Ok(_) => DeleteOutcome::Deleted,
+                Err(outcome) => *outcome,
+            })
+            .collect();
+        drop(deleted);
+        self.store.objects.borrow_mut().reap(&fast);
+        outcomes
+    }
+
+    fn delete_one(&self, id: &ObjectId, tenant: u32) -> Result<Rc<Replica>, DeleteOutcome> {
+        match self.store.objects.borrow().get(id) {
+            None => return Err(DeleteOutcome::Absent),
+            Some(replica) if !replica.ownership().may_change(tenant) => {
+                return Err(replica.ownership().refusal());
+            }
+            Some(replica) => self.bury(replica),
+        }
+        self.store.remove(id).ok_or(DeleteOutcome::Absent)
+    }
+
+    /// Remembers the end of a replica's life that this node's own client ended.
+    fn bury(&self, replica: &Replica) {
+        let (id, life) = (replica.id(), replica.life);
+        self.table.borrow_mut().bury(id, life, self.kernel.clock.now());
+    }
+}

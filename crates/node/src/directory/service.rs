@@ -1,0 +1,85 @@
+//! The directory as a service: its frames, and what happens to it. Engine thread only.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon::status::Status;
+use plasmon::wire::{Table, WireError};
+
+use super::Directory;
+use crate::membership::views::Change;
+use crate::net::frame::{DIRECTORY_FRAMES, Envelope, MAX_ENTRIES, Message};
+use crate::service::Service;
+
+impl Service for Directory {
+    fn name(&self) -> &'static str {
+        "directory"
+    }
+
+    fn frames(&self) -> RangeInclusive<u8> {
+        DIRECTORY_FRAMES
+    }
+
+    fn on_frame(self: Rc<Self>, frame: Envelope) -> Result<(), WireError> {
+        let from = frame.from;
+        match &frame.message {
+            Message::Find { id, missed, wish, avoid } => self.on_find(&frame, (*id, *missed), avoid, *wish),
+            Message::Forget { id } => _ = self.table.borrow_mut().forget(id, frame.reply_to, frame.request),
+            Message::Publish { .. } | Message::Unpublish { .. } => {
+                if let Some(news) = self.hold_early(frame) {
+                    self.note_news(&news);
+                }
+            }
+            Message::Delete { lives } => self.on_delete(frame.clone(), lives.clone()),
+            Message::Enlist { lives } => self.on_enlist(&frame, lives),
+            Message::Bury { lives } => self.on_bury(&frame, lives),
+            Message::Drop { lives } => self.on_drop(&frame, lives),
+            Message::Hold { ids } => self.on_hold(&frame, ids),
+            Message::Enroll { id } => self.on_enroll(&frame, *id),
+            Message::Query { ids } => self.on_query(frame.clone(), ids.clone()),
+            Message::Locate { id } => {
+                let mut holders = self.table.borrow_mut().holders(id, frame.tenant);
+                holders.truncate(MAX_ENTRIES);
+                self.network.answer(&frame, Message::Located { holders });
+            }
+            Message::Claim { id, probe } => self.on_claim(&frame, *id, *probe),
+            Message::Unclaim { ids } => self.on_unclaim(from, ids),
+            Message::Affirm { ids } => self.on_affirm(from, ids),
+            Message::Taken { ids } => self.on_taken(ids),
+            // An answer that nobody waits for any more.
+            _ if frame.is_answer() => {}
+            other => return Err(WireError::Opcode(other.opcode())),
+        }
+        Ok(())
+    }
+
+    fn on_change(self: Rc<Self>, change: &Change) {
+        match change {
+            Change::View(view) => self.on_view(view),
+            Change::Fenced { .. } => self.on_fenced(),
+        }
+    }
+
+    fn on_tick(self: Rc<Self>, _: Instant) {
+        self.tend_directory();
+        self.tend_early();
+        self.republish_to(&self.network.take_missed());
+    }
+
+    fn on_turn_end(self: Rc<Self>) -> bool {
+        self.tell_news();
+        false
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.until_news()
+    }
+
+    fn report(&self, status: &mut Status) {
+        status.cluster.directory_entries = self.table.borrow().len() as u64;
+        status.cluster.healing = self.repairs();
+        status.cluster.copies.short = self.table.borrow().short() as u64;
+        status.cluster.copies.claims = self.claimed() as u64;
+    }
+}

@@ -1,0 +1,98 @@
+//! The node as a whole as a service: what others ask about it, and what is in no other service's report.
+//! Engine thread only.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use plasmon::status::Status;
+use plasmon::wire::{Table, WireError};
+
+use crate::control::monitor::Question;
+use crate::membership::Cluster;
+use crate::net::frame::{Envelope, Message, OVERVIEW_FRAMES};
+use crate::numa::Binding;
+use crate::service::{Service, Services};
+use crate::store::Store;
+
+/// The report on this node, for other nodes and for monitors.
+pub(crate) struct Overview {
+    cluster: Rc<Cluster>,
+    store: Rc<Store>,
+    services: Rc<Services>,
+    numa: Binding,
+}
+
+impl Overview {
+    pub(crate) fn new(
+        cluster: &Rc<Cluster>,
+        store: &Rc<Store>,
+        services: &Rc<Services>,
+        numa: Binding,
+    ) -> Self {
+        Self { cluster: Rc::clone(cluster), store: Rc::clone(store), services: Rc::clone(services), numa }
+    }
+}
+
+impl Service for Overview {
+    fn name(&self) -> &'static str {
+        "overview"
+    }
+
+    fn frames(&self) -> RangeInclusive<u8> {
+        OVERVIEW_FRAMES
+    }
+
+    fn on_frame(self: Rc<Self>, frame: Envelope) -> Result<(), WireError> {
+        match &frame.message {
+            Message::Report => {
+                let json = self.services.summary_json().into();
+                self.store.network.answer(&frame, Message::Reported { json });
+                Ok(())
+            }
+            // An answer that nobody waits for any more.
+            _ if frame.is_answer() => Ok(()),
+            other => Err(WireError::Opcode(other.opcode())),
+        }
+    }
+
+    fn report(&self, status: &mut Status) {
+        let kernel = &self.store.kernel;
+        status.node = kernel.node.to_string();
+        status.incarnation = kernel.incarnation.get();
+        status.version = env!("CARGO_PKG_VERSION").into();
+        status.pid = std::process::id();
+        status.uptime_seconds = kernel.clock.now().duration_since(kernel.started).as_secs_f64();
+        status.socket = kernel.config.socket.display().to_string();
+        status.listen = kernel.listen.clone();
+        self.store.report(status);
+        status.numa = self.numa.status(self.store.arena.borrow_mut().usage().elsewhere);
+        self.store.network.report(status);
+        status.cluster = self.cluster.cluster_status();
+    }
+
+    fn unfit(&self) -> Option<String> {
+        let coordinator = self.store.kernel.config.coordinator();
+        Some(if self.cluster.fenced() {
+            format!(
+                "this node is no member of its cluster any more (coordinator: {coordinator}): it serves no \
+                 other node, and its clients only what it holds, until it is one again"
+            )
+        } else if !self.cluster.connected() {
+            format!(
+                "the coordinator ({coordinator}) does not answer: this node serves what it knows of, and \
+                 learns of no node that comes or goes"
+            )
+        } else {
+            return None;
+        })
+    }
+}
+
+/// Answers whoever watches over this node.
+pub(crate) fn answer_monitor(services: &Services, question: Question) {
+    // Who asked may have hung up.
+    match question {
+        Question::Status(answer) => drop(answer.send(Box::new(Status::clone(&services.recent_status())))),
+        Question::Health(answer) => drop(answer.send(services.unfit())),
+    }
+}

@@ -1,0 +1,34 @@
+//! What the report says of fabrics and peers. Engine thread only.
+
+use plasmon::status::{FabricStatus, Status};
+
+use super::network::Network;
+
+impl Network {
+    /// Enters what the network knows into a report.
+    pub(crate) fn report(&self, status: &mut Status) {
+        status.fabric = self.fabric_status();
+        status.transfer.frames_dropped += self.dropped();
+    }
+
+    fn fabric_status(&self) -> FabricStatus {
+        let (best, stats) = (self.best(), self.stats());
+        let (major, minor) = plasmon_fabric::version();
+        FabricStatus {
+            provider: best.name().into(),
+            interface: best.domain().into(),
+            reason: best.reason().into(),
+            link: self.link(),
+            libfabric: format!("{major}.{minor}"),
+            registrations: stats.registrations,
+            regions: stats.regions,
+            registered_bytes: stats.registered_bytes,
+            messages_sent: stats.sends,
+            messages_received: stats.received,
+            reads: stats.reads,
+            completions: stats.completed + stats.failed,
+            in_flight: stats.in_flight,
+            pools: self.pools(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What clients may ask of objects and of the node, as a service. Engine thread only.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon::status::Status;
+use plasmon::wire::{FIRST_OTHER, Reply, Request, Table, WireError};
+use plasmon::{Error, ErrorKind};
+
+use super::{WALK_WEIGHT, writing};
+use crate::service::{Answer, Asked, Service};
+use crate::sessions::Sessions;
+
+impl Service for Sessions {
+    fn name(&self) -> &'static str {
+        "objects"
+    }
+
+    fn requests(&self) -> RangeInclusive<u8> {
+        1..=FIRST_OTHER - 1
+    }
+
+    fn on_request(self: Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
+        self.on_object_request(asked).or_else(|asked| self.on_node_request(asked))
+    }
+
+    fn on_tick(self: Rc<Self>, now: Instant) {
+        self.dismiss_silent(now);
+    }
+
+    fn on_turn_end(self: Rc<Self>) -> bool {
+        self.tell_subscribers()
+    }
+
+    fn report(&self, status: &mut Status) {
+        status.clients = self.clients.borrow().len() as u64;
+        status.connections = self.connections();
+    }
+}
+
+/// The service answers by itself.
+fn silent((): ()) -> Answer {
+    Answer::Silent
+}
+
+impl Sessions {
+    /// Answers a request about objects; gives back any other.
+    fn on_object_request(self: &Rc<Self>, asked: Asked) -> Result<Answer, Asked> {
+        let Asked { session: client, number: request, request: asked, file } = asked;
+        Ok(match asked {
+            Request::Put { object, digest, room_us, data } => {
+                let weight = writing::weight(data.len());
+                let put = Rc::clone(self).put(client, object, digest, Duration::from_micros(room_us), data);
+                Answer::later(weight, put)
+            }
+            Request::Create { object, data_len, metadata_len, room_us } => {
+                let room = Duration::from_micros(room_us);
+                let create = Rc::clone(self).create(client, object, (data_len, metadata_len), room);
+                Answer::later(1, create)
+            }
+            Request::Seal { id, digest, data } => {
+                let weight = writing::weight(data.len());
+                Answer::later(weight, Rc::clone(self).seal_for(client, id, digest, data))
+            }
+            Request::Abort { id } => {
+                let aborted = self.abort(client, id);
+                Answer::now(aborted.map(|()| Reply::Done))
+            }
+            Request::Get { timeout_us, ids } => silent(self.get(client, request, timeout_us, ids)),
+            Request::Wait { timeout_us, count, ids } => {
+                silent(self.wait_for(client, request, timeout_us, count as usize, ids))
+            }
+            Request::Release { offsets } => silent(self.release(client, &offsets)),
+            Request::Contains { ids } => silent(self.contains(client, request, ids)),
+            Request::Refresh { ids } => Answer::now(Ok(self.refresh(client, &ids))),
+            Request::Delete { ids } => silent(self.delete(client, request, ids)),
+            Request::Evict { bytes } => {
+                let bytes = self.evict(bytes);
+                Answer::now(Ok(Reply::Evicted { bytes }))
+            }
+            Request::Explain { id } => Answer::now(self.explain_to(client, &id)),
+            Request::Locations { id } => Answer::plain(1, Rc::clone(self).locations(client, id)),
+            Request::Prefetch { timeout_us, ids } => Answer::now(self.prefetch(client, timeout_us, &ids)),
+            Request::GetInto { timeout_us, id, buffer, at, room } => {
+                let place = (buffer, at, room);
+                Answer::plain(1, Rc::clone(self).get_into(client, timeout_us, id, place))
+            }
+            Request::PutFrom { object, digest, buffer, data_len } => {
+                let put = Rc::clone(self).put_from(client, object, digest, (buffer, data_len));
+                Answer::later(1, put)
+            }
+            Request::Replicate { timeout_us, id, copies } => {
+                Answer::plain(1, Rc::clone(self).replicate_for(client, timeout_us, id, copies))
+            }
+            Request::Migrate { timeout_us, id, node } => {
+                Answer::plain(1, Rc::clone(self).migrate_for(client, timeout_us, id, node))
+            }
+            Request::Broadcast { timeout_us, id, nodes } => {
+                Answer::plain(1, Rc::clone(self).broadcast_for(client, timeout_us, id, nodes))
+            }
+            Request::Pin { timeout_us, id } => {
+                Answer::plain(1, Rc::clone(self).pin_for(client, timeout_us, id))
+            }
+            Request::Unpin { id } => {
+                self.unpin_for(client, &id);
+                Answer::now(Ok(Reply::Done))
+            }
+            other => return Err(Asked { session: client, number: request, request: other, file }),
+        })
+    }
+
+    /// Answers a request about this node, other nodes, or the client itself.
+    ///
+    /// # Errors
+    /// When no client sends such a request.
+    fn on_node_request(self: &Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
+        let Asked { session: client, number: request, request: asked, file } = asked;
+        Ok(match asked {
+            Request::Hello { name } => Answer::now(Ok(self.hello(client, name))),
+            Request::List => silent(self.list(client, request)),
+            Request::Status => Answer::now(Ok(Reply::Status(self.services.status_json()))),
+            Request::Overview => Answer::plain(WALK_WEIGHT, Rc::clone(self).overview()),
+            Request::Options { name, quota } => {
+                let reply = self.set_options(client, name, quota);
+                Answer::now(Ok(reply))
+            }
+            Request::Subscribe => silent(self.subscribe(client, request)),
+            Request::Channel => Answer::Now(self.open_channel(client)),
+            Request::Tables => Answer::Now(self.share_tables(client)),
+            Request::Calibrate { peer } => Answer::plain(WALK_WEIGHT, Rc::clone(self).calibrate_to(peer)),
+            Request::Lend { len, private, room_us } => {
+                let room = Duration::from_micros(room_us);
+                Answer::later(1, Rc::clone(self).lend_to(client, len, private, room))
+            }
+            Request::Adopt { len } => {
+                // Requests come with as many as they have.
+                let adopted = file.map(|file| self.adopt(client, len, &file));
+                let missing =
+                    || Err(Error::new(ErrorKind::Invalid, "memory to register came without its file"));
+                Answer::now(adopted.unwrap_or_else(missing))
+            }
+            Request::GiveBack { buffer } => silent(self.take_back(client, buffer)),
+            Request::Drain { node, step } => Answer::plain(1, Rc::clone(self).drain_for(client, node, step)),
+            Request::Cancel { request } => silent(self.cancel(client, request)),
+            other => return Err(WireError::Opcode(other.opcode())),
+        })
+    }
+}

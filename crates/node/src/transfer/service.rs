@@ -1,0 +1,60 @@
+//! Transfers as a service: their frames, and what happens to them. Engine thread only.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::Instant;
+
+use plasmon::NodeId;
+use plasmon::status::Status;
+use plasmon::wire::{Table, WireError};
+
+use super::Transfer;
+use crate::net::frame::{Envelope, Message, TRANSFER_FRAMES};
+use crate::service::Service;
+
+impl Service for Transfer {
+    fn name(&self) -> &'static str {
+        "transfer"
+    }
+
+    fn frames(&self) -> RangeInclusive<u8> {
+        TRANSFER_FRAMES
+    }
+
+    fn on_frame(self: Rc<Self>, frame: Envelope) -> Result<(), WireError> {
+        let from = frame.from;
+        match &frame.message {
+            Message::Fetch { id, wish, others, .. } => self.serve(&frame, *id, *wish, others),
+            Message::Renew { lease } => self.renew(&frame, *lease),
+            Message::Release { requests } => self.release_leases(from, requests),
+            Message::Ready { request } => self.stream(from, *request),
+            Message::Part { request, at, bytes } => self.take_part(from, *request, *at, bytes),
+            Message::Passed { request, bytes, state } => self.take_passed(from, *request, *bytes, *state),
+            Message::Lend { len } => self.on_lend(&frame, *len),
+            Message::Probe { of, len } => self.on_probe(&frame, *of, *len),
+            message if message.comes_with_a_lease() => {
+                // Whoever asked has given up: the holder need not keep the object for this node.
+                self.network.tell(from, Message::Release { requests: vec![frame.request] });
+            }
+            // An answer that nobody waits for any more.
+            _ if frame.is_answer() => {}
+            other => return Err(WireError::Opcode(other.opcode())),
+        }
+        Ok(())
+    }
+
+    fn on_gone(&self, gone: &[NodeId]) {
+        self.abandon_feeds(gone);
+    }
+
+    fn on_tick(self: Rc<Self>, now: Instant) {
+        self.expire(now);
+        self.tend_relays();
+    }
+
+    fn report(&self, status: &mut Status) {
+        let frames_dropped = status.transfer.frames_dropped;
+        status.transfer = self.status();
+        status.transfer.frames_dropped += frames_dropped;
+    }
+}
