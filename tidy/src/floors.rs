@@ -77,6 +77,13 @@ fn refused(text: &Text, line: usize, own: &str, from: u32, target: &str, name: &
     Finding { path: text.path.clone(), line, item: target.to_owned(), advice }
 }
 
+/// Rooms with their floors, from the highest floor down; those of one floor in the order of their names.
+pub(crate) fn rooms_from_the_top() -> Vec<(&'static str, u32)> {
+    let mut rooms: Vec<_> = FLOORS.into_iter().filter(|(_, floor)| *floor < TOP).collect();
+    rooms.sort_by_key(|(name, floor)| (std::cmp::Reverse(*floor), *name));
+    rooms
+}
+
 fn floor(room: &str) -> Option<u32> {
     FLOORS.iter().find(|(name, _)| *name == room).map(|(_, floor)| *floor)
 }

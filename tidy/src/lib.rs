@@ -7,6 +7,8 @@
 mod dependencies;
 mod exceptions;
 mod floors;
+mod links;
+mod rooms;
 mod shape;
 mod source;
 mod tokens;
@@ -16,6 +18,8 @@ mod width;
 pub use dependencies::unused_dependencies;
 pub use exceptions::{Exceptions, Verdict};
 pub use floors::imports;
+pub use links::links;
+pub use rooms::rooms;
 pub use shape::{long_files, long_functions, unopened_modules};
 pub use source::{Kind, Source, Text};
 pub use waits::{asserted_times, fixed_sleeps};
@@ -39,7 +43,7 @@ pub struct Finding {
 pub type Rule = (&'static str, fn(&Source) -> Vec<Finding>);
 
 /// Every rule there is.
-pub const RULES: [Rule; 8] = [
+pub const RULES: [Rule; 10] = [
     ("long-files", long_files),
     ("long-functions", long_functions),
     ("unopened-modules", unopened_modules),
@@ -48,4 +52,6 @@ pub const RULES: [Rule; 8] = [
     ("unused-dependencies", unused_dependencies),
     ("fixed-sleeps", fixed_sleeps),
     ("asserted-times", asserted_times),
+    ("links", links),
+    ("rooms", rooms),
 ];

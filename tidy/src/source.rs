@@ -1,5 +1,6 @@
 //! The tree that the rules look at: every text file that git knows or would add.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -56,9 +57,12 @@ impl Text {
     }
 }
 
-/// All files that rules look at.
+/// All files that rules look at, and the paths of all others.
 #[derive(Debug)]
-pub struct Source(Vec<Text>);
+pub struct Source {
+    texts: Vec<Text>,
+    paths: BTreeSet<String>,
+}
 
 impl Source {
     /// The working tree at `root`: what git tracks, and what it would add.
@@ -81,23 +85,37 @@ impl Source {
         });
         texts.sort_by(|one, other| one.path.cmp(&other.path));
         texts.dedup_by(|one, other| one.path == other.path);
-        Source(texts)
+        Source { texts, paths: paths.into_iter().map(str::to_owned).collect() }
     }
 
     /// Files made for a test of a rule.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Source {
-        Source(files.iter().filter_map(|(path, content)| Text::new(path, (*content).to_owned())).collect())
+        Source {
+            texts: files
+                .iter()
+                .filter_map(|(path, content)| Text::new(path, (*content).to_owned()))
+                .collect(),
+            paths: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
+        }
     }
 
     /// All files, in the order of their paths.
     pub fn texts(&self) -> impl Iterator<Item = &Text> {
-        self.0.iter()
+        self.texts.iter()
     }
 
     /// Files of one kind.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Text> {
-        self.0.iter().filter(move |text| text.kind == kind)
+        self.texts.iter().filter(move |text| text.kind == kind)
+    }
+
+    /// Whether there is a file at this path, of any kind, or a folder with files in it.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        self.paths.contains(path)
+            || self.paths.range(folder.clone()..).next().is_some_and(|next| next.starts_with(&folder))
     }
 }
 

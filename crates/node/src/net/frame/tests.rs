@@ -88,7 +88,7 @@ fn what_a_frame_is_beside_its_body_follows_from_its_fields() {
 
 #[test]
 fn the_page_has_the_frames_of_the_code() {
-    let design = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design.md");
+    let design = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/net.md");
     let mut header =
         format!("Version {VERSION}.\n\n| at | bytes | field | what it is |\n|---|---|---|---|\n");
     for (at, len, name, about) in header::FIELDS {
