@@ -1,13 +1,13 @@
 //! Generates the private libfabric bindings from the installed headers.
 //!
 //! Most of libfabric's API is `static inline`; bindgen writes C wrappers for those and `cc`
-//! compiles them. `src/wrapper.h` holds everything whose layout differs between 1.x and 2.x.
+//! compiles them. `src/libfabric/wrapper.h` holds everything whose layout differs between 1.x and 2.x.
 
 use std::env;
 use std::path::PathBuf;
 
 fn main() {
-    println!("cargo:rerun-if-changed=src/wrapper.h");
+    println!("cargo:rerun-if-changed=src/libfabric/wrapper.h");
 
     let library = pkg_config::Config::new()
         .atleast_version("1.17")
@@ -19,7 +19,7 @@ fn main() {
     let includes = library.include_paths.iter();
 
     bindgen::Builder::default()
-        .header("src/wrapper.h")
+        .header("src/libfabric/wrapper.h")
         .clang_args(includes.clone().map(|path| format!("-I{}", path.display())))
         .allowlist_function("fi_(version|getinfo|freeinfo|dupinfo|fabric|strerror)")
         .allowlist_function("fi_(domain|cq_open|av_open|endpoint|ep_bind|enable|close|control)")

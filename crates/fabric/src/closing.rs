@@ -2,7 +2,7 @@
 //!
 //! Owns nothing: it works on the domain's [`State`]. Engine thread only. It is called with the state
 //! borrowed, so what has to be released is returned. Invariants: the buffers of an endpoint's operations are
-//! released only after libfabric has closed the endpoint; with [`Provider::must_read_to_the_end`], no
+//! released only after the transport has closed the endpoint; with [`Provider::must_read_to_the_end`], no
 //! connection is closed on which a read is under way.
 //!
 //! The second invariant is for the tcp of libfabric 1.17. That version corrupts its memory and then crashes
@@ -12,12 +12,9 @@
 //! refuse, and closes the connection. If the peer's host is gone, TCP gives up on the write after a while.
 
 use std::collections::BTreeSet;
-use std::ptr;
 use std::rc::Rc;
 
 use crate::error::FabricError;
-use crate::ffi;
-use crate::handle::Handle;
 use crate::names::{EndpointId, OpKind, Peer, Target};
 use crate::operation::{Immediate, Operation, Request, Shared};
 use crate::peer::PeerState;
@@ -65,7 +62,7 @@ impl State {
                 self.lingering += 1;
             }
         } else if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
-            remove_address(&endpoint.addresses, address);
+            endpoint.port.remove_address(address);
         }
     }
 
@@ -81,9 +78,9 @@ impl State {
         }
         // The new entry is inserted before the old one is removed: as long as the vector has an entry of the
         // address, the number of the entry stays the peer's.
-        match insert_address(&endpoint.addresses, &state.name) {
+        match endpoint.port.insert_address(&state.name) {
             Ok(address) => {
-                remove_address(&endpoint.addresses, state.target.address);
+                endpoint.port.remove_address(state.target.address);
                 state.target = Target { address, connection: posted.connection.wrapping_add(1) };
                 tracing::debug!(?peer, "the connection is broken; the next operation makes a new one");
             }
@@ -131,7 +128,7 @@ impl State {
                 if reading {
                     endpoint.leaving.push(address);
                 } else {
-                    remove_address(&endpoint.addresses, address);
+                    endpoint.port.remove_address(address);
                     self.lingering -= 1;
                 }
             }
@@ -146,16 +143,14 @@ impl State {
     /// Closes an endpoint and its address vector. Returns the operations whose buffers may be released.
     fn close_now(&mut self, id: EndpointId) -> Vec<Operation> {
         let Some(endpoint) = self.endpoints.remove(id) else { return Vec::new() };
-        let EndpointState { ep, addresses, leaving, .. } = endpoint;
+        let EndpointState { port, leaving, .. } = endpoint;
         self.lingering -= leaving.len();
         // From here on, the provider touches none of the endpoint's buffers.
-        if !ep.close() {
+        if !port.close() {
             // The provider might touch them after all, so the operations stay in the table for ever. They
             // hold their regions, and regions hold the domain, so nothing they need is ever freed.
-            std::mem::forget(addresses);
             return Vec::new();
         }
-        drop(addresses);
         self.operations.remove_endpoint(id)
     }
 
@@ -176,30 +171,8 @@ impl State {
         let index = operations.insert(Operation::internal(request, id, nothing));
         // If the write cannot be posted, the connection only closes later.
         let target = Target { address, connection: 0 };
-        if !attempt(operations, stats, &endpoint.ep, target, index).is_posted() {
+        if !attempt(operations, stats, &endpoint.port, target, index).is_posted() {
             drop(operations.remove(index));
         }
-    }
-}
-
-/// Enters the fabric address `name` in an address vector and gives the entry. The error is libfabric's
-/// negative code, or 0 if the provider does not take the address.
-pub(crate) fn insert_address(vector: &Handle<ffi::fid_av>, name: &[u8]) -> Result<u64, i32> {
-    let mut entry = u64::MAX;
-    // SAFETY: the vector is open; the name has the length of our own, which is what the provider's format
-    // takes; one entry is stored.
-    let inserted = unsafe {
-        ffi::fi_av_insert(vector.as_ptr(), name.as_ptr().cast(), 1, &mut entry, 0, ptr::null_mut())
-    };
-    if inserted == 1 && entry != u64::MAX { Ok(entry) } else { Err(inserted.min(0)) }
-}
-
-/// Removes an entry of an address vector, which closes the connections to it.
-fn remove_address(vector: &Handle<ffi::fid_av>, mut address: u64) {
-    // SAFETY: the vector is open and the entry is one of its own, removed once for each insertion: its
-    // number went with the peer's state.
-    let code = unsafe { ffi::fi_av_remove(vector.as_ptr(), &mut address, 1, 0) };
-    if code != 0 {
-        tracing::warn!(error = %FabricError::call("fi_av_remove", code), "forgetting a peer");
     }
 }

@@ -1,272 +1,113 @@
-//! The completion queue: turns its entries into finished operations and events.
+//! Completions that a transport reports: turns them into finished operations and events.
 //!
-//! Owns the queue of a domain and the descriptor to sleep on. Engine thread only. Invariants: the state is
-//! borrowed for one entry at a time, and never while a future is woken or a buffer released; lengths are
-//! clamped to the buffer, because the provider is not trusted to keep within it.
+//! Owns nothing: it works on the domain's [`State`]. Engine thread only. Invariants: the state is borrowed
+//! for one completion at a time, and never while a future is woken or a buffer released; lengths are clamped
+//! to the buffer, because the transport is not trusted to keep within it.
 
 use std::cell::RefCell;
-use std::ffi::c_void;
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, RawFd};
-use std::ptr;
 
-use crate::error::{FabricError, describe, string};
+use crate::error::FabricError;
 use crate::event::Event;
-use crate::ffi;
-use crate::handle::Handle;
 use crate::names::{EndpointId, OpKind};
 use crate::operation::Operation;
 use crate::provider::Provider;
 use crate::state::State;
-use crate::table::Table;
 
-/// Number of completions that the queue is asked to hold: a multiple of the operations usually in flight.
-const QUEUE_ENTRIES: usize = 4096;
-/// Number of entries that are read at once.
-const BATCH_ENTRIES: usize = 32;
-/// Largest number of batches that one poll reads, so that the caller gets a turn.
-const MAX_BATCHES_PER_POLL: usize = 16;
-/// Largest number of errors that one poll reads, so that the poll of a broken queue ends.
-const MAX_ERRORS_PER_POLL: usize = 256;
-
-/// Completion queue of a domain.
-pub(crate) struct CompletionQueue {
-    queue: Handle<ffi::fid_cq>,
-    /// Descriptor to sleep on, which the queue owns. Queues that must be polled have none.
-    wait: Option<RawFd>,
+/// Receiver of the completions of one poll.
+pub(crate) struct Completions<'a> {
+    provider: &'a Provider,
+    state: &'a RefCell<State>,
+    events: &'a mut Vec<Event>,
 }
 
-impl CompletionQueue {
-    /// Opens the queue of `domain`, with a descriptor to sleep on if the provider has one.
-    pub(crate) fn open(domain: &Handle<ffi::fid_domain>) -> Result<Self, FabricError> {
-        let open_queue = |wait_obj| {
-            let mut attributes = ffi::fi_cq_attr {
-                size: QUEUE_ENTRIES,
-                format: ffi::fi_cq_format_FI_CQ_FORMAT_DATA,
-                wait_obj,
-                ..Default::default()
-            };
-            // SAFETY: the domain is open and outlives the queue; the attributes are only read during the
-            // call.
-            Handle::open("fi_cq_open", |queue| unsafe {
-                ffi::fi_cq_open(domain.as_ptr(), &mut attributes, queue, ptr::null_mut())
-            })
-        };
-        match open_queue(ffi::fi_wait_obj_FI_WAIT_FD) {
-            Ok(queue) => {
-                let wait = wait_descriptor(&queue);
-                Ok(Self { queue, wait })
+impl<'a> Completions<'a> {
+    /// Receiver for a domain of `provider` with the state `state`. Events are appended to `events`.
+    pub(crate) fn new(provider: &'a Provider, state: &'a RefCell<State>, events: &'a mut Vec<Event>) -> Self {
+        Self { provider, state, events }
+    }
+
+    /// Provider of the domain.
+    pub(crate) fn provider(&self) -> &Provider {
+        self.provider
+    }
+
+    /// Whether the domain has an endpoint that is open.
+    pub(crate) fn has_endpoints(&self) -> bool {
+        !self.state.borrow().endpoints.is_empty()
+    }
+
+    /// Takes note that the transport has no more completions.
+    pub(crate) fn queue_is_empty(&mut self) {
+        self.state.borrow_mut().operations.queue_is_empty();
+    }
+
+    /// Makes the event of a peer's write of `len` bytes with an immediate value.
+    pub(crate) fn written(&mut self, immediate: u32, len: usize) {
+        self.events.push(Event::RemoteWrite { immediate, len });
+    }
+
+    /// Finishes the operation at `index`, which moved `len` bytes, or makes the event of it.
+    pub(crate) fn succeeded(&mut self, index: usize, len: usize, immediate: Option<u32>) {
+        let Some(operation) = self.take(index, true) else { return };
+        if let Some(next) = operation.next_part() {
+            let refused = self.state.borrow_mut().submit(next);
+            if let Some((next, error)) = refused {
+                next.finish(Err(error));
             }
-            // A provider that cannot be waited for is polled.
-            Err(_) => Ok(Self { queue: open_queue(ffi::fi_wait_obj_FI_WAIT_NONE)?, wait: None }),
-        }
-    }
-
-    /// Base object of the queue, for binding endpoints to it.
-    pub(crate) fn fid(&self) -> *mut ffi::fid {
-        self.queue.fid()
-    }
-
-    /// Descriptor to sleep on. Returns `None` if the provider must be polled.
-    pub(crate) fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the completion queue owns the descriptor and lives as long as `self`.
-        self.wait.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
-    }
-
-    /// Whether it is safe to sleep on the descriptor now. `fabric` is the fabric that the queue belongs to.
-    pub(crate) fn try_wait(&self, fabric: &Handle<ffi::fid_fabric>) -> bool {
-        if self.wait.is_none() {
-            return false;
-        }
-        let mut fid = self.queue.fid();
-        // SAFETY: both objects are open; the array of one is only read.
-        unsafe { ffi::fi_trywait(fabric.as_ptr(), &mut fid, 1) == 0 }
-    }
-
-    /// Reads the entries of the queue, and returns the number of entries read. `state` is the state of the
-    /// queue's own domain, whose table the contexts in the queue come from. It runs foreign code: hold no
-    /// borrow of `state`.
-    pub(crate) fn drain(
-        &self,
-        provider: &Provider,
-        state: &RefCell<State>,
-        events: &mut Vec<Event>,
-    ) -> Result<usize, FabricError> {
-        let mut entries = [const { MaybeUninit::<ffi::fi_cq_data_entry>::uninit() }; BATCH_ENTRIES];
-        let (mut happened, mut batches, mut errors) = (0, 0, 0);
-        while batches < MAX_BATCHES_PER_POLL && errors < MAX_ERRORS_PER_POLL {
-            let buffer = entries.as_mut_ptr().cast();
-            // SAFETY: the queue is open, was opened for entries of this type, and there is room for
-            // BATCH_ENTRIES.
-            let count = unsafe { ffi::fi_cq_read(self.queue.as_ptr(), buffer, BATCH_ENTRIES) } as i64;
-            match usize::try_from(count) {
-                Ok(0) => return Ok(happened),
-                Ok(count) => {
-                    for entry in entries.iter().take(count) {
-                        // SAFETY: libfabric has filled the first `count` entries.
-                        succeeded(state, unsafe { entry.assume_init_ref() }, events);
-                    }
-                    happened += count;
-                    batches += 1;
-                    // Another read would look at every connection again, before the caller sees these
-                    // entries.
-                    if count < BATCH_ENTRIES {
-                        return Ok(happened);
-                    }
-                }
-                Err(_) if count == -i64::from(libc::EAGAIN) => {
-                    state.borrow_mut().operations.queue_is_empty();
-                    return Ok(happened);
-                }
-                Err(_) if count == -i64::from(ffi::PLASMON_EAVAIL) => {
-                    happened += usize::from(self.read_error(provider, state, events));
-                    errors += 1;
-                }
-                Err(_) => return Err(FabricError::call("fi_cq_read", count)),
+        } else if operation.kind() == OpKind::Receive {
+            let len = len.min(operation.slice.len());
+            let (endpoint, slice) = (operation.endpoint, operation.slice);
+            if self.is_closing(endpoint) {
+                return;
             }
+            self.state.borrow_mut().stats.received += 1;
+            self.events.push(Event::Received { endpoint, slice, len, immediate });
+        } else {
+            operation.finish(Ok(()));
         }
-        Ok(happened)
     }
 
-    /// Reads one error entry. Returns false if there was none.
-    fn read_error(&self, provider: &Provider, state: &RefCell<State>, events: &mut Vec<Event>) -> bool {
-        let mut entry = ffi::fi_cq_err_entry::default();
-        // SAFETY: the queue is open; a zeroed entry asks for error data in the provider's own memory.
-        let count = unsafe { ffi::fi_cq_readerr(self.queue.as_ptr(), &mut entry, 0) };
-        if count != 1 {
-            return false;
-        }
-        let text = self.error_text(provider, state, &entry);
-        let Some(operation) = take(state, entry.op_context, false) else {
-            tracing::debug!(code = entry.err, text, "the fabric reports a failure of no operation");
-            return true;
+    /// Finishes the operation at `index`, which failed with the positive `code`, or makes the event of it.
+    pub(crate) fn failed(&mut self, index: usize, code: i32, text: String) {
+        let Some(operation) = self.take(index, false) else {
+            tracing::debug!(code, text, "the fabric reports a failure of no operation");
+            return;
         };
-        let code = refine(provider.name(), &entry);
         let kind = operation.kind();
         let error = FabricError::operation(kind, code, text, operation.slice.len());
         tracing::debug!(peer = ?operation.peer, %error, "operation failed");
         if let (Some(peer), Some(posted), true) =
-            (operation.peer, operation.posted, provider.breaks_connections())
+            (operation.peer, operation.posted, self.provider.breaks_connections())
         {
-            state.borrow_mut().renew(peer, posted);
+            self.state.borrow_mut().renew(peer, posted);
         }
         if kind == OpKind::Receive {
-            if is_closing(state, operation.endpoint) {
-                return true;
+            if !self.is_closing(operation.endpoint) {
+                self.events.push(Event::ReceiveFailed { slice: operation.slice, error });
             }
-            events.push(Event::ReceiveFailed { slice: operation.slice, error });
         } else {
             operation.finish(Err(error));
         }
-        true
     }
 
-    /// Description of a failure: the general text, followed by the provider's own text if that says more.
-    fn error_text(
-        &self,
-        provider: &Provider,
-        state: &RefCell<State>,
-        entry: &ffi::fi_cq_err_entry,
-    ) -> String {
-        let general = describe(entry.err);
-        // Where connections are sockets, the provider's number is whatever `errno` was, and misleads.
-        if entry.prov_errno == 0 || !provider.is_rdma() {
-            return general;
+    /// Takes the operation at `index` out of the table. Returns `None` if it belonged to an endpoint that has
+    /// been closed.
+    fn take(&self, index: usize, succeeded: bool) -> Option<Operation> {
+        let mut state = self.state.borrow_mut();
+        let operation = state.operations.remove(index)?;
+        match succeeded {
+            true if operation.next_part().is_some() => {}
+            true => state.stats.completed += 1,
+            false => state.stats.failed += 1,
         }
-        // ofi_rxm looks the text up through one of the queue's endpoints and crashes if there is none.
-        if state.borrow().endpoints.is_empty() {
-            return general;
+        if state.stats.queued > 0 {
+            state.encourage(operation.endpoint, operation.peer);
         }
-        // SAFETY: the queue is open; the error data belongs to the entry just read; no buffer is offered,
-        // so the provider returns a static string, its own buffer, or null.
-        let text = unsafe {
-            string(ffi::fi_cq_strerror(
-                self.queue.as_ptr(),
-                entry.prov_errno,
-                entry.err_data,
-                ptr::null_mut(),
-                0,
-            ))
-        };
-        match text {
-            Some(text) if !text.is_empty() && text != general => format!("{general}; {text}"),
-            _ => general,
-        }
+        Some(operation)
     }
-}
 
-/// Descriptor to sleep on of a queue that was opened with one.
-fn wait_descriptor(queue: &Handle<ffi::fid_cq>) -> Option<RawFd> {
-    let mut fd: RawFd = -1;
-    // SAFETY: the queue is open; FI_GETWAIT with FI_WAIT_FD stores an int.
-    let code = unsafe { ffi::fi_control(queue.fid(), ffi::PLASMON_GETWAIT, (&raw mut fd).cast()) };
-    (code == 0 && fd >= 0).then_some(fd)
-}
-
-/// Finishes the operation of a completion, or makes the event of it.
-fn succeeded(state: &RefCell<State>, entry: &ffi::fi_cq_data_entry, events: &mut Vec<Event>) {
-    let has_data = entry.flags & ffi::PLASMON_REMOTE_CQ_DATA != 0;
-    // Only 32 bits are portable, so the other bits are not interpreted.
-    let immediate = has_data.then_some(entry.data as u32);
-    if entry.flags & ffi::PLASMON_REMOTE_WRITE != 0 {
-        if let Some(immediate) = immediate {
-            events.push(Event::RemoteWrite { immediate, len: entry.len });
-        }
-        return;
-    }
-    let Some(operation) = take(state, entry.op_context, true) else { return };
-    if let Some(next) = operation.next_part() {
-        let refused = state.borrow_mut().submit(next);
-        if let Some((next, error)) = refused {
-            next.finish(Err(error));
-        }
-    } else if operation.kind() == OpKind::Receive {
-        let len = entry.len.min(operation.slice.len());
-        let (endpoint, slice) = (operation.endpoint, operation.slice);
-        if is_closing(state, endpoint) {
-            return;
-        }
-        state.borrow_mut().stats.received += 1;
-        events.push(Event::Received { endpoint, slice, len, immediate });
-    } else {
-        operation.finish(Ok(()));
-    }
-}
-
-/// Takes the operation of a context out of the table. Returns `None` for a context that belongs to no
-/// operation, or to an endpoint that has been closed.
-fn take(state: &RefCell<State>, context: *const c_void, succeeded: bool) -> Option<Operation> {
-    // SAFETY: every context given to the provider came from this domain's table.
-    let index = unsafe { Table::index(context) }?;
-    let mut state = state.borrow_mut();
-    let operation = state.operations.remove(index)?;
-    match succeeded {
-        true if operation.next_part().is_some() => {}
-        true => state.stats.completed += 1,
-        false => state.stats.failed += 1,
-    }
-    if state.stats.queued > 0 {
-        state.encourage(operation.endpoint, operation.peer);
-    }
-    Some(operation)
-}
-
-/// Whether an endpoint is closed or being closed. Its owner then wants no events of it.
-fn is_closing(state: &RefCell<State>, endpoint: EndpointId) -> bool {
-    state.borrow_mut().endpoints.get_mut(endpoint).is_none_or(|endpoint| endpoint.closing)
-}
-
-/// Error number of a failure, positive. The verbs provider reports EIO for every failure and keeps the reason
-/// in a number of its own, an `ibv_wc_status`.
-fn refine(provider: &str, entry: &ffi::fi_cq_err_entry) -> i32 {
-    if !provider.starts_with("verbs") {
-        return entry.err;
-    }
-    match entry.prov_errno {
-        1 => ffi::PLASMON_ETRUNC,   // local length error
-        5 => libc::ECANCELED,       // flushed: the connection broke
-        9..=11 => libc::EACCES,     // remote: invalid request, access, operation
-        12 | 13 => libc::ETIMEDOUT, // retries exhausted
-        _ => entry.err,
+    /// Whether an endpoint is closed or being closed. Its owner then wants no events of it.
+    fn is_closing(&self, endpoint: EndpointId) -> bool {
+        self.state.borrow_mut().endpoints.get_mut(endpoint).is_none_or(|endpoint| endpoint.closing)
     }
 }

@@ -8,21 +8,16 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::completion::CompletionQueue;
+use crate::access::Access;
 use crate::error::FabricError;
 use crate::event::Event;
-use crate::ffi;
-use crate::handle::Handle;
-use crate::memory::{Access, Memory, Region, Registrar, RemoteRegion};
+use crate::link::Link;
+use crate::memory::{Memory, Region, Registrar};
 use crate::provider::Provider;
 use crate::state::{State, Stats};
-
-/// Number of attempts to find a free random key. One attempt is nearly always enough.
-const KEY_ATTEMPTS: usize = 8;
 
 /// Opened fabric. It is cheap to clone, and closed when the last clone, endpoint and region are gone.
 #[derive(Clone)]
@@ -30,13 +25,8 @@ pub struct Domain(Rc<Inner>);
 
 /// Objects and state of a domain, shared by its clones, endpoints and regions.
 pub(crate) struct Inner {
-    // The objects are closed in this order.
-    /// Completion queue of all endpoints.
-    pub(crate) queue: CompletionQueue,
-    /// Domain at libfabric.
-    pub(crate) domain: Handle<ffi::fid_domain>,
-    /// Fabric at libfabric that the domain belongs to.
-    fabric: Handle<ffi::fid_fabric>,
+    /// Opened provider. It is the first field, so that it is closed before the state is dropped.
+    pub(crate) link: Link,
     /// Provider that was opened.
     pub(crate) provider: Provider,
     /// State of the domain. It is the last field: contexts and retired memory outlive everything that may
@@ -47,32 +37,15 @@ pub(crate) struct Inner {
 impl Domain {
     /// Opens a provider. Open it once: endpoints, regions and peers belong to the domain.
     pub fn open(provider: &Provider) -> Result<Domain, FabricError> {
-        let info = provider.info();
-        // SAFETY: `info` is a complete entry of fi_getinfo, attribute structures are only read during the
-        // call.
-        let fabric = Handle::open("fi_fabric", |fabric| unsafe {
-            ffi::fi_fabric((*info).fabric_attr, fabric, ptr::null_mut())
-        })?;
-        // SAFETY: `info` is a complete entry of fi_getinfo; the domain is opened on a fabric that is open and
-        // outlives it.
-        let domain = Handle::open("fi_domain", |domain| unsafe {
-            ffi::fi_domain(fabric.as_ptr(), info, domain, ptr::null_mut())
-        })?;
-        let queue = CompletionQueue::open(&domain)?;
+        let link = Link::open(provider)?;
         tracing::info!(
             provider = provider.name(),
             domain = provider.domain(),
             reason = provider.reason(),
-            can_sleep = queue.wait_descriptor().is_some(),
+            can_sleep = link.wait_descriptor().is_some(),
             "fabric opened"
         );
-        Ok(Domain(Rc::new(Inner {
-            queue,
-            domain,
-            fabric,
-            provider: provider.clone(),
-            state: RefCell::default(),
-        })))
+        Ok(Domain(Rc::new(Inner { link, provider: provider.clone(), state: RefCell::default() })))
     }
 
     /// Provider that was opened.
@@ -89,58 +62,21 @@ impl Domain {
     /// [`Stats::retired_bytes`].
     pub fn register(&self, memory: Rc<dyn Memory>, access: Access) -> Result<Rc<Region>, FabricError> {
         let (base, len) = (memory.base(), memory.len());
-        let attributes = self.0.provider.domain_attributes();
-        let choose_key = attributes.mr_mode & ffi::PLASMON_MR_PROV_KEY == 0;
-        let key_mask = match attributes.mr_key_size {
-            size @ 1..=7 => (1 << (8 * size)) - 1,
-            _ => u64::MAX,
-        };
-        let mut code = 0;
-        for _ in 0..KEY_ATTEMPTS {
-            let key = if choose_key { random()? & key_mask } else { 0 };
-            let mut mr = ptr::null_mut();
-            // SAFETY: the range is mapped as long as `memory` lives, which the region sees to.
-            code = unsafe {
-                ffi::fi_mr_reg(
-                    self.0.domain.as_ptr(),
-                    base.as_ptr().cast(),
-                    len,
-                    access.flags(self.0.provider.is_layered()),
-                    0,
-                    key,
-                    0,
-                    &mut mr,
-                    ptr::null_mut(),
-                )
-            };
-            if let (0, Some(mr)) = (code, NonNull::new(mr)) {
-                let virtual_addresses = attributes.mr_mode & ffi::PLASMON_MR_VIRT_ADDR != 0;
-                let remote = RemoteRegion {
-                    base: if virtual_addresses { base.as_ptr() as u64 } else { 0 },
-                    // SAFETY: the registration is open.
-                    key: unsafe { ffi::fi_mr_key(mr.as_ptr()) },
-                    len: len as u64,
-                };
-                let mut state = self.0.state.borrow_mut();
-                state.stats.registrations += 1;
-                state.stats.regions += 1;
-                state.stats.registered_bytes += len as u64;
-                let registrar = Rc::clone(&self.0) as Rc<dyn Registrar>;
-                return Ok(Region::new(registrar, mr, memory, access, remote));
-            }
-            if code != -ffi::PLASMON_ENOKEY {
-                break;
-            }
-        }
-        let call = format!("fi_mr_reg of {len} bytes");
-        Err(self.0.provider.memory_error(&call, code))
+        // SAFETY: the range is mapped as long as `memory` lives, which the region sees to.
+        let (registration, remote) = unsafe { self.0.link.register(&self.0.provider, (base, len), access) }?;
+        let mut state = self.0.state.borrow_mut();
+        state.stats.registrations += 1;
+        state.stats.regions += 1;
+        state.stats.registered_bytes += len as u64;
+        let registrar = Rc::clone(&self.0) as Rc<dyn Registrar>;
+        Ok(Region::new(registrar, registration, memory, access, remote))
     }
 
     /// Makes progress, for this process and its peers: finishes operations and wakes their futures, posts
     /// queued operations, and appends to `events`. Returns the number of things that happened; 0 means idle.
     /// The call never blocks. An error means that the completion queue itself is broken.
     pub fn poll(&self, events: &mut Vec<Event>) -> Result<usize, FabricError> {
-        let happened = self.0.queue.drain(&self.0.provider, &self.0.state, events)?;
+        let happened = self.0.link.drain(&self.0.provider, &self.0.state, events)?;
         self.settle();
         Ok(happened + self.retry())
     }
@@ -148,13 +84,13 @@ impl Domain {
     /// Descriptor to sleep on: call [`Domain::poll`] when it is readable. Returns `None` if the provider must
     /// be polled. The descriptor is level-triggered, and valid as long as the domain.
     pub fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.0.queue.wait_descriptor()
+        self.0.link.wait_descriptor()
     }
 
     /// Whether it is safe to sleep on [`Domain::wait_descriptor`] now. Ask right before sleeping; if false,
     /// poll again.
     pub fn try_wait(&self) -> bool {
-        self.0.queue.try_wait(&self.0.fabric)
+        self.0.link.try_wait()
     }
 
     /// Longest time to sleep on [`Domain::wait_descriptor`]. There is a limit while operations are queued, as
@@ -237,9 +173,4 @@ impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Domain").field("provider", &self.0.provider).finish_non_exhaustive()
     }
-}
-
-/// Draws a random key for a region.
-fn random() -> Result<u64, FabricError> {
-    getrandom::u64().map_err(|_| FabricError::call("drawing a random region key", -libc::EIO))
 }

@@ -6,23 +6,21 @@
 //! endpoint holds its domain and the domain does not know the type.
 
 use std::fmt;
-use std::ptr;
 
-use crate::closing::{Ended, insert_address};
+use crate::access::RemoteRegion;
+use crate::closing::Ended;
 use crate::domain::Domain;
 use crate::error::FabricError;
-use crate::ffi;
-use crate::handle::Handle;
-use crate::memory::{RemoteRegion, Slice, check_range};
+use crate::memory::{Slice, check_range};
+use crate::memory_network;
 use crate::names::{EndpointId, OpKind, Peer};
 use crate::operation::{Immediate, Op, Operation, Request};
+use crate::provider::Origin;
 use crate::state::{EndpointState, State};
 
 /// Longest message, in bytes, that ofi_rxm copies into its buffers. It lets the receiver read longer
 /// messages.
 const LAYERED_EAGER_BYTES: usize = 16 << 10;
-/// Length in bytes that no fabric address exceeds.
-const LONGEST_ADDRESS_BYTES: usize = 1024;
 
 /// Reliable-datagram endpoint: it has one address and any number of peers.
 ///
@@ -46,36 +44,8 @@ impl Domain {
 impl Endpoint {
     fn open(domain: &Domain) -> Result<Endpoint, FabricError> {
         let inner = domain.inner();
-        let mut attributes = ffi::fi_av_attr { type_: ffi::fi_av_type_FI_AV_TABLE, ..Default::default() };
-        // SAFETY: the domain is open; the attributes are only read.
-        let addresses = Handle::open("fi_av_open", |av| unsafe {
-            ffi::fi_av_open(inner.domain.as_ptr(), &mut attributes, av, ptr::null_mut())
-        })?;
-        // SAFETY: the domain is open and `info` is the one it was opened with.
-        let ep = Handle::open("fi_endpoint", |ep| unsafe {
-            let info = inner.provider.info();
-            ffi::fi_endpoint(inner.domain.as_ptr(), info, ep, ptr::null_mut())
-        })?;
-        let check = |call, code: i32| match code {
-            0 => Ok(()),
-            code => Err(inner.provider.memory_error(call, code)),
-        };
-        // SAFETY: all three objects are open; the queue outlives the endpoint, which holds the domain,
-        // and so does the address vector, which is closed after it.
-        unsafe {
-            let flags = ffi::PLASMON_TRANSMIT | ffi::PLASMON_RECV;
-            check("fi_ep_bind", ffi::fi_ep_bind(ep.as_ptr(), addresses.fid(), 0))?;
-            check("fi_ep_bind", ffi::fi_ep_bind(ep.as_ptr(), inner.queue.fid(), flags))?;
-            check("fi_enable", ffi::fi_enable(ep.as_ptr()))?;
-        }
-        let mut address = vec![0; LONGEST_ADDRESS_BYTES];
-        let mut len = address.len();
-        // SAFETY: the buffer has `len` bytes; libfabric stores the address's length.
-        let code = unsafe { ffi::fi_getname(ep.fid(), address.as_mut_ptr().cast(), &mut len) };
-        check("fi_getname", code)?;
-        address.truncate(len);
-
-        let id = inner.state.borrow_mut().endpoints.insert(ep, addresses);
+        let (port, address) = inner.link.port(&inner.provider)?;
+        let id = inner.state.borrow_mut().endpoints.insert(port);
         Ok(Endpoint { domain: domain.clone(), id, address })
     }
 
@@ -96,12 +66,12 @@ impl Endpoint {
 
     /// Length of the longest message or one-sided operation, in bytes.
     pub fn max_message(&self) -> usize {
-        self.domain.provider().endpoint_attributes().max_msg_size
+        self.domain.provider().max_message()
     }
 
     /// Length in bytes up to which the provider sends a message without the delay of a completion.
     pub fn inject_size(&self) -> usize {
-        self.domain.provider().transmit_attributes().inject_size
+        self.domain.provider().inject_size()
     }
 
     /// Length in bytes up to which messages of one endpoint to one peer arrive in the order in which they
@@ -124,7 +94,7 @@ impl Endpoint {
         let Some(endpoint) = state.endpoints.get_mut(self.id) else {
             return Err(FabricError::Closed { operation: OpKind::Send });
         };
-        match insert_address(&endpoint.addresses, address) {
+        match endpoint.port.insert_address(address) {
             Ok(entry) => Ok(endpoint.peers.insert(self.id, entry, address)),
             Err(0) => Err(self.invalid_address("the provider does not take it".to_owned())),
             Err(code) => Err(FabricError::call("fi_av_insert", code)),
@@ -202,7 +172,7 @@ impl Endpoint {
     /// slice then has to lie in a region with [`Access::remote_read`](crate::Access::remote_read).
     pub fn send(&self, peer: Peer, slice: Slice) -> Op {
         let provider = self.domain.provider();
-        let uses_region = provider.domain_attributes().mr_mode & ffi::PLASMON_MR_LOCAL != 0;
+        let uses_region = provider.uses_local_regions();
         let readable = slice.region().access().remote_read;
         let (len, limit) = (slice.len(), self.eager_size());
         if provider.is_layered() && uses_region && !readable && len > limit {
@@ -322,24 +292,11 @@ impl Endpoint {
             let (found, wanted) = (address.len(), self.address.len());
             return Err(self.invalid_address(format!("{found} bytes instead of {wanted}")));
         }
-        // SAFETY: the provider's entry is complete and immutable.
-        let format = unsafe { (*self.domain.provider().info()).addr_format };
-        let socket = [ffi::PLASMON_SOCKADDR, ffi::PLASMON_SOCKADDR_IN, ffi::PLASMON_SOCKADDR_IN6];
-        if !socket.contains(&format) || address.len() < 8 {
-            return Ok(());
-        }
-        // A socket address has the family, the port, and the host from byte 4 (IPv4) or 8 (IPv6).
-        let host = match address.len() {
-            len if len >= 24 => &address[8..24],
-            _ => &address[4..8],
+        let fault = match self.domain.provider().origin() {
+            Origin::Libfabric(info) => info.address_fault(&self.address, address),
+            Origin::Memory(..) => memory_network::address_fault(address),
         };
-        if address[..2] != self.address[..2] {
-            return Err(self.invalid_address("another address family".to_owned()));
-        }
-        if address[2..4] == [0, 0] || host.iter().all(|byte| *byte == 0) {
-            return Err(self.invalid_address("no port or no host in it".to_owned()));
-        }
-        Ok(())
+        fault.map_or(Ok(()), |fault| Err(self.invalid_address(fault.to_owned())))
     }
 
     /// Error for a peer's address that cannot be used, with the reason.

@@ -6,8 +6,11 @@
 
 use std::ffi::CStr;
 
-use crate::ffi;
+use crate::libfabric::ffi;
 use crate::names::OpKind;
+
+/// Error number of a message that is longer than its receive buffer.
+pub(crate) const TRUNCATED: i32 = ffi::PLASMON_ETRUNC;
 
 /// Error of the fabric: what went wrong, to what, and what can be done about it. Errors are cheap to clone,
 /// because one broken connection may end many operations.
@@ -165,9 +168,7 @@ impl FabricError {
             | libc::ECANCELED => FabricError::PeerGone { operation, text },
             libc::EACCES | libc::EPERM | libc::EKEYREJECTED => FabricError::BadKey { operation, text },
             code if code == ffi::PLASMON_ENOKEY => FabricError::BadKey { operation, text },
-            code if operation == OpKind::Receive
-                && (code == ffi::PLASMON_ETRUNC || code == libc::EMSGSIZE) =>
-            {
+            code if operation == OpKind::Receive && (code == TRUNCATED || code == libc::EMSGSIZE) => {
                 FabricError::Truncated { capacity, text }
             }
             code => {

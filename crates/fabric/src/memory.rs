@@ -11,13 +11,15 @@
 //! domain open.
 
 use std::any::Any;
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
+use crate::access::{Access, RemoteRegion};
 use crate::error::FabricError;
-use crate::ffi;
 use crate::names::OpKind;
+use crate::registration::Registration;
 
 /// Range of mapped memory that can be registered.
 ///
@@ -36,66 +38,12 @@ pub unsafe trait Memory: 'static {
     }
 }
 
-/// Rights of peers to a region. Operations of this process may always use the region, except as
-/// [`Endpoint::send`](crate::Endpoint::send) says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Access {
-    /// Whether peers that know the key may read the region.
-    pub remote_read: bool,
-    /// Whether peers that know the key may write to the region.
-    pub remote_write: bool,
-}
-
-impl Access {
-    /// Rights of a region that only operations of this process use.
-    pub const LOCAL: Access = Access { remote_read: false, remote_write: false };
-    /// Rights of a region that peers may read.
-    pub const REMOTE_READ: Access = Access { remote_read: true, remote_write: false };
-    /// Rights of a region that peers may write to.
-    pub const REMOTE_WRITE: Access = Access { remote_read: false, remote_write: true };
-    /// Rights of a region that peers may read and write to.
-    pub const REMOTE_READ_WRITE: Access = Access { remote_read: true, remote_write: true };
-
-    /// Whether peers may do anything to the region.
-    pub(crate) fn is_remote(self) -> bool {
-        self.remote_read || self.remote_write
-    }
-
-    /// Flags of libfabric that grant these rights. With `rendezvous`, the provider lets the receiver of a
-    /// long message read the message from the sender's region. Memory that may be sent is then memory that
-    /// anyone with the key may read, so that only readable regions may be sent.
-    pub(crate) fn flags(self, rendezvous: bool) -> u64 {
-        let mut flags = ffi::PLASMON_RECV | ffi::PLASMON_READ | ffi::PLASMON_WRITE;
-        if self.remote_read || !rendezvous {
-            flags |= ffi::PLASMON_SEND;
-        }
-        if self.remote_read {
-            flags |= ffi::PLASMON_REMOTE_READ;
-        }
-        if self.remote_write {
-            flags |= ffi::PLASMON_REMOTE_WRITE;
-        }
-        flags
-    }
-}
-
-/// Address, key and length of a region, by which a peer can use the region. Give them only to peers that may.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RemoteRegion {
-    /// Address of the first byte: a virtual address where the provider wants those, otherwise 0.
-    pub base: u64,
-    /// Key of the region. The key is random where the provider lets us choose it.
-    pub key: u64,
-    /// Length of the region in bytes.
-    pub len: u64,
-}
-
 /// Domain that regions are registered with, as the regions see it.
 pub(crate) trait Registrar {
     /// Takes note that the registration of `len` bytes of `memory` was closed with the result `code`, and
     /// keeps the memory as long as a peer may still use it. It borrows the domain's state, and may run
     /// foreign code.
-    fn unregistered(&self, memory: Rc<dyn Memory>, len: usize, access: Access, code: std::ffi::c_int);
+    fn unregistered(&self, memory: Rc<dyn Memory>, len: usize, access: Access, code: c_int);
 }
 
 /// Registered memory. Dropping the last reference ends the registration; see
@@ -103,8 +51,10 @@ pub(crate) trait Registrar {
 pub struct Region {
     /// Domain of the region. The region keeps it open.
     registrar: Rc<dyn Registrar>,
-    /// Registration at libfabric, closed in `drop`.
-    mr: NonNull<ffi::fid_mr>,
+    /// Registration, closed in `drop`.
+    registration: Registration,
+    /// Descriptor of the registration.
+    descriptor: *mut c_void,
     /// Memory that is registered: `Some` until `drop`.
     memory: Option<Rc<dyn Memory>>,
     base: NonNull<u8>,
@@ -114,16 +64,18 @@ pub struct Region {
 }
 
 impl Region {
-    /// Takes over the open registration `mr` of the whole `memory`.
+    /// Takes over the open `registration` of the whole `memory`.
     pub(crate) fn new(
         registrar: Rc<dyn Registrar>,
-        mr: NonNull<ffi::fid_mr>,
+        registration: Registration,
         memory: Rc<dyn Memory>,
         access: Access,
         remote: RemoteRegion,
     ) -> Rc<Self> {
         let (base, len) = (memory.base(), memory.len());
-        Rc::new(Region { registrar, mr, memory: Some(memory), base, len, access, remote })
+        let descriptor = registration.descriptor();
+        let memory = Some(memory);
+        Rc::new(Region { registrar, registration, descriptor, memory, base, len, access, remote })
     }
 
     /// Address, key and length for peers that use the region.
@@ -155,17 +107,15 @@ impl Region {
     }
 
     /// Descriptor by which operations of this process name the region to the provider.
-    pub(crate) fn descriptor(&self) -> *mut std::ffi::c_void {
-        // SAFETY: the registration is open until `drop`.
-        unsafe { ffi::fi_mr_desc(self.mr.as_ptr()) }
+    pub(crate) fn descriptor(&self) -> *mut c_void {
+        self.descriptor
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: open, and closed only here. Operations that use the region hold a reference to it,
-        // so none is under way.
-        let result = unsafe { ffi::fi_close(&raw mut (*self.mr.as_ptr()).fid) };
+        // Operations that use the region hold a reference to it, so none is under way.
+        let result = self.registration.close();
         if let Some(memory) = self.memory.take() {
             self.registrar.unregistered(memory, self.len, self.access, result);
         }

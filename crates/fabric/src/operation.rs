@@ -1,20 +1,17 @@
-//! Operations: the futures that callers watch, and the calls that hand operations to the provider.
+//! Operations: the requests that they make, and the futures that callers watch.
 //!
 //! Owns, for every [`Operation`], the buffer and through it the buffer's owner and registration. Engine
 //! thread only. Invariants: an operation keeps its buffer until it is finished, whether or not anyone holds
 //! the [`Op`]; the result of an `Op` is set once.
 
 use std::cell::RefCell;
-use std::ffi::c_void;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::error::FabricError;
-use crate::ffi;
 use crate::memory::Slice;
 use crate::names::{EndpointId, OpKind, Peer, Target};
 
@@ -167,58 +164,5 @@ impl Operation {
         if let Some(shared) = self.shared {
             shared.resolve(result);
         }
-    }
-
-    /// Hands the operation to the provider. `target` is the peer's entry of the address vector. The error is
-    /// libfabric's negative code.
-    ///
-    /// # Safety
-    /// `endpoint` is open. `context` is this operation's block, and both stay where they are until the
-    /// completion arrives or the endpoint is closed.
-    pub(crate) unsafe fn post(
-        &self,
-        endpoint: NonNull<ffi::fid_ep>,
-        target: u64,
-        context: *mut c_void,
-    ) -> Result<(), i64> {
-        let endpoint = endpoint.as_ptr();
-        let (buffer, len) = (self.slice.as_ptr().cast::<c_void>(), self.slice.len());
-        let mut descriptor = self.slice.region().descriptor();
-        // SAFETY: the caller vouches for endpoint and context; the slice lies within a registered
-        // region that it keeps alive; the structures built here are only read during the call.
-        let code = unsafe {
-            match self.request {
-                Request::Receive => ffi::fi_recv(endpoint, buffer, len, descriptor, target, context),
-                Request::Send => ffi::fi_send(endpoint, buffer, len, descriptor, target, context),
-                Request::Read { address, key } => {
-                    ffi::fi_read(endpoint, buffer, len, descriptor, target, address, key, context)
-                }
-                Request::Write { address, key, immediate } => {
-                    let local = ffi::iovec { iov_base: buffer, iov_len: len };
-                    let remote = ffi::fi_rma_iov { addr: address, len, key };
-                    let message = ffi::fi_msg_rma {
-                        msg_iov: &local,
-                        desc: &mut descriptor,
-                        iov_count: 1,
-                        addr: target,
-                        rma_iov: &remote,
-                        rma_iov_count: 1,
-                        context,
-                        data: match immediate {
-                            Immediate::With(value) => value.into(),
-                            Immediate::None | Immediate::After(_) => 0,
-                        },
-                    };
-                    // By default a write completes when it is queued. With these flags it completes when the
-                    // peer's side has the data.
-                    let mut flags = ffi::PLASMON_COMPLETION | ffi::PLASMON_TRANSMIT_COMPLETE;
-                    if let Immediate::With(_) = immediate {
-                        flags |= ffi::PLASMON_REMOTE_CQ_DATA;
-                    }
-                    ffi::fi_writemsg(endpoint, &message, flags)
-                }
-            }
-        };
-        if code == 0 { Ok(()) } else { Err(code as i64) }
     }
 }

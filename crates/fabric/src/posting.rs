@@ -9,11 +9,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::error::{FabricError, describe, positive};
-use crate::ffi;
-use crate::handle::Handle;
 use crate::names::{EndpointId, OpKind, Peer, Target};
 use crate::operation::Operation;
 use crate::peer::Retry;
+use crate::port::Port;
 use crate::state::{EndpointState, State, Stats};
 use crate::table::Table;
 
@@ -71,7 +70,7 @@ impl State {
             stats.queued += 1;
             return None;
         }
-        let outcome = attempt(operations, stats, &endpoint.ep, target, index);
+        let outcome = attempt(operations, stats, &endpoint.port, target, index);
         *refused = outcome.is_refused();
         match outcome {
             Outcome::Posted => None,
@@ -91,10 +90,10 @@ impl State {
     pub(crate) fn retry_queued(&mut self, now: Instant) -> (usize, Vec<Refused>) {
         let State { operations, endpoints, stats, .. } = self;
         let (mut posted, mut refused) = (0, Vec::new());
-        for EndpointState { ep, peers, blocked, receives, receive_retry, .. } in endpoints.iter_mut() {
+        for EndpointState { port, peers, blocked, receives, receive_retry, .. } in endpoints.iter_mut() {
             let mut flush = |target, queue: &mut VecDeque<usize>, retry: &mut Retry, none: &mut bool| {
                 while let Some(index) = queue.front().copied().filter(|_| retry.is_due(now)) {
-                    let outcome = attempt(operations, stats, ep, target, index);
+                    let outcome = attempt(operations, stats, port, target, index);
                     *none = outcome.is_refused();
                     match outcome {
                         Outcome::Posted => posted += 1,
@@ -140,7 +139,7 @@ impl State {
 pub(crate) fn attempt(
     operations: &mut Table,
     stats: &mut Stats,
-    ep: &Handle<ffi::fid_ep>,
+    port: &Port,
     target: Target,
     index: usize,
 ) -> Outcome {
@@ -150,7 +149,7 @@ pub(crate) fn attempt(
     };
     // SAFETY: the endpoint is open as long as its state; context and slice stay in the table until the
     // completion, or until the endpoint has been closed.
-    match unsafe { operation.post(ep.pointer(), target.address, context) } {
+    match unsafe { port.post(operation, target.address, index, context) } {
         Ok(()) => {
             operation.posted = Some(target);
             *match operation.kind() {

@@ -1,51 +1,116 @@
-//! Finds the providers of this host, and chooses one with a reason.
+//! Providers: the fabrics that can be opened, and what each of them is like.
 //!
-//! Owns libfabric's description (`fi_info`) of each [`Provider`]. A look-up may run on any thread; a
-//! `Provider` stays on the thread that made it. Invariants: a look-up opens nothing; every attribute of a
-//! `Provider` was checked to be there, so that the accessors read no null pointer.
+//! Owns nothing but the description of each [`Provider`]. A `Provider` stays on the thread that made it.
+//! [`MemoryNetwork::provider`] is here, because a provider holds its network and the network does not know
+//! the type. Invariant: the traits of a provider are found out once, when it is made, so that asking for one
+//! costs an operation nothing.
 
-use std::ffi::{CStr, CString};
 use std::fmt;
-use std::net::UdpSocket;
-use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::environment;
-use crate::error::{FabricError, string};
-use crate::ffi;
+use crate::error::FabricError;
+use crate::libfabric::{Info, version};
+use crate::memory_network::{self, MemoryNetwork};
 
-/// Providers that are chosen without being asked for, best first. `shm` is left out because it serves a
-/// single host, `udp` because it is unreliable, `sockets` because it is deprecated, and `net` of 1.17 because
-/// it is unstable.
-const AUTOMATIC: [Wanted; 4] = [
-    Wanted { name: "verbs;ofi_rxm", by_address: true },
-    Wanted { name: "efa", by_address: false },
-    Wanted { name: "cxi", by_address: false },
-    Wanted { name: "tcp;ofi_rxm", by_address: true },
-];
-
-/// Provider to look for.
-struct Wanted {
-    name: &'static str,
-    /// Whether an IP address selects the provider's interface.
-    by_address: bool,
-}
-
-/// Fabric that can be opened: a provider on one of its interfaces.
+/// Fabric that can be opened: a provider of libfabric on one of its interfaces, or a host of a
+/// [`MemoryNetwork`].
 #[derive(Clone)]
 pub struct Provider {
-    info: Rc<Info>,
+    origin: Origin,
+    traits: Traits,
     name: String,
     fabric: String,
     domain: String,
     reason: String,
 }
 
+/// Place where a provider comes from.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    /// Provider of libfabric, with libfabric's description of it.
+    Libfabric(Rc<Info>),
+    /// Host of a memory network, with the host's number.
+    Memory(MemoryNetwork, u32),
+}
+
+/// Properties of a provider.
+#[derive(Clone, Copy)]
+struct Traits {
+    protocol: (u32, u32),
+    max_message: usize,
+    inject_size: usize,
+    rdma: bool,
+    reads_in_order: bool,
+    carries_immediates: bool,
+    layered: bool,
+    uses_local_regions: bool,
+    must_read_to_the_end: bool,
+    must_split_writes: bool,
+    breaks_connections: bool,
+}
+
+impl Traits {
+    /// Properties of the provider of libfabric called `name`.
+    fn of_libfabric(info: &Info, name: &str) -> Self {
+        let (endpoint, domain) = (info.endpoint(), info.domain());
+        let soft = ["tcp", "udp", "sockets", "net", "shm"];
+        Traits {
+            protocol: (endpoint.protocol, endpoint.protocol_version),
+            max_message: endpoint.max_msg_size,
+            inject_size: info.transmit().inject_size,
+            rdma: !soft.iter().any(|soft| name.starts_with(soft)),
+            reads_in_order: name.starts_with("tcp"),
+            carries_immediates: domain.cq_data_size >= size_of::<u32>() && !name.starts_with("verbs"),
+            layered: name.ends_with(";ofi_rxm"),
+            uses_local_regions: info.uses_local_regions(),
+            must_read_to_the_end: name.starts_with("tcp") && version() < (1, 18),
+            must_split_writes: name == "tcp;ofi_rxm",
+            breaks_connections: name == "verbs;ofi_rxm",
+        }
+    }
+
+    /// Properties of the hosts of memory networks.
+    const fn of_memory() -> Self {
+        Traits {
+            protocol: memory_network::PROTOCOL,
+            max_message: memory_network::MAX_MESSAGE_BYTES,
+            inject_size: memory_network::EAGER_BYTES,
+            rdma: false,
+            reads_in_order: true,
+            carries_immediates: true,
+            layered: false,
+            uses_local_regions: false,
+            must_read_to_the_end: false,
+            must_split_writes: false,
+            breaks_connections: false,
+        }
+    }
+}
+
 impl Provider {
-    /// Name that libfabric gives the provider, such as `tcp;ofi_rxm`.
+    /// Makes a provider from libfabric's description of it.
+    pub(crate) fn of_libfabric(info: Info, names: (String, String, String), reason: String) -> Self {
+        let (name, fabric, domain) = names;
+        let traits = Traits::of_libfabric(&info, &name);
+        Provider { origin: Origin::Libfabric(Rc::new(info)), traits, name, fabric, domain, reason }
+    }
+
+    /// Makes the provider of the host `host` of `network`.
+    fn of_memory(network: MemoryNetwork, host: u32) -> Self {
+        Provider {
+            origin: Origin::Memory(network, host),
+            traits: Traits::of_memory(),
+            name: memory_network::NAME.to_owned(),
+            fabric: memory_network::NAME.to_owned(),
+            domain: format!("host {host}"),
+            reason: "a network in memory was asked for".to_owned(),
+        }
+    }
+
+    /// Name of the provider, such as `tcp;ofi_rxm` of libfabric, or `memory`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -60,14 +125,22 @@ impl Provider {
         &self.domain
     }
 
+    /// Memory network that the provider is on. Returns `None` for providers of libfabric.
+    pub fn memory_network(&self) -> Option<&MemoryNetwork> {
+        match &self.origin {
+            Origin::Memory(network, _) => Some(network),
+            Origin::Libfabric(_) => None,
+        }
+    }
+
     /// Number of the wire protocol. Two nodes can only talk if their numbers are equal.
     pub fn protocol(&self) -> u32 {
-        self.endpoint_attributes().protocol
+        self.traits.protocol.0
     }
 
     /// Version of the wire protocol. Two nodes can only talk if their versions are equal.
     pub fn protocol_version(&self) -> u32 {
-        self.endpoint_attributes().protocol_version
+        self.traits.protocol.1
     }
 
     /// Reason why the provider was chosen, for logs and people.
@@ -77,14 +150,14 @@ impl Provider {
 
     /// Whether the network card moves one-sided data without this host's processor.
     pub fn is_rdma(&self) -> bool {
-        !["tcp", "udp", "sockets", "net", "shm"].iter().any(|soft| self.name.starts_with(soft))
+        self.traits.rdma
     }
 
     /// Whether reads by one endpoint from one peer take effect in the order in which they were posted: a read
     /// sees memory as it is when the read before it is done, or later. A processor that serves reads takes
     /// them from a connection one by one. A network card may fetch several at a time.
     pub fn reads_in_order(&self) -> bool {
-        self.name.starts_with("tcp")
+        self.traits.reads_in_order
     }
 
     /// Whether a write may carry an immediate value; see [`Endpoint::write`](crate::Endpoint::write).
@@ -92,17 +165,32 @@ impl Provider {
     /// Writes over verbs may not: with a shared receive queue, libfabric (1.17 to 2.6 at least) takes the
     /// arrival of the value for the arrival of a message, and delivers whatever lay in the buffer.
     pub fn carries_immediates(&self) -> bool {
-        self.domain_attributes().cq_data_size >= size_of::<u32>() && !self.name.starts_with("verbs")
+        self.traits.carries_immediates
+    }
+
+    /// Length of the longest message or one-sided operation, in bytes.
+    pub(crate) fn max_message(&self) -> usize {
+        self.traits.max_message
+    }
+
+    /// Length in bytes up to which a message is sent without the delay of a completion.
+    pub(crate) fn inject_size(&self) -> usize {
+        self.traits.inject_size
     }
 
     /// Whether messages go through ofi_rxm, which builds messages from connections and one-sided reads.
     pub(crate) fn is_layered(&self) -> bool {
-        self.name.ends_with(";ofi_rxm")
+        self.traits.layered
+    }
+
+    /// Whether operations of this process need the registration of the memory that they use.
+    pub(crate) fn uses_local_regions(&self) -> bool {
+        self.traits.uses_local_regions
     }
 
     /// Whether the provider crashes when a connection is closed during a read: see the module `closing`.
     pub(crate) fn must_read_to_the_end(&self) -> bool {
-        self.name.starts_with("tcp") && version() < (1, 18)
+        self.traits.must_read_to_the_end
     }
 
     /// Whether a write with data must not carry its immediate value. The *target* of such a write crashes if
@@ -110,13 +198,13 @@ impl Provider {
     /// context of the write for one of its own. An empty write cannot be received in part, so that the value
     /// follows the data in an empty write.
     pub(crate) fn must_split_writes(&self) -> bool {
-        self.name == "tcp;ofi_rxm"
+        self.traits.must_split_writes
     }
 
     /// Whether a connection is useless after a failed operation and yet stays open. An RDMA device stops the
     /// queue pair for good, and ofi_rxm is not told (libfabric before 1.18.1; see its pull request 8858).
     pub(crate) fn breaks_connections(&self) -> bool {
-        self.name == "verbs;ofi_rxm"
+        self.traits.breaks_connections
     }
 
     /// Error of a libfabric function for which an RDMA device needs memory: [`FabricError::NoMemlock`] if the
@@ -130,43 +218,17 @@ impl Provider {
         }
     }
 
-    /// Description of the provider, as libfabric gave it.
-    pub(crate) fn info(&self) -> *mut ffi::fi_info {
-        self.info.0.as_ptr()
+    /// Place where the provider comes from.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
+}
 
-    /// Attributes that libfabric gives the provider's endpoints.
-    pub(crate) fn endpoint_attributes(&self) -> &ffi::fi_ep_attr {
-        // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
-        unsafe { &*(*self.info()).ep_attr }
-    }
-
-    /// Attributes that libfabric gives the provider's domains.
-    pub(crate) fn domain_attributes(&self) -> &ffi::fi_domain_attr {
-        // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
-        unsafe { &*(*self.info()).domain_attr }
-    }
-
-    /// Attributes that libfabric gives the sending side of the provider's endpoints.
-    pub(crate) fn transmit_attributes(&self) -> &ffi::fi_tx_attr {
-        // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
-        unsafe { &*(*self.info()).tx_attr }
-    }
-
-    /// Copies an entry of libfabric's list, if this crate can work with it.
-    fn from_entry(entry: &ffi::fi_info, reason: &dyn Fn(&str) -> String) -> Option<Self> {
-        if !usable(entry) {
-            return None;
-        }
-        // SAFETY: `entry` is one of a list that fi_getinfo returned.
-        let info = Rc::new(Info(NonNull::new(unsafe { ffi::fi_dupinfo(entry) })?));
-        // SAFETY: `usable` has checked both attributes; their names are null or terminated strings.
-        let (name, fabric, domain) = unsafe {
-            let (fabric, domain) = (&*entry.fabric_attr, &*entry.domain_attr);
-            (string(fabric.prov_name)?, string(fabric.name)?, string(domain.name)?)
-        };
-        let reason = reason(&domain);
-        Some(Provider { info, name, fabric, domain, reason })
+impl MemoryNetwork {
+    /// Provider of one host of the network. Hosts are told apart by their numbers. Opening a provider of a
+    /// host twice gives two domains on it, which share its partitions and its death.
+    pub fn provider(&self, host: u32) -> Provider {
+        Provider::of_memory(self.clone(), host)
     }
 }
 
@@ -181,188 +243,8 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// Owner of an `fi_info`, which is freed when the owner is dropped.
-struct Info(NonNull<ffi::fi_info>);
-
-impl Drop for Info {
-    fn drop(&mut self) {
-        // SAFETY: made by fi_dupinfo, fi_getinfo or fi_allocinfo, and freed only here.
-        unsafe { ffi::fi_freeinfo(self.0.as_ptr()) };
-    }
-}
-
-/// Version of the libfabric found at run time: (major, minor).
-pub fn version() -> (u32, u32) {
-    // SAFETY: takes no arguments and only reads a constant.
-    let version = unsafe { ffi::fi_version() };
-    (version >> 16, version & 0xffff)
-}
-
 /// Number of bytes that this process may lock. Returns `None` if there is no limit.
 fn memlock_limit() -> Option<u64> {
     let exempt = capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::IPC_LOCK));
     getrlimit(Resource::Memlock).current.filter(|_| !exempt)
-}
-
-/// Finds the providers that would be chosen automatically, best first. `source` is the address or host name
-/// that this node listens on (`127.0.0.1`, `10.0.0.1`). The address selects the interface.
-pub fn candidates(source: Option<&str>) -> Result<Vec<Provider>, FabricError> {
-    let mut found: Vec<Provider> = Vec::new();
-    if !is_ours(source) {
-        return Ok(found);
-    }
-    for wanted in &AUTOMATIC {
-        let source = source.filter(|_| wanted.by_address);
-        let rdma = !wanted.name.starts_with("tcp");
-        let devices = environment::devices().join(", ");
-        let reason = |domain: &str| match rdma {
-            true => format!("the fastest fabric found: device {domain}"),
-            false if devices.is_empty() => format!("no RDMA device here; TCP on {domain} works everywhere"),
-            false => format!("no RDMA ({devices}) at this address; TCP on {domain} works everywhere"),
-        };
-        for provider in query(Some(wanted.name), source, &reason)? {
-            let same = |other: &Provider| other.name == provider.name && other.domain == provider.domain;
-            if !found.iter().any(same) {
-                found.push(provider);
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Chooses the provider to use: the provider that `explicit` names, or else the first of [`candidates`]. The
-/// names `tcp` and `verbs` stand for `tcp;ofi_rxm` and `verbs;ofi_rxm`.
-pub fn choose(explicit: Option<&str>, source: Option<&str>) -> Result<Provider, FabricError> {
-    let found = match explicit {
-        None => candidates(source)?,
-        Some(_) if !is_ours(source) => Vec::new(),
-        Some(name) => {
-            let name = match name {
-                "tcp" => "tcp;ofi_rxm",
-                "verbs" => "verbs;ofi_rxm",
-                name => name,
-            };
-            let fixed = AUTOMATIC.iter().any(|wanted| wanted.name == name && !wanted.by_address);
-            query(Some(name), source.filter(|_| !fixed), &|_| "asked for by name".to_owned())?
-        }
-    };
-    match found.into_iter().next() {
-        Some(provider) => Ok(provider),
-        None => Err(FabricError::NoProvider {
-            wanted: explicit.map(str::to_owned),
-            source_address: source.map(str::to_owned),
-            available: available()?,
-        }),
-    }
-}
-
-/// Finds TCP as a second provider beside `best`, which not every node of a cluster may have. Returns `None`
-/// if `best` is not an RDMA provider.
-pub fn second(best: &Provider, source: Option<&str>) -> Result<Option<Provider>, FabricError> {
-    const TCP: &str = "tcp;ofi_rxm";
-    if !best.is_rdma() {
-        return Ok(None);
-    }
-    let reason = |domain: &str| format!("for nodes that {} does not reach; TCP on {domain}", best.name);
-    Ok(query(Some(TCP), source, &reason)?.into_iter().next())
-}
-
-/// Whether `source` is an address of this host. The provider tcp would find out only when an endpoint is
-/// opened.
-fn is_ours(source: Option<&str>) -> bool {
-    source.is_none_or(|host| UdpSocket::bind((host, 0)).is_ok())
-}
-
-/// Names of all providers of this host that could be asked for, comma-separated.
-fn available() -> Result<String, FabricError> {
-    let mut names: Vec<String> = Vec::new();
-    for provider in query(None, None, &|_| String::new())? {
-        if !names.contains(&provider.name) {
-            names.push(provider.name);
-        }
-    }
-    Ok(if names.is_empty() { "none".to_owned() } else { names.join(", ") })
-}
-
-/// Looks up the usable entries for a provider name, in libfabric's order. There are none if libfabric knows
-/// no such provider. Entries with ordered messages are looked up first; without any, entries without that
-/// order are.
-fn query(
-    name: Option<&str>,
-    source: Option<&str>,
-    reason: &dyn Fn(&str) -> String,
-) -> Result<Vec<Provider>, FabricError> {
-    let (Ok(c_name), Ok(c_source)) =
-        (name.map(CString::new).transpose(), source.map(CString::new).transpose())
-    else {
-        return Ok(Vec::new()); // A NUL byte: no provider or host is called that.
-    };
-    for order in [ffi::PLASMON_ORDER_SAS, 0] {
-        let Some(list) = get_info(c_name.as_deref(), c_source.as_deref(), order)? else { continue };
-        let mut providers = Vec::new();
-        let mut next: *const ffi::fi_info = list.0.as_ptr();
-        // SAFETY: `next` is null or an entry of the list, which lives until the end of this block.
-        while let Some(entry) = unsafe { next.as_ref() } {
-            let provider = Provider::from_entry(entry, reason);
-            providers.extend(provider.filter(|provider| name.is_none_or(|name| name == provider.name)));
-            next = entry.next;
-        }
-        if !providers.is_empty() {
-            return Ok(providers);
-        }
-    }
-    Ok(Vec::new())
-}
-
-/// Calls `fi_getinfo` once. Returns `None` if nothing matches.
-fn get_info(name: Option<&CStr>, source: Option<&CStr>, order: u64) -> Result<Option<Info>, FabricError> {
-    environment::set_defaults();
-    let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
-    // SAFETY: the name is null or terminated; the hints copy it.
-    let hints = unsafe { ffi::plasmon_hints(pointer(name), order) };
-    let Some(hints) = NonNull::new(hints).map(Info) else {
-        return Err(FabricError::call("fi_allocinfo", -libc::ENOMEM));
-    };
-    let flags = if source.is_some() { ffi::PLASMON_SOURCE } else { 0 };
-    let mut list = ptr::null_mut();
-    // SAFETY: all pointers are valid for the call; `list` receives an owned list.
-    let code = unsafe {
-        ffi::fi_getinfo(
-            ffi::PLASMON_API_VERSION,
-            pointer(source),
-            ptr::null(),
-            flags,
-            hints.0.as_ptr(),
-            &mut list,
-        )
-    };
-    match NonNull::new(list).map(Info) {
-        Some(list) if code == 0 => Ok(Some(list)),
-        // ENODATA means that nothing matches. An unknown host or an address of another machine has a code
-        // that depends on the provider, so any failure here means "not this provider".
-        _ => {
-            tracing::trace!(?name, ?source, code, "fi_getinfo found nothing");
-            Ok(None)
-        }
-    }
-}
-
-/// Whether this crate can work with an entry of libfabric's list. All attributes have to be there, keys have
-/// to fit 64 bits, and the entry may ask for no mode or registration style that this crate does not
-/// implement.
-fn usable(entry: &ffi::fi_info) -> bool {
-    // SAFETY: libfabric's attribute pointers are null or valid as long as the entry.
-    let (Some(domain), Some(_), Some(_), Some(_)) = (unsafe {
-        (
-            entry.domain_attr.as_ref(),
-            entry.fabric_attr.as_ref(),
-            entry.ep_attr.as_ref(),
-            entry.tx_attr.as_ref(),
-        )
-    }) else {
-        return false;
-    };
-    entry.mode & !ffi::PLASMON_MODES == 0
-        && domain.mr_mode & !ffi::PLASMON_MR_MODES == 0
-        && domain.mr_key_size <= size_of::<u64>()
 }

@@ -2,18 +2,17 @@
 //!
 //! Owns the open endpoints with their queues, and memory that a peer may still be writing to. Engine thread
 //! only. The state lies in a `RefCell` of the domain, and is never borrowed while foreign code runs: what has
-//! to be finished or released is returned. Invariants: an endpoint is closed before its address vector; the
-//! numbers of endpoints grow. `posting` and `closing` say what happens to the state.
+//! to be finished or released is returned. Invariant: the numbers of endpoints grow. `posting` and `closing`
+//! say what happens to the state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::ffi;
-use crate::handle::Handle;
 use crate::memory::Memory;
 use crate::names::{EndpointId, Peer};
 use crate::peer::{Peers, Retry};
+use crate::port::Port;
 use crate::table::Table;
 
 /// Statistics of a domain: counters since it was opened, and gauges of the present.
@@ -108,12 +107,8 @@ impl State {
 
 /// State of an open endpoint.
 pub(crate) struct EndpointState {
-    // The handles are closed in this order.
-    /// Endpoint at libfabric.
-    pub(crate) ep: Handle<ffi::fid_ep>,
-    /// Address vector: the addresses of the endpoint's peers. It is not shared with other endpoints, because
-    /// forgetting an address closes the connections to it of every endpoint that uses the vector.
-    pub(crate) addresses: Handle<ffi::fid_av>,
+    /// Endpoint at the transport, with the addresses of its peers.
+    pub(crate) port: Port,
     /// Peers that the endpoint has connected to.
     pub(crate) peers: Peers,
     /// Peers with operations in their queues.
@@ -122,7 +117,7 @@ pub(crate) struct EndpointState {
     pub(crate) receives: VecDeque<usize>,
     /// Schedule of the attempts to post the head of `receives`.
     pub(crate) receive_retry: Retry,
-    /// Entries of the address vector that are to be forgotten when no read from them is under way.
+    /// Entries of addresses that are to be forgotten when no read from them is under way.
     pub(crate) leaving: Vec<u64>,
     /// Whether the endpoint's owner has dropped it. It is then closed when no read is under way.
     pub(crate) closing: bool,
@@ -145,13 +140,12 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Adds an endpoint with its address vector, and gives its number.
-    pub(crate) fn insert(&mut self, ep: Handle<ffi::fid_ep>, addresses: Handle<ffi::fid_av>) -> EndpointId {
+    /// Adds an endpoint, and gives its number.
+    pub(crate) fn insert(&mut self, port: Port) -> EndpointId {
         let id = EndpointId(self.next);
         self.next += 1;
         let state = EndpointState {
-            ep,
-            addresses,
+            port,
             peers: Peers::default(),
             blocked: Vec::new(),
             receives: VecDeque::new(),

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use crate::ffi;
+use crate::libfabric::ffi;
 use crate::memory::Slice;
 use crate::names::{EndpointId, OpKind};
 use crate::operation::{Operation, Shared};

@@ -1,15 +1,16 @@
-//! A peer in a process of its own: this binary, started again.
+//! A peer in a process of its own: this binary, started again. In a memory network it is a host of its own.
 //!
-//! The peer registers memory with a known content and prints its address and its region. From then on the
-//! peer *sleeps*, without any time-out, on its wait descriptor and on its standard input, and only polls when
-//! it wakes. It answers every message: the first bytes of a message are the address to answer to, and the
-//! answer carries the number of the peer's wake-ups. The peer ends when its standard input does.
+//! The peer process registers memory with a known content and prints its address and its region. From then on
+//! the peer *sleeps*, without any time-out, on its wait descriptor and on its standard input, and only polls
+//! when it wakes. It answers every message: the first bytes of a message are the address to answer to, and
+//! the answer carries the number of the peer's wake-ups. The peer ends when its standard input does.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 
-use plasmon_fabric::{Access, Domain, Event, Op, Peer, Provider, RemoteRegion};
+use plasmon_fabric::{Access, Domain, Event, MemoryNetwork, Op, Peer, Provider, Region, RemoteRegion};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::support::{Node, pattern, source, whole};
@@ -26,16 +27,44 @@ pub(crate) fn is_peer() -> bool {
     std::env::var_os(ROLE).is_some()
 }
 
-/// Peer process that runs. It is killed when dropped.
+/// Host of the peer in a memory network.
+const PEER_HOST: u32 = 1;
+
+/// Peer that runs. It is killed when dropped.
 pub(crate) struct Remote {
-    child: Child,
+    life: Life,
     pub(crate) small: Vec<u8>,
     pub(crate) bulk: Vec<u8>,
     pub(crate) region: RemoteRegion,
 }
 
+/// Whatever makes a peer run.
+enum Life {
+    Process(Child),
+    /// Host of a memory network, with what it serves. It answers no messages.
+    Host {
+        network: MemoryNetwork,
+        _served: Box<(Node, Rc<Region>)>,
+    },
+}
+
 impl Remote {
     pub(crate) fn start(provider: &Provider) -> Remote {
+        match provider.memory_network() {
+            Some(network) => Remote::start_host(network),
+            None => Remote::start_process(provider),
+        }
+    }
+
+    fn start_host(network: &MemoryNetwork) -> Remote {
+        let node = Node::new(&network.provider(PEER_HOST));
+        let memory = prepare(&node);
+        let (small, bulk, region) = (node.small.address(), node.bulk.address(), memory.remote());
+        let life = Life::Host { network: network.clone(), _served: Box::new((node, memory)) };
+        Remote { life, small, bulk, region }
+    }
+
+    fn start_process(provider: &Provider) -> Remote {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .env(ROLE, provider.name())
             .stdin(Stdio::piped())
@@ -50,36 +79,42 @@ impl Remote {
         let (small, bulk) = (from_hex(word()), from_hex(word()));
         let mut number = || word().parse().expect("a number");
         let region = RemoteRegion { base: number(), key: number(), len: number() };
-        Remote { child, small, bulk, region }
+        Remote { life: Life::Process(child), small, bulk, region }
     }
 
-    /// Kills the peer with SIGKILL, and waits until it is dead.
+    /// Kills the peer, a process with SIGKILL, and waits until it is dead.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("kill the peer");
-        self.child.wait().expect("the peer's end");
+        match &mut self.life {
+            Life::Process(child) => {
+                child.kill().expect("kill the peer");
+                child.wait().expect("the peer's end");
+            }
+            Life::Host { network, .. } => network.kill(PEER_HOST),
+        }
     }
 
     /// Lets the peer end by itself, and checks that it ended cleanly.
     pub(crate) fn finish(mut self) {
-        drop(self.child.stdin.take());
-        let status = self.child.wait().expect("the peer's end");
-        assert!(status.success(), "the peer failed: {status}");
+        if let Life::Process(child) = &mut self.life {
+            drop(child.stdin.take());
+            let status = child.wait().expect("the peer's end");
+            assert!(status.success(), "the peer failed: {status}");
+        }
     }
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // Fails if it has ended, which is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Life::Process(child) = &mut self.life {
+            // Fails if it has ended, which is as good.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
-/// Runs the peer until its standard input ends.
-pub(crate) fn serve() {
-    let name = std::env::var(ROLE).expect("the provider's name");
-    let provider = plasmon_fabric::choose(Some(&name), Some(&source())).expect("provider");
-    let node = Node::new(&provider);
+/// Gives a peer its memory and its receive buffers.
+fn prepare(node: &Node) -> Rc<Region> {
     let region = node.memory(LEN, Access::REMOTE_READ_WRITE);
     whole(&region, LEN).copy_from_slice(&pattern(LEN, SEED)).expect("fits");
     for lane in [&node.small, &node.bulk] {
@@ -87,6 +122,15 @@ pub(crate) fn serve() {
             lane.receive(node.empty(64 << 10)).expect("receive");
         }
     }
+    region
+}
+
+/// Runs the peer until its standard input ends.
+pub(crate) fn serve() {
+    let name = std::env::var(ROLE).expect("the provider's name");
+    let provider = plasmon_fabric::choose(Some(&name), Some(&source())).expect("provider");
+    let node = Node::new(&provider);
+    let region = prepare(&node);
     let remote = region.remote();
     let (small, bulk) = (to_hex(&node.small.address()), to_hex(&node.bulk.address()));
     println!("{small} {bulk} {} {} {}", remote.base, remote.key, remote.len);

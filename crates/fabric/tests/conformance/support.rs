@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use plasmon_fabric::{
-    Access, Domain, Endpoint, EndpointId, Event, FabricError, Memory, Op, Provider, Region, Slice,
+    Access, Domain, Endpoint, EndpointId, Event, FabricError, Memory, MemoryNetwork, Op, Provider, Region,
+    Slice,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
@@ -31,6 +32,14 @@ pub(crate) fn source() -> String {
 /// Whether the provider cannot close a connection during a read. The tcp of libfabric 1.17 would crash.
 pub(crate) fn reads_to_the_end(provider: &Provider) -> bool {
     provider.name().starts_with("tcp") && plasmon_fabric::version() < (1, 18)
+}
+
+/// Makes nodes serve their peers no more, or again. On real networks it is enough not to poll them. In memory
+/// all nodes of a test are on one host, which is separated from itself.
+pub(crate) fn hang(provider: &Provider, hangs: bool) {
+    if let Some(network) = provider.memory_network() {
+        network.partition(0, 0, hangs);
+    }
 }
 
 /// Pages that are unmapped when dropped, so that a later use is a crash rather than luck.
@@ -151,8 +160,23 @@ impl<'a> Driver<'a> {
         Driver { domains: domains.to_vec(), events: VecDeque::new() }
     }
 
-    /// Polls each domain once.
+    /// Memory network of the domains, if they are on one.
+    fn network(&self) -> Option<&'a MemoryNetwork> {
+        self.domains.first().and_then(|domain| domain.provider().memory_network())
+    }
+
+    /// Polls each domain once. Before that, the time of a memory network moves to what is due next.
     pub(crate) fn step(&mut self) {
+        if let Some(network) = self.network()
+            && let Some(due) = network.next_due()
+        {
+            network.advance(due);
+        }
+        self.poll();
+    }
+
+    /// Polls each domain once, without moving any time.
+    pub(crate) fn poll(&mut self) {
         let mut events = Vec::new();
         for domain in &self.domains {
             domain.poll(&mut events).expect("poll");
@@ -169,15 +193,26 @@ impl<'a> Driver<'a> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.step();
+            let idle = self.network().is_some_and(|network| network.next_due().is_none());
             if let Some(value) = done(&mut self.events) {
                 return value;
             }
+            // What `done` posted is due, or else nothing will ever be.
+            let still = self.network().is_some_and(|network| network.next_due().is_none());
+            assert!(!(idle && still), "nothing is under way: {what}");
             assert!(Instant::now() < deadline, "hangs: {what}");
         }
     }
 
     /// Polls for a while, to see things that should not happen.
     pub(crate) fn linger(&mut self, time: Duration) {
+        if let Some(network) = self.network() {
+            let end = network.now() + time;
+            while network.next_due().is_some_and(|due| due <= end) {
+                self.step();
+            }
+            return network.advance(end);
+        }
         let end = Instant::now() + time;
         while Instant::now() < end {
             self.step();

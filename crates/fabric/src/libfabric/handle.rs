@@ -6,8 +6,8 @@
 
 use std::ptr::{self, NonNull};
 
+use super::ffi;
 use crate::error::FabricError;
-use crate::ffi;
 
 /// An open libfabric object, closed when the handle is dropped.
 pub(crate) struct Handle<T>(NonNull<T>);
@@ -29,11 +29,6 @@ impl<T> Handle<T> {
     /// Address of the object, for calls of libfabric.
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.0.as_ptr()
-    }
-
-    /// Address of the object, known not to be null.
-    pub(crate) fn pointer(&self) -> NonNull<T> {
-        self.0
     }
 
     /// Base object of the object: every `fid_*` structure begins with one.

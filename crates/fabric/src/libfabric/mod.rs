@@ -1,0 +1,22 @@
+//! The transport over libfabric: real networks, of this host and between hosts.
+//!
+//! Owns what of libfabric is open. Engine thread only. Invariants: nothing outside of this folder calls
+//! libfabric, but `error` for its texts, and nothing knows its types, but `table` for the contexts that it
+//! keeps; a context that a provider reports is one of the table of operations of the same domain.
+
+pub(crate) mod environment;
+pub(crate) mod ffi;
+mod handle;
+mod info;
+mod link;
+mod port;
+mod queue;
+mod registration;
+mod search;
+
+pub(crate) use info::Info;
+pub use info::version;
+pub(crate) use link::Link;
+pub(crate) use port::Port;
+pub(crate) use registration::Registration;
+pub use search::{candidates, choose, second};

@@ -1,0 +1,162 @@
+//! Breaks connections, closes endpoints, kills hosts, and separates and heals pairs of hosts.
+//!
+//! Owns nothing: it works on the [`Wires`]. Engine thread only. Invariants: of what a broken connection had
+//! under way, a prefix of each direction arrives, and every operation fails that was not reported; each side
+//! learns of the break at a moment of its own, and what it posts before is lost as well.
+
+use std::time::Duration;
+
+use super::wires::{Due, Flight, Lane, LaneName, PortName, Report, Request, Wires, pair};
+
+impl Wires {
+    /// Breaks the connection between two endpoints. `by` is the side that closes it, if one does: it knows
+    /// at once, and nothing arrives at it any more.
+    pub(super) fn break_connection(&mut self, a: PortName, b: PortName, by: Option<PortName>) {
+        self.break_lane((a, b), by);
+        if a != b {
+            self.break_lane((b, a), by);
+        }
+    }
+
+    /// Breaks one direction of a connection.
+    fn break_lane(&mut self, name: LaneName, by: Option<PortName>) {
+        let (near, far) = name;
+        let separated = self.is_separated(name);
+        let Some(lane) = self.lanes.get_mut(&name) else { return };
+        if by == Some(near) {
+            if !separated && near != far {
+                self.deliver_some(name);
+            }
+            return self.fail_lane(name, libc::ECANCELED, self.now);
+        }
+        if separated && by.is_some() {
+            // The news does not get through either.
+            lane.doomed = true;
+            return;
+        }
+        if !separated && by.is_none() {
+            self.deliver_some(name);
+        }
+        let notice = self.now + self.delay();
+        self.fail_lane(name, libc::ECONNRESET, notice);
+    }
+
+    /// Lets a prefix of the pending operations of a lane arrive, of a length that is drawn. The answers are
+    /// lost, and with them what is read.
+    fn deliver_some(&mut self, name: LaneName) {
+        let Some(lane) = self.lanes.get_mut(&name) else { return };
+        let count = lane.pending.len() as u64;
+        if count == 0 {
+            return;
+        }
+        for _ in 0..self.random.below(count + 1) {
+            let lane = self.lanes.get_mut(&name);
+            let Some(mut flight) = lane.and_then(|lane| lane.pending.pop_front()) else { return };
+            match flight.request {
+                Request::Send => self.deliver(name.1, &mut flight),
+                Request::Read { .. } => {}
+                Request::Write { .. } => _ = self.write(name.1, &flight),
+            }
+            self.answer_later(name, flight);
+        }
+    }
+
+    /// Fails what a lane has under way, at the moment `notice`, and begins another connection.
+    pub(super) fn fail_lane(&mut self, name: LaneName, code: i32, notice: Duration) {
+        let connection = self.number();
+        let Some(lane) = self.lanes.get_mut(&name) else { return };
+        // Who knows that the connection is broken makes another one.
+        let known = if notice > self.now { (notice.max(lane.notice.0), code) } else { (Duration::ZERO, 0) };
+        let former = std::mem::replace(lane, Lane { connection, notice: known, ..Lane::default() });
+        let lost = former.served.into_iter().chain(former.pending).filter(|flight| !flight.reported);
+        for Flight { index, .. } in lost {
+            match notice > self.now {
+                true => self.schedule(notice, Due::Fail(name.0, index, code)),
+                false => self.report(name.0, Report::Failed { index, code }),
+            }
+        }
+    }
+
+    /// Closes an endpoint. Its buffers are not touched any more, and what it has not learnt is lost.
+    pub(super) fn close(&mut self, port: PortName) {
+        let peers: Vec<_> =
+            self.lanes.keys().filter(|name| name.0 == port || name.1 == port).copied().collect();
+        for (near, far) in peers {
+            if near == port || !self.lanes.contains_key(&(far, near)) {
+                self.break_connection(near, far, Some(port));
+            }
+        }
+        let ports = &mut self.ports;
+        if let Some(endpoint) = ports.remove(&port)
+            && let Some(domain) = self.domains.get_mut(&endpoint.domain)
+        {
+            domain.reports.retain(|(of, _)| *of != port);
+        }
+        self.lanes.retain(|name, _| name.0 != port);
+    }
+
+    /// Kills a host.
+    pub(super) fn kill(&mut self, host: u32) {
+        let ports: Vec<_> = self.ports.keys().filter(|port| port.host() == host).copied().collect();
+        ports.into_iter().for_each(|port| self.close(port));
+        for domain in self.domains.values_mut().filter(|domain| domain.host == host) {
+            domain.dead = true;
+            domain.regions.clear();
+            domain.reports.clear();
+        }
+    }
+
+    /// Lanes between two hosts, in both directions.
+    fn between(&self, a: u32, b: u32) -> Vec<LaneName> {
+        let names = self.lanes.keys().copied();
+        names.filter(|(near, far)| pair(near.host(), far.host()) == pair(a, b)).collect()
+    }
+
+    /// Breaks all connections between two hosts.
+    pub(super) fn cut(&mut self, a: u32, b: u32) {
+        for name in self.between(a, b) {
+            self.break_lane(name, None);
+        }
+    }
+
+    /// Separates two hosts, or joins them again.
+    pub(super) fn partition(&mut self, a: u32, b: u32, separated: bool) {
+        if separated {
+            self.partitions.insert(pair(a, b));
+            return;
+        }
+        self.partitions.remove(&pair(a, b));
+        for name in self.between(a, b) {
+            let Some(lane) = self.lanes.get_mut(&name) else { continue };
+            lane.watch = None;
+            if lane.doomed {
+                let notice = self.now + self.delay();
+                self.fail_lane(name, libc::ECONNRESET, notice);
+                continue;
+            }
+            let arrivals = std::mem::take(&mut lane.held_arrivals);
+            let answers = std::mem::take(&mut lane.held_answers);
+            (0..answers).for_each(|_| self.schedule_answer(name));
+            (0..arrivals).for_each(|_| self.schedule_arrival(name));
+        }
+    }
+
+    /// Begins to lose patience with a partition that holds something of a lane back.
+    pub(super) fn watch(&mut self, name: LaneName) {
+        let Some(patience) = self.faults.patience else { return };
+        let watch = self.number();
+        let Some(lane) = self.lanes.get_mut(&name).filter(|lane| lane.watch.is_none()) else { return };
+        lane.watch = Some(watch);
+        self.schedule(self.now + patience, Due::GiveUp(name, watch));
+    }
+
+    /// Gives a connection up that a partition has held back for too long.
+    pub(super) fn give_up(&mut self, name: LaneName, watch: u64) {
+        let Some(lane) = self.lanes.get_mut(&name).filter(|lane| lane.watch == Some(watch)) else { return };
+        let known = lane.doomed;
+        self.fail_lane(name, libc::ETIMEDOUT, self.now);
+        if let Some(back) = self.lanes.get_mut(&(name.1, name.0)).filter(|_| !known && name.0 != name.1) {
+            back.doomed = true;
+        }
+    }
+}

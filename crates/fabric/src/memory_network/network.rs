@@ -1,0 +1,95 @@
+//! A memory network as its owner sees it.
+//!
+//! Owns the wires. Engine thread only. Invariant: the wires are borrowed for one call at a time, and run no
+//! foreign code.
+
+use std::cell::{RefCell, RefMut};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::faults::Faults;
+use super::wires::Wires;
+
+/// Network in memory, for hosts that live in one thread of one process. It is cheap to clone.
+///
+/// [`MemoryNetwork::provider`] gives each host a provider, which is opened and used as any other. Time is
+/// virtual: nothing arrives but in [`MemoryNetwork::advance`], and what has arrived is seen by the next
+/// [`Domain::poll`](crate::Domain::poll). What happens follows from the seed, the [`Faults`] and the order
+/// of all calls.
+///
+/// A simulation polls all domains, lets their tasks run until nothing happens any more, and then advances to
+/// [`MemoryNetwork::next_due`] or to its own next timer, whichever is earlier.
+///
+/// A host serves its peers' reads and writes whether or not it polls, as a network card would. To have one
+/// that hangs, separate it.
+#[derive(Clone)]
+pub struct MemoryNetwork(Rc<RefCell<Wires>>);
+
+impl MemoryNetwork {
+    /// Makes a network without hosts, at the time zero.
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        MemoryNetwork(Rc::new(RefCell::new(Wires::new(seed, faults))))
+    }
+
+    /// Replaces the delays and faults for what is posted or arrives from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.wires().faults = faults;
+    }
+
+    /// Moves the time to `now`, and delivers in order what is due until then. A time that has passed delivers
+    /// what is due at the present.
+    pub fn advance(&self, now: Duration) {
+        self.wires().advance(now);
+    }
+
+    /// Present time of the network.
+    pub fn now(&self) -> Duration {
+        self.wires().now
+    }
+
+    /// Time at which something is due next. Returns `None` if nothing is under way, or all of it is held back
+    /// by partitions. What is due may turn out to be void.
+    pub fn next_due(&self) -> Option<Duration> {
+        self.wires().schedule.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Separates two hosts, or joins them again. Nothing goes between separated hosts, and nothing is lost:
+    /// operations wait until the hosts are joined, or fail after [`Faults::patience`]. A connection that one
+    /// side has given up or closed meanwhile is broken for the other when the hosts are joined. A host may be
+    /// separated from itself.
+    pub fn partition(&self, a_host: u32, b_host: u32, separated: bool) {
+        self.wires().partition(a_host, b_host, separated);
+    }
+
+    /// Breaks all connections between two hosts. Of what is under way, a prefix of each direction of each
+    /// connection arrives, and all operations fail, also those whose message or data has arrived. Each side
+    /// notices after a delay of its own; later operations make new connections.
+    pub fn cut(&self, a_host: u32, b_host: u32) {
+        self.wires().cut(a_host, b_host);
+    }
+
+    /// Kills a host, as if its process had died. Its domains never learn anything again, and may be dropped
+    /// at any time. Operations of its peers fail after a delay, and later ones find nobody. A domain that is
+    /// opened afterwards on a provider of the same host is the host's next life.
+    pub fn kill(&self, host: u32) {
+        self.wires().kill(host);
+    }
+
+    /// Digest of everything that was reported to domains so far, with its time. Two runs that are the same
+    /// have the same digest.
+    pub fn fingerprint(&self) -> u64 {
+        self.wires().fingerprint
+    }
+
+    /// State of the network.
+    pub(super) fn wires(&self) -> RefMut<'_, Wires> {
+        self.0.borrow_mut()
+    }
+}
+
+impl fmt::Debug for MemoryNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryNetwork").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
