@@ -15,7 +15,7 @@ mod cluster;
 mod daemon;
 mod etcd;
 pub mod guest;
-pub mod linear;
+pub use plasmon_linear as linear;
 mod network;
 mod pattern;
 pub mod wait;

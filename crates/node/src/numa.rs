@@ -66,6 +66,7 @@ pub enum NumaError {
 
 /// Where the node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Binding {
     /// Memory nodes of the host.
     nodes: usize,

@@ -8,6 +8,8 @@
 
 mod core;
 mod overview;
+#[cfg(test)]
+mod simulation;
 mod turn;
 
 use std::io;

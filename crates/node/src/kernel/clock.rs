@@ -45,12 +45,12 @@ const FEW_DROPPED_TIMERS: usize = 64;
 impl Clock {
     /// The machine's monotonic clock.
     pub(crate) fn system() -> Rc<Self> {
-        Self::with_source(Instant::now)
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self::with_source(Instant::now, unix)
     }
 
-    /// A clock that shows what `source` says.
-    pub(crate) fn with_source(source: impl Fn() -> Instant + 'static) -> Rc<Self> {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    /// A clock that shows what `source` says; it is `unix` after 1970 now.
+    pub(crate) fn with_source(source: impl Fn() -> Instant + 'static, unix: Duration) -> Rc<Self> {
         Rc::new(Self {
             began: (source(), unix),
             source: Box::new(source),
@@ -198,7 +198,7 @@ mod tests {
     fn manual() -> (Rc<Clock>, Rc<Cell<Instant>>) {
         let now = Rc::new(Cell::new(Instant::now()));
         let source = Rc::clone(&now);
-        (Clock::with_source(move || source.get()), now)
+        (Clock::with_source(move || source.get(), Duration::ZERO), now)
     }
 
     #[test]

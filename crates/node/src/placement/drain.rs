@@ -144,7 +144,7 @@ impl Placement {
         self.network.answer(asked, message);
     }
 
-    fn drain_here(self: &Rc<Self>, step: DrainStep, tenant: u32) -> Result<DrainStatus, Error> {
+    pub(crate) fn drain_here(self: &Rc<Self>, step: DrainStep, tenant: u32) -> Result<DrainStatus, Error> {
         let drain = &self.drain;
         if step != DrainStep::Look && tenant != 0 && tenant != rustix::process::getuid().as_raw() {
             let text = format!("node {} is drained by root or by the user it runs as only", self.kernel.node);

@@ -45,7 +45,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When no client sends such a request.
-    pub(super) fn request(self: &Rc<Self>, asked: Asked) -> Result<usize, WireError> {
+    pub(crate) fn request(self: &Rc<Self>, asked: Asked) -> Result<usize, WireError> {
         let cost = match &asked.request {
             Request::Get { ids, .. }
             | Request::Wait { ids, .. }

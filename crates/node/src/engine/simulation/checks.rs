@@ -1,0 +1,116 @@
+//! What must be true of a cluster that has come to rest.
+
+use std::time::Duration;
+
+use plasmon_linear::violations;
+
+use super::{FIRST_REPLICATED_ID, IDS, REST, Simulation};
+use crate::object::Role;
+
+/// Violations of one id that are shown.
+const SHOWN: usize = 2;
+/// Longest time until a call at rest is answered.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Times that a deletion is tried.
+const DELETIONS: usize = 5;
+
+impl Simulation {
+    /// Lets time pass until no worker waits; says who still does.
+    fn await_workers(&mut self) -> Vec<String> {
+        let until = self.time.now() + ANSWER_TIME;
+        while self.time.now() < until && self.workers.iter().any(|worker| !worker.is_idle()) {
+            self.step(until, false);
+        }
+        let waiting = self.workers.iter().enumerate().filter(|(_, worker)| !worker.is_idle());
+        waiting.map(|(number, _)| format!("worker {number} waits for ever")).collect()
+    }
+
+    /// Checks that each object has one primary and as many replicas as were promised, and that all nodes give it.
+    pub(super) fn check_at_rest(&mut self) -> Vec<String> {
+        let mut wrong = self.await_workers();
+        for number in 0..self.workers.len() {
+            self.with_worker(number, |worker, simulation| worker.ask_contains(simulation));
+        }
+        wrong.extend(self.await_workers());
+        for id in 0..IDS {
+            wrong.extend(self.check_placement(id));
+            let is_there = !self.roles(id).is_empty();
+            for number in 0..self.workers.len() {
+                self.with_worker(number, |worker, simulation| worker.get(simulation, id));
+            }
+            wrong.extend(self.await_workers());
+            for (number, worker) in self.workers.iter_mut().enumerate() {
+                if worker.last_get.take().is_some_and(|got| got != is_there) {
+                    let host = worker.host;
+                    wrong.push(format!("id {id}: is there: {is_there}, but worker {number} of node {host} was told otherwise"));
+                }
+            }
+        }
+        wrong
+    }
+
+    /// The role of each replica of an object, with its life.
+    fn roles(&self, id: usize) -> Vec<(usize, Role, u64)> {
+        let of = |(number, host): (usize, &super::host::Host)| {
+            let objects = host.core()?.store.objects.borrow();
+            let replica = objects.get(&self.ids[id])?;
+            Some((number, replica.role(), replica.life))
+        };
+        self.hosts.iter().enumerate().filter_map(of).collect()
+    }
+
+    fn check_placement(&self, id: usize) -> Option<String> {
+        let roles = self.roles(id);
+        let (_, _, life) = *roles.first()?;
+        let primaries = roles.iter().filter(|(_, role, _)| *role == Role::Primary).count();
+        let staying = roles.iter().filter(|(_, role, _)| role.stays()).count();
+        let promised = if id < FIRST_REPLICATED_ID { 1 } else { 2.min(self.coordinator.len()) };
+        let is_right =
+            primaries == 1 && staying >= promised && roles.iter().all(|(.., other)| *other == life);
+        (!is_right).then(|| format!("id {id} is to have one primary and {promised} keepers: {roles:?}"))
+    }
+
+    /// Checks that the answers about each id fit one register.
+    pub(super) fn check_histories(&mut self) -> Vec<String> {
+        let mut wrong: Vec<String> = Vec::new();
+        for (id, history) in self.histories.iter().enumerate() {
+            let found = violations(history, SHOWN);
+            wrong.extend(found.into_iter().map(|violation| format!("id {id}: {violation}")));
+        }
+        self.workers.iter_mut().for_each(|worker| wrong.append(&mut worker.wrong));
+        wrong
+    }
+
+    /// Deletes everything, and checks that nothing is left of it.
+    pub(super) fn check_emptied(&mut self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for _ in 0..DELETIONS {
+            for id in 0..IDS {
+                let alive = |worker: &super::worker::Worker| self.hosts[worker.host].is_alive();
+                let Some(worker) = self.workers.iter().position(alive) else { return wrong };
+                self.with_worker(worker, |worker, simulation| worker.delete(simulation, id));
+                wrong.extend(self.await_workers());
+            }
+            if (0..IDS).all(|id| self.roles(id).is_empty()) {
+                break;
+            }
+        }
+        self.pass(REST);
+        for host in &self.hosts {
+            let Some(core) = host.core() else { continue };
+            let status = core.services.status();
+            let left = [
+                ("objects", core.store.objects.borrow().len() as u64),
+                ("bytes of memory", status.memory.used),
+                ("claims", status.cluster.copies.claims),
+                ("leases", status.transfer.leases),
+                ("fetches", status.transfer.fetching),
+                ("open calls", u64::from(core.network.asks())),
+            ];
+            for (what, count) in left.into_iter().filter(|(_, count)| *count > 0) {
+                wrong.push(format!("node {} is left with {count} {what}", host.number));
+            }
+        }
+        wrong
+    }
+}

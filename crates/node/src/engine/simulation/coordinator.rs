@@ -1,0 +1,75 @@
+//! The coordinator of a simulation: the list of members, and what it tells them.
+//!
+//! Each node hears all news in their order, after a delay of its own. A node that is expelled has fenced itself
+//! before the others hear that it is gone, as the leases of the real coordinators make sure.
+
+use std::time::Duration;
+
+use super::host::Host;
+use super::span;
+use crate::control::Event;
+use crate::net::members::{Member, View};
+
+/// Longest time that news take to a node.
+const MAX_NEWS_DELAY: Duration = Duration::from_millis(20);
+
+/// The members, and how often they changed.
+#[derive(Default)]
+pub(super) struct Coordinator {
+    epoch: u64,
+    last_incarnation: u64,
+    members: Vec<Member>,
+}
+
+impl Coordinator {
+    /// Makes a host's node a member, as a new incarnation.
+    pub(super) fn join(&mut self, hosts: &mut [Host], host: usize, now: Duration) {
+        let Some(member) = hosts[host].member() else { return };
+        self.last_incarnation = member.incarnation.max(self.last_incarnation + 1);
+        let incarnation = self.last_incarnation;
+        self.members.retain(|other| other.node != member.node);
+        self.members.push(Member { incarnation, ..member });
+        self.epoch += 1;
+        let joined = Event::Joined { incarnation, view: self.view(), coordinator: None };
+        hosts[host].send(joined, now + span(MAX_NEWS_DELAY));
+        self.tell(hosts, now, Some(host));
+    }
+
+    /// Takes a host's node for gone.
+    pub(super) fn remove(&mut self, hosts: &mut [Host], host: usize, now: Duration) {
+        if let Some(node) = hosts[host].id() {
+            self.members.retain(|member| member.node != node);
+        }
+        self.forget(hosts, now, Some(host));
+    }
+
+    /// Takes members for gone that no host has any more.
+    pub(super) fn forget(&mut self, hosts: &mut [Host], now: Duration, but: Option<usize>) {
+        let alive: Vec<_> = hosts.iter().filter_map(Host::id).collect();
+        self.members.retain(|member| alive.contains(&member.node));
+        self.epoch += 1;
+        self.tell(hosts, now, but);
+    }
+
+    /// Whether a host's node is a member.
+    pub(super) fn has(&self, host: &Host) -> bool {
+        host.id().is_some_and(|node| self.members.iter().any(|member| member.node == node))
+    }
+
+    /// Number of members.
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    fn view(&self) -> View {
+        View { epoch: self.epoch, members: self.members.clone() }
+    }
+
+    fn tell(&self, hosts: &mut [Host], now: Duration, but: Option<usize>) {
+        for (number, host) in hosts.iter_mut().enumerate() {
+            if Some(number) != but && self.has(host) {
+                host.send(Event::View(self.view()), now + span(MAX_NEWS_DELAY));
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A cluster in one process and on one thread: the daemon's own turns and services, driven by a seed.
+//!
+//! Only what a node has of its host is replaced: the network is one in memory ([`MemoryNetwork`]), the clock shows
+//! the simulated time, tasks run in a pool that the simulation turns, the coordinator is a list of members
+//! ([`coordinator`]), and clients are sessions that keep their replies ([`worker`]). There is no disk. A seed decides
+//! all: ids, delays, what breaks ([`weather`]), what clients do. The same seed gives the same run, event by event.
+//!
+//! A run has two parts. First clients work while things break. Then all is mended, the cluster comes to rest, and
+//! [`checks`] looks at what is left. The answers of all clients must fit one register an id
+//! ([`plasmon_linear`]); what was promised to be kept is kept; nothing waits for ever, and no table keeps what nobody
+//! needs.
+//!
+//! `make simulate SEED=n` runs one seed, and `make simulate SECONDS=n` as many as fit, from a seed that is drawn.
+
+mod checks;
+mod coordinator;
+mod host;
+mod tests;
+mod weather;
+mod worker;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon::ObjectId;
+use plasmon::drain::DrainStep;
+use plasmon_fabric::MemoryNetwork;
+use plasmon_linear::{Action, Call};
+
+use self::coordinator::Coordinator;
+use self::host::Host;
+use self::weather::Weather;
+use self::worker::Worker;
+use crate::kernel::random::{random_u64, seeded};
+
+/// Ids that clients of a run use.
+const IDS: usize = 6;
+/// The ids from this one on are put with two replicas, which one death may not lose.
+const FIRST_REPLICATED_ID: usize = 3;
+/// Clients of a run.
+const WORKERS: usize = 6;
+/// Turns that a node may take at one time before the time goes on.
+const MAX_TURNS: usize = 64;
+/// Simulated time after which a cluster without faults has come to rest.
+const REST: Duration = Duration::from_secs(40);
+
+/// A number below a limit, from the seed.
+fn below(limit: usize) -> usize {
+    (random_u64() % limit as u64) as usize
+}
+
+/// Whether something happens that happens so often in a hundred.
+fn percent(chance: usize) -> bool {
+    below(100) < chance
+}
+
+/// A span up to a limit, from the seed.
+fn span(limit: Duration) -> Duration {
+    Duration::from_nanos(random_u64() % (limit.as_nanos() as u64 + 1))
+}
+
+/// The simulated time, which all hosts share.
+#[derive(Clone)]
+struct Time {
+    start: Instant,
+    now: Rc<Cell<Duration>>,
+}
+
+impl Time {
+    fn new() -> Self {
+        Self { start: Instant::now(), now: Rc::default() }
+    }
+
+    /// The time since the start.
+    fn now(&self) -> Duration {
+        self.now.get()
+    }
+
+    /// The time as the engine knows it.
+    fn instant(&self) -> Instant {
+        self.start + self.now.get()
+    }
+}
+
+/// What became of a seed.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    /// A digest of everything that happened.
+    trace: u64,
+    /// Calls that clients made.
+    calls: usize,
+    /// Calls that ended well.
+    successes: usize,
+    /// What was wrong; empty if nothing was.
+    wrong: Vec<String>,
+    /// What happened to the nodes, for people.
+    log: Vec<String>,
+}
+
+/// A cluster, its clients and what happens to it.
+struct Simulation {
+    time: Time,
+    network: MemoryNetwork,
+    coordinator: Coordinator,
+    hosts: Vec<Host>,
+    workers: Vec<Worker>,
+    weather: Weather,
+    ids: Vec<ObjectId>,
+    /// What happened to each id.
+    histories: Vec<Vec<Call>>,
+    /// The last moment at which a call began or ended, in steps that people see as microseconds.
+    moments: u64,
+    trace: u64,
+    /// What happened to the nodes, for people.
+    log: Vec<String>,
+}
+
+impl Simulation {
+    /// A cluster of 3 to 5 nodes, all of them members.
+    fn new(seed: u64) -> Self {
+        seeded::set(Some(seed));
+        let time = Time::new();
+        let network = MemoryNetwork::new(random_u64(), weather::faults());
+        let count = 3 + below(3);
+        let mut simulation = Self {
+            hosts: (0..count as u32).map(|number| Host::start(number, &time, &network)).collect(),
+            time,
+            network,
+            coordinator: Coordinator::default(),
+            workers: Vec::new(),
+            weather: Weather::default(),
+            ids: (0..IDS).map(|number| ObjectId::from_name(&format!("{seed} {number}"))).collect(),
+            histories: vec![Vec::new(); IDS],
+            moments: 0,
+            trace: 0,
+            log: Vec::new(),
+        };
+        for host in 0..count {
+            simulation.join(host);
+        }
+        simulation.pass(Duration::from_secs(1));
+        for number in 0..WORKERS {
+            let worker = Worker::connect(number, number % count, &mut simulation);
+            simulation.workers.push(worker);
+        }
+        simulation.draw_weather();
+        simulation
+    }
+
+    /// Runs a seed from beginning to end.
+    fn run(seed: u64) -> Outcome {
+        let mut simulation = Self::new(seed);
+        let until = simulation.time.now() + Duration::from_secs(2) + span(Duration::from_secs(8));
+        while simulation.time.now() < until {
+            simulation.step(until, true);
+        }
+        simulation.mend();
+        let mut wrong = simulation.check_at_rest();
+        wrong.extend(simulation.check_histories());
+        wrong.extend(simulation.check_emptied());
+        let outcome = Outcome {
+            trace: simulation.trace ^ simulation.network.fingerprint(),
+            calls: simulation.workers.iter().map(|worker| worker.calls).sum(),
+            successes: simulation.workers.iter().map(|worker| worker.successes).sum(),
+            wrong,
+            log: std::mem::take(&mut simulation.log),
+        };
+        drop(simulation);
+        seeded::set(None);
+        outcome
+    }
+
+    /// Makes a host a member, for the first time or again.
+    fn join(&mut self, host: usize) {
+        self.coordinator.join(&mut self.hosts, host, self.time.now());
+    }
+
+    /// A moment that is later than all before.
+    fn moment(&mut self) -> u64 {
+        self.moments += 1000;
+        self.moments
+    }
+
+    /// Notes what happened to an id.
+    fn note(&mut self, id: usize, call: Call) {
+        self.histories[id].push(call);
+    }
+
+    /// Notes a death that may have cost what a node held: objects that no other node was to keep, and those whose
+    /// put has not returned, or not well.
+    fn note_loss(&mut self, node: usize) {
+        let begin = self.moment();
+        for id in 0..IDS {
+            let maybe = self.histories[id].iter().any(|call| matches!(call.action, Action::MaybePut(_)));
+            let putting = self.workers.iter().any(|worker| worker.puts(id));
+            if id < FIRST_REPLICATED_ID || maybe || putting {
+                self.note(id, Call { node, client: None, begin, end: None, action: Action::Lost });
+            }
+        }
+    }
+
+    /// Notes that others may not see what a node holds for a while.
+    fn note_cut_off(&mut self, node: usize) {
+        let begin = self.moment();
+        for id in 0..IDS {
+            self.note(id, Call { node, client: None, begin, end: None, action: Action::CutOff });
+        }
+    }
+
+    /// Has a node hand over what it keeps, and end.
+    fn drain(&mut self, host: usize) {
+        if let Some(core) = self.hosts[host].core() {
+            // A node that has no other to hand over to stays.
+            _ = core.placement.drain_here(DrainStep::Begin, 0);
+        }
+    }
+
+    /// Enters what happened to nodes into the log.
+    fn log(&mut self, what: std::fmt::Arguments<'_>) {
+        self.log.push(format!("{:>12?} {what}", self.time.now()));
+    }
+
+    /// Enters something that happened into the trace.
+    fn trace(&mut self, what: u64) {
+        self.trace = self.trace.rotate_left(5) ^ what.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    /// Lets so much time pass, in which clients make no new calls.
+    fn pass(&mut self, span: Duration) {
+        let until = self.time.now() + span;
+        while self.time.now() < until {
+            self.step(until, false);
+        }
+    }
+
+    /// Goes on to the next moment at which something is due, at most to `until`, and lets it happen.
+    fn step(&mut self, until: Duration, works: bool) {
+        let hosts = self.hosts.iter().filter_map(|host| host.due(self.time.now()));
+        let due = hosts.chain(self.network.next_due());
+        let due = due.chain(self.workers.iter().filter_map(|worker| worker.due().filter(|_| works)));
+        let due = due.chain(self.weather.due().filter(|_| works)).min().unwrap_or(until);
+        let now = due.clamp(self.time.now(), until);
+        self.time.now.set(now);
+        self.network.advance(now);
+        if works {
+            self.let_weather_happen();
+        }
+        let (first, count) = (below(self.hosts.len()), self.hosts.len());
+        (0..count).for_each(|at| self.hosts[(first + at) % count].run(now));
+        self.hear_workers();
+        if works {
+            self.let_workers_act();
+        }
+        self.let_expelled_go();
+    }
+
+    /// Tells the coordinator of nodes that have fenced themselves.
+    fn let_expelled_go(&mut self) {
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].is_expelled && self.hosts[host].is_fenced() {
+                self.hosts[host].is_expelled = false;
+                self.coordinator.remove(&mut self.hosts, host, self.time.now());
+            }
+        }
+    }
+
+    /// Ends all faults, and lets the cluster come to rest.
+    fn mend(&mut self) {
+        self.weather.mend(&self.network, self.hosts.len());
+        self.hosts.iter_mut().for_each(Host::wake);
+        self.coordinator.forget(&mut self.hosts, self.time.now(), None);
+        self.pass(Duration::from_secs(5));
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].is_alive() && !self.coordinator.has(&self.hosts[host]) {
+                self.join(host);
+            }
+        }
+        self.pass(REST);
+    }
+}

@@ -1,0 +1,55 @@
+//! The simulation as tests: one trace a seed, and as many seeds as fit into the time that is given.
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use super::{Outcome, Simulation};
+use crate::kernel::random::random_u64;
+
+/// Seeds that are run where the environment gives no time.
+const FEW_SEEDS: u64 = 10;
+
+/// A number that the environment may give.
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+fn run(seed: u64) -> Outcome {
+    let outcome = Simulation::run(seed);
+    assert!(
+        outcome.wrong.is_empty(),
+        "seed {seed} (`make simulate SEED={seed}` runs it again):\n{}\n{}",
+        outcome.log.join("\n"),
+        outcome.wrong.join("\n")
+    );
+    outcome
+}
+
+#[test]
+fn a_seed_gives_one_run() {
+    let outcomes = [Simulation::run(7), Simulation::run(7)];
+    assert_eq!(outcomes[0].trace, outcomes[1].trace);
+    assert_ne!(outcomes[0].trace, Simulation::run(8).trace);
+}
+
+#[test]
+fn what_is_promised_holds_for_every_seed() {
+    if let Some(seed) = number("PLASMON_SIMULATE_SEED") {
+        eprintln!("seed {seed}: {:?}", run(seed));
+        return;
+    }
+    let (first, span) = match number("PLASMON_SIMULATE_SECONDS") {
+        Some(seconds) => (random_u64() >> 24, Duration::from_secs(seconds)),
+        None => (1, Duration::MAX),
+    };
+    let (begun, mut seeds, mut calls, mut successes) = (Instant::now(), 0, 0, 0);
+    while begun.elapsed() < span && (span < Duration::MAX || seeds < FEW_SEEDS) {
+        let outcome = run(first + seeds);
+        seeds += 1;
+        calls += outcome.calls;
+        successes += outcome.successes;
+    }
+    eprintln!("{seeds} seeds from {first}: {calls} calls, {successes} of them ended well");
+    assert!(successes > 0, "nothing was tried");
+}

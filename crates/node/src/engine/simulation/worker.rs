@@ -1,0 +1,404 @@
+//! A client of a simulation: it makes one call at a time, as the seed says, and notes what it was told.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plasmon::wire::{DeleteOutcome, NewObject, Placement, Presence, Reply, Request, Span, Terms};
+use plasmon::{ErrorKind, ObjectId, Rights};
+use plasmon_linear::{Action, Call, Value};
+
+use super::{FIRST_REPLICATED_ID, IDS, Simulation, below, percent, span};
+use crate::engine::Core;
+use crate::kernel::ClientKey;
+use crate::service::{Asked, Session};
+use crate::sessions::client::Client;
+
+/// Longest pause between two calls of a client.
+const MAX_THINKING: Duration = Duration::from_millis(60);
+/// Pause of a client whose node is gone.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
+/// Longest time that a put waits until another node keeps the object too, in microseconds.
+const KEEP_PATIENCE_US: u64 = 5_000_000;
+/// The user of all clients.
+const USER: u32 = 1000;
+/// Lengths in bytes of objects that go with the request that puts them.
+const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, 60_000];
+/// Lengths in bytes of objects that are written in place.
+const MAPPED_LENGTHS: [usize; 3] = [300_000, 1_500_000, 2_500_000];
+
+/// A session that keeps its replies.
+#[derive(Default)]
+pub(super) struct Replies(RefCell<VecDeque<(u64, Reply)>>);
+
+impl Session for Replies {
+    fn tenant(&self) -> u32 {
+        USER
+    }
+
+    fn send(&self, request: u64, reply: &Reply, _: Vec<Arc<OwnedFd>>) {
+        self.0.borrow_mut().push_back((request, reply.clone()));
+    }
+
+    fn ring(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a client waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Doing {
+    Put { id: usize, value: Value, len: usize },
+    /// The last part of a put: the object is there, and another node is to keep it too.
+    Keep { id: usize, value: Value },
+    /// The first part of a put: the object is to be written in place.
+    Create { id: usize, value: Value, len: usize },
+    Delete { id: usize },
+    Get { id: usize },
+    Contains,
+    /// Something whose answer says nothing about an id.
+    Else,
+}
+
+/// A client and its connection.
+pub(super) struct Worker {
+    number: usize,
+    pub(super) host: usize,
+    /// The start of the host's node that it is connected to.
+    start: u64,
+    session: Rc<Replies>,
+    key: ClientKey,
+    /// The call that it waits for: its number, the moment it began, and what it is.
+    doing: Option<(u64, u64, Doing)>,
+    next_at: Duration,
+    requests: u64,
+    puts: u32,
+    pub(super) calls: usize,
+    pub(super) successes: usize,
+    /// What it was told that must not be.
+    pub(super) wrong: Vec<String>,
+    /// Whether its last get succeeded.
+    pub(super) last_get: Option<bool>,
+}
+
+/// Bytes of a value.
+fn bytes(value: Value, len: usize) -> Vec<u8> {
+    let seed = [value.writer.to_le_bytes(), value.number.to_le_bytes()].concat();
+    let mut bytes = seed.repeat(len.div_ceil(8));
+    bytes.truncate(len);
+    bytes
+}
+
+impl Worker {
+    /// Connects a client to a host's node.
+    pub(super) fn connect(number: usize, host: usize, simulation: &mut Simulation) -> Self {
+        let mut worker = Self {
+            number,
+            host,
+            start: 0,
+            session: Rc::default(),
+            key: ClientKey::MIN,
+            doing: None,
+            next_at: simulation.time.now(),
+            requests: 0,
+            puts: 0,
+            calls: 0,
+            successes: 0,
+            wrong: Vec::new(),
+            last_get: None,
+        };
+        worker.connect_again(simulation);
+        worker
+    }
+
+    fn connect_again(&mut self, simulation: &Simulation) {
+        let host = &simulation.hosts[self.host];
+        let Some(core) = host.core() else { return };
+        (self.start, self.session, self.key) = (host.starts, Rc::default(), core.sessions.next_key());
+        let session = Rc::clone(&self.session) as Rc<dyn Session>;
+        let client = Client::new(session, 0, simulation.time.instant());
+        core.sessions.clients.borrow_mut().insert(self.key, client);
+        self.ask(core, Request::Hello { name: format!("worker {}", self.number) });
+        self.session.0.borrow_mut().clear();
+    }
+
+    /// When the client makes its next call.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.doing.is_none().then_some(self.next_at)
+    }
+
+    /// Whether the client waits for nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.doing.is_none()
+    }
+
+    /// Whether the client is putting an object of this id.
+    pub(super) fn puts(&self, id: usize) -> bool {
+        let doing = self.doing.as_ref().map(|(.., doing)| doing);
+        match doing {
+            Some(Doing::Put { id: put, .. } | Doing::Create { id: put, .. } | Doing::Keep { id: put, .. }) => {
+                *put == id
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes a request; gives its number.
+    fn ask(&mut self, core: &Core, request: Request) -> u64 {
+        self.requests += 1;
+        let asked = Asked { session: self.key, number: self.requests, request, file: None };
+        core.sessions.request(asked).expect("a client of this release asks it");
+        self.requests
+    }
+
+    /// Makes the next call.
+    fn act(&mut self, simulation: &mut Simulation) {
+        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let id = below(IDS);
+        let nodes: Vec<_> = simulation.hosts.iter().filter_map(|host| host.id()).collect();
+        let (timeout_us, ids) = ([0, 5_000, 100_000, 2_000_000][below(4)], simulation.ids.clone());
+        let only = vec![ids[id]];
+        let begin = simulation.moment();
+        let (doing, request) = match below(100) {
+            0..30 => self.put(id, ids[id]),
+            30..42 => (Doing::Delete { id }, Request::Delete { ids: only }),
+            42..74 => (Doing::Get { id }, Request::Get { timeout_us, ids: only }),
+            74..84 => (Doing::Contains, Request::Contains { ids }),
+            84..90 => (Doing::Else, Request::Evict { bytes: u64::MAX }),
+            90..92 => (Doing::Else, Request::Locations { id: ids[id] }),
+            92..95 => {
+                let node = nodes[below(nodes.len())];
+                (Doing::Else, Request::Migrate { timeout_us, id: ids[id], node })
+            }
+            95..98 => (Doing::Else, Request::Replicate { timeout_us, id: ids[id], copies: 2 }),
+            _ => (Doing::Else, Request::Broadcast { timeout_us, id: ids[id], nodes: Vec::new() }),
+        };
+        self.begin(simulation, &core, begin, doing, request);
+    }
+
+    /// Makes a call and turns its node.
+    fn begin(
+        &mut self,
+        simulation: &mut Simulation,
+        core: &Core,
+        begin: u64,
+        doing: Doing,
+        request: Request,
+    ) {
+        self.calls += 1;
+        let number = self.ask(core, request);
+        self.doing = Some((number, begin, doing));
+        simulation.hosts[self.host].turn(simulation.time.now());
+        self.hear(simulation);
+    }
+
+    fn put(&mut self, id: usize, object: ObjectId) -> (Doing, Request) {
+        self.puts += 1;
+        let value = Value { writer: self.number as u32, number: self.puts };
+        let copies = if id < FIRST_REPLICATED_ID { 1 } else { 2 };
+        let new = NewObject {
+            id: object,
+            rights: Rights::default(),
+            name: String::new(),
+            metadata: Default::default(),
+            terms: Terms { fresh: false, copies, ttl_ms: 0 },
+        };
+        let room_us = 1_000_000;
+        if percent(15) {
+            let len = MAPPED_LENGTHS[below(MAPPED_LENGTHS.len())];
+            let request = Request::Create { object: new, data_len: len as u64, metadata_len: 0, room_us };
+            return (Doing::Create { id, value, len }, request);
+        }
+        let len = INLINE_LENGTHS[below(INLINE_LENGTHS.len())];
+        let data = bytes(value, len).into();
+        (Doing::Put { id, value, len }, Request::Put { object: new, digest: 0, room_us, data })
+    }
+
+    /// Takes note of the replies that have come.
+    fn hear(&mut self, simulation: &mut Simulation) {
+        if simulation.hosts[self.host].starts != self.start || !simulation.hosts[self.host].is_alive() {
+            self.give_up(simulation);
+            if simulation.hosts[self.host].is_alive() {
+                self.connect_again(simulation);
+            }
+        }
+        loop {
+            let reply = self.session.0.borrow_mut().pop_front();
+            let Some((number, reply)) = reply else { return };
+            if self.doing.as_ref().is_none_or(|(request, ..)| *request != number) {
+                continue;
+            }
+            let (_, begin, doing) = self.doing.take().expect("it waits for this");
+            self.next_at = simulation.time.now() + span(MAX_THINKING);
+            self.note(simulation, begin, doing, reply);
+        }
+    }
+
+    /// The node is gone: how the call ended is not known.
+    fn give_up(&mut self, simulation: &mut Simulation) {
+        self.next_at = simulation.time.now() + RECONNECT_PAUSE;
+        if let Some((_, begin, doing)) = self.doing.take() {
+            self.note_unknown(simulation, begin, &doing);
+        }
+    }
+
+    fn note_unknown(&self, simulation: &mut Simulation, begin: u64, doing: &Doing) {
+        let (id, action) = match *doing {
+            Doing::Put { id, value, .. } | Doing::Keep { id, value } => (id, Action::MaybePut(value)),
+            Doing::Delete { id } => (id, Action::MaybeDeleted),
+            _ => return,
+        };
+        simulation.note(id, self.call(begin, None, action));
+    }
+
+    fn call(&self, begin: u64, end: Option<u64>, action: Action) -> Call {
+        Call { node: self.host, client: Some(self.number), begin, end, action }
+    }
+
+    fn note(&mut self, simulation: &mut Simulation, begin: u64, doing: Doing, reply: Reply) {
+        let end = Some(simulation.moment());
+        simulation.trace(begin ^ u64::from(plasmon::wire::Table::opcode(&reply)) << 56);
+        let failed = match &reply {
+            Reply::Failed { error } => Some(error.kind()),
+            _ => None,
+        };
+        self.successes += usize::from(failed.is_none());
+        if let Reply::Failed { error } = &reply
+            && error.kind() == ErrorKind::Internal
+        {
+            self.wrong.push(format!("{doing:?}: {error}"));
+        }
+        match (doing, reply) {
+            (Doing::Create { id, value, len }, Reply::Created { placement, .. }) => {
+                self.seal(simulation, begin, (id, value, len), placement);
+            }
+            (Doing::Put { id, .. } | Doing::Create { id, .. }, _) if failed == Some(ErrorKind::Exists) => {
+                simulation.note(id, self.call(begin, end, Action::Refused));
+            }
+            (Doing::Put { id, value, .. }, Reply::Done) if id >= FIRST_REPLICATED_ID => {
+                let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+                let object = simulation.ids[id];
+                let request = Request::Replicate { timeout_us: KEEP_PATIENCE_US, id: object, copies: 2 };
+                self.begin(simulation, &core, begin, Doing::Keep { id, value }, request);
+            }
+            (Doing::Put { id, value, .. }, Reply::Done) | (Doing::Keep { id, value }, Reply::Report { .. }) => {
+                simulation.note(id, self.call(begin, end, Action::Put(value)));
+            }
+            (Doing::Delete { id }, Reply::Deleted(outcomes)) => {
+                let found = outcomes[0] != DeleteOutcome::Absent;
+                simulation.note(id, self.call(begin, end, Action::Deleted(found)));
+            }
+            (Doing::Get { id }, Reply::Got { mut objects, .. }) => {
+                self.last_get = Some(objects[0].is_ok());
+                if let Ok(span) = objects.remove(0) {
+                    match self.read(simulation, span) {
+                        Ok(value) => simulation.note(id, self.call(begin, end, Action::Got(value))),
+                        Err(wrong) => self.wrong.push(wrong),
+                    }
+                }
+            }
+            (Doing::Contains, Reply::Contains(presence)) => {
+                for (id, presence) in presence.into_iter().enumerate() {
+                    let there = presence != Presence::Absent;
+                    simulation.note(id, self.call(begin, end, Action::Contains(there)));
+                }
+            }
+            (doing, Reply::Failed { .. }) => self.note_unknown(simulation, begin, &doing),
+            (Doing::Else, _) => {}
+            (doing, reply) => self.wrong.push(format!("{doing:?} was answered with {reply:?}")),
+        }
+    }
+
+    /// Writes an object in its place, and seals it.
+    fn seal(
+        &mut self,
+        simulation: &mut Simulation,
+        begin: u64,
+        (id, value, len): (usize, Value, usize),
+        placement: Placement,
+    ) {
+        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let object = simulation.ids[id];
+        let mut data = bytes(value, len);
+        if let Placement::Mapped(_) = placement {
+            let objects = core.store.objects.borrow();
+            let creation = objects.creation(&object).expect("it is being created");
+            creation.extent.write(0, &data).expect("it has room for the data");
+            data.clear();
+        }
+        let request = Request::Seal { id: object, digest: 0, data: data.into() };
+        self.begin(simulation, &core, begin, Doing::Put { id, value, len }, request);
+    }
+
+    /// Reads an object that was got, and lets go of it.
+    fn read(&mut self, simulation: &Simulation, span: Span) -> Result<Value, String> {
+        let core = simulation.hosts[self.host].core().expect("the node has answered").clone();
+        let mut data = vec![0; span.data_len as usize];
+        let read = core.sessions.client(self.key, |client| {
+            let pin = client.pins.get(&span.offset).and_then(|pins| pins.last());
+            pin.map(|pin| pin.run().read(0, &mut data).is_ok())
+        });
+        if read != Some(true) {
+            return Err(format!("an object was got that is not pinned: {span:?}"));
+        }
+        self.ask(&core, Request::Release { offsets: vec![span.offset] });
+        let number = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().expect("four bytes"));
+        let value = Value { writer: number(0), number: number(4) };
+        if data != bytes(value, data.len()) {
+            return Err(format!("the bytes of {value:?} are not those that were put"));
+        }
+        Ok(value)
+    }
+
+    /// Asks for an object, whatever the seed says.
+    pub(super) fn get(&mut self, simulation: &mut Simulation, id: usize) {
+        self.last_get = None;
+        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let (begin, ids) = (simulation.moment(), vec![simulation.ids[id]]);
+        let request = Request::Get { timeout_us: 10_000_000, ids };
+        self.begin(simulation, &core, begin, Doing::Get { id }, request);
+    }
+
+    /// Asks which objects are there, whatever the seed says.
+    pub(super) fn ask_contains(&mut self, simulation: &mut Simulation) {
+        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let (begin, ids) = (simulation.moment(), simulation.ids.clone());
+        self.begin(simulation, &core, begin, Doing::Contains, Request::Contains { ids });
+    }
+
+    /// Deletes an object, whatever the seed says.
+    pub(super) fn delete(&mut self, simulation: &mut Simulation, id: usize) {
+        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let (begin, ids) = (simulation.moment(), vec![simulation.ids[id]]);
+        self.begin(simulation, &core, begin, Doing::Delete { id }, Request::Delete { ids });
+    }
+}
+
+impl Simulation {
+    /// Does something with a worker, which may do something with the simulation.
+    pub(super) fn with_worker(&mut self, number: usize, act: impl FnOnce(&mut Worker, &mut Self)) {
+        let mut workers = std::mem::take(&mut self.workers);
+        act(&mut workers[number], self);
+        self.workers = workers;
+    }
+
+    /// Has all workers take note of what they were told.
+    pub(super) fn hear_workers(&mut self) {
+        for number in 0..self.workers.len() {
+            self.with_worker(number, |worker, simulation| worker.hear(simulation));
+        }
+    }
+
+    /// Has those workers make a call who are due.
+    pub(super) fn let_workers_act(&mut self) {
+        for number in 0..self.workers.len() {
+            if self.workers[number].due().is_some_and(|due| due <= self.time.now()) {
+                self.with_worker(number, |worker, simulation| worker.act(simulation));
+            }
+        }
+    }
+}
