@@ -17,6 +17,7 @@
 
 mod ends;
 mod shortages;
+mod surplus;
 
 use crate::kernel::random::{HashMap, HashSet};
 use std::collections::VecDeque;
@@ -197,6 +198,8 @@ struct Concerns {
     lost: VecDeque<(Instant, ObjectId)>,
     /// Objects without a primary, and since when.
     orphans: HashMap<ObjectId, Instant>,
+    /// Objects that may have several primaries, and when they are looked at next.
+    surplus: HashMap<ObjectId, Instant>,
 }
 
 impl Concerns {
@@ -344,11 +347,15 @@ impl Table {
             Some(known) => *known = holder,
             None => entry.holders.push(holder),
         }
+        let has_surplus = entry.has_surplus();
         self.concerns.note_orphan(entry, now);
         if entry.is_short(self.concerns.members) {
             self.concerns.shorts.entry(id).or_insert(Some(now + SHORTAGE_GRACE));
         } else {
             self.concerns.shorts.remove(&id);
+        }
+        if has_surplus {
+            self.note_surplus(id, now);
         }
         self.forget_reader(&id, node);
         let waiters = self.waiters.remove(&id).unwrap_or_default();

@@ -218,6 +218,7 @@ impl Placement {
 
     /// Orders replicas of objects that too few nodes keep; to be called now and then.
     pub(crate) fn tend_copies(self: &Rc<Self>) {
+        self.tend_surplus();
         let copies = &self.copies;
         let room = MAX_ORDERS.saturating_sub(copies.orders.get());
         if room == 0 || self.cluster.solo() {
@@ -240,6 +241,24 @@ impl Placement {
                     .borrow_mut()
                     .look_again(&id, placement.kernel.clock.now() + RETRY_PAUSE);
             });
+        }
+    }
+
+    /// Has objects with several primaries keep one of them.
+    fn tend_surplus(self: &Rc<Self>) {
+        let mine = |id: &ObjectId| self.cluster.keepers(id).first == self.kernel.node;
+        let surplus = self.directory.table.borrow_mut().take_surplus(self.kernel.clock.now(), mine);
+        for (id, creator, stays) in surplus {
+            debug!("object {id} has several primaries; that of node {stays} stays");
+            if self.copies.moving.borrow_mut().insert(id) {
+                let placement = Rc::clone(self);
+                self.kernel.spawn(async move {
+                    if let Err(error) = placement.lead_move(id, creator, stays).await {
+                        debug!("object {id} still has several primaries: {error}");
+                    }
+                    placement.copies.moving.borrow_mut().remove(&id);
+                });
+            }
         }
     }
 

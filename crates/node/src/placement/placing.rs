@@ -252,7 +252,12 @@ impl Placement {
         });
     }
 
-    async fn lead_move(self: &Rc<Self>, id: ObjectId, tenant: u32, to: NodeId) -> Result<(), Error> {
+    pub(super) async fn lead_move(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        to: NodeId,
+    ) -> Result<(), Error> {
         let found = self.find(id, tenant).await?;
         let mut former = found.primaries();
         let from = former.iter().find(|node| **node != to).or(found.nodes().first()).copied();

@@ -42,7 +42,9 @@ impl Simulation {
             for (number, worker) in self.workers.iter_mut().enumerate() {
                 if worker.last_get.take().is_some_and(|got| got != is_there) {
                     let host = worker.host;
-                    wrong.push(format!("id {id}: is there: {is_there}, but worker {number} of node {host} was told otherwise"));
+                    wrong.push(format!(
+                        "id {id}: is there: {is_there}, but worker {number} of node {host} was told otherwise"
+                    ));
                 }
             }
         }

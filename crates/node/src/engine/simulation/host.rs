@@ -151,17 +151,19 @@ impl Host {
         Some(due.max(self.stalled_until))
     }
 
-    /// Takes turns until nothing more happens at this time.
-    pub(super) fn run(&mut self, now: Duration) {
-        let Some(node) = self.node.as_mut().filter(|_| self.stalled_until <= now) else { return };
+    /// Takes turns until nothing more happens at this time; says whether the node has left the cluster.
+    pub(super) fn run(&mut self, now: Duration) -> bool {
+        let Some(node) = self.node.as_mut().filter(|_| self.stalled_until <= now) else { return false };
         for _ in 0..MAX_TURNS {
             if node.turn(now) == 0 && !node.core.network.talks_to_itself() {
                 break;
             }
         }
-        if node.core.placement.is_drained() {
+        let has_left = node.core.placement.is_drained();
+        if has_left {
             self.kill();
         }
+        has_left
     }
 
     /// Runs what a client's request has begun, and sends what it has to say.
@@ -175,7 +177,8 @@ impl Host {
 impl Node {
     /// One turn of the engine; gives the number of things that happened.
     fn turn(&mut self, now: Duration) -> usize {
-        let mut work = self.core.begin_turn(&mut self.inbox, false).expect("the memory network does not break");
+        let mut work =
+            self.core.begin_turn(&mut self.inbox, false).expect("the memory network does not break");
         while let Some((_, event)) = self.events.pop_front_if(|(at, _)| *at <= now) {
             work += 1;
             self.core.on_event(event);

@@ -247,7 +247,11 @@ impl Simulation {
             self.let_weather_happen();
         }
         let (first, count) = (below(self.hosts.len()), self.hosts.len());
-        (0..count).for_each(|at| self.hosts[(first + at) % count].run(now));
+        for at in 0..count {
+            if self.hosts[(first + at) % count].run(now) {
+                self.coordinator.forget(&mut self.hosts, now, None);
+            }
+        }
         self.hear_workers();
         if works {
             self.let_workers_act();

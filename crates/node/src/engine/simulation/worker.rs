@@ -52,13 +52,28 @@ impl Session for Replies {
 /// What a client waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Doing {
-    Put { id: usize, value: Value, len: usize },
+    Put {
+        id: usize,
+        value: Value,
+        len: usize,
+    },
     /// The last part of a put: the object is there, and another node is to keep it too.
-    Keep { id: usize, value: Value },
+    Keep {
+        id: usize,
+        value: Value,
+    },
     /// The first part of a put: the object is to be written in place.
-    Create { id: usize, value: Value, len: usize },
-    Delete { id: usize },
-    Get { id: usize },
+    Create {
+        id: usize,
+        value: Value,
+        len: usize,
+    },
+    Delete {
+        id: usize,
+    },
+    Get {
+        id: usize,
+    },
     Contains,
     /// Something whose answer says nothing about an id.
     Else,
@@ -140,9 +155,9 @@ impl Worker {
     pub(super) fn puts(&self, id: usize) -> bool {
         let doing = self.doing.as_ref().map(|(.., doing)| doing);
         match doing {
-            Some(Doing::Put { id: put, .. } | Doing::Create { id: put, .. } | Doing::Keep { id: put, .. }) => {
-                *put == id
-            }
+            Some(
+                Doing::Put { id: put, .. } | Doing::Create { id: put, .. } | Doing::Keep { id: put, .. },
+            ) => *put == id,
             _ => false,
         }
     }
@@ -285,7 +300,8 @@ impl Worker {
                 let request = Request::Replicate { timeout_us: KEEP_PATIENCE_US, id: object, copies: 2 };
                 self.begin(simulation, &core, begin, Doing::Keep { id, value }, request);
             }
-            (Doing::Put { id, value, .. }, Reply::Done) | (Doing::Keep { id, value }, Reply::Report { .. }) => {
+            (Doing::Put { id, value, .. }, Reply::Done)
+            | (Doing::Keep { id, value }, Reply::Report { .. }) => {
                 simulation.note(id, self.call(begin, end, Action::Put(value)));
             }
             (Doing::Delete { id }, Reply::Deleted(outcomes)) => {

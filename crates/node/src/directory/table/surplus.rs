@@ -1,0 +1,51 @@
+//! What the directory says of objects that have more than one primary. Engine thread only.
+//!
+//! A node that was no member for a while may come back with a primary that another node has replaced meanwhile.
+//! Both stay until the first keeper has one of them hand over to the other.
+
+use std::time::{Duration, Instant};
+
+use plasmon::{NodeId, ObjectId};
+
+use super::{Entry, Table};
+use crate::object::Role;
+
+/// How long an object may have several primaries: one may be about to hand over to another.
+const SURPLUS_GRACE: Duration = Duration::from_secs(10);
+
+impl Entry {
+    /// Whether more than one node is the primary of the life that is handed out.
+    pub(super) fn has_surplus(&self) -> bool {
+        let life = self.life();
+        let primary = |holder: &&super::Holder| holder.role == Role::Primary && Some(holder.life) == life;
+        self.holders().iter().filter(primary).nth(1).is_some()
+    }
+}
+
+impl Table {
+    /// Notes that an object may have several primaries.
+    pub(super) fn note_surplus(&mut self, id: ObjectId, now: Instant) {
+        self.concerns.surplus.entry(id).or_insert(now + SURPLUS_GRACE);
+    }
+
+    /// Objects that have had several primaries for a while, as far as this node is to see to them, each with its
+    /// creator and the primary that is to stay. They are not told again for a while.
+    pub(crate) fn take_surplus(
+        &mut self,
+        now: Instant,
+        mine: impl Fn(&ObjectId) -> bool,
+    ) -> Vec<(ObjectId, u32, NodeId)> {
+        if self.sweep.is_some() {
+            return Vec::new();
+        }
+        let (entries, surplus) = (&self.entries, &mut self.concerns.surplus);
+        surplus.retain(|id, _| entries.get(id).is_some_and(Entry::has_surplus));
+        let due = surplus.iter_mut().filter(|(id, at)| **at <= now && mine(id));
+        let told = |(id, at): (&ObjectId, &mut Instant)| {
+            *at = now + SURPLUS_GRACE;
+            let stays = entries.get(id)?.primary()?;
+            Some((*id, stays.ownership.user, stays.node))
+        };
+        due.filter_map(told).collect()
+    }
+}
