@@ -120,6 +120,10 @@ impl Directory {
         if self.table.borrow_mut().knows(id, tenant) {
             return Some(Verdict::Exists);
         }
+        if self.table.borrow_mut().doubts(id, tenant) {
+            // It is known soon.
+            return Some(Verdict::NotKeeper);
+        }
         let granted = self.claims.granted.borrow();
         granted.get(id).filter(|claimer| **claimer != asker).map(|_| Verdict::Creating)
     }

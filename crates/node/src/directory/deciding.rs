@@ -121,15 +121,16 @@ impl Directory {
         if !self.decides_for(&asked, &ids) {
             return self.network.answer(&asked, self.not_the_keeper());
         }
-        let known: Vec<_> = {
+        let (known, doubted): (Vec<_>, Vec<_>) = {
             let mut table = self.table.borrow_mut();
-            ids.iter().map(|id| table.knows(id, tenant)).collect()
+            ids.iter().map(|id| (table.knows(id, tenant), table.doubts(id, tenant))).unzip()
         };
         let now = self.kernel.clock.now();
         let unknown = || (0..ids.len()).filter(|at| !known[*at]);
         // Whoever is told that it is not there may hear of it from clients of a daemon that has died.
         let until = unknown().filter_map(|at| self.readable_until(&ids[at], now)).max();
-        let unsettled: Vec<_> = unknown().filter(|at| self.cluster.is_unsettled(&ids[*at], now)).collect();
+        let unsettled: Vec<_> =
+            unknown().filter(|at| doubted[*at] || self.cluster.is_unsettled(&ids[*at], now)).collect();
         let claimed: Vec<_> = unknown().filter_map(|at| Some((at, self.claimer(&ids[at])?))).collect();
         if unsettled.is_empty() && claimed.is_empty() && until.is_none() {
             return self.network.answer(&asked, Message::Found { known });

@@ -515,11 +515,12 @@ impl Directory {
         self.network.answer(asked, Message::Held { lives });
     }
 
-    /// The life of an object on this node, if a user may see it.
+    /// The life of an object on this node, if a user may see it now.
     fn life_here(&self, id: &ObjectId, tenant: u32) -> Option<Life> {
         let objects = self.store.objects.borrow();
         let replica = objects.get(id).filter(|replica| replica.visible_to(tenant))?;
-        Some(Life { life: replica.life, ownership: replica.ownership() })
+        // It may have been deleted while this node was no member.
+        (!self.cluster.withholds()).then(|| Life { life: replica.life, ownership: replica.ownership() })
     }
 
     /// Has the keepers know that this node brings an object to itself by ways that do not lead past them.

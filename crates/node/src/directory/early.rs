@@ -32,7 +32,10 @@ impl Early {
 impl Directory {
     /// Keeps what is for a later view; gives back what is for now.
     pub(crate) fn hold_early(self: &Rc<Self>, envelope: Envelope) -> Option<Envelope> {
-        let news = matches!(envelope.message, Message::Publish { .. } | Message::Unpublish { .. });
+        let news = matches!(
+            envelope.message,
+            Message::Publish { .. } | Message::Return { .. } | Message::Unpublish { .. }
+        );
         if !news || envelope.epoch <= self.cluster.epoch() || self.cluster.fenced() {
             return Some(envelope);
         }
@@ -63,7 +66,8 @@ impl Directory {
     /// Takes note of what a node says that it holds or does not hold any more.
     pub(crate) fn note_news(self: &Rc<Self>, envelope: &Envelope) {
         match &envelope.message {
-            Message::Publish { holdings } => self.on_publish(envelope, holdings),
+            Message::Publish { holdings } => self.on_publish(envelope, holdings, false),
+            Message::Return { holdings } => self.on_publish(envelope, holdings, true),
             Message::Unpublish { how, ids } => self.on_unpublish(envelope.from, *how, ids),
             _ => {}
         }

@@ -52,7 +52,7 @@ impl Directory {
     }
 
     /// Takes note of what a node holds.
-    pub(crate) fn on_publish(self: &Rc<Self>, envelope: &Envelope, holdings: &[Holding]) {
+    pub(crate) fn on_publish(self: &Rc<Self>, envelope: &Envelope, holdings: &[Holding], returned: bool) {
         // Whoever follows an older view may take this node for a keeper that it is not any more; with the
         // next view it tells those who are. One that is ahead of this node knows better.
         let behind = envelope.epoch < self.cluster.epoch();
@@ -60,7 +60,10 @@ impl Directory {
             self.finish_sweep();
         }
         let kept = |one: &&Holding| !behind || self.cluster.keepers(&one.id).contains(self.kernel.node);
-        holdings.iter().filter(kept).for_each(|one| self.published(envelope.from, *one));
+        if returned {
+            self.table.borrow_mut().note_returning(envelope.from);
+        }
+        holdings.iter().filter(kept).for_each(|one| self.published(envelope.from, *one, returned));
     }
 
     /// Takes note of what a node does not hold any more.
@@ -79,9 +82,22 @@ impl Directory {
     }
 
     /// A node holds an object: those who waited for it are sent there.
-    fn published(self: &Rc<Self>, holder: NodeId, holding: Holding) {
+    fn published(self: &Rc<Self>, holder: NodeId, holding: Holding, returned: bool) {
         let now = self.kernel.clock.now();
-        let published = self.table.borrow_mut().publish(holder, holding, now);
+        let (published, displaced) = {
+            let mut table = self.table.borrow_mut();
+            let displaced = if returned { None } else { table.displace_returned(holder, &holding, now) };
+            match returned && table.is_replaced(holder, &holding) {
+                true => (Published::Stale, displaced),
+                false => (table.publish(holder, holding, now), displaced),
+            }
+        };
+        if returned {
+            self.table.borrow_mut().note_returned(holder, &holding.id);
+        }
+        if let Some((node, life)) = displaced {
+            self.network.tell(node, Message::Drop { lives: vec![(holding.id, life)] });
+        }
         if holding.role == Role::Primary {
             self.published_claim(holder, &holding.id);
         }

@@ -40,6 +40,7 @@ impl Directory {
             keepers.first == leader && keepers.contains(self.kernel.node) && !fresh.contains(&leader)
         };
         self.table.borrow_mut().give_up_ends(leads, self.kernel.clock.now());
+        self.table.borrow_mut().forget_returning(|node| change.alive.contains(node) && !fresh.contains(node));
         self.sweep_directory(change.alive.clone());
         self.enroll_again();
         if !cluster.solo() {
@@ -66,6 +67,7 @@ impl Directory {
         table.follow(|_| false, HashSet::from_iter([self.kernel.node]), self.kernel.clock.now());
         // Whoever waited here asks another keeper.
         table.finish();
+        table.forget_returning(|_| false);
         self.early.forget();
     }
 
@@ -108,7 +110,15 @@ impl Directory {
             }
             info!("what this node holds is given out again: all keepers have seen it");
             directory.cluster.serve_again();
+            directory.tell_serving(&directory.cluster.others(&[]));
         });
+    }
+
+    /// Tells nodes that this one gives out what it holds.
+    pub(super) fn tell_serving(&self, nodes: &[NodeId]) {
+        if !self.cluster.withholds() {
+            nodes.iter().for_each(|node| _ = self.network.tell(*node, Message::Serve));
+        }
     }
 
     /// Waits for word of a member that follows this epoch: what it had to say before has arrived then.

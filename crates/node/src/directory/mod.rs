@@ -87,7 +87,8 @@ impl Directory {
     /// Whether the cluster has an object that this user may see, if this node can tell by itself.
     pub(crate) fn known_here(&self, id: &ObjectId, tenant: u32) -> Option<bool> {
         let tells = self.cluster.solo() || self.cluster.keepers(id).first == self.kernel.node;
-        tells.then(|| self.table.borrow_mut().knows(id, tenant))
+        let mut table = self.table.borrow_mut();
+        (tells && !table.doubts(id, tenant)).then(|| table.knows(id, tenant))
     }
 
     /// Until when clients of daemons that have died may read an object of which no living node knows. A later

@@ -148,6 +148,7 @@ impl Directory {
         if keepers.is_empty() || self.cluster.fenced() {
             return;
         }
+        self.tell_serving(keepers);
         if self.repair.follow(&self.cluster.shards.borrow(), |node| !keepers.contains(&node)) {
             self.walk();
         }
@@ -225,7 +226,12 @@ impl Directory {
                 untold.filter_map(|id| objects.get(id).map(|replica| Holding::of(replica))).collect()
             };
             if !holdings.is_empty() {
-                self.network.tell(keeper, Message::Publish { holdings });
+                // While this node gives out nothing, it was no member a moment ago.
+                let message = match self.cluster.withholds() {
+                    true => Message::Return { holdings },
+                    false => Message::Publish { holdings },
+                };
+                self.network.tell(keeper, message);
                 self.network.drained(keeper).await;
             }
         }

@@ -26,11 +26,12 @@ impl Service for Directory {
         match &frame.message {
             Message::Find { id, missed, wish, avoid } => self.on_find(&frame, (*id, *missed), avoid, *wish),
             Message::Forget { id } => _ = self.table.borrow_mut().forget(id, frame.reply_to, frame.request),
-            Message::Publish { .. } | Message::Unpublish { .. } => {
+            Message::Publish { .. } | Message::Return { .. } | Message::Unpublish { .. } => {
                 if let Some(news) = self.hold_early(frame) {
                     self.note_news(&news);
                 }
             }
+            Message::Serve => self.table.borrow_mut().note_serving(from),
             Message::Delete { lives } => self.on_delete(frame.clone(), lives.clone()),
             Message::Enlist { lives } => self.on_enlist(&frame, lives),
             Message::Bury { lives } => self.on_bury(&frame, lives),

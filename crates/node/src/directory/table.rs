@@ -16,6 +16,7 @@
 //! entry follow at once. One change is followed to the end before the next begins.
 
 mod ends;
+mod returned;
 mod shortages;
 mod surplus;
 
@@ -84,6 +85,8 @@ struct Holder {
     /// How many nodes are to keep it.
     copies: u16,
     ownership: Ownership,
+    /// Whether the node came back with it after it was no member for a while.
+    returned: bool,
 }
 
 /// What is known of an object: most have one holder.
@@ -178,6 +181,8 @@ pub(crate) struct Table {
     readers: HashMap<ObjectId, SmallVec<[NodeId; 2]>>,
     /// Objects that only readers were known of when these were looked at last.
     strays: HashSet<ObjectId>,
+    /// Nodes that have come back, and give nobody what they hold yet.
+    returning: HashSet<NodeId>,
     /// Objects that are being deleted.
     leaving: HashMap<ObjectId, Leaving>,
     /// The lives of each id that have ended.
@@ -260,8 +265,13 @@ impl Table {
     /// too.
     pub(crate) fn knows(&mut self, id: &ObjectId, tenant: u32) -> bool {
         self.settle(id);
-        let holders = self.entries.get(id).map(Entry::holders);
-        holders.unwrap_or_default().iter().any(|holder| holder.ownership.visible_to(tenant))
+        self.holders_of(id, tenant).any(|node| !self.returning.contains(&node))
+    }
+
+    /// The living holders of an object that this user may see.
+    fn holders_of(&self, id: &ObjectId, tenant: u32) -> impl Iterator<Item = NodeId> {
+        let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
+        holders.iter().filter(move |holder| holder.ownership.visible_to(tenant)).map(|holder| holder.node)
     }
 
     /// Those who held an object last that is lost.
@@ -333,7 +343,7 @@ impl Table {
         if self.has_ended(&id, life) {
             return Published::Stale;
         }
-        let holder = Holder { node, life, role, copies, ownership };
+        let holder = Holder { node, life, role, copies, ownership, returned: false };
         let new = || Entry { id, lost: false, wish: 0, holders: smallvec![holder] };
         let entry = self.entries.get_or_insert_with(&id, new);
         if role != Role::Primary && entry.primary().is_some_and(|primary| primary.life != life) {

@@ -95,6 +95,11 @@ impl Host {
         self.node.is_some()
     }
 
+    /// Whether the node takes clients: it has been a member.
+    pub(super) fn serves(&self) -> bool {
+        self.core().is_some_and(|core| core.cluster.epoch() > 0)
+    }
+
     /// The node's core; none if the host has no node.
     pub(super) fn core(&self) -> Option<&Rc<Core>> {
         self.node.as_ref().map(|node| &node.core)

@@ -141,6 +141,12 @@ impl Worker {
         self.session.0.borrow_mut().clear();
     }
 
+    /// The core of the node that it is connected to, if the node still runs.
+    fn connected(&self, simulation: &Simulation) -> Option<Rc<Core>> {
+        let host = &simulation.hosts[self.host];
+        host.core().filter(|_| host.starts == self.start).cloned()
+    }
+
     /// When the client makes its next call.
     pub(super) fn due(&self) -> Option<Duration> {
         self.doing.is_none().then_some(self.next_at)
@@ -172,7 +178,10 @@ impl Worker {
 
     /// Makes the next call.
     fn act(&mut self, simulation: &mut Simulation) {
-        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let Some(core) = self.connected(simulation) else {
+            self.next_at = simulation.time.now() + RECONNECT_PAUSE;
+            return;
+        };
         let id = below(IDS);
         let nodes: Vec<_> = simulation.hosts.iter().filter_map(|host| host.id()).collect();
         let (timeout_us, ids) = ([0, 5_000, 100_000, 2_000_000][below(4)], simulation.ids.clone());
@@ -235,9 +244,9 @@ impl Worker {
 
     /// Takes note of the replies that have come.
     fn hear(&mut self, simulation: &mut Simulation) {
-        if simulation.hosts[self.host].starts != self.start || !simulation.hosts[self.host].is_alive() {
+        if self.connected(simulation).is_none() {
             self.give_up(simulation);
-            if simulation.hosts[self.host].is_alive() {
+            if simulation.hosts[self.host].serves() {
                 self.connect_again(simulation);
             }
         }
@@ -373,7 +382,7 @@ impl Worker {
     /// Asks for an object, whatever the seed says.
     pub(super) fn get(&mut self, simulation: &mut Simulation, id: usize) {
         self.last_get = None;
-        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let Some(core) = self.connected(simulation) else { return };
         let (begin, ids) = (simulation.moment(), vec![simulation.ids[id]]);
         let request = Request::Get { timeout_us: 10_000_000, ids };
         self.begin(simulation, &core, begin, Doing::Get { id }, request);
@@ -381,14 +390,14 @@ impl Worker {
 
     /// Asks which objects are there, whatever the seed says.
     pub(super) fn ask_contains(&mut self, simulation: &mut Simulation) {
-        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let Some(core) = self.connected(simulation) else { return };
         let (begin, ids) = (simulation.moment(), simulation.ids.clone());
         self.begin(simulation, &core, begin, Doing::Contains, Request::Contains { ids });
     }
 
     /// Deletes an object, whatever the seed says.
     pub(super) fn delete(&mut self, simulation: &mut Simulation, id: usize) {
-        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let Some(core) = self.connected(simulation) else { return };
         let (begin, ids) = (simulation.moment(), vec![simulation.ids[id]]);
         self.begin(simulation, &core, begin, Doing::Delete { id }, Request::Delete { ids });
     }

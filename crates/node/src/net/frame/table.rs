@@ -81,6 +81,11 @@ table! {
         21 Affirm { ids: Vec<ObjectId> },
         /// Says which ids the receiver may not create after all: another node was first.
         22 Taken { ids: Vec<ObjectId> },
+        /// Says which replicas the sender still holds, which was no member for a while. An object that was
+        /// created anew meanwhile is not replaced by a former one.
+        23 Return { holdings: Vec<Holding> },
+        /// Says that the sender gives out what it holds, after a *return*.
+        24 Serve,
         /// Asks a holder for an object, to be sent to `reply_to` as `wish` says. The nodes `others` hold it
         /// too.
         30 Fetch { id: ObjectId, stage: Stage, wish: Wish, others: Vec<NodeId> }

@@ -1,0 +1,79 @@
+//! What becomes of objects on a node that was no member for a while and comes back. Engine thread only.
+//!
+//! Others may have created an id anew meanwhile, as the object was not there. That one stays; the one that comes back
+//! is dropped, whichever of the two is published here first.
+
+use std::time::Instant;
+
+use plasmon::{NodeId, ObjectId};
+
+use super::Table;
+use crate::net::frame::{Holding, Withdrawal};
+use crate::object::Role;
+
+impl Table {
+    /// Notes that a node has come back, and gives nobody what it holds until it says so.
+    pub(crate) fn note_returning(&mut self, node: NodeId) {
+        self.returning.insert(node);
+    }
+
+    /// Notes that a node gives out what it holds.
+    pub(crate) fn note_serving(&mut self, node: NodeId) {
+        self.returning.remove(&node);
+    }
+
+    /// Forgets the nodes that are no members.
+    pub(crate) fn forget_returning(&mut self, is_member: impl Fn(&NodeId) -> bool) {
+        self.returning.retain(is_member);
+    }
+
+    /// Whether all holders that are known of an object have come back, and give nobody what they hold yet: it may
+    /// have been deleted.
+    pub(crate) fn doubts(&mut self, id: &ObjectId, tenant: u32) -> bool {
+        self.settle(id);
+        !self.returning.is_empty()
+            && self.holders_of(id, tenant).next().is_some()
+            && self.holders_of(id, tenant).all(|node| self.returning.contains(&node))
+    }
+
+    /// Whether another node is the primary of another life of an object that has come back with a node.
+    pub(crate) fn is_replaced(&mut self, node: NodeId, holding: &Holding) -> bool {
+        self.settle(&holding.id);
+        let primary = self.entries.get(&holding.id).and_then(super::Entry::primary);
+        primary
+            .is_some_and(|primary| primary.node != node && primary.life != holding.life && !primary.returned)
+    }
+
+    /// Notes that a replica has come back with its node.
+    pub(crate) fn note_returned(&mut self, node: NodeId, id: &ObjectId) {
+        let holders = self.entries.get_mut(id).map(|entry| &mut entry.holders);
+        if let Some(holder) = holders.and_then(|all| all.iter_mut().find(|holder| holder.node == node)) {
+            holder.returned = true;
+        }
+    }
+
+    /// Takes out a primary that has come back with its node, since another node is the primary of a later life;
+    /// gives its node and its life.
+    pub(crate) fn displace_returned(
+        &mut self,
+        node: NodeId,
+        holding: &Holding,
+        now: Instant,
+    ) -> Option<(NodeId, u64)> {
+        if holding.role != Role::Primary {
+            return None;
+        }
+        self.settle(&holding.id);
+        let former = self.entries.get(&holding.id)?.primary()?;
+        let (other, life) = (former.node, former.life);
+        if other == node
+            || life == holding.life
+            || !former.returned
+            || self.has_ended(&holding.id, holding.life)
+        {
+            return None;
+        }
+        self.withdrawn(other, holding.id, Withdrawal::Evicted, now);
+        Some((other, life))
+    }
+}
