@@ -4,7 +4,6 @@
 //! A keeper answers only if it is the first by its own view and follows none older than the asker's; else it
 //! says that it is *busy*, and is asked again, or whoever the next view names.
 
-use crate::kernel::random::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use super::deletion::{DELETION_PAUSE, Missing};
 use super::finding::lost;
 use crate::directory::Directory;
+use crate::kernel::random::HashMap;
 use crate::net::frame::{Ask, MAX_ENTRIES, ask};
 use crate::net::frame::{Envelope, Message};
 

@@ -14,7 +14,6 @@
 //! not follow a view at the same moment, and publish again bit by bit, all members are enlisted for a while
 //! after a keeper was replaced.
 
-use crate::kernel::random::HashMap;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -26,6 +25,7 @@ use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 
 use super::table::Ending;
 use crate::directory::Directory;
+use crate::kernel::random::HashMap;
 use crate::net::frame::{Ask, Life, MAX_ENTRIES, Withdrawal, ask};
 use crate::net::frame::{Envelope, Message};
 use crate::object::{Ownership, TABLE_LIFE};

@@ -4,7 +4,6 @@
 //! The rest (a cached replica came or went, a lease is over) waits [`GATHERING_TIME`] for more of its kind,
 //! so that a row of gets costs its holders and keepers one message now and then, not one or two each.
 
-use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
 
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use plasmon::NodeId;
 
 use crate::directory::Directory;
+use crate::kernel::random::HashMap;
 use crate::net::frame::{MAX_ENTRIES, Message, Withdrawal};
 use crate::store::Change;
 

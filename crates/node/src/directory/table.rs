@@ -20,7 +20,6 @@ mod returned;
 mod shortages;
 mod surplus;
 
-use crate::kernel::random::{HashMap, HashSet};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -31,6 +30,7 @@ pub(crate) use self::ends::Ending;
 use self::ends::Leaving;
 pub(crate) use self::shortages::Shortage;
 use crate::kernel::index::{self, Index, Indexed};
+use crate::kernel::random::{HashMap, HashSet};
 use crate::net::frame::{Heir, Holding, Wish};
 use crate::object::{Ownership, Role};
 

@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod counted;
 pub(crate) mod index;
 pub(crate) mod lives;
+pub(crate) mod planted;
 pub(crate) mod random;
 pub(crate) mod seldom;
 pub(crate) mod waker;

@@ -8,7 +8,6 @@ mod report;
 pub(crate) mod shards;
 pub(crate) mod views;
 
-use crate::kernel::random::{HashMap, HashSet};
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -21,6 +20,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use self::shards::{Keepers, ShardMap};
 use crate::control::validity::Validity;
 use crate::kernel::Kernel;
+use crate::kernel::random::{HashMap, HashSet};
 use crate::net::members::View;
 use crate::net::network::Network;
 use crate::net::rekey::Rekeying;

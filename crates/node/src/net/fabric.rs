@@ -4,7 +4,6 @@
 //! Engine thread only. A node has one, or two where RDMA is at hand: the second is TCP, for nodes that have
 //! no RDMA and for when it fails. What is registered with one can be reached over that one alone.
 
-use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -14,6 +13,7 @@ use tracing::warn;
 use super::frame::{FRAME_MAX, Message};
 use super::members::Reach;
 use super::pool::Pools;
+use crate::kernel::random::HashMap;
 use crate::memory::{Arena, BlockMemory, Piece};
 
 /// Blocks of messages: most carry no object and are short, and what they touch should fit a core's cache.

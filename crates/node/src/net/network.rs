@@ -8,7 +8,6 @@
 //! credit control: a sender has [`WINDOW`] under way towards a peer, which returns credits with its own, or
 //! with a [`Message::Credit`] that costs none. The receiver posts blocks for every peer's window.
 
-use crate::kernel::random::HashMap;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -31,6 +30,7 @@ use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Header, Location, Message};
 use super::members::{Member, Reach};
 use super::peer::{Lane, Peer, WINDOW};
 use crate::kernel::Kernel;
+use crate::kernel::random::HashMap;
 use crate::kernel::random::random_u64;
 use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
 use crate::object::Stamp;

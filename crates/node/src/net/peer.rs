@@ -5,7 +5,6 @@
 //! they talk over TCP until it does, and the log says so both times. Each side decides for what it sends; a
 //! segment can be read over the lane by which its description came.
 
-use crate::kernel::random::{HashMap, HashSet};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use super::fabric::{Fabric, SegmentKey};
 use super::faults::Faults;
 use super::frame::{Envelope, Message};
 use super::members::{Member, Reach};
+use crate::kernel::random::{HashMap, HashSet};
 
 /// Messages under way towards a peer.
 pub(crate) const WINDOW: u32 = 32;

@@ -4,7 +4,6 @@
 //! Engine thread only, their one writer. What an entry says of its object, the engine reads there too:
 //! nobody else can write it. An entry is its [`Replica`](super::Replica)'s until that is dropped.
 
-use crate::kernel::random::HashMap;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,6 +18,7 @@ use tracing::warn;
 
 use super::Head;
 use super::stamps::Stamps;
+use crate::kernel::random::HashMap;
 use crate::memory::{Domain, Home};
 
 /// For how long clients read by themselves at most after this node has said that they may.

@@ -5,11 +5,11 @@
 //! word is cleared. So a peer that first reads the bytes, then the stamp, and finds what it was told, has the
 //! bytes. Slots go round: an object whose slot another takes has no stamp any more, and is asked for.
 
-use crate::kernel::random::HashMap;
 use std::rc::Rc;
 
 use plasmon::ObjectId;
 
+use crate::kernel::random::HashMap;
 use crate::memory::BlockMemory;
 
 /// Objects that have a stamp at a time.

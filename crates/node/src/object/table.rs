@@ -9,7 +9,6 @@
 //! has. A client that pinned before the hiding is seen by the scan; one that pins after it finds its
 //! pin invalid.
 
-use crate::kernel::random::HashMap;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -25,6 +24,7 @@ use super::stamps::Stamps;
 use super::{Head, Held, Pin, Replica, Role, Sealing};
 use crate::kernel::ClientKey;
 use crate::kernel::index::{self, Index};
+use crate::kernel::random::HashMap;
 use crate::memory::{Domain, Extent, Home};
 use crate::spill::Place;
 

@@ -18,6 +18,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{debug, info};
 
 use super::copies::candidates;
+use crate::kernel::planted::{Bug, is_planted};
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Order, ask};
 use crate::object::{Replica, Role, Table};
@@ -250,7 +251,8 @@ impl Placement {
         let left = self.drain.under_way.borrow().as_ref().and_then(|drain| drain.left);
         let settled = left.is_none_or(|left| now >= left + SETTLING_TIME)
             && !self.cluster.followed_within(SETTLING_TIME, now);
-        settled && self.cluster.trouble().is_none() && self.left_to_drain().nothing()
+        let nothing = self.left_to_drain().nothing() || is_planted(Bug::DrainedTooSoon);
+        settled && self.cluster.trouble().is_none() && nothing
     }
 
     /// Waits until somebody knows that nothing is left, or long enough; says whether that is still so.

@@ -3,7 +3,6 @@
 //! Engine thread only. Dropping a [`Client`] is its end: its pins go, its waiting gets are aborted; its
 //! unsealed creations are the table's to drop.
 
-use crate::kernel::random::{HashMap, HashSet};
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,6 +16,7 @@ use plasmon::wire::{Access, TablePart, WireError};
 use super::requests::Lent;
 use super::rings::Channel;
 use crate::kernel::ClientKey;
+use crate::kernel::random::{HashMap, HashSet};
 use crate::object::{FastPins, Pin, Replica};
 use crate::service::Session;
 use crate::store::Readers;

@@ -3,13 +3,13 @@
 //! Every object counts that was created on this node and was not deleted, from its creation on, in
 //! memory or on disk: against its user, and against its client for as long as that is connected.
 
-use crate::kernel::random::HashMap;
 use std::cmp::Reverse;
 
 use bytesize::ByteSize;
 use plasmon::{Error, ErrorKind};
 
 use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
 use crate::object::{Head, Replica};
 
 /// The creator of what a former daemon left on disk.

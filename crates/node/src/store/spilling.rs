@@ -5,7 +5,6 @@
 //! more. A disk that fails is tried again after longer and longer pauses, and at once when an object on it
 //! was deleted.
 
-use crate::kernel::random::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::Store;
 use super::quotas::NOBODY;
+use crate::kernel::random::HashMap;
 use crate::memory::{Writer, Zone};
 use crate::object::{Head, Held, Pin, Replica, Role, Sealing};
 use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};

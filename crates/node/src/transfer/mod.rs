@@ -45,7 +45,6 @@ mod socket;
 mod striped_read;
 mod tuning;
 
-use crate::kernel::random::HashMap;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
@@ -66,6 +65,7 @@ use self::socket::Service;
 pub(crate) use self::tuning::Tunings;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
+use crate::kernel::random::HashMap;
 use crate::kernel::waker::Waker;
 use crate::membership::Cluster;
 use crate::memory::ForeignMemory;

@@ -7,7 +7,6 @@
 //! Invariants: who reads here is told an end in any case, that the object is sealed or that it will not be; a
 //! lease on what becomes an object becomes a lease on that object, and one on anything else goes with it.
 
-use crate::kernel::random::HashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use plasmon::{NodeId, ObjectId};
 
 use super::landing::Landing;
 use super::lease::{Kept, LEASE_MS, Owed};
+use crate::kernel::random::HashMap;
 use crate::memory::Run;
 use crate::net::frame::{Envelope, Message, Passing};
 use crate::object::{Head, Pin, not_visible};

@@ -10,7 +10,6 @@
 //! Invariant: nobody seals what he read before his parent says that it has sealed. Until then the bytes may
 //! be those of an attempt that fails, and the memory may become something else's.
 
-use crate::kernel::random::HashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use super::pieces::cut;
 use super::reading::{Here, Offer, in_window};
 use super::record::Trace;
 use super::relay::Passer;
+use crate::kernel::random::HashMap;
 use crate::memory::Piece;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Passing, Stage};

@@ -5,7 +5,6 @@
 //! those in force; one that is certainly faster takes their place. That stays within bounds and is said in
 //! the log, and `explain` says what was used. A calibration begins anew.
 
-use crate::kernel::random::HashMap;
 use std::path::Path;
 use std::time::Duration;
 use std::{fmt, fs, io};
@@ -14,6 +13,7 @@ use plasmon::NodeId;
 use plasmon::transfer::Calibration;
 use tracing::{info, warn};
 
+use crate::kernel::random::HashMap;
 use crate::net::frame::Wish;
 use crate::transfer::Transfer;
 

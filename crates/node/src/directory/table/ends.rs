@@ -7,7 +7,6 @@
 //! gone before it is gone everywhere. Only the first keeper begins a deletion by itself; the second does so
 //! for the first.
 
-use crate::kernel::random::HashSet;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use plasmon::{NodeId, ObjectId};
 use smallvec::SmallVec;
 
 use super::{SHORTAGE_GRACE, Table};
+use crate::kernel::random::HashSet;
 use crate::net::frame::Withdrawal;
 use crate::object::Ownership;
 

@@ -4,10 +4,14 @@ use std::env;
 use std::time::{Duration, Instant};
 
 use super::{Outcome, Simulation};
+use crate::kernel::planted::{Bug, plant};
 use crate::kernel::random::random_u64;
 
 /// Seeds that are run where the environment gives no time.
 const FEW_SEEDS: u64 = 10;
+
+/// Seeds that are tried to find a bug that was put in.
+const SEEDS_FOR_A_BUG: u64 = 200;
 
 /// A number that the environment may give.
 fn number(name: &str) -> Option<u64> {
@@ -31,6 +35,35 @@ fn a_seed_gives_one_run() {
     let outcomes = [Simulation::run(7), Simulation::run(7)];
     assert_eq!(outcomes[0].trace, outcomes[1].trace);
     assert_ne!(outcomes[0].trace, Simulation::run(8).trace);
+}
+
+/// Puts a bug in, and runs seeds until one shows that something is wrong.
+fn find(bug: Bug) {
+    plant(Some(bug));
+    let found = (1..=SEEDS_FOR_A_BUG).find(|seed| !Simulation::run(*seed).wrong.is_empty());
+    plant(None);
+    let seed = found.unwrap_or_else(|| panic!("{SEEDS_FOR_A_BUG} seeds did not find {bug:?}"));
+    eprintln!("seed {seed} finds {bug:?}");
+}
+
+#[test]
+fn a_bug_in_claims_is_found() {
+    find(Bug::ClaimGrantedTwice);
+}
+
+#[test]
+fn a_bug_in_copies_is_found() {
+    find(Bug::ReplicaNotMade);
+}
+
+#[test]
+fn a_bug_in_drains_is_found() {
+    find(Bug::DrainedTooSoon);
+}
+
+#[test]
+fn a_bug_in_repair_is_found() {
+    find(Bug::KeeperNotTold);
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub(super) struct Weather {
     plans: Vec<(Duration, Plan)>,
     /// One death a run: what two nodes keep is not lost by it.
     deaths: usize,
+    /// How often members were gone.
+    pub(super) changes: usize,
 }
 
 impl Weather {
@@ -84,8 +86,10 @@ impl Weather {
 impl Simulation {
     /// Decides which kinds of things happen in this run.
     pub(super) fn draw_weather(&mut self) {
-        let all = [Kind::Death, Kind::Partition, Kind::Stall, Kind::Expulsion, Kind::Drain];
-        self.weather.kinds = all.into_iter().filter(|_| percent(40)).collect();
+        // Members change in one way only: what is promised is promised for one failure at a time.
+        let change = [Kind::Death, Kind::Expulsion, Kind::Drain][below(3)];
+        let all = [change, Kind::Partition, Kind::Stall];
+        self.weather.kinds = all.into_iter().filter(|_| percent(50)).collect();
         if !self.weather.kinds.is_empty() {
             self.weather.plan(self.time.now() + span(MAX_PAUSE), Plan::Anything);
         }
@@ -130,6 +134,7 @@ impl Simulation {
         match kind {
             Kind::Death if is_whole && self.weather.deaths == 0 => {
                 self.weather.deaths += 1;
+                self.weather.changes += 1;
                 self.hosts[host].kill();
                 self.note_loss(host);
                 let noticed = now + span(MAX_LEASE);
@@ -145,6 +150,7 @@ impl Simulation {
             }
             Kind::Stall => self.hosts[host].stall(now + span(MAX_OUTAGE)),
             Kind::Expulsion if is_whole => {
+                self.weather.changes += 1;
                 self.hosts[host].is_expelled = true;
                 self.hosts[host].send(Event::Expelled, now);
                 self.note_cut_off(host);

@@ -89,6 +89,8 @@ pub(super) struct Worker {
     key: ClientKey,
     /// The call that it waits for: its number, the moment it began, and what it is.
     doing: Option<(u64, u64, Doing)>,
+    /// How often members were gone when it began.
+    changes: usize,
     next_at: Duration,
     requests: u64,
     puts: u32,
@@ -118,6 +120,7 @@ impl Worker {
             session: Rc::default(),
             key: ClientKey::MIN,
             doing: None,
+            changes: 0,
             next_at: simulation.time.now(),
             requests: 0,
             puts: 0,
@@ -214,6 +217,7 @@ impl Worker {
         request: Request,
     ) {
         self.calls += 1;
+        self.changes = simulation.weather.changes;
         let number = self.ask(core, request);
         self.doing = Some((number, begin, doing));
         simulation.hosts[self.host].turn(simulation.time.now());
@@ -315,7 +319,13 @@ impl Worker {
             }
             (Doing::Delete { id }, Reply::Deleted(outcomes)) => {
                 let found = outcomes[0] != DeleteOutcome::Absent;
-                simulation.note(id, self.call(begin, end, Action::Deleted(found)));
+                // One that finds nothing leaves nothing behind: what a node that is away holds comes back with it.
+                let action = if found { Action::Deleted(true) } else { Action::Contains(false) };
+                simulation.note(id, self.call(begin, end, action));
+                if simulation.weather.changes > self.changes {
+                    // A keeper that is gone may have carried it out before another was asked.
+                    simulation.note(id, self.call(begin, None, Action::MaybeDeleted));
+                }
             }
             (Doing::Get { id }, Reply::Got { mut objects, .. }) => {
                 self.last_get = Some(objects[0].is_ok());

@@ -7,7 +7,6 @@
 //! The table changes meanwhile. Whatever was there from beginning to end is in the listing, exactly once;
 //! what came or went may be or not.
 
-use crate::kernel::random::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use plasmon::ObjectId;
 use plasmon::wire::{MAX_IDS, ObjectInfo, Reply};
 
 use crate::kernel::ClientKey;
+use crate::kernel::random::HashSet;
 use crate::object::Table;
 use crate::sessions::Sessions;
 

@@ -1,0 +1,45 @@
+//! Bugs that are put in on purpose, to see that the simulation finds their like. Outside of tests there are none.
+
+/// A bug that is put in on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "outside of tests no bug is put in"))]
+pub(crate) enum Bug {
+    /// A keeper grants an id that it has granted to another node.
+    ClaimGrantedTwice,
+    /// A node says that it keeps a replica that it does not have.
+    ReplicaNotMade,
+    /// A drained node leaves with what it holds.
+    DrainedTooSoon,
+    /// A holder does not tell the new keepers of a shard what it holds.
+    KeeperNotTold,
+}
+
+/// Whether this bug was put in.
+#[cfg(not(test))]
+pub(crate) const fn is_planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(test)]
+pub(crate) use tests::{is_planted, plant};
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Puts a bug in, for this thread; none with `None`.
+    pub(crate) fn plant(bug: Option<Bug>) {
+        PLANTED.set(bug);
+    }
+
+    /// Whether this bug was put in.
+    pub(crate) fn is_planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+}
