@@ -81,23 +81,21 @@ impl Sessions {
         Ok(())
     }
 
-    /// Claims the id of an object, unless it was drawn at random for it. Who makes the object then asks
-    /// [`Sessions::may_create`] again after the last wait.
+    /// Claims the id of an object, unless it was drawn at random for it: such an id is looked for once alone.
+    /// Who makes the object asks [`Sessions::may_create`] after the last wait.
     pub(crate) async fn claim_for(
         self: &Rc<Self>,
         client: ClientKey,
         object: &NewObject,
     ) -> Result<Claim, Error> {
         let (id, tenant) = (object.id, self.client(client, |client| client.uid));
+        let drawn = is_drawn(object);
         self.await_certainty(id).await?;
-        self.may_create(client, id)?;
+        if drawn { self.placement.ensure_stays() } else { self.may_create(client, id) }?;
         if self.directory.known_here(&id, tenant) == Some(true) {
             return Err(exists(id, "exists already"));
         }
-        match object.terms.fresh && object.name.is_empty() {
-            true => Ok(Claim::of_nobody(id)),
-            false => self.directory.claim(id, tenant).await,
-        }
+        if drawn { Ok(Claim::of_nobody(id)) } else { self.directory.claim(id, tenant).await }
     }
 
     /// Waits until what is here of an id is certainly there: a node that is no member may hold what others
@@ -119,8 +117,7 @@ impl Sessions {
 
     /// Whether [`Sessions::claim_for`] needs to ask nobody.
     pub(crate) fn claims_at_once(&self, object: &NewObject) -> bool {
-        let fresh = object.terms.fresh && object.name.is_empty();
-        fresh || self.directory.decides_here(&object.id, self.kernel.clock.now())
+        is_drawn(object) || self.directory.decides_here(&object.id, self.kernel.clock.now())
     }
 
     /// Begins a creation: where its data goes, and the descriptors that takes. Its sizes are bytes of data,
@@ -207,7 +204,7 @@ impl Sessions {
         Ok(Head { id, name, life, tenant, rights, data_len, metadata_len, digest: 0, copies, expires })
     }
 
-    /// Whether an object of this id may come to be here; asked again after each wait.
+    /// Whether an object of this id may come to be here, as of now: what is waited for may change it.
     pub(super) fn may_create(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
         self.placement.ensure_stays()?;
         match self.store.objects.borrow().conflict(&id) {
@@ -335,6 +332,11 @@ impl Sessions {
             )),
         }
     }
+}
+
+/// Whether the id of an object was drawn at random for it.
+fn is_drawn(object: &NewObject) -> bool {
+    object.terms.fresh && object.name.is_empty()
 }
 
 /// Counted against quotas, and given back unless kept: what follows may fail, or be dropped.
