@@ -68,7 +68,7 @@ impl Sessions {
     ) -> Result<(), Error> {
         let mut head = self.head(client, object, data_len, 0)?;
         head.digest = digest;
-        let (extent, counted) = self.reserve(client, &head, Writer::Engine, room).await?;
+        let (extent, charge) = self.reserve(client, &head, Writer::Engine, room).await?;
         self.directory.settle_claim(&head.id).await?;
         self.may_create(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
@@ -76,7 +76,7 @@ impl Sessions {
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
         let replica = self.store.seal(sealing)?;
-        counted.keep();
+        charge.keep();
         self.placement.note_expiry(&replica);
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Sessions {
         let head = self.head(client, object, data_len, written)?;
         let inline = head.len() <= u64::from(INLINE_MAX);
         let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
-        let (extent, counted) = self.reserve(client, &head, writer, room).await?;
+        let (extent, charge) = self.reserve(client, &head, writer, room).await?;
         self.may_create(client, head.id)?;
         let written = extent.write(head.data_len, &metadata);
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
@@ -169,7 +169,7 @@ impl Sessions {
         };
         let created = self.kernel.clock.unix_ms();
         self.store.objects.borrow_mut().begin(Creation { head, extent, client, inline, created });
-        counted.keep();
+        charge.keep();
         Ok((placement, segments))
     }
 
@@ -226,26 +226,26 @@ impl Sessions {
         head: &Head,
         writer: Writer,
         room: Duration,
-    ) -> Result<(Extent, Counted<'a>), Error> {
+    ) -> Result<(Extent, Charge<'a>), Error> {
         let zone = Zone { domain: head.domain(), writer };
-        let counted = self.count(|| format!("create object {}", head.id), client, head.tenant, head.len())?;
+        let charge = self.charge(|| format!("create object {}", head.id), client, head.tenant, head.len())?;
         let extent = self.store.room(zone, head.len(), room).await.map_err(|error| {
             Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
         })?;
-        Ok((extent, counted))
+        Ok((extent, charge))
     }
 
     /// Counts bytes against quotas, to do `what`.
-    pub(super) fn count(
+    pub(super) fn charge(
         &self,
         what: impl Fn() -> String,
         client: ClientKey,
         user: u32,
         len: u64,
-    ) -> Result<Counted<'_>, Error> {
+    ) -> Result<Charge<'_>, Error> {
         let taken = self.store.quotas.borrow_mut().take(what, user, client, len);
         taken?;
-        Ok(Counted { sessions: self, user, client, len, keep: false })
+        Ok(Charge { sessions: self, user, client, len, keep: false })
     }
 
     /// Makes a creation of this client's immutable and visible.
@@ -339,8 +339,8 @@ fn is_drawn(object: &NewObject) -> bool {
     object.terms.fresh && object.name.is_empty()
 }
 
-/// Counted against quotas, and given back unless kept: what follows may fail, or be dropped.
-pub(super) struct Counted<'a> {
+/// Bytes counted against quotas, and given back unless kept: what follows may fail, or be dropped.
+pub(super) struct Charge<'a> {
     sessions: &'a Sessions,
     user: u32,
     client: ClientKey,
@@ -348,13 +348,13 @@ pub(super) struct Counted<'a> {
     keep: bool,
 }
 
-impl Counted<'_> {
+impl Charge<'_> {
     pub(super) fn keep(mut self) {
         self.keep = true;
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Charge<'_> {
     fn drop(&mut self) {
         if !self.keep {
             self.sessions.store.quotas.borrow_mut().subtract(self.user, self.client, self.len);
