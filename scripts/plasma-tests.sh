@@ -23,5 +23,4 @@ if ! fresh "$PLASMA/.plasmon" "$wanted"; then
 fi
 # The tests skip a Plasma that is not there. Here it has to be.
 "$PLASMA/bin/python" -W ignore -c 'import pyarrow.plasma'
-PLASMON_BIN=$VENV/bin/plasmon "$PLASMA/bin/python" -m pytest -q python/tests/test_plasma.py \
-    python/tests/test_plasma_store.py
+PLASMON_BIN=$VENV/bin/plasmon "$PLASMA/bin/python" -m pytest -q python/tests/test_plasma*.py

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import broadcast, figures, heal, local, machine, mpi, objects, paths, peers, scale
+from harness.choosing import choose
 from harness.remote import command as remote
 from harness.remote import growth
 
@@ -95,8 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures, and writes figures and the description of the run."""
     name: str = arguments.command
     results: Path = arguments.results
-    allowed = FILLED if name == "objects" else None
-    chosen, missing = choose(arguments.peers, allowed)
+    chosen, missing = choose(
+        arguments.peers, (kind() for kind in peers.ALL if name == "local" or kind.name in FILLED)
+    )
     description: dict[str, Any] = machine.describe()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
@@ -104,10 +105,10 @@ def run(arguments: argparse.Namespace) -> int:
             plan = local.QUICK if arguments.quick else local.FULL
             rows, failures, versions = local.measure(chosen, plan, Path(folder))
             description |= {"store_bytes": plan.memory, "versions": versions}
-            figures.write(results / "local.csv", rows)
+            keep = partial(local.LOCAL.keep, results, figures.ordered(rows))
         else:
             stages, failures = objects.measure(chosen, arguments.quick, Path(folder))
-            figures.write_rows(results / "objects.csv", stages, objects.Stage)
+            keep = partial(objects.OBJECTS.keep, results, stages)
     description |= {
         "quick": arguments.quick,
         "seconds": round(time.monotonic() - begin),
@@ -115,30 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
         "failures": failures,
         "plasmon": {peer.name: peer.facts for peer in chosen if peer.facts},
     }
-    (results / f"{name}.json").write_text(json.dumps(description, indent=2) + "\n")
+    keep(description)
     print(f"Measured in {description['seconds']} s: {results / name}.csv", file=sys.stderr)
     return 1 if any(failed.startswith("plasmon") for failed in failures) else 0
-
-
-def choose(names: list[str] | None, allowed: Sequence[str] | None) -> tuple[list[peers.Peer], dict[str, str]]:
-    """The peers that can be measured, and why the others cannot."""
-    known = {kind.name: kind for kind in peers.ALL if allowed is None or kind.name in allowed}
-    unknown = [name for name in names or [] if name not in known]
-    if unknown:
-        raise SystemExit(f"there is no peer {unknown[0]!r}: choose from {', '.join(known)}")
-    chosen, missing = [], {}
-    for name, kind in known.items():
-        if names and name not in names:
-            continue
-        peer = kind()
-        if reason := peer.missing():
-            missing[name] = reason
-            print(f"{peer.label} is not measured: {reason}", file=sys.stderr)
-        else:
-            chosen.append(peer)
-    if not chosen:
-        raise SystemExit("there is nothing to measure")
-    return chosen, missing
 
 
 if __name__ == "__main__":

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import figures, machine, page, paths
+from harness import machine, page, paths
 from harness.network import Network
 from harness.page import size_of, table
 from harness.peers import absent
 from harness.processes import PeerError, shown, spawn, stop
 from harness.progress import Progress
 from harness.remote.contenders import Plasmon
+from harness.series import Series
 
-NAME = "broadcast"
 MIB = 1 << 20
 GOAL = 2.0
 _WORKER = paths.ROOT / "bench" / "workers" / "broadcast.py"
@@ -72,6 +72,9 @@ class Row:
     """CPU time of all nodes' daemons in a round, median."""
 
 
+BROADCAST = Series("broadcast", Row)
+
+
 def run(quick: bool, results: Path) -> int:
     """Measures, and writes figures and the description of the run."""
     if reason := absent(paths.plasmon(), "make build") or absent(paths.plasmon_python(), "make build"):
@@ -92,12 +95,11 @@ def run(quick: bool, results: Path) -> int:
         return 1
     finally:
         say.end()
-    figures.write_rows(results / f"{NAME}.csv", gather(lines), Row)
     described["seconds"] = round(time.monotonic() - begin)
-    (results / f"{NAME}.json").write_text(json.dumps(described, indent=2) + "\n")
+    BROADCAST.keep(results, gather(lines), described)
     if described["no_links"]:
         print(f"Not measured with links: {described['no_links']}", file=sys.stderr)
-    print(f"Measured in {described['seconds']} s: {results / NAME}.csv", file=sys.stderr)
+    print(f"Measured in {described['seconds']} s: {results}/broadcast.csv", file=sys.stderr)
     return 0
 
 
@@ -165,13 +167,8 @@ def gather(lines: list[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def report() -> None:
-    """Writes the section of the page."""
-    path = page.results(NAME)
-    if path is None:
-        page.replace(NAME, "Not measured yet: `make bench-broadcast`.")
-        return
-    rows, described = figures.read(path, Row), page.run(NAME)
+def text(rows: list[Row], described: dict[str, Any]) -> list[str]:
+    """The section of the page."""
     shared = [row for row in rows if not row.link_gbit]
     linked = [row for row in rows if row.link_gbit]
     points = [*page.machine(described), *page.quick(described)]
@@ -180,14 +177,13 @@ def report() -> None:
         judged = _linked(linked)
     else:
         judged = [f"Not measured, so the goal cannot be judged: {described['no_links']}"]
-    body = [
+    return [
         page.points(points),
         "### Each node with a link of its own",
         *judged,
         "### All nodes on the same cores",
         *_shared(shared, described["cores"]),
     ]
-    page.replace(NAME, "\n\n".join(body))
 
 
 def _linked(rows: list[Row]) -> list[str]:

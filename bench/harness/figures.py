@@ -48,6 +48,7 @@ class Row(Case):
 
 
 Kind = TypeVar("Kind", bound="DataclassInstance")
+Some = TypeVar("Some", bound=Row)
 
 
 class Samples:
@@ -88,12 +89,18 @@ def percentile(values: Iterable[int], part: float) -> int:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
-def write(path: Path, rows: Iterable[Row], kind: type[Row] = Row) -> None:
-    """Writes a CSV, in an order that does not depend on that of the run."""
-    write_rows(path, sorted(rows, key=_order), kind)
+def ordered(rows: Iterable[Some]) -> list[Some]:
+    """Rows in an order that does not depend on that of the run."""
+    return sorted(
+        rows,
+        key=lambda row: (
+            *(row.mode, row.operation, row.peer, row.memory),
+            *(row.clients, row.batch, row.size),
+        ),
+    )
 
 
-def write_rows(path: Path, rows: Iterable[Kind], kind: type[Kind]) -> None:
+def write(path: Path, rows: Iterable[Kind], kind: type[Kind]) -> None:
     """Writes rows of any kind as a CSV, as they come."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = [field.name for field in fields(kind)]
@@ -104,7 +111,7 @@ def write_rows(path: Path, rows: Iterable[Kind], kind: type[Kind]) -> None:
 
 
 def read(path: Path, kind: type[Kind]) -> list[Kind]:
-    """Reads what `write` or `write_rows` has written."""
+    """Reads what `write` has written."""
     convert: dict[str, Callable[[str], Any]]
     convert = {
         "str": str,
@@ -118,10 +125,6 @@ def read(path: Path, kind: type[Kind]) -> list[Kind]:
             kind(**{name: convert[types[name]](text) for name, text in line.items()})
             for line in csv.DictReader(file)
         ]
-
-
-def _order(row: Row) -> tuple[str, str, str, str, int, int, int]:
-    return row.mode, row.operation, row.peer, row.memory, row.clients, row.batch, row.size
 
 
 def rounded(value: float) -> float:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import figures, machine, page, paths
+from harness import machine, page, paths
 from harness.figures import percentile
 from harness.page import short, table
+from harness.series import Series
 
-NAME = "heal"
 NODES = 4
 LEASE = 5
 """Seconds."""
@@ -57,6 +57,9 @@ class Death:
     failed_gets: int
 
 
+HEAL = Series("heal", Death)
+
+
 def run(quick: bool, results: Path) -> int:
     """Measures, writes figures, and prints them."""
     begin = time.monotonic()
@@ -79,9 +82,8 @@ def run(quick: bool, results: Path) -> int:
                     f"{row.failed_gets} failed"
                 )
     described |= {"seconds": round(time.monotonic() - begin), "failures": failures}
-    figures.write_rows(results / f"{NAME}.csv", deaths, Death)
-    (results / f"{NAME}.json").write_text(json.dumps(described, indent=2) + "\n")
-    print(f"Measured in {described['seconds']} s: {results / NAME}.csv", file=sys.stderr)
+    HEAL.keep(results, deaths, described)
+    print(f"Measured in {described['seconds']} s: {results}/heal.csv", file=sys.stderr)
     return 1 if failures or any(row.failed_gets for row in deaths) else 0
 
 
@@ -119,13 +121,8 @@ def measure(coordinator: str, death: str, objects: int) -> Death:
     )
 
 
-def report() -> None:
-    """Writes the section of the page."""
-    path = page.results(NAME)
-    if path is None:
-        page.replace(NAME, "Not measured yet: `make bench-heal`.")
-        return
-    deaths, described = figures.read(path, Death), page.run(NAME)
+def text(deaths: list[Death], described: dict[str, Any]) -> list[str]:
+    """The section of the page."""
     cells = [
         [
             f"{death.objects:,}",
@@ -155,7 +152,7 @@ def report() -> None:
     ]
     leases = max(death.healed_s / death.lease_s for death in deaths)
     slower = [death for death in deaths if death.healing_p99_us > GOALS[1] * death.usual_p99_us]
-    body = [
+    return [
         page.points([*page.machine(described), *page.quick(described)]),
         f"Of {deaths[0].nodes} nodes with a lease of {deaths[0].lease_s:g} s one dies; gets: median (p99).",
         table(heads, cells),
@@ -163,4 +160,3 @@ def report() -> None:
         f"{page.yes_or_no(leases <= GOALS[0])}. The p99 of gets under {GOALS[1]:g} times the usual: "
         f"in {len(deaths) - len(slower)} of {len(deaths)} cases, reached: {page.yes_or_no(not slower)}.",
     ]
-    page.replace(NAME, "\n\n".join(body))

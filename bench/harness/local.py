@@ -20,6 +20,7 @@ from harness.figures import Case, Row, Samples
 from harness.peers import Peer, Raw
 from harness.processes import PeerError, Worker, ask_all
 from harness.progress import Progress
+from harness.series import Series
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALL = KIB
@@ -36,6 +37,7 @@ FIRST_BYTES = 64 * MIB
 HEAD_START = 100_000_000
 """Nanoseconds from the start signal to the start."""
 SIZES = [4**power * KIB for power in range(9)]
+LOCAL = Series("local", Row)
 
 
 @dataclass(frozen=True)

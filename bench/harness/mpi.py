@@ -16,6 +16,7 @@ from harness.figures import Case, Row, Samples
 from harness.network import Network
 from harness.processes import PeerError, shown, spawn, stop
 from harness.remote.contenders import plasmon
+from harness.series import Series
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [64 * 4**power for power in range(11)]
@@ -42,6 +43,9 @@ def missing() -> str | None:
     return None if (_MPI / "mpirun").exists() else f"there is no {_MPI}/mpirun: scripts/bench-setup.sh"
 
 
+MPI = Series("mpi", Row)
+
+
 def run(ranks: int, quick: bool, sizes: Sequence[int], batch: int, results: Path) -> int:
     """Measures, writes figures, and prints them."""
     if ranks < 2:
@@ -62,8 +66,7 @@ def run(ranks: int, quick: bool, sizes: Sequence[int], batch: int, results: Path
             print(f"Nothing was measured: {failure}", file=sys.stderr)
             return 1
     described |= {"seconds": round(time.monotonic() - begin), "store_bytes": MEMORY, "batch": batch}
-    figures.write(results / "mpi.csv", rows)
-    (results / "mpi.json").write_text(json.dumps(described, indent=2) + "\n")
+    MPI.keep(results, figures.ordered(rows), described)
     for row in rows:
         what = f"{OPERATIONS[row.operation]:26} {row.size:>11,} B"
         print(f"{what} {row.median_us:>12,.4g} µs (p99 {row.p99_us:,.4g}) {row.ops_per_s:>12,.4g}/s")

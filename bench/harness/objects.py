@@ -21,6 +21,7 @@ from harness.figures import percentile
 from harness.peers import Peer
 from harness.processes import PeerError, Worker, ask_all
 from harness.progress import Progress
+from harness.series import Series
 
 SIZE = 64
 STAGES = [10_000, 100_000, 1_000_000, 10_000_000]
@@ -61,6 +62,9 @@ class Stage:
     """Of that: in other shared memory, as the object table."""
     own_per_object: float
     """Of that: memory of the server alone, as the directory."""
+
+
+OBJECTS = Series("objects", Stage)
 
 
 def measure(peers: Sequence[Peer], quick: bool, folder: Path) -> tuple[list[Stage], dict[str, list[str]]]:

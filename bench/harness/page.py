@@ -5,12 +5,23 @@ Everything between the two marks of a section is written anew; the words around 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness import paths
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal and what became of it."""
+
+    what: str
+    wanted: str
+    measured: str
+    reached: bool | None
+    """None if it cannot be said."""
 
 
 def replace(section: str, body: str, path: Path | None = None) -> None:
@@ -28,18 +39,6 @@ def replace(section: str, body: str, path: Path | None = None) -> None:
     if not found:
         raise SystemExit(f"{path} lacks the marks of {section!r} between which figures belong")
     path.write_text(f"{before}{begin}\n\n{body}\n\n{end}{after}")
-
-
-def run(name: str) -> dict[str, Any]:
-    """The description of a run."""
-    described: dict[str, Any] = json.loads((paths.RESULTS / f"{name}.json").read_text())
-    return described
-
-
-def results(name: str) -> Path | None:
-    """The CSV of a run, if there was one."""
-    path = paths.RESULTS / f"{name}.csv"
-    return path if path.exists() else None
 
 
 def machine(run: dict[str, Any]) -> list[str]:
@@ -69,6 +68,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; all columns but the first are numbers."""
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def goals(title: str, head: str, checked: Iterable[Goal]) -> str:
+    """A table of goals and of what became of them."""
+    rows = [[goal.what, goal.wanted, goal.measured, yes_or_no(goal.reached)] for goal in checked]
+    return f"### {title}\n\n" + table(["", "goal", head, "reached"], rows)
 
 
 def yes_or_no(reached: bool | None) -> str:

@@ -6,8 +6,6 @@ told is how costs compare there, so that every figure is divided by another of t
 
 from __future__ import annotations
 
-import csv
-import json
 import subprocess
 import sys
 import time
@@ -20,6 +18,7 @@ from matplotlib.ticker import NullLocator
 from harness import machine, page, paths
 from harness.drawing import STYLE, plt, save, size_axis
 from harness.page import size_of, table
+from harness.series import Series
 
 NAME = "rdma-registration"
 IMAGE = f"{NAME}.svg"
@@ -42,6 +41,9 @@ class Cost:
     samples: int
 
 
+RDMA = Series(NAME, Cost)
+
+
 def run(results: Path) -> int:
     """Measures in a guest, and writes figures and the description of the run."""
     described: dict[str, Any] = machine.describe()
@@ -57,34 +59,20 @@ def run(results: Path) -> int:
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{NAME}.csv").write_text(text)
     described |= {"seconds": round(time.monotonic() - begin), "quick": False, "emulated": True}
-    (results / f"{NAME}.json").write_text(json.dumps(described, indent=2) + "\n")
+    RDMA.describe(results, described)
     print(f"Measured in {described['seconds']} s: {results / NAME}.csv", file=sys.stderr)
     return 0
 
 
-def report() -> None:
-    """The plot, and the section of docs/rdma.md."""
-    path = page.results(NAME)
-    if path is None:
-        return
-    with path.open(newline="") as file:
-        costs = [
-            Cost(
-                row["what"],
-                int(row["bytes"]),
-                int(row["regions"]),
-                float(row["median_us"]),
-                int(row["samples"]),
-            )
-            for row in csv.DictReader(file)
-        ]
+def text(costs: list[Cost], described: dict[str, Any]) -> list[str]:
+    """The section of docs/rdma.md, and its plot."""
     registered = relative(costs, "register")
     many = relative(costs, "read-of-many")
     draw(registered, transfers(costs), many)
     rows = [[size_of(size), f"{ratio:.2f}"] for size, ratio in transfers(costs)]
-    body = [
+    return [
         NOTHING,
-        page.points(page.machine(page.run(NAME))),
+        page.points(page.machine(described)),
         f"![Costs of registration, as ratios](img/{IMAGE})",
         "Registered for each read on both sides, against registered once:",
         table(["read of", "read-register / read"], rows),
@@ -93,7 +81,6 @@ def report() -> None:
         "A read of 4 KiB out of 16 MiB that are so many regions, against one:",
         table(["regions", "cost"], [[f"{count:,}", f"{ratio:.2f}"] for count, ratio in many]),
     ]
-    page.replace("registration", "\n\n".join(body), paths.RDMA_PAGE)
 
 
 def relative(costs: list[Cost], what: str) -> list[tuple[int, float]]:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness import broadcast, figures, goals, heal, page, paths, peers, plots, rdma, scale_report
+from harness import broadcast, goals, heal, page, paths, peers, plots, rdma, scale_report
+from harness.broadcast import BROADCAST
 from harness.figures import Row
-from harness.goals import Figures, Goal
-from harness.objects import Stage
+from harness.goals import Figures
+from harness.heal import HEAL
+from harness.local import LOCAL
+from harness.mpi import MPI
+from harness.objects import OBJECTS, Stage
 from harness.page import short, size_of, table
+from harness.rdma import RDMA
 from harness.remote import report as remote
+from harness.remote.figures import REMOTE
+from harness.remote.growth import GROWTH
+from harness.scale import SCALE
 
 _SHOWN = [4**power << 10 for power in (0, 2, 4, 6, 8)]
 _PEERS = {kind.name: kind.label for kind in peers.ALL}
@@ -35,33 +43,33 @@ _TOGETHER = [("put", 1), ("put_many", 64), ("get", 1), ("get_many", 64)]
 
 def make() -> None:
     """Writes plots and page."""
-    local, local_run = figures.read(paths.RESULTS / "local.csv", Row), page.run("local")
-    stages, objects_run = _objects()
-    found = Figures(local)
+    LOCAL.report(_local, "figures")
+    REMOTE.report(remote.text)
+    GROWTH.report(remote.growth_text)
+    MPI.report(remote.mpi_text)
+    BROADCAST.report(broadcast.text)
+    HEAL.report(heal.text)
+    RDMA.report(rdma.text, "registration", paths.RDMA_PAGE)
+    SCALE.report(scale_report.text, "figures", paths.SCALE_PAGE)
+
+
+def _local(rows: list[Row], run: dict[str, Any]) -> list[str]:
+    """Stores of one host, and many objects in one of them, if that run was made."""
+    found = Figures(rows)
+    stages, objects_run = OBJECTS.last() or ([], {})
     plots.draw(found, stages)
     sections = [
-        _machine(local_run),
-        _goals(goals.check(found, stages)),
+        _machine(run),
+        page.goals("Goals", "median", goals.check(found, stages)),
         "![Latency of one client by size](img/local-latency.png)",
-        *(_latency(found, local_run, *row) for row in _LATENCIES),
+        *(_latency(found, run, *row) for row in _LATENCIES),
         "![Operations a second](img/local-throughput.png)",
-        _together(found, local_run),
+        _together(found, run),
         _raw(found),
     ]
     if stages:
         sections += [_many(stages, objects_run), "![Many objects](img/objects.png)"]
-    page.replace("figures", "\n\n".join(sections))
-    remote.make()
-    broadcast.report()
-    heal.report()
-    rdma.report()
-    scale_report.make()
-
-
-def _objects() -> tuple[list[Stage], dict[str, Any]]:
-    """Of another run, which may not have been made."""
-    path = paths.RESULTS / "objects.csv"
-    return (figures.read(path, Stage), page.run("objects")) if path.exists() else ([], {})
+    return sections
 
 
 def _machine(run: dict[str, Any]) -> str:
@@ -80,11 +88,6 @@ def _machine(run: dict[str, Any]) -> str:
         reason = reasons[0].splitlines()[0]
         points.append(f"**{_PEERS[name]} failed**, and was measured until then: {reason}")
     return page.points(points)
-
-
-def _goals(checked: list[Goal]) -> str:
-    rows = [[goal.what, goal.wanted, goal.measured, page.yes_or_no(goal.reached)] for goal in checked]
-    return "### Goals\n\n" + table(["", "goal", "median", "reached"], rows)
 
 
 def _latency(

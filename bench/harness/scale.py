@@ -6,8 +6,6 @@ say; here it is run.
 
 from __future__ import annotations
 
-import csv
-import json
 import subprocess
 import sys
 import time
@@ -16,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine, paths
+from harness.series import Series
 
-NAME = "scale"
 _LIMIT = 3600.0
 
 
@@ -34,6 +32,9 @@ class Figure:
     """"counted", "sampled" (some stood for all), "measured" (on this machine) or "computed" (from others)."""
 
 
+SCALE = Series("scale", Figure)
+
+
 def run(quick: bool, results: Path) -> int:
     """Simulates, and writes figures and the description of the run."""
     described: dict[str, Any] = machine.describe()
@@ -43,24 +44,8 @@ def run(quick: bool, results: Path) -> int:
     if done.returncode:
         return done.returncode
     results.mkdir(parents=True, exist_ok=True)
-    (results / f"{NAME}.csv").write_text(done.stdout)
+    (results / "scale.csv").write_text(done.stdout)
     described |= {"seconds": round(time.monotonic() - begin), "quick": quick}
-    (results / f"{NAME}.json").write_text(json.dumps(described, indent=2) + "\n")
-    print(f"Simulated in {described['seconds']} s: {results / NAME}.csv", file=sys.stderr)
+    SCALE.describe(results, described)
+    print(f"Simulated in {described['seconds']} s: {results}/scale.csv", file=sys.stderr)
     return 0
-
-
-def read(path: Path) -> list[Figure]:
-    """The figures of a run."""
-    with path.open(newline="") as file:
-        return [
-            Figure(
-                int(row["nodes"]),
-                int(row["objects"]),
-                row["measure"],
-                float(row["value"]),
-                row["unit"],
-                row["how"],
-            )
-            for row in csv.DictReader(file)
-        ]

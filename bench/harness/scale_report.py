@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from harness import page, paths
+from typing import Any
+
+from harness import page
 from harness.drawing import STYLE, plt, save
 from harness.page import table
-from harness.scale import NAME, Figure, read
+from harness.scale import Figure
 
-IMAGE = f"{NAME}.png"
+IMAGE = "scale.png"
 _SHOWN = (10, 100, 1000, 10_000)
 _MOST = 1_000_000_000
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def make() -> None:
-    """The plot, and the section of docs/scale.md."""
-    path = page.results(NAME)
-    if path is None:
-        return
-    found = read(path)
+def text(found: list[Figure], described: dict[str, Any]) -> list[str]:
+    """The section of docs/scale.md, and its plot."""
     _draw(found)
-    described = page.run(NAME)
     body = [
         *page.quick(described),
         page.points(page.machine(described)),
@@ -49,7 +46,7 @@ def make() -> None:
     for objects in (1_000_000, _MOST):
         measures = dict.fromkeys(one.measure for one in found if one.objects == objects)
         body += [f"With {objects:,} objects:", _by_nodes(found, objects, [*measures])]
-    page.replace("figures", "\n\n".join(body), paths.SCALE_PAGE)
+    return body
 
 
 def _by_nodes(found: list[Figure], objects: int, measures: list[str]) -> str:

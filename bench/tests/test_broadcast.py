@@ -34,7 +34,7 @@ def test_rounds_of_one_way_to_as_many_nodes_over_the_same_links_are_one_row(tmp_
         (2.5, "gets", 2, 1),
     ]
     assert (rows[1].least_ms, rows[1].median_ms, rows[1].most_ms, rows[1].cpu_s) == (300, 400, 500, 0.8)
-    figures.write_rows(tmp_path / "some.csv", rows, broadcast.Row)
+    figures.write(tmp_path / "some.csv", rows, broadcast.Row)
     assert figures.read(tmp_path / "some.csv", broadcast.Row) == rows
 
 
@@ -102,8 +102,7 @@ def page_of(
     paths.PAGE.write_text(
         "<!-- broadcast: begin (written by `make bench-report`) -->\n<!-- broadcast: end -->\n"
     )
-    figures.write_rows(folder / "broadcast.csv", broadcast.gather(lines), broadcast.Row)
     described = machine.describe() | {"quick": False, "seconds": 1, "network": "hosts", "no_links": why}
-    (folder / "broadcast.json").write_text(json.dumps(described))
-    broadcast.report()
+    broadcast.BROADCAST.keep(folder, broadcast.gather(lines), described)
+    broadcast.BROADCAST.report(broadcast.text)
     return paths.PAGE.read_text()

@@ -41,7 +41,7 @@ def test_a_csv_gives_back_what_was_written(tmp_path: Path) -> None:
     samples.add(PUT, [1234, 5678], moves=True)
     samples.add(Case("sustained", "ray", "get", "", 1024, 1, 8), [99_999], moves=False, rate=7.0)
     rows = samples.rows()
-    figures.write(tmp_path / "figures.csv", rows)
+    figures.write(tmp_path / "figures.csv", rows, figures.Row)
     assert sorted(figures.read(tmp_path / "figures.csv", figures.Row), key=str) == sorted(rows, key=str)
 
 

@@ -95,5 +95,5 @@ def test_a_store_that_fills_is_looked_at(tmp_path: Path, monkeypatch: pytest.Mon
     assert [stage.objects for stage in stages] == [2000, 4000]
     # An object is known by 20 bytes, at the least, and no object costs what a page does.
     assert all(20 < stage.bytes_per_object < 4096 for stage in stages)
-    figures.write_rows(tmp_path / "objects.csv", stages, objects.Stage)
+    figures.write(tmp_path / "objects.csv", stages, objects.Stage)
     assert figures.read(tmp_path / "objects.csv", objects.Stage) == stages

@@ -15,10 +15,10 @@ import pytest
 from harness import mpi, paths
 from harness.network import PREFIX, Network
 from harness.processes import PeerError, Worker
-from harness.remote import conditions, figures, growth
+from harness.remote import conditions, growth
 from harness.remote import run as running
 from harness.remote.contenders import GETTER, HOLDER, ONE_PLACE, PLACES, Contender, Plasmon, Way, plasmon
-from harness.remote.figures import Fetches
+from harness.remote.figures import REMOTE, Fetches
 from harness.remote.others import Fabric, Ray, Tcp
 from harness.remote.run import moved
 
@@ -239,12 +239,12 @@ def test_a_quick_run_from_begin_to_end(tmp_path: Path) -> None:
     assert described["whole"]
     assert described["quick"]
     assert described["impossible"] == []
-    assert {row.peer for row in figures.read(tmp_path / "remote.csv")} == {
+    assert {row.peer for row in REMOTE.read(tmp_path)} == {
         "plasmon-auto",
         "plasmon-python",
         "tcp",
     }
-    assert {row.mode for row in figures.read(tmp_path / "remote.csv")} == {"remote", "connection", "beside"}
+    assert {row.mode for row in REMOTE.read(tmp_path)} == {"remote", "connection", "beside"}
     assert nothing_is_left(quick.pid)
 
 
@@ -261,7 +261,7 @@ def test_a_run_that_is_ended_keeps_what_it_has_and_leaves_nothing(tmp_path: Path
     assert run.returncode == 1
     assert "Ended before its time" in said
     assert not json.loads((tmp_path / "remote.json").read_text())["whole"]
-    assert len(figures.read(tmp_path / "remote.csv")) >= len(running.FULL.sizes)
+    assert len(REMOTE.read(tmp_path)) >= len(running.FULL.sizes)
     assert nothing_is_left(run.pid)
 
 

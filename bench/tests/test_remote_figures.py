@@ -3,14 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import figures as harness_figures
 from harness import page
 from harness.processes import PeerError
-from harness.remote import conditions, conditions_report, figures, goals, growth
+from harness.remote import conditions, conditions_report, goals, growth
 from harness.remote.command import beside_tcp, fit
 from harness.remote.conditions import until
 from harness.remote.contenders import Plasmon, Way, protocols
-from harness.remote.figures import Collected, Fetches, Turn
+from harness.remote.figures import REMOTE, Collected, Fetches, Turn
 from harness.remote.others import Redis
 from harness.remote.plausible import impossible
 from harness.remote.run import FULL, moved, objects
@@ -74,11 +73,11 @@ def test_turns_become_medians_rates_and_costs() -> None:
 
 def test_a_csv_gives_back_what_was_written(tmp_path: Path) -> None:
     rows = [row("tcp", 64, 5.0), row("plasmon-auto", MIB, 400.0, "cold", 8)]
-    figures.write(tmp_path / "remote.csv", rows)
-    assert sorted(figures.read(tmp_path / "remote.csv"), key=str) == sorted(rows, key=str)
+    REMOTE.keep(tmp_path, rows, {})
+    assert REMOTE.read(tmp_path) == rows
     points = [growth.Grown("nodes", 3, KIB, 64, 3, 1, 4096, 5, 30000.5, 29000.0, 31000.0)]
-    harness_figures.write_rows(tmp_path / "growth.csv", points, growth.Grown)
-    assert harness_figures.read(tmp_path / "growth.csv", growth.Grown) == points
+    growth.GROWTH.keep(tmp_path, points, {})
+    assert growth.GROWTH.read(tmp_path) == points
 
 
 def test_a_get_of_what_was_here_already_is_noticed() -> None:

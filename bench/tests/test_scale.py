@@ -8,7 +8,7 @@ from harness import scale
 def simulated(folder: Path) -> list[scale.Figure]:
     """The figures of a quick run."""
     assert scale.run(quick=True, results=folder) == 0
-    return scale.read(folder / "scale.csv")
+    return scale.SCALE.read(folder)
 
 
 def test_it_says_the_same_again(tmp_path: Path) -> None:

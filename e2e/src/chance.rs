@@ -8,9 +8,11 @@ use std::env;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-/// Pseudo-random generator (SplitMix64).
+use plasmon::wire::Draw;
+
+/// Pseudo-random generator: [`Draw`], and what tests draw of it.
 #[derive(Debug, Clone)]
-pub struct Chance(u64);
+pub struct Chance(Draw);
 
 impl Chance {
     /// Makes the generator of this run. Its seed is `PLASMON_E2E_SEED`, or else a new one, and is printed
@@ -24,25 +26,22 @@ impl Chance {
             Err(_) => RandomState::new().build_hasher().finish(),
         };
         eprintln!("{test}: PLASMON_E2E_SEED={seed}");
-        Self(seed)
+        Self::of_seed(seed)
     }
 
     /// Makes the generator of a seed.
     pub fn of_seed(seed: u64) -> Self {
-        Self(seed)
+        Self(Draw::new(seed))
     }
 
     /// Makes another generator, for example for another thread.
     pub fn split(&mut self) -> Self {
-        Self(self.word())
+        Self::of_seed(self.word())
     }
 
     /// Draws any word.
     pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
+        self.0.word()
     }
 
     /// Draws a number below `end`.
@@ -79,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_again_and_its_parts_differ() {
-        let (mut one, mut other) = (Chance(1), Chance(1));
+        let (mut one, mut other) = (Chance::of_seed(1), Chance::of_seed(1));
         assert_eq!([one.word(), one.word()], [other.word(), other.word()]);
         assert_ne!(one.split().word(), one.split().word());
         assert!((0..100).all(|_| one.below(7) < 7));

@@ -57,46 +57,36 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;
 
+    use plasmon::wire::Draw;
+
     use super::*;
 
     /// Damaged seeds that a target is given.
     const CASES: usize = 20_000;
 
-    /// SplitMix64.
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, end: usize) -> usize {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((word ^ word >> 31) % end.max(1) as u64) as usize
-        }
-
-        /// Does to bytes what is done to bytes.
-        fn damage(&mut self, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
-            const WORDS: [u64; 8] = [0, 1, 0x7f, 0xff, 0xffff, 1 << 31, u32::MAX as u64, u64::MAX];
-            let at = self.below(bytes.len());
-            let end = at + self.below(bytes.len() - at.min(bytes.len())) % 64;
-            match self.below(8) {
-                0 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
-                1 if !bytes.is_empty() => bytes[at] = self.below(256) as u8,
-                2 => bytes.truncate(at),
-                3 => bytes.extend((0..self.below(40)).map(|byte| byte as u8)),
-                4 => drop(bytes.drain(at.min(bytes.len())..end.min(bytes.len()))),
-                5 => {
-                    let word = WORDS[self.below(WORDS.len())].to_le_bytes();
-                    let len = [1, 2, 4, 8][self.below(4)].min(bytes.len() - at.min(bytes.len()));
-                    bytes[at..at + len].copy_from_slice(&word[..len]);
-                }
-                6 => {
-                    let other = &seeds[self.below(seeds.len())];
-                    bytes.extend_from_slice(&other[self.below(other.len())..]);
-                }
-                _ => {
-                    let piece = bytes[at.min(bytes.len())..end.min(bytes.len())].to_vec();
-                    bytes.splice(at..at, piece);
-                }
+    /// Does to bytes what is done to bytes.
+    fn damage(chance: &mut Draw, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
+        const WORDS: [u64; 8] = [0, 1, 0x7f, 0xff, 0xffff, 1 << 31, u32::MAX as u64, u64::MAX];
+        let at = chance.below(bytes.len());
+        let end = at + chance.below(bytes.len() - at.min(bytes.len())) % 64;
+        match chance.below(8) {
+            0 if !bytes.is_empty() => bytes[at] ^= 1 << chance.below(8),
+            1 if !bytes.is_empty() => bytes[at] = chance.below(256) as u8,
+            2 => bytes.truncate(at),
+            3 => bytes.extend((0..chance.below(40)).map(|byte| byte as u8)),
+            4 => drop(bytes.drain(at.min(bytes.len())..end.min(bytes.len()))),
+            5 => {
+                let word = WORDS[chance.below(WORDS.len())].to_le_bytes();
+                let len = [1, 2, 4, 8][chance.below(4)].min(bytes.len() - at.min(bytes.len()));
+                bytes[at..at + len].copy_from_slice(&word[..len]);
+            }
+            6 => {
+                let other = &seeds[chance.below(seeds.len())];
+                bytes.extend_from_slice(&other[chance.below(other.len())..]);
+            }
+            _ => {
+                let piece = bytes[at.min(bytes.len())..end.min(bytes.len())].to_vec();
+                bytes.splice(at..at, piece);
             }
         }
     }
@@ -124,13 +114,13 @@ mod tests {
     #[test]
     fn targets_stand_damaged_seeds() {
         // The same on every machine: what is found by chance is found by `make fuzz`.
-        let mut chance = Chance(7);
+        let mut chance = Draw::new(7);
         for target in &TARGETS {
             let seeds = (target.seeds)();
             for _ in 0..CASES {
                 let mut bytes = seeds[chance.below(seeds.len())].clone();
                 for _ in 0..=chance.below(4) {
-                    chance.damage(&mut bytes, &seeds);
+                    damage(&mut chance, &mut bytes, &seeds);
                 }
                 run(target, &bytes, "a damaged seed");
             }

@@ -1,18 +1,23 @@
-"""Real nodes for all tests: two that share a cluster, and ways to start others."""
+"""Real nodes for all tests: two that share a cluster, and a Plasma store with its clients."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import signal
 import time
 from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
 
 import plasmon
 import pytest
 
 ANTI_HANG = 60.0
 """Seconds that nothing takes: a test that waits so long has failed."""
+PLASMA_MEMORY = 10**8
+"""Bytes of the store of the tests of Plasma."""
 
 
 # What a shell runs in the background ignores it, and so would children that are to be interrupted.
@@ -73,3 +78,48 @@ def far(cluster: plasmon.LocalCluster, near: plasmon.Client) -> plasmon.Client:
 def reader(request: pytest.FixtureRequest, near: plasmon.Client, far: plasmon.Client) -> plasmon.Client:
     """Gets what `near` has put: on the same node, and on the other."""
     return near if request.param == "same node" else far
+
+
+@pytest.fixture(params=["plasmon.plasma", "pyarrow.plasma"], scope="module")
+def plasma(request: pytest.FixtureRequest) -> ModuleType:
+    """Plasma of this package, and PyArrow's own if it has that."""
+    try:
+        return importlib.import_module(request.param)
+    except ModuleNotFoundError:
+        if request.param == "plasmon.plasma":
+            raise
+        pytest.skip("this PyArrow has no Plasma any more: version 11 has")
+
+
+@pytest.fixture(scope="module")
+def store(plasma: ModuleType) -> Iterator[str]:
+    """The socket of a Plasma store."""
+    with plasma.start_plasma_store(PLASMA_MEMORY) as (socket, process):
+        yield socket
+        assert process.poll() is None
+
+
+@pytest.fixture
+def client(plasma: ModuleType, store: str) -> Iterator[Any]:
+    """A client of the Plasma store. After the test its objects are deleted."""
+    client = plasma.connect(store)
+    yield client
+    gc.collect()
+    client.delete(list(client.list()))
+    client.disconnect()
+
+
+@pytest.fixture
+def other(plasma: ModuleType, store: str) -> Iterator[Any]:
+    """A second client of the Plasma store."""
+    other = plasma.connect(store)
+    yield other
+    gc.collect()
+    other.disconnect()
+
+
+@pytest.fixture
+def new_id(plasma: ModuleType) -> Callable[[], Any]:
+    """Makes ids of objects of Plasma."""
+    from_random: Callable[[], Any] = plasma.ObjectID.from_random
+    return from_random

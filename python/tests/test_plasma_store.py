@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import signal
@@ -20,30 +19,19 @@ import numpy as np
 import plasmon.plasma
 import pyarrow as pa
 import pytest
-from conftest import ANTI_HANG, until
+from conftest import ANTI_HANG, PLASMA_MEMORY, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:Plasma is deprecated:DeprecationWarning")
 
-MEMORY = 10**8
-PERCENT = MEMORY // 100
+PERCENT = PLASMA_MEMORY // 100
 MARGIN = 9000
 """What an object may be too large by, so that bookkeeping does not matter."""
-
-
-@pytest.fixture(params=["plasmon.plasma", "pyarrow.plasma"])
-def plasma(request: pytest.FixtureRequest) -> ModuleType:
-    try:
-        return importlib.import_module(request.param)
-    except ModuleNotFoundError:
-        if request.param == "plasmon.plasma":
-            raise
-        pytest.skip("this PyArrow has no Plasma any more: version 11 has")
 
 
 @pytest.fixture
 def store(plasma: ModuleType) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A store that must live until the end of the test, and then end at once when asked to."""
-    with plasma.start_plasma_store(plasma_store_memory=MEMORY) as (socket, process):
+    with plasma.start_plasma_store(plasma_store_memory=PLASMA_MEMORY) as (socket, process):
         yield socket, process
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
@@ -100,19 +88,19 @@ def test_what_is_in_use_stays(plasma: ModuleType, client: Any) -> None:
 
 def test_all_memory_can_be_used(plasma: ModuleType, client: Any) -> None:
     random = np.random.default_rng(1)
-    for size in random.integers(1, MEMORY // 20, 100):
+    for size in random.integers(1, PLASMA_MEMORY // 20, 100):
         created(plasma, client, int(size))
     for _ in range(2):
-        created(plasma, client, MEMORY - MARGIN)
+        created(plasma, client, PLASMA_MEMORY - MARGIN)
     # What cannot fit is refused every time, and takes no id.
     oid = plasma.ObjectID.from_random()
     for _ in range(3):
         with pytest.raises(plasma.PlasmaStoreFull):
-            client.create(oid, 2 * MEMORY)
+            client.create(oid, 2 * PLASMA_MEMORY)
     client.create(oid, 1)
 
 
-@pytest.mark.parametrize("memory", [10_000, 5_000_001, MEMORY])
+@pytest.mark.parametrize("memory", [10_000, 5_000_001, PLASMA_MEMORY])
 def test_a_store_has_what_it_was_given_to_the_byte(plasma: ModuleType, memory: int) -> None:
     with plasma.start_plasma_store(memory) as (socket, _):
         client = plasma.connect(socket)
@@ -160,7 +148,7 @@ def test_a_reader_may_die(
     until("its uses to go", lambda: client.list()[oid]["ref_count"] == 0)
     assert set(client.list()) == {oid}
     client.put(1, plasma.ObjectID(b"x" * 20))
-    assert client.evict(MEMORY) > 10 * PERCENT
+    assert client.evict(PLASMA_MEMORY) > 10 * PERCENT
     assert client.list() == {}
 
 
@@ -171,7 +159,7 @@ def test_clients_retry_to_connect(plasma: ModuleType, tmp_path: Path) -> None:
     waiting.start()
     waiting.join(0.2)
     assert not clients
-    program = [server(plasma), "-s", socket, "-m", str(MEMORY)]
+    program = [server(plasma), "-s", socket, "-m", str(PLASMA_MEMORY)]
     with subprocess.Popen(program, stdin=subprocess.DEVNULL) as process:
         waiting.join(ANTI_HANG)
         assert clients[0].contains(plasma.ObjectID(bytes(20))) is False
@@ -223,7 +211,10 @@ def test_what_is_evicted_comes_back_from_an_external_store(plasma: ModuleType) -
 def test_start_of_a_store_fails(plasma: ModuleType) -> None:
     with pytest.raises(Exception, match=r"at once|same time"), plasma.start_plasma_store(1, True, True):
         pass
-    with pytest.raises(RuntimeError), plasma.start_plasma_store(MEMORY, external_store="unknown://store"):
+    with (
+        pytest.raises(RuntimeError),
+        plasma.start_plasma_store(PLASMA_MEMORY, external_store="unknown://store"),
+    ):
         pass
 
 
@@ -232,7 +223,7 @@ def test_start_of_a_store_fails(plasma: ModuleType) -> None:
 
 def test_get_of_what_one_is_creating_is_refused() -> None:
     """Plasma ends the process."""
-    with plasmon.plasma.start_plasma_store(MEMORY) as (socket, _):
+    with plasmon.plasma.start_plasma_store(PLASMA_MEMORY) as (socket, _):
         client = plasmon.plasma.connect(socket)
         oid = plasmon.plasma.ObjectID.from_random()
         client.create(oid, 1)
@@ -244,7 +235,7 @@ def test_get_of_what_one_is_creating_is_refused() -> None:
 
 
 def test_both_interfaces_see_the_same_objects() -> None:
-    with plasmon.plasma.start_plasma_store(MEMORY) as (socket, _), plasmon.connect(socket) as native:
+    with plasmon.plasma.start_plasma_store(PLASMA_MEMORY) as (socket, _), plasmon.connect(socket) as native:
         client = plasmon.plasma.connect(socket)
         array = np.arange(1000.0)
         assert (native.get(client.put(array).binary()) == array).all()
@@ -262,7 +253,7 @@ def test_both_interfaces_see_the_same_objects() -> None:
 def test_lost_notifications_are_told_of() -> None:
     """Plasma's store keeps all of them, as long as it has memory."""
     count = 260_000
-    with plasmon.plasma.start_plasma_store(MEMORY) as (socket, _), plasmon.connect(socket) as native:
+    with plasmon.plasma.start_plasma_store(PLASMA_MEMORY) as (socket, _), plasmon.connect(socket) as native:
         calls, stream = plasmon.plasma.connect(socket), plasmon.plasma.connect(socket)
         calls.subscribe()
         stream.subscribe()
@@ -337,7 +328,7 @@ def test_without_pyarrow_buffers_are_views() -> None:
 def test_what_has_no_meaning_here_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="TensorFlow"):
         plasmon.plasma.build_plasma_tensorflow_op()
-    with plasmon.plasma.start_plasma_store(MEMORY) as (socket, _):
+    with plasmon.plasma.start_plasma_store(PLASMA_MEMORY) as (socket, _):
         client = plasmon.plasma.connect(socket)
         with pytest.raises(NotImplementedError, match="Rust client"):
             client.to_capsule()
@@ -347,7 +338,10 @@ def test_a_folder_is_the_external_store(tmp_path: Path) -> None:
     folder = tmp_path / "evicted"
     oid = plasmon.plasma.ObjectID.from_random()
     for evicted in (True, False):
-        with plasmon.plasma.start_plasma_store(MEMORY, external_store=f"file://{folder}") as (socket, _):
+        with plasmon.plasma.start_plasma_store(PLASMA_MEMORY, external_store=f"file://{folder}") as (
+            socket,
+            _,
+        ):
             client = plasmon.plasma.connect(socket)
             if evicted:
                 client.create_and_seal(oid, b"x" * (39 * PERCENT), b"m" * PERCENT)

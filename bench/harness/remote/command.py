@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -11,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import machine
+from harness import figures, machine
+from harness.choosing import choose
 from harness.network import Network
-from harness.remote import conditions, figures
+from harness.remote import conditions
 from harness.remote import run as running
 from harness.remote.contenders import Contender, plasmon
-from harness.remote.figures import Fetches
+from harness.remote.figures import REMOTE, Fetches
 from harness.remote.others import ALL
 from harness.remote.plausible import impossible
 
@@ -28,7 +28,8 @@ _LEAST_MEMORY = 64 << 20
 def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results: Path) -> int:
     """Measures, and writes figures and the description of the run, also when it is ended before its time."""
     description: dict[str, Any] = machine.describe() | {"quick": quick}
-    contenders, missing = choose(names)
+    everybody: list[Contender] = [*plasmon(), *(kind() for kind in ALL)]
+    contenders, missing = choose(names, everybody)
     plan = running.QUICK if quick else running.FULL
     if minutes is not None:
         plan = replace(plan, seconds=60 * minutes)
@@ -61,8 +62,8 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
             "facts": {one.name: one.facts for one in contenders if one.facts},
         }
         out = [row for row, _ in wrong]
-        figures.write(results / "remote.csv", [row for row in kept if row not in out] + special)
-        (results / "remote.json").write_text(json.dumps(described, indent=2) + "\n")
+        rows = figures.ordered([row for row in kept if row not in out] + special)
+        REMOTE.keep(results, rows, described)
         return told
 
     wrong: list[tuple[str, str]] = []
@@ -99,26 +100,6 @@ def beside_tcp(contenders: Iterable[Contender]) -> set[str]:
     """Those whose bytes do not go through the kernel's TCP, which is no measure of them."""
     faster = {one.name for one in contenders if not str(one.facts.get("provider", "tcp")).startswith("tcp")}
     return faster | ({"plasmon-python"} if "plasmon-auto" in faster else set())
-
-
-def choose(names: Sequence[str] | None) -> tuple[list[Contender], dict[str, str]]:
-    """The contenders that can be measured, and why the others cannot."""
-    known: dict[str, Contender] = {one.name: one for one in [*plasmon(), *(kind() for kind in ALL)]}
-    unknown = [name for name in names or [] if name not in known]
-    if unknown:
-        raise SystemExit(f"there is no {unknown[0]!r} to measure: choose from {', '.join(known)}")
-    chosen, missing = [], {}
-    for name, contender in known.items():
-        if names and name not in names:
-            continue
-        if reason := contender.missing():
-            missing[name] = reason
-            print(f"{contender.label} is not measured: {reason}", file=sys.stderr)
-        else:
-            chosen.append(contender)
-    if not chosen:
-        raise SystemExit("there is nothing to measure")
-    return chosen, missing
 
 
 def fit(plan: running.Plan, contenders: Sequence[Contender], available: int) -> running.Plan:

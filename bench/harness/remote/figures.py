@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
-from harness import figures
 from harness.figures import Case, Row, Samples, rounded
 from harness.remote.contenders import Way
+from harness.series import Series
 
 GIB = 1 << 30
 
@@ -25,6 +24,9 @@ class Fetches(Row):
     """The same on the host that wants them."""
     moved_by: str
     """What of Plasmon moved them, by its own counters."""
+
+
+REMOTE = Series("remote", Fetches)
 
 
 @dataclass
@@ -85,13 +87,3 @@ class Collected:
             getter_cpu_s_per_gib=rounded(costs.getter / gib),
             moved_by=" ".join(sorted(costs.moved_by)),
         )
-
-
-def write(path: Path, rows: list[Fetches]) -> None:
-    """Writes a CSV."""
-    figures.write(path, rows, Fetches)
-
-
-def read(path: Path) -> list[Fetches]:
-    """Reads what `write` has written."""
-    return figures.read(path, Fetches)

@@ -5,7 +5,6 @@ One cluster, Plasmon as it comes, clients in Rust. Every object is got once, and
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import tempfile
@@ -16,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.figures import write_rows
 from harness.network import Network
 from harness.processes import PeerError, Worker, ask_all
 from harness.progress import Progress
 from harness.remote.contenders import GETTER, Plasmon, plasmon
 from harness.remote.run import HEAD_START, TRIES, moved
+from harness.series import Series
 
 KIB, MIB = 1 << 10, 1 << 20
 AXES = {"objects": "number of objects", "nodes": "nodes", "getters": "getters"}
@@ -72,6 +71,9 @@ class Grown:
     objects_per_s: float
     slowest_per_s: float
     fastest_per_s: float
+
+
+GROWTH = Series("growth", Grown)
 
 
 class Growing:
@@ -206,8 +208,7 @@ def run(quick: bool, million: bool, results: Path) -> int:
             say.end()
             cluster.close()
     described |= {"seconds": round(time.monotonic() - begin), "store_bytes": plan.memory}
-    write_rows(results / "growth.csv", points, Grown)
-    (results / "growth.json").write_text(json.dumps(described, indent=2) + "\n")
+    GROWTH.keep(results, points, described)
     for reason in failures:
         print(f"Not all was measured: {reason}", file=sys.stderr)
     print(f"Measured in {described['seconds']} s: {results}/growth.csv", file=sys.stderr)

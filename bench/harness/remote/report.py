@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness import mpi, page
-from harness.figures import Row, read
+from harness.figures import Row
 from harness.page import size_of, table
-from harness.remote import conditions_report, figures, goals, growth, plots
+from harness.remote import conditions_report, goals, growth, plots
 from harness.remote.conditions_report import latency, throughput
 from harness.remote.contenders import ONE_PLACE, PLACES
 from harness.remote.figures import Fetches
 from harness.remote.goals import AUTO, PYTHON, Found
 
-NOT_MEASURED = "Not measured yet: `{}`."
 # Column, contender, memory.
 _COLUMNS = [
     ("auto", AUTO, "cold"),
@@ -40,35 +39,14 @@ SMALL = 1 << 10
 _Cell = Callable[[Fetches], str]
 
 
-def make() -> None:
-    """Writes plots and sections, of what there is."""
-    path = page.results("remote")
-    if path:
-        rows = figures.read(path)
-        plots.draw(rows)
-        page.replace("remote", _remote(rows, page.run("remote")))
-    else:
-        page.replace("remote", NOT_MEASURED.format("make bench-remote"))
-    path = page.results("growth")
-    if path:
-        grown = read(path, growth.Grown)
-        plots.draw_growth(grown)
-        page.replace("growth", _growth(grown, page.run("growth")))
-    else:
-        page.replace("growth", NOT_MEASURED.format("make bench-growth"))
-    path = page.results("mpi")
-    if path:
-        page.replace("mpi", _mpi(read(path, Row), page.run("mpi")))
-    else:
-        page.replace("mpi", NOT_MEASURED.format("make bench-mpi"))
-
-
-def _remote(rows: Sequence[Fetches], run: dict[str, Any]) -> str:
+def text(rows: Sequence[Fetches], run: dict[str, Any]) -> list[str]:
+    """The section of gets, and its plots."""
+    plots.draw(rows)
     found = Found(rows)
     several = max(found.getters)
     sections = [
         _points(run),
-        _goals(rows),
+        page.goals("Goals between hosts", "measured", goals.check(rows)),
         "![Small objects](img/remote-small.png)",
         "![Large objects](img/remote-large.png)",
         _table(found, 1, "One getter", "Microseconds a get: median (p99).", latency),
@@ -83,8 +61,7 @@ def _remote(rows: Sequence[Fetches], run: dict[str, Any]) -> str:
         sections.append(_table(found, several, title, text, _together))
     text = "Seconds for each GiB: host of the holder / host of the getter, servers and clients together."
     sections.append(_table(found, 1, "Processor time", text, _cpu, 64 << 10))
-    sections += conditions_report.sections(rows)
-    return "\n\n".join(filter(None, sections))
+    return sections + conditions_report.sections(rows)
 
 
 def _points(run: dict[str, Any]) -> str:
@@ -114,13 +91,6 @@ def _points(run: dict[str, Any]) -> str:
             f"**{labels[name]} failed {len(reasons)} times**, first to {reasons[0].splitlines()[0]}"
         )
     return page.points(points)
-
-
-def _goals(rows: Sequence[Fetches]) -> str:
-    checked = [
-        [goal.what, goal.wanted, goal.measured, page.yes_or_no(goal.reached)] for goal in goals.check(rows)
-    ]
-    return "### Goals between hosts\n\n" + table(["", "goal", "measured", "reached"], checked)
 
 
 def _table(found: Found, getters: int, title: str, text: str, cell: _Cell, least: int = 0) -> str:
@@ -197,7 +167,9 @@ def _bare(found: Found) -> str:
     )
 
 
-def _growth(rows: Sequence[growth.Grown], run: dict[str, Any]) -> str:
+def growth_text(rows: Sequence[growth.Grown], run: dict[str, Any]) -> list[str]:
+    """The section of how cost grows, and its plot."""
+    plots.draw_growth(rows)
     sections = [page.points([*page.machine(run), f"{run['network']}.", *page.quick(run)])]
     sections.append("![How cost grows](img/growth.png)")
     for axis, title in growth.AXES.items():
@@ -215,10 +187,11 @@ def _growth(rows: Sequence[growth.Grown], run: dict[str, Any]) -> str:
         ]
         heads = [title, "object", "objects a call", "objects/s, median", "range", "runs"]
         sections.append(f"### By {title}\n\n" + table(heads, lines))
-    return "\n\n".join(sections)
+    return sections
 
 
-def _mpi(rows: Sequence[Row], run: dict[str, Any]) -> str:
+def mpi_text(rows: Sequence[Row], run: dict[str, Any]) -> list[str]:
+    """The section of ranks that get what others have put."""
     points = [*page.machine(run), f"{run['ranks']} ranks on {run['network']}.", *page.quick(run)]
     lines = []
     for size in sorted({row.size for row in rows}):
@@ -227,7 +200,7 @@ def _mpi(rows: Sequence[Row], run: dict[str, Any]) -> str:
         fetch = found.get("fetch")
         lines.append([size_of(size), *cells, f"{fetch.gb_per_s:.3g}" if fetch and fetch.gb_per_s else ""])
     heads = ["", *mpi.OPERATIONS.values(), "GB/s from the others"]
-    return f"{page.points(points)}\n\nMicroseconds: median (p99).\n\n{table(heads, lines)}"
+    return [page.points(points), "Microseconds: median (p99).", table(heads, lines)]
 
 
 def _together(row: Fetches) -> str:

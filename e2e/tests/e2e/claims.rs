@@ -6,7 +6,7 @@ use std::thread;
 use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
-use crate::support::{ClientProcess, MIB, get, kind, try_put};
+use crate::support::{ClientProcess, MIB, get, kind, put, try_put};
 
 /// All of these put an object of one name at the same moment, each with a pattern of its own; gives who did.
 fn race(clients: &[Client], name: &str, len: usize) -> Vec<Result<(), Error>> {
@@ -119,6 +119,21 @@ fn a_keeper_that_hangs_is_waited_for_but_random_ids_need_none() {
     for one in putting {
         one.join().expect("no panic").expect("it answers in the end");
     }
+}
+
+#[test]
+fn an_id_that_was_not_drawn_for_an_object_makes_no_second_one() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let fresh = CreateOptions { fresh: true, ..CreateOptions::default() };
+    let id = put(&client, Pattern(1), 1000);
+    let used = cluster.status(0).memory.used;
+    for size in [10, MIB] {
+        assert_eq!(kind(client.put(id, &vec![0; size], b"", &fresh)), ErrorKind::Exists);
+        assert_eq!(kind(client.create(id, size as u64, b"", &fresh).map(drop)), ErrorKind::Exists);
+    }
+    assert_eq!(cluster.status(0).memory.used, used, "what was reserved is given back");
+    Pattern(1).check(get(&client, id).data());
 }
 
 #[test]

@@ -6,10 +6,10 @@ import builtins
 import json
 import os
 import sys
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from plasmon import _internal
+from plasmon._closing import Closing
 from plasmon._places import Places
 from plasmon._reads import Reads
 from plasmon._records import ObjectInfo
@@ -18,7 +18,7 @@ from plasmon._writes import Writes
 from plasmon.errors import InvalidArgument
 
 
-class Client(Writes, Reads, Places):
+class Client(Writes, Reads, Places, Closing):
     """A connection to the node of this host, for any number of threads.
 
     Made by `plasmon.connect`. As a context manager it closes at the end of the block. What was got through it
@@ -112,17 +112,6 @@ class Client(Writes, Reads, Places):
         may still happen.
         """
         self._native.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return "<plasmon.Client, closed>" if self.closed else f"<plasmon.Client of {self.socket!r}>"

@@ -14,10 +14,10 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from plasmon._client import Client
+from plasmon._closing import Closing
 from plasmon.errors import Error, InvalidArgument
 
 _START = 60.0
@@ -30,7 +30,7 @@ _LOG_SHOWN = 4000
 """Characters of a log in an error."""
 
 
-class LocalCluster:
+class LocalCluster(Closing):
     """Nodes on this host that form a cluster over loopback: `plasmon serve` processes of its own.
 
     The program is `$PLASMON_BIN`, else `plasmon` beside the Python interpreter, else on the `PATH`. Sockets
@@ -151,17 +151,6 @@ class LocalCluster:
         self._discard()
         if complaints:
             raise Error("\n".join(complaints))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<plasmon.LocalCluster of {len(self._nodes)} nodes in {self._folder}>"

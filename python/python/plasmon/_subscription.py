@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from plasmon import _internal
+from plasmon._closing import Closing
 from plasmon._records import Event
 from plasmon.errors import Disconnected
 
 
-class Subscription:
+class Subscription(Closing):
     """Events of a node's objects, in order: an iterator, and a context manager that closes it.
 
     Made by `Client.subscribe`. It begins with the objects that are there, each as sealed. What the node
@@ -55,14 +55,3 @@ class Subscription:
         if event is None:
             raise StopIteration
         return event
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -14,6 +14,7 @@ mod events;
 use std::env;
 use std::time::Duration;
 
+use plasmon::wire::Draw;
 use plasmon::{NodeId, ObjectId};
 use plasmon_node::simulation::{Frames, Shards, frames, rests, view_len};
 use rustix::time::{ClockId, clock_gettime};
@@ -56,10 +57,7 @@ fn row(nodes: usize, objects: u64, measure: &str, value: f64, unit: &str, how: H
 
 /// A word for every number, the same in every run.
 pub(crate) fn word(seed: u64, number: u64) -> u64 {
-    let word = (seed << 48 ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
+    Draw::new(seed << 48 ^ number).word()
 }
 
 /// Node of a number.

@@ -17,7 +17,7 @@ pub(crate) trait Indexed {
     /// Its id, always the same.
     fn id(&self) -> ObjectId;
 
-    /// What [`Index::hash`] says of its id, if that is at hand and the id is not.
+    /// The hash that it was made of ([`Index::insert_with`]), if that is at hand and the id is not.
     fn hash(&self) -> Option<u32> {
         None
     }
@@ -43,11 +43,6 @@ impl<T: Indexed> Index<T> {
         self.shards.iter().map(HashTable::len).sum()
     }
 
-    /// Where an id stands within its shard.
-    pub(crate) fn hash(&self, id: &ObjectId) -> u32 {
-        self.place(id).1
-    }
-
     pub(crate) fn get(&self, id: &ObjectId) -> Option<&T> {
         let (shard, hash) = self.place(id);
         self.shards[shard].find(spread(hash), |held| held.id() == *id)
@@ -58,19 +53,15 @@ impl<T: Indexed> Index<T> {
         self.shards[shard].find_mut(spread(hash), |held| held.id() == *id)
     }
 
-    /// Enters what is of an object; what was there of it goes.
-    pub(crate) fn insert(&mut self, new: T) {
-        match self.entry(&new.id()) {
-            Entry::Occupied(mut held) => *held.get_mut() = new,
-            Entry::Vacant(place) => {
-                place.insert(new);
-            }
-        }
+    /// Enters what is of an object, made of the id's hash; what was there of it goes.
+    pub(crate) fn insert_with(&mut self, id: &ObjectId, make: impl FnOnce(u32) -> T) -> &mut T {
+        let (entry, hash) = self.entry(id);
+        entry.insert(make(hash)).into_mut()
     }
 
     /// What is of an object, made if need be.
     pub(crate) fn get_or_insert_with(&mut self, id: &ObjectId, make: impl FnOnce() -> T) -> &mut T {
-        self.entry(id).or_insert_with(make).into_mut()
+        self.entry(id).0.or_insert_with(make).into_mut()
     }
 
     pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<T> {
@@ -99,11 +90,12 @@ impl<T: Indexed> Index<T> {
         self.shards[shard].retain(|held| keep(held));
     }
 
-    fn entry(&mut self, id: &ObjectId) -> Entry<'_, T> {
+    /// The place of an id, and its hash.
+    fn entry(&mut self, id: &ObjectId) -> (Entry<'_, T>, u32) {
         let (shard, hash) = self.place(id);
         let hasher = &self.hasher;
         let again = |held: &T| spread(held.hash().unwrap_or_else(|| place(hasher, &held.id()).1));
-        self.shards[shard].entry(spread(hash), |held| held.id() == *id, again)
+        (self.shards[shard].entry(spread(hash), |held| held.id() == *id, again), hash)
     }
 
     fn place(&self, id: &ObjectId) -> (usize, u32) {

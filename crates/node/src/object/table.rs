@@ -239,14 +239,14 @@ impl Table {
 
     fn admit(&mut self, new: Sealing, table: Rc<DomainTable>, entry: u32) -> Rc<Replica> {
         let id = new.head.id;
-        let replica = Replica::new(new, table, entry, self.sealed.hash(&id));
+        let replica = self.sealed.insert_with(&id, |hash| Replica::new(new, table, entry, hash));
+        let replica = Rc::clone(replica);
         if replica.in_memory() {
             *self.bytes_of(replica.role()) += replica.len();
             self.enter_ring(&replica);
         }
         self.count_staying(&replica, replica.role(), 1);
         self.happened(|| Happening::sealed(&replica));
-        self.sealed.insert(Rc::clone(&replica));
         for waiter in self.waiting.remove(&id).into_iter().flatten() {
             // A waiter that has gone needs no news.
             let _ = waiter.send(());

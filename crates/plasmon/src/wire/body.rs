@@ -1,6 +1,6 @@
 //! Bodies, field by field: every read is checked. The frames between nodes are made of the same parts.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 
 use super::{MAX_IDS, WireError};
 use crate::{NodeId, ObjectId};
@@ -92,42 +92,6 @@ impl Reader {
         String::from_utf8(bytes.into()).map_err(|_| self.malformed())
     }
 
-    /// A 32-bit count of at most `max`, and as many items.
-    ///
-    /// # Errors
-    /// When there are more, and the items' own.
-    pub fn many<T>(
-        &mut self,
-        max: usize,
-        mut item: impl FnMut(&mut Self) -> Result<T, WireError>,
-    ) -> Result<Vec<T>, WireError> {
-        let count = self.u32()? as usize;
-        if count > max {
-            return Err(self.malformed());
-        }
-        (0..count).map(|_| item(self)).collect()
-    }
-
-    /// At most `MAX_IDS` object ids.
-    ///
-    /// # Errors
-    /// As `many`.
-    pub fn objects(&mut self) -> Result<Vec<ObjectId>, WireError> {
-        self.many(MAX_IDS, Self::object)
-    }
-
-    /// A byte that is 0 or 1.
-    ///
-    /// # Errors
-    /// When it is something else, or the body ends before.
-    pub fn flag(&mut self) -> Result<bool, WireError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(self.malformed()),
-        }
-    }
-
     /// All that is left.
     pub fn rest(&mut self) -> Bytes {
         std::mem::take(&mut self.rest)
@@ -145,21 +109,4 @@ impl Reader {
     pub fn finish<T>(self, value: T) -> Result<T, WireError> {
         if self.rest.is_empty() { Ok(value) } else { Err(self.malformed()) }
     }
-}
-
-/// A length and the bytes.
-pub fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
-    out.put_u32_le(bytes.len() as u32);
-    out.put_slice(bytes);
-}
-
-/// A count and the items.
-pub fn put_many<T>(out: &mut BytesMut, items: &[T], mut item: impl FnMut(&mut BytesMut, &T)) {
-    out.put_u32_le(items.len() as u32);
-    items.iter().for_each(|one| item(out, one));
-}
-
-/// A count and the ids.
-pub fn put_objects(out: &mut BytesMut, ids: &[ObjectId]) {
-    put_many(out, ids, |out, id| out.put_slice(id.as_bytes()));
 }

@@ -103,7 +103,11 @@ impl Wire for bool {
     }
 
     fn take(body: &mut Reader) -> Result<Self, WireError> {
-        body.flag()
+        match body.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(body.malformed()),
+        }
     }
 
     fn draw(draw: &mut Draw) -> Self {
@@ -145,13 +149,19 @@ pub struct AtMost<const MAX: usize>;
 #[derive(Debug, Clone, Copy)]
 pub struct Each<Way, const MAX: usize = { usize::MAX }>(std::marker::PhantomData<Way>);
 
+/// A length and the bytes.
+fn put_bytes(bytes: &[u8], out: &mut BytesMut) {
+    out.put_u32_le(bytes.len() as u32);
+    out.put_slice(bytes);
+}
+
 impl<const MAX: usize> Wire<Bytes> for AtMost<MAX> {
     fn shape(_: &mut Types) -> Cow<'static, str> {
         if MAX == usize::MAX { "bytes".into() } else { format!("bytes, at most {MAX}").into() }
     }
 
     fn put(value: &Bytes, out: &mut BytesMut) {
-        super::body::put_bytes(out, value);
+        put_bytes(value, out);
     }
 
     fn take(body: &mut Reader) -> Result<Bytes, WireError> {
@@ -171,7 +181,7 @@ macro_rules! texts {
             }
 
             fn put(value: &$type, out: &mut BytesMut) {
-                super::body::put_bytes(out, value.as_bytes());
+                put_bytes(value.as_bytes(), out);
             }
 
             fn take(body: &mut Reader) -> Result<$type, WireError> {
@@ -189,30 +199,24 @@ macro_rules! texts {
 
 texts!(String, Box<str>);
 
-macro_rules! bounded_numbers {
-    ($($type:ident),*) => {$(
-        impl<const MAX: usize> Wire<$type> for AtMost<MAX> {
-            fn shape(_: &mut Types) -> Cow<'static, str> {
-                format!("{}, at most {MAX}", stringify!($type)).into()
-            }
+impl<const MAX: usize> Wire<u64> for AtMost<MAX> {
+    fn shape(_: &mut Types) -> Cow<'static, str> {
+        format!("u64, at most {MAX}").into()
+    }
 
-            fn put(value: &$type, out: &mut BytesMut) {
-                $type::put(value, out);
-            }
+    fn put(value: &u64, out: &mut BytesMut) {
+        out.put_u64_le(*value);
+    }
 
-            fn take(body: &mut Reader) -> Result<$type, WireError> {
-                let value = $type::take(body)?;
-                if value as u64 <= MAX as u64 { Ok(value) } else { Err(body.malformed()) }
-            }
+    fn take(body: &mut Reader) -> Result<u64, WireError> {
+        let value = body.u64()?;
+        if value <= MAX as u64 { Ok(value) } else { Err(body.malformed()) }
+    }
 
-            fn draw(draw: &mut Draw) -> $type {
-                (draw.number() % (MAX as u64).saturating_add(1)) as $type
-            }
-        }
-    )*};
+    fn draw(draw: &mut Draw) -> u64 {
+        draw.number() % (MAX as u64).saturating_add(1)
+    }
 }
-
-bounded_numbers!(u32, u64);
 
 macro_rules! same {
     ($(($($generic:tt)*) $way:ty => $type:ty => $other:ty);* $(;)?) => {$(
@@ -252,12 +256,16 @@ impl<T, Way: Wire<T>, const MAX: usize> Wire<Vec<T>> for Each<Way, MAX> {
     }
 
     fn put(value: &Vec<T>, out: &mut BytesMut) {
-        super::body::put_many(out, value, |out, one| Way::put(one, out));
+        out.put_u32_le(value.len() as u32);
+        value.iter().for_each(|one| Way::put(one, out));
     }
 
     fn take(body: &mut Reader) -> Result<Vec<T>, WireError> {
-        let max = if MAX == usize::MAX { body.most_items() } else { MAX };
-        body.many(max, Way::take)
+        let (count, max) = (body.u32()?, if MAX == usize::MAX { body.most_items() } else { MAX });
+        if count as usize > max {
+            return Err(body.malformed());
+        }
+        (0..count).map(|_| Way::take(body)).collect()
     }
 
     fn draw(draw: &mut Draw) -> Vec<T> {
@@ -276,7 +284,7 @@ impl<T, Way: Wire<T>> Wire<Option<T>> for Each<Way> {
     }
 
     fn take(body: &mut Reader) -> Result<Option<T>, WireError> {
-        body.flag()?.then(|| Way::take(body)).transpose()
+        bool::take(body)?.then(|| Way::take(body)).transpose()
     }
 
     fn draw(draw: &mut Draw) -> Option<T> {
@@ -298,7 +306,7 @@ impl<T: Wire, E: Wire> Wire for Result<T, E> {
     }
 
     fn take(body: &mut Reader) -> Result<Self, WireError> {
-        Ok(if body.flag()? { Err(E::take(body)?) } else { Ok(T::take(body)?) })
+        Ok(if bool::take(body)? { Err(E::take(body)?) } else { Ok(T::take(body)?) })
     }
 
     fn draw(draw: &mut Draw) -> Self {
@@ -343,7 +351,7 @@ impl Wire for Error {
         let message = value.message();
         let mut ends = (0..=message.len().min(MAX_MESSAGE)).rev();
         let end = ends.find(|end| message.is_char_boundary(*end)).unwrap_or_default();
-        super::body::put_bytes(out, &message.as_bytes()[..end]);
+        put_bytes(&message.as_bytes()[..end], out);
     }
 
     fn take(body: &mut Reader) -> Result<Self, WireError> {
@@ -402,15 +410,12 @@ macro_rules! wire_record {
             $( $(#[$field_meta])* $field_vis $field: $type, )*
         }
 
-        $crate::wire_record!(@impl $name $name { $($field: $type $(as $way)?),* });
+        $crate::wire_record!(@impl $name, $name { $($field: $type $(as $way)?),* });
     };
     (impl for $of:ty as $name:ident { $($field:ident: $type:ty $(as $way:ty)?),* $(,)? }) => {
         struct $name;
 
         $crate::wire_record!(@impl $of, $name { $($field: $type $(as $way)?),* });
-    };
-    (@impl $name:ident $same:ident { $($fields:tt)* }) => {
-        $crate::wire_record!(@impl $name, $name { $($fields)* });
     };
     (@impl $of:ty, $name:ident { $($field:ident: $type:ty $(as $way:ty)?),* }) => {
         impl $crate::wire::Wire<$of> for $name {

@@ -157,11 +157,11 @@ impl Header {
     }
 }
 
-/// Appends a frame to `out`: the header with its length filled in, and the body `write` makes.
-fn put_frame(out: &mut BytesMut, header: Header, write: impl FnOnce(&mut BytesMut)) {
-    let start = out.len();
-    header.put(out);
-    write(out);
+/// Appends the frame of a message to `out`, with which so many descriptors travel.
+fn put_frame(message: &impl Table, flags: u16, request: u64, descriptors: usize, out: &mut BytesMut) {
+    let (start, descriptors) = (out.len(), descriptors as u16);
+    Header { opcode: message.opcode(), flags, body_len: 0, request, descriptors }.put(out);
+    message.put_body(out);
     let body_len = (out.len() - start - HEADER_LEN) as u32;
     out[start + 4..start + 8].copy_from_slice(&body_len.to_le_bytes());
 }

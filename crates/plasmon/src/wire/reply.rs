@@ -301,9 +301,7 @@ crate::wire::table! {
 impl Reply {
     /// Appends the reply's frame to `out`.
     pub fn encode(&self, request: u64, out: &mut BytesMut) {
-        let descriptors = self.descriptors() as u16;
-        let header = Header { opcode: self.opcode(), flags: 0, body_len: 0, request, descriptors };
-        put_frame(out, header, |out| self.put_body(out));
+        put_frame(self, 0, request, self.descriptors(), out);
     }
 
     /// Reads the body of a reply.

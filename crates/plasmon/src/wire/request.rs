@@ -67,7 +67,7 @@ crate::wire::table! {
             /// Bytes of data it will have.
             data_len: u64,
             /// Bytes of metadata that the creator writes behind the data itself: 0, or more than
-            /// [`MAX_METADATA`](super::MAX_METADATA), and then `object` has none.
+            /// [`MAX_METADATA`], and then `object` has none.
             metadata_len: u32,
             /// Microseconds to wait for others to make room.
             room_us: u64,
@@ -279,17 +279,12 @@ impl Request {
                 let mut parts = ids.chunks(MAX_IDS).peekable();
                 while let Some(ids) = parts.next() {
                     let part = Self::Wait { timeout_us: *timeout_us, count: *count, ids: ids.to_vec() };
-                    part.put_frame(request, if parts.peek().is_some() { FLAG_MORE } else { 0 }, out);
+                    let flags = if parts.peek().is_some() { FLAG_MORE } else { 0 };
+                    put_frame(&part, flags, request, 0, out);
                 }
             }
-            _ => self.put_frame(request, 0, out),
+            _ => put_frame(self, 0, request, self.descriptors(), out),
         }
-    }
-
-    fn put_frame(&self, request: u64, flags: u16, out: &mut BytesMut) {
-        let descriptors = self.descriptors() as u16;
-        let header = Header { opcode: self.opcode(), flags, body_len: 0, request, descriptors };
-        put_frame(out, header, |out| self.put_body(out));
     }
 
     /// How many descriptors travel with the frame.

@@ -28,11 +28,11 @@
 //! # }
 //! ```
 //!
-//! A row is a number, a variant with its fields, and the answers that there are to it. Of the rows [`table!`]
-//! makes the enum; its opcodes, bodies and draws ([`Table`]); the rows as data, for the documentation
-//! ([`Row`]); and [`Wire`](crate::wire::Wire), so that an enum with data can be a field as well: it is its
-//! number and its body. Opcodes stand in the table and nowhere else. One that is used twice, or is retired,
-//! does not compile:
+//! A row is a number, a variant with its fields, and the answers that there are to it. Of the rows
+//! [`table!`](crate::wire::table!) makes the enum; its opcodes, bodies and draws ([`Table`]); the rows as
+//! data, for the documentation ([`Row`]); and [`Wire`](crate::wire::Wire), so that an enum with data can be a
+//! field as well: it is its number and its body. Opcodes stand in the table and nowhere else. One that is
+//! used twice, or is retired, does not compile:
 //!
 //! ```compile_fail,E0080
 //! plasmon::wire::table! {
@@ -213,22 +213,18 @@ const fn places(rows: &[Row]) -> [u8; 256] {
 
 /// The number of a row.
 const fn opcode_of(rows: &[Row], name: &str) -> u8 {
-    let mut at = 0;
-    while at < rows.len() {
-        if is_same(rows[at].name.as_bytes(), name.as_bytes()) {
-            return rows[at].opcode;
-        }
-        at += 1;
+    match rows {
+        [] => panic!("an answer is not in the table of the answers"),
+        [row, ..] if is_same(row.name.as_bytes(), name.as_bytes()) => row.opcode,
+        [_, rest @ ..] => opcode_of(rest, name),
     }
-    panic!("an answer is not in the table of the answers")
 }
 
 const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let mut at = 0;
-    while at < one.len() && at < other.len() && one[at] == other[at] {
-        at += 1;
+    match (one, other) {
+        ([a, one @ ..], [b, other @ ..]) => *a == *b && is_same(one, other),
+        _ => one.is_empty() && other.is_empty(),
     }
-    at == one.len() && at == other.len()
 }
 
 /// Whether no number is there twice.

@@ -18,6 +18,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use plasmon::wire::Draw;
 use plasmon::{NodeId, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use serde_json::Value;
@@ -306,12 +307,7 @@ impl Rogue {
 
     /// The members that keep the directory entry of an object, by rendezvous hashing.
     fn keepers(&self, id: &ObjectId) -> Vec<String> {
-        let mix = |word: u64| {
-            let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            word ^ word >> 31
-        };
+        let mix = |word: u64| Draw::new(word).word();
         let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
         let shard = u64::from(u16::from_le_bytes([id.as_bytes()[0], id.as_bytes()[1]]) % (1 << 14));
         let members = self.view["members"].as_array().expect("a view has members");

@@ -64,12 +64,12 @@ impl Sessions {
         let domain = if private { Domain::Private(uid) } else { Domain::Shared };
         let what = || format!("lend a buffer of {len} bytes");
         let extent = {
-            let counted = self.count(what, client, uid, capacity)?;
+            let charge = self.charge(what, client, uid, capacity)?;
             let extent = self.store.room(Zone { domain, writer: Writer::Uid(uid) }, capacity, room).await;
             let extent = extent.map_err(|error| {
                 Error::new(error.kind(), format!("cannot {}: {}", what(), error.message()))
             })?;
-            counted.keep();
+            charge.keep();
             extent
         };
         let segments: Vec<_> = extent.segments().collect();

@@ -68,7 +68,7 @@ impl Sessions {
     ) -> Result<(), Error> {
         let mut head = self.head(client, object, data_len, 0)?;
         head.digest = digest;
-        let (extent, counted) = self.reserve(client, &head, Writer::Engine, room).await?;
+        let (extent, charge) = self.reserve(client, &head, Writer::Engine, room).await?;
         self.directory.settle_claim(&head.id).await?;
         self.may_create(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
@@ -76,28 +76,26 @@ impl Sessions {
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
         let replica = self.store.seal(sealing)?;
-        counted.keep();
+        charge.keep();
         self.placement.note_expiry(&replica);
         Ok(())
     }
 
-    /// Claims the id of an object, unless it was drawn at random for it. Who makes the object then asks
-    /// [`Sessions::may_create`] again after the last wait.
+    /// Claims the id of an object, unless it was drawn at random for it: such an id is looked for once alone.
+    /// Who makes the object asks [`Sessions::may_create`] after the last wait.
     pub(crate) async fn claim_for(
         self: &Rc<Self>,
         client: ClientKey,
         object: &NewObject,
     ) -> Result<Claim, Error> {
         let (id, tenant) = (object.id, self.client(client, |client| client.uid));
+        let drawn = is_drawn(object);
         self.await_certainty(id).await?;
-        self.may_create(client, id)?;
+        if drawn { self.placement.ensure_stays() } else { self.may_create(client, id) }?;
         if self.directory.known_here(&id, tenant) == Some(true) {
             return Err(exists(id, "exists already"));
         }
-        match object.terms.fresh && object.name.is_empty() {
-            true => Ok(Claim::of_nobody(id)),
-            false => self.directory.claim(id, tenant).await,
-        }
+        if drawn { Ok(Claim::of_nobody(id)) } else { self.directory.claim(id, tenant).await }
     }
 
     /// Waits until what is here of an id is certainly there: a node that is no member may hold what others
@@ -119,8 +117,7 @@ impl Sessions {
 
     /// Whether [`Sessions::claim_for`] needs to ask nobody.
     pub(crate) fn claims_at_once(&self, object: &NewObject) -> bool {
-        let fresh = object.terms.fresh && object.name.is_empty();
-        fresh || self.directory.decides_here(&object.id, self.kernel.clock.now())
+        is_drawn(object) || self.directory.decides_here(&object.id, self.kernel.clock.now())
     }
 
     /// Begins a creation: where its data goes, and the descriptors that takes. Its sizes are bytes of data,
@@ -160,7 +157,7 @@ impl Sessions {
         let head = self.head(client, object, data_len, written)?;
         let inline = head.len() <= u64::from(INLINE_MAX);
         let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
-        let (extent, counted) = self.reserve(client, &head, writer, room).await?;
+        let (extent, charge) = self.reserve(client, &head, writer, room).await?;
         self.may_create(client, head.id)?;
         let written = extent.write(head.data_len, &metadata);
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
@@ -172,7 +169,7 @@ impl Sessions {
         };
         let created = self.kernel.clock.unix_ms();
         self.store.objects.borrow_mut().begin(Creation { head, extent, client, inline, created });
-        counted.keep();
+        charge.keep();
         Ok((placement, segments))
     }
 
@@ -207,7 +204,7 @@ impl Sessions {
         Ok(Head { id, name, life, tenant, rights, data_len, metadata_len, digest: 0, copies, expires })
     }
 
-    /// Whether an object of this id may come to be here; asked again after each wait.
+    /// Whether an object of this id may come to be here, as of now: what is waited for may change it.
     pub(super) fn may_create(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
         self.placement.ensure_stays()?;
         match self.store.objects.borrow().conflict(&id) {
@@ -229,26 +226,26 @@ impl Sessions {
         head: &Head,
         writer: Writer,
         room: Duration,
-    ) -> Result<(Extent, Counted<'a>), Error> {
+    ) -> Result<(Extent, Charge<'a>), Error> {
         let zone = Zone { domain: head.domain(), writer };
-        let counted = self.count(|| format!("create object {}", head.id), client, head.tenant, head.len())?;
+        let charge = self.charge(|| format!("create object {}", head.id), client, head.tenant, head.len())?;
         let extent = self.store.room(zone, head.len(), room).await.map_err(|error| {
             Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
         })?;
-        Ok((extent, counted))
+        Ok((extent, charge))
     }
 
     /// Counts bytes against quotas, to do `what`.
-    pub(super) fn count(
+    pub(super) fn charge(
         &self,
         what: impl Fn() -> String,
         client: ClientKey,
         user: u32,
         len: u64,
-    ) -> Result<Counted<'_>, Error> {
+    ) -> Result<Charge<'_>, Error> {
         let taken = self.store.quotas.borrow_mut().take(what, user, client, len);
         taken?;
-        Ok(Counted { sessions: self, user, client, len, keep: false })
+        Ok(Charge { sessions: self, user, client, len, keep: false })
     }
 
     /// Makes a creation of this client's immutable and visible.
@@ -337,8 +334,13 @@ impl Sessions {
     }
 }
 
-/// Counted against quotas, and given back unless kept: what follows may fail, or be dropped.
-pub(super) struct Counted<'a> {
+/// Whether the id of an object was drawn at random for it.
+fn is_drawn(object: &NewObject) -> bool {
+    object.terms.fresh && object.name.is_empty()
+}
+
+/// Bytes counted against quotas, and given back unless kept: what follows may fail, or be dropped.
+pub(super) struct Charge<'a> {
     sessions: &'a Sessions,
     user: u32,
     client: ClientKey,
@@ -346,13 +348,13 @@ pub(super) struct Counted<'a> {
     keep: bool,
 }
 
-impl Counted<'_> {
+impl Charge<'_> {
     pub(super) fn keep(mut self) {
         self.keep = true;
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Charge<'_> {
     fn drop(&mut self) {
         if !self.keep {
             self.sessions.store.quotas.borrow_mut().subtract(self.user, self.client, self.len);
