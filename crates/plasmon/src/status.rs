@@ -44,6 +44,9 @@ pub struct Status {
     pub transfer: TransferStatus,
     /// The other nodes.
     pub cluster: ClusterStatus,
+    /// Counters of services that have no other part in the report, by name, such as `echo.answers`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, u64>,
 }
 
 /// The arena of a node, in bytes.

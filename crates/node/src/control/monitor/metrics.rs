@@ -61,6 +61,10 @@ impl Snapshot {
             "1 if the node does not serve as it should",
             flag(!status.unfit.is_empty()),
         )?;
+        let services: Vec<_> = status.services.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        if !services.is_empty() {
+            out.counters("plasmon_service", "What further services count", "counter", &services)?;
+        }
         out.gauge("plasmon_clients", "Clients connected", real(status.clients))
     }
 }

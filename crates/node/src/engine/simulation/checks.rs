@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use plasmon_linear::violations;
 
+use super::host::Host;
 use super::{FIRST_REPLICATED_ID, IDS, REST, Simulation};
 use crate::object::Role;
 
@@ -53,7 +54,7 @@ impl Simulation {
 
     /// The role of each replica of an object, with its life.
     fn roles(&self, id: usize) -> Vec<(usize, Role, u64)> {
-        let of = |(number, host): (usize, &super::host::Host)| {
+        let of = |(number, host): (usize, &Host)| {
             let objects = host.core()?.store.objects.borrow();
             let replica = objects.get(&self.ids[id])?;
             Some((number, replica.role(), replica.life))
@@ -66,10 +67,32 @@ impl Simulation {
         let (_, _, life) = *roles.first()?;
         let primaries = roles.iter().filter(|(_, role, _)| *role == Role::Primary).count();
         let staying = roles.iter().filter(|(_, role, _)| role.stays()).count();
-        let promised = if id < FIRST_REPLICATED_ID { 1 } else { 2.min(self.coordinator.len()) };
+        // A node that is being drained takes nothing new.
+        let takes = |host: &&Host| host.core().is_some_and(|core| !core.placement.is_draining());
+        let promised = match id < FIRST_REPLICATED_ID {
+            true => 1,
+            false => 2.min(self.hosts.iter().filter(takes).count()),
+        };
         let is_right =
             primaries == 1 && staying >= promised && roles.iter().all(|(.., other)| *other == life);
-        (!is_right).then(|| format!("id {id} is to have one primary and {promised} keepers: {roles:?}"))
+        (!is_right).then(|| {
+            let known = self.known_holders(id);
+            format!("id {id} is to have one primary and {promised} keepers: {roles:?}; keepers know {known}")
+        })
+    }
+
+    /// What the keepers know of an object, for people.
+    fn known_holders(&self, id: usize) -> String {
+        let of = |host: &Host| {
+            let core = host.core()?;
+            let keepers = core.cluster.keepers(&self.ids[id]);
+            let mut table = core.directory.table.borrow_mut();
+            let holders = table.holders(&self.ids[id], 0);
+            let short = table.short();
+            let what = keepers.contains(core.kernel.node).then_some((holders.len(), short))?;
+            Some(format!("node {}: {} holders, {} objects short", host.number, what.0, what.1))
+        };
+        self.hosts.iter().filter_map(of).collect::<Vec<_>>().join("; ")
     }
 
     /// Checks that the answers about each id fit one register.

@@ -22,6 +22,7 @@ use crate::net::members::Member;
 use crate::net::network::Network;
 use crate::numa::Binding;
 use crate::object::{Keeping, Table};
+use crate::service::Service;
 use crate::sessions::Clients;
 use crate::sessions::places::Places;
 use crate::store::{Readers, Store};
@@ -32,11 +33,15 @@ const MEMORY_BYTES: u64 = 16 << 20;
 /// The time of day when a simulation begins, since 1970.
 const UNIX_START: Duration = Duration::from_secs(1_800_000_000);
 
+/// Services that a node has beside its own.
+pub(super) type Further = fn(&Rc<Network>) -> Vec<Rc<dyn Service>>;
+
 /// A host with a node on it.
 pub(super) struct Host {
     pub(super) number: u32,
     time: Time,
     network: MemoryNetwork,
+    further: Further,
     node: Option<Node>,
     /// The coordinator has expelled the node, which may not know it yet.
     pub(super) is_expelled: bool,
@@ -57,11 +62,12 @@ struct Node {
 
 impl Host {
     /// A host with a node that is no member yet.
-    pub(super) fn start(number: u32, time: &Time, network: &MemoryNetwork) -> Self {
+    pub(super) fn start(number: u32, time: &Time, network: &MemoryNetwork, further: Further) -> Self {
         let mut host = Self {
             number,
             time: time.clone(),
             network: network.clone(),
+            further,
             node: None,
             is_expelled: false,
             stalled_until: Duration::ZERO,
@@ -75,7 +81,7 @@ impl Host {
     pub(super) fn start_again(&mut self) {
         self.starts += 1;
         let pool = LocalPool::new();
-        let core = Rc::new(compose(&self.time, &self.network, self.number, &pool));
+        let core = Rc::new(compose(&self.time, &self.network, self.number, &pool, self.further));
         core.kernel.spawn(Rc::clone(&core).tick());
         self.node = Some(Node { core, pool, inbox: Inbox::default(), events: VecDeque::new() });
         self.is_expelled = false;
@@ -210,7 +216,7 @@ impl Drop for Host {
 }
 
 /// A node's core on a host of the memory network.
-fn compose(time: &Time, network: &MemoryNetwork, number: u32, pool: &LocalPool) -> Core {
+fn compose(time: &Time, network: &MemoryNetwork, number: u32, pool: &LocalPool, further: Further) -> Core {
     let config = Config { prefault: false, huge_pages: false, ..Config::new(MEMORY_BYTES, "simulated") };
     let shared = time.clone();
     let clock = Clock::with_source(move || shared.instant(), UNIX_START + time.now());
@@ -237,7 +243,8 @@ fn compose(time: &Time, network: &MemoryNetwork, number: u32, pool: &LocalPool) 
     let clients = Clients::default();
     let readers = Rc::clone(&clients) as Rc<dyn Readers>;
     let store = Rc::new(Store::new(&kernel, &network, arena, objects, None, readers));
-    let core = Core::compose(&store, clients, host, Vec::new()).expect("no two services claim an opcode");
+    let core =
+        Core::compose(&store, clients, host, further(&network)).expect("no two services claim an opcode");
     core.sessions.share_segments();
     core
 }

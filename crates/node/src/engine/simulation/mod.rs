@@ -14,6 +14,7 @@
 
 mod checks;
 mod coordinator;
+mod echo;
 mod host;
 mod tests;
 mod weather;
@@ -29,7 +30,7 @@ use plasmon_fabric::MemoryNetwork;
 use plasmon_linear::{Action, Call};
 
 use self::coordinator::Coordinator;
-use self::host::Host;
+use self::host::{Further, Host};
 use self::weather::Weather;
 use self::worker::Worker;
 use crate::kernel::random::{random_u64, seeded};
@@ -117,14 +118,14 @@ struct Simulation {
 }
 
 impl Simulation {
-    /// A cluster of 3 to 5 nodes, all of them members.
-    fn new(seed: u64) -> Self {
+    /// A cluster of 3 to 5 nodes with these further services, all of them members.
+    fn new(seed: u64, further: Further) -> Self {
         seeded::set(Some(seed));
         let time = Time::new();
         let network = MemoryNetwork::new(random_u64(), weather::faults());
         let count = 3 + below(3);
         let mut simulation = Self {
-            hosts: (0..count as u32).map(|number| Host::start(number, &time, &network)).collect(),
+            hosts: (0..count as u32).map(|number| Host::start(number, &time, &network, further)).collect(),
             time,
             network,
             coordinator: Coordinator::default(),
@@ -150,7 +151,7 @@ impl Simulation {
 
     /// Runs a seed from beginning to end.
     fn run(seed: u64) -> Outcome {
-        let mut simulation = Self::new(seed);
+        let mut simulation = Self::new(seed, |_| Vec::new());
         let until = simulation.time.now() + Duration::from_secs(2) + span(Duration::from_secs(8));
         while simulation.time.now() < until {
             simulation.step(until, true);

@@ -60,6 +60,12 @@ pub(super) struct Weather {
 }
 
 impl Weather {
+    /// Whether nodes are expelled in this run. One that comes back brings what was not there meanwhile, also if
+    /// its id was created anew and deleted: clients delete nothing in such a run.
+    pub(super) fn expels(&self) -> bool {
+        self.kinds.contains(&Kind::Expulsion)
+    }
+
     /// When something happens next.
     pub(super) fn due(&self) -> Option<Duration> {
         self.plans.iter().map(|(at, _)| *at).min()

@@ -98,6 +98,8 @@ pub(super) struct Worker {
     pub(super) successes: usize,
     /// What it was told that must not be.
     pub(super) wrong: Vec<String>,
+    /// The reply to its last request of a further service.
+    pub(super) last_further: Option<Reply>,
     /// Whether its last get succeeded.
     pub(super) last_get: Option<bool>,
 }
@@ -127,6 +129,7 @@ impl Worker {
             calls: 0,
             successes: 0,
             wrong: Vec::new(),
+            last_further: None,
             last_get: None,
         };
         worker.connect_again(simulation);
@@ -192,8 +195,8 @@ impl Worker {
         let begin = simulation.moment();
         let (doing, request) = match below(100) {
             0..30 => self.put(id, ids[id]),
-            30..42 => (Doing::Delete { id }, Request::Delete { ids: only }),
-            42..74 => (Doing::Get { id }, Request::Get { timeout_us, ids: only }),
+            30..42 if !simulation.weather.expels() => (Doing::Delete { id }, Request::Delete { ids: only }),
+            30..74 => (Doing::Get { id }, Request::Get { timeout_us, ids: only }),
             74..84 => (Doing::Contains, Request::Contains { ids }),
             84..90 => (Doing::Else, Request::Evict { bytes: u64::MAX }),
             90..92 => (Doing::Else, Request::Locations { id: ids[id] }),
@@ -319,9 +322,7 @@ impl Worker {
             }
             (Doing::Delete { id }, Reply::Deleted(outcomes)) => {
                 let found = outcomes[0] != DeleteOutcome::Absent;
-                // One that finds nothing leaves nothing behind: what a node that is away holds comes back with it.
-                let action = if found { Action::Deleted(true) } else { Action::Contains(false) };
-                simulation.note(id, self.call(begin, end, action));
+                simulation.note(id, self.call(begin, end, Action::Deleted(found)));
                 if simulation.weather.changes > self.changes {
                     // A keeper that is gone may have carried it out before another was asked.
                     simulation.note(id, self.call(begin, None, Action::MaybeDeleted));
@@ -343,6 +344,7 @@ impl Worker {
                 }
             }
             (doing, Reply::Failed { .. }) => self.note_unknown(simulation, begin, &doing),
+            (Doing::Else, reply @ Reply::Other(_)) => self.last_further = Some(reply),
             (Doing::Else, _) => {}
             (doing, reply) => self.wrong.push(format!("{doing:?} was answered with {reply:?}")),
         }
@@ -387,6 +389,13 @@ impl Worker {
             return Err(format!("the bytes of {value:?} are not those that were put"));
         }
         Ok(value)
+    }
+
+    /// Makes a request of a further service.
+    pub(super) fn ask_further(&mut self, simulation: &mut Simulation, request: Request) {
+        let Some(core) = self.connected(simulation) else { return };
+        let begin = simulation.moment();
+        self.begin(simulation, &core, begin, Doing::Else, request);
     }
 
     /// Asks for an object, whatever the seed says.

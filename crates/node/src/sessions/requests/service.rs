@@ -22,7 +22,7 @@ impl Service for Sessions {
     }
 
     fn on_request(self: Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
-        self.on_object_request(asked).or_else(|asked| self.on_node_request(asked))
+        self.on_object_request(asked)
     }
 
     fn on_tick(self: Rc<Self>, now: Instant) {
@@ -39,14 +39,12 @@ impl Service for Sessions {
     }
 }
 
-/// The service answers by itself.
-fn silent((): ()) -> Answer {
-    Answer::Silent
-}
-
 impl Sessions {
-    /// Answers a request about objects; gives back any other.
-    fn on_object_request(self: &Rc<Self>, asked: Asked) -> Result<Answer, Asked> {
+    /// Answers a request about objects, or any other.
+    ///
+    /// # Errors
+    /// When no client sends such a request.
+    fn on_object_request(self: &Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
         let Asked { session: client, number: request, request: asked, file } = asked;
         Ok(match asked {
             Request::Put { object, digest, room_us, data } => {
@@ -67,14 +65,27 @@ impl Sessions {
                 let aborted = self.abort(client, id);
                 Answer::now(aborted.map(|()| Reply::Done))
             }
-            Request::Get { timeout_us, ids } => silent(self.get(client, request, timeout_us, ids)),
-            Request::Wait { timeout_us, count, ids } => {
-                silent(self.wait_for(client, request, timeout_us, count as usize, ids))
+            Request::Get { timeout_us, ids } => {
+                self.get(client, request, timeout_us, ids);
+                Answer::Silent
             }
-            Request::Release { offsets } => silent(self.release(client, &offsets)),
-            Request::Contains { ids } => silent(self.contains(client, request, ids)),
+            Request::Wait { timeout_us, count, ids } => {
+                self.wait_for(client, request, timeout_us, count as usize, ids);
+                Answer::Silent
+            }
+            Request::Release { offsets } => {
+                self.release(client, &offsets);
+                Answer::Silent
+            }
+            Request::Contains { ids } => {
+                self.contains(client, request, ids);
+                Answer::Silent
+            }
             Request::Refresh { ids } => Answer::now(Ok(self.refresh(client, &ids))),
-            Request::Delete { ids } => silent(self.delete(client, request, ids)),
+            Request::Delete { ids } => {
+                self.delete(client, request, ids);
+                Answer::Silent
+            }
             Request::Evict { bytes } => {
                 let bytes = self.evict(bytes);
                 Answer::now(Ok(Reply::Evicted { bytes }))
@@ -106,7 +117,10 @@ impl Sessions {
                 self.unpin_for(client, &id);
                 Answer::now(Ok(Reply::Done))
             }
-            other => return Err(Asked { session: client, number: request, request: other, file }),
+            other => {
+                let asked = Asked { session: client, number: request, request: other, file };
+                return self.on_node_request(asked);
+            }
         })
     }
 
@@ -118,14 +132,20 @@ impl Sessions {
         let Asked { session: client, number: request, request: asked, file } = asked;
         Ok(match asked {
             Request::Hello { name } => Answer::now(Ok(self.hello(client, name))),
-            Request::List => silent(self.list(client, request)),
+            Request::List => {
+                self.list(client, request);
+                Answer::Silent
+            }
             Request::Status => Answer::now(Ok(Reply::Status(self.services.status_json()))),
             Request::Overview => Answer::plain(WALK_WEIGHT, Rc::clone(self).overview()),
             Request::Options { name, quota } => {
                 let reply = self.set_options(client, name, quota);
                 Answer::now(Ok(reply))
             }
-            Request::Subscribe => silent(self.subscribe(client, request)),
+            Request::Subscribe => {
+                self.subscribe(client, request);
+                Answer::Silent
+            }
             Request::Channel => Answer::Now(self.open_channel(client)),
             Request::Tables => Answer::Now(self.share_tables(client)),
             Request::Calibrate { peer } => Answer::plain(WALK_WEIGHT, Rc::clone(self).calibrate_to(peer)),
@@ -140,9 +160,15 @@ impl Sessions {
                     || Err(Error::new(ErrorKind::Invalid, "memory to register came without its file"));
                 Answer::now(adopted.unwrap_or_else(missing))
             }
-            Request::GiveBack { buffer } => silent(self.take_back(client, buffer)),
+            Request::GiveBack { buffer } => {
+                self.take_back(client, buffer);
+                Answer::Silent
+            }
             Request::Drain { node, step } => Answer::plain(1, Rc::clone(self).drain_for(client, node, step)),
-            Request::Cancel { request } => silent(self.cancel(client, request)),
+            Request::Cancel { request } => {
+                self.cancel(client, request);
+                Answer::Silent
+            }
             other => return Err(WireError::Opcode(other.opcode())),
         })
     }
