@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-chaos test-rdma build setup fmt lint clean fuzz
+.PHONY: help demo test test-all simulate test-chaos test-rdma build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
 .PHONY: bench-scale bench-report
 
@@ -19,6 +19,9 @@ test: ## Everything a change must pass: formatting, lints, types, all tests
 
 test-all: ## `make test`, the end-to-end tests on loopback too, loom models, the documentation, the demo
 	@scripts/test.sh --all
+
+simulate: ## Clusters in one process: one seed, SEED=n, or drawn ones for SECONDS=60; it prints how to replay
+	@scripts/simulate.sh $(if $(SEED),seed $(SEED),seconds $(or $(SECONDS),60))
 
 test-chaos: ## Everything breaks, as SEED=n says (else drawn), for about MINUTES=5: what is promised holds; it prints how to replay
 	@scripts/test-chaos.sh $(or $(SEED),random) $(or $(MINUTES),5)

@@ -223,6 +223,9 @@ impl Placement {
     /// Moves everything, again and again until nothing is left; then has the node leave.
     async fn run_drain(self: Rc<Self>, number: u64) {
         let drain = &self.drain;
+        if is_planted(Bug::DrainedTooSoon) {
+            return drain.over.set(true);
+        }
         for round in 0.. {
             drain.note(number, |drain| drain.trouble.clear());
             for shard in 0..Table::SHARDS {
@@ -251,8 +254,7 @@ impl Placement {
         let left = self.drain.under_way.borrow().as_ref().and_then(|drain| drain.left);
         let settled = left.is_none_or(|left| now >= left + SETTLING_TIME)
             && !self.cluster.followed_within(SETTLING_TIME, now);
-        let nothing = self.left_to_drain().nothing() || is_planted(Bug::DrainedTooSoon);
-        settled && self.cluster.trouble().is_none() && nothing
+        settled && self.cluster.trouble().is_none() && self.left_to_drain().nothing()
     }
 
     /// Waits until somebody knows that nothing is left, or long enough; says whether that is still so.

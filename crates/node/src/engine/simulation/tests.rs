@@ -1,4 +1,7 @@
 //! The simulation as tests: one trace a seed, and as many seeds as fit into the time that is given.
+//!
+//! `PLASMON_SIMULATE_SEED` runs one seed. `PLASMON_SIMULATE_SECONDS` runs seeds for so long, from
+//! `PLASMON_SIMULATE_FIRST` on, or else from one that is drawn.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -73,7 +76,10 @@ fn what_is_promised_holds_for_every_seed() {
         return;
     }
     let (first, span) = match number("PLASMON_SIMULATE_SECONDS") {
-        Some(seconds) => (random_u64() >> 24, Duration::from_secs(seconds)),
+        Some(seconds) => {
+            let first = number("PLASMON_SIMULATE_FIRST").unwrap_or_else(|| random_u64() >> 24);
+            (first, Duration::from_secs(seconds))
+        }
         None => (1, Duration::MAX),
     };
     let (begun, mut seeds, mut calls, mut successes) = (Instant::now(), 0, 0, 0);

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs the simulation of clusters in one process: simulate.sh seed N runs one seed, simulate.sh seconds N drawn
+# ones for so long. Builds what it needs.
+. "$(dirname "$0")/lib.sh"
+
+case ${1:-} in
+seed) export PLASMON_SIMULATE_SEED=${2:?a number} ;;
+seconds) export PLASMON_SIMULATE_SECONDS=${2:?how many} ;;
+*) die "Say \`seed N\` or \`seconds N\`." ;;
+esac
+cargo test --quiet --release --locked -p plasmon-node --lib -- --nocapture --exact \
+    engine::simulation::tests::what_is_promised_holds_for_every_seed
