@@ -96,7 +96,6 @@ impl Transfer {
     /// Fetches an object's data into memory that a client gives; `given` then has its length. The future
     /// has no deadline of its own. When it fails or is dropped, [`Transfer::settle`] waits for the
     /// operations that it leaves under way.
-    /// waits for.
     ///
     /// # Errors
     /// The reason why the object will never come.

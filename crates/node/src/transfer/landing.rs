@@ -6,7 +6,6 @@
 //! drops it before the operation is reported as over. An attempt that failed leaves its memory to those
 //! operations, and the next attempt takes other memory. Memory that a client has given is the same each
 //! time: nothing else is written there, and the client gets no answer, before those operations are over.
-//! again, and no answer goes to the client, before they are over.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

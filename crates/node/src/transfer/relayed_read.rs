@@ -10,7 +10,6 @@
 //!
 //! Invariant: a node seals what it read only after its parent has said that it has sealed. Until then the
 //! bytes may belong to an attempt that fails, and the memory may be used for something else.
-//! be those of an attempt that fails, and the memory may become something else's.
 
 use crate::kernel::random::HashMap;
 use std::cell::RefCell;
