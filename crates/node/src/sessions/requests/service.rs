@@ -1,4 +1,4 @@
-//! What clients may ask of objects and of the node, as a service. Engine thread only.
+//! The clients' requests about objects and about the node, as a service. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -39,13 +39,13 @@ impl Service for Sessions {
     }
 }
 
-/// The service answers by itself.
+/// The answer of a request that is answered elsewhere.
 fn silent((): ()) -> Answer {
     Answer::Silent
 }
 
 impl Sessions {
-    /// Answers a request about objects; gives back any other.
+    /// Answers a request about objects; returns any other request.
     fn on_object_request(self: &Rc<Self>, asked: Asked) -> Result<Answer, Asked> {
         let Asked { session: client, number: request, request: asked, file } = asked;
         Ok(match asked {
@@ -134,7 +134,7 @@ impl Sessions {
                 Answer::later(1, Rc::clone(self).lend_to(client, len, private, room))
             }
             Request::Adopt { len } => {
-                // Requests come with as many as they have.
+                // The table of requests says how many descriptors come with each.
                 let adopted = file.map(|file| self.adopt(client, len, &file));
                 let missing =
                     || Err(Error::new(ErrorKind::Invalid, "memory to register came without its file"));
