@@ -15,10 +15,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// What the text is.
+/// The content type of the text.
 pub(super) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics of a report.
+/// Encodes all metrics of a report.
 pub(super) fn text(status: Status) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot(status)));
@@ -141,7 +141,7 @@ fn cluster_metrics(out: &mut Out<'_>, cluster: &ClusterStatus) -> fmt::Result {
     out.gauge("plasmon_directory_entries", entries, real(cluster.directory_entries))
 }
 
-/// Where metrics go. The format appends `_total` to the names of counters.
+/// The receiver of metrics. The format appends `_total` to the names of counters.
 struct Out<'a>(DescriptorEncoder<'a>);
 
 impl Out<'_> {
@@ -170,7 +170,7 @@ impl Out<'_> {
     }
 }
 
-/// Metrics are real numbers: exact up to 2^53.
+/// Converts a count to a real number, which is exact up to 2^53.
 fn real(value: u64) -> f64 {
     value as f64
 }
