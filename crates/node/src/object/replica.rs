@@ -16,7 +16,7 @@ use crate::memory::{Domain, Extent, Run};
 use crate::spill::Place;
 
 /// Limit of an object's data in bytes: more than any arena has, and so small that lengths can be added.
-const MAX_DATA: usize = 1 << 62;
+const MAX_DATA_BYTES: usize = 1 << 62;
 
 record! {
     /// The description of an object, known before its bytes are there and the same on every node that holds
@@ -32,7 +32,7 @@ record! {
         /// The rights of other users.
         pub(crate) rights: Rights,
         /// Number of bytes of data.
-        pub(crate) data_len: u64 as AtMost<MAX_DATA>,
+        pub(crate) data_len: u64 as AtMost<MAX_DATA_BYTES>,
         /// Number of bytes of metadata, which lie behind the data.
         pub(crate) metadata_len: u32,
         /// XXH3 of data and metadata, computed at the seal; 0 for none.
