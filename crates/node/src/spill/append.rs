@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::directory::Directory;
 use super::record::{self, FIRST_RECORD_AT, Header, UNIT_BYTES};
 use super::{ALIGN_FROM_BYTES, CHUNK_BYTES, MAX_FILE_BYTES, OWN_FILE_BYTES};
-use crate::memory::{IoRange, PAGE};
+use crate::memory::{IoRange, PAGE_BYTES};
 
 /// The bytes of an object.
 pub(super) enum Payload<'a> {
@@ -137,7 +137,7 @@ impl Batch<'_> {
         if len > OWN_FILE_BYTES {
             return self.create();
         }
-        let fits = |tail: &Tail| tail.end.next_multiple_of(PAGE) + len <= MAX_FILE_BYTES;
+        let fits = |tail: &Tail| tail.end.next_multiple_of(PAGE_BYTES) + len <= MAX_FILE_BYTES;
         let at = match self.current {
             Some(at) if fits(&self.files[at]) => at,
             _ => {
@@ -148,7 +148,7 @@ impl Batch<'_> {
         };
         if len >= ALIGN_FROM_BYTES {
             let tail = &mut self.files[at];
-            tail.end = tail.end.next_multiple_of(PAGE);
+            tail.end = tail.end.next_multiple_of(PAGE_BYTES);
         }
         Ok(at)
     }

@@ -22,7 +22,7 @@ use super::record::{self, FIRST_RECORD_AT, Place, Record, Recovered};
 use super::scan::{self, Scan};
 use super::store::Item;
 use super::usage::Counters;
-use crate::memory::PAGE;
+use crate::memory::PAGE_BYTES;
 
 /// One file that has live records.
 #[derive(Debug, Default)]
@@ -288,8 +288,9 @@ impl Disk {
         };
         // A scan that comes to a hole goes on where the zeros end, which has to be a record. So the run is
         // zeroed as a whole, as soon as that frees pages that erasing its neighbours did not.
-        let freed = run.start.max(record.start / PAGE * PAGE)..run.end.min(record.end.next_multiple_of(PAGE));
-        let whole = freed.start.next_multiple_of(PAGE) < freed.end / PAGE * PAGE;
+        let freed = run.start.max(record.start / PAGE_BYTES * PAGE_BYTES)
+            ..run.end.min(record.end.next_multiple_of(PAGE_BYTES));
+        let whole = freed.start.next_multiple_of(PAGE_BYTES) < freed.end / PAGE_BYTES * PAGE_BYTES;
         if whole && self.punches {
             match directory::punch(file, run.start, run.end - run.start) {
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {

@@ -13,7 +13,7 @@ use plasmon::wire::{Access, NewObject, Reply};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use crate::kernel::ClientKey;
-use crate::memory::{Domain, Extent, ForeignMemory, PAGE, Writer, Zone};
+use crate::memory::{Domain, Extent, ForeignMemory, PAGE_BYTES, Writer, Zone};
 use crate::net::registrations::Adopted;
 use crate::object::{Held, Role, Sealing};
 use crate::service::Outcome;
@@ -59,7 +59,7 @@ impl Sessions {
         self.may_have_more(client)?;
         let too_large =
             || Error::new(ErrorKind::TooLarge, format!("{len} bytes are not a valid length of a buffer"));
-        let whole = len.checked_add(METADATA_BYTES).and_then(|len| len.checked_next_multiple_of(PAGE));
+        let whole = len.checked_add(METADATA_BYTES).and_then(|len| len.checked_next_multiple_of(PAGE_BYTES));
         let capacity = whole.ok_or_else(too_large)?;
         let uid = self.client(client, |client| client.uid);
         let domain = if private { Domain::Private(uid) } else { Domain::Shared };
