@@ -113,7 +113,9 @@ pub(crate) fn bind(choice: Numa, interface: &str) -> Result<Binding, NumaError> 
             Ok(Binding { node: Some(node.number), cpus, ..free })
         }
         Err(error) if choice == Numa::Auto => {
-            warn!("transfers will cross from one processor to another: {error}");
+            warn!(
+                "not bound to a memory node, so transfers will cross from one processor to another: {error}"
+            );
             Ok(Binding { reason: error.to_string(), ..free })
         }
         Err(error) => Err(error),
@@ -179,7 +181,7 @@ fn decide<'a>(
         return Ok((Some(node), reason));
     }
     Ok(match card {
-        None => (None, format!("{interface} does not tell which memory node it is at; --numa N chooses one")),
+        None => (None, format!("the memory node of {interface} is unknown; --numa N chooses one")),
         Some(number) => match named(number) {
             Some(node) => (Some(node), format!("{interface} is there")),
             None => (None, format!("{interface} is at memory node {number}, which is not online")),

@@ -157,11 +157,11 @@ impl Closed {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| Turned::Away(format!("{host:?} is no name that a certificate could have")))?;
+            .map_err(|_| Turned::Away(format!("{host:?} is not a valid name for a certificate")))?;
         let mut stream = self.connector.connect(name, stream).await.map_err(|error| {
             let hint = match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                    ": it closes connections that are TLS; has its cluster a secret?"
+                    ": it closes TLS connections; does its cluster have a secret?"
                 }
                 _ => "",
             };

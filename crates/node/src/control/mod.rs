@@ -152,9 +152,9 @@ pub enum ControlError {
     /// Other hosts could reach a node that admits every connection.
     #[error(
         "will not listen on {address}: without a secret a node can be reached from its own host only, since \
-         whoever \
-         reaches it can join and read and write every shared object; make a secret with `plasmon secret \
-         FILE`, copy the file to every host, and start every node with --secret-file FILE"
+         every process that reaches it can join and read and write every shared object; make a secret \
+         with `plasmon secret FILE`, copy the file to every host, and start every node with \
+         --secret-file FILE"
     )]
     Unguarded {
         /// The address that was asked for.

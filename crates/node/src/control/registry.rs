@@ -102,7 +102,7 @@ impl Registry {
     async fn admit(&self, wire: &mut Wire) -> io::Result<Member> {
         let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
         let Some(FromNode::Join { protocol, member, epoch }) = wire.receive().await? else {
-            return Err(invalid("it sent something else than a request to join".into()));
+            return Err(invalid("its first message was not a request to join".into()));
         };
         if let Err(reason) = self.add(protocol, &member, epoch) {
             wire.send(&FromCoordinator::Refused(reason.clone())).await?;
@@ -120,7 +120,7 @@ impl Registry {
         }
         if epoch > LAST_EPOCH {
             return Err(format!(
-                "it says that it followed the cluster to epoch {epoch}, which none can reach"
+                "it claims to have followed the cluster to epoch {epoch}, which is impossible"
             ));
         }
         let mut view = View::clone(&members.view);

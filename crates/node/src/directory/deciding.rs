@@ -106,7 +106,7 @@ impl Directory {
 
     pub(crate) fn not_the_keeper(&self) -> Message {
         let text = format!(
-            "node {} does not decide about these, or does not know yet that it does",
+            "node {} is not the first keeper of these objects, or does not know yet that it is",
             self.kernel.node
         );
         Message::Refused { error: Error::new(ErrorKind::Busy, text) }
@@ -144,7 +144,7 @@ impl Directory {
                     Message::Found { known }
                 }
                 None => {
-                    let text = "a node that may hold one of these does not answer";
+                    let text = "a node that may hold one of these objects does not answer";
                     Message::Refused { error: Error::new(ErrorKind::TimedOut, text) }
                 }
             };

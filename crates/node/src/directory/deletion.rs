@@ -131,8 +131,8 @@ impl Directory {
         let decide = |(id, (outcome, repeated)): (&ObjectId, (DeleteOutcome, bool))| match (outcome, repeated)
         {
             (DeleteOutcome::Absent, true) => Err(unknown(format!(
-                "object {id} is not there any more; whether this call deleted it is not known: the node \
-                 that decides about it went before it answered"
+                "object {id} does not exist any more, and it is not known whether this call deleted it: \
+                 its first keeper left before it answered"
             ))),
             (outcome, _) => Ok(outcome),
         };
@@ -166,8 +166,8 @@ impl Directory {
                 Some(Ok(Some(outcomes))) => Message::Deleted { outcomes },
                 Some(_) => {
                     let text = format!(
-                        "node {} does not decide about these any more, and has not done with \
-                        them",
+                        "node {} is no longer the first keeper of these objects, and has not finished \
+                         their deletion",
                         directory.kernel.node
                     );
                     Message::Refused { error: Error::new(ErrorKind::Disconnected, text) }
@@ -175,11 +175,11 @@ impl Directory {
                 None => {
                     let nodes: Vec<_> = missing.borrow().iter().map(ToString::to_string).collect();
                     let who = match nodes.is_empty() {
-                        true => "another deletion of the same is not over".to_owned(),
-                        false => format!("no word of node {}", nodes.join(", ")),
+                        true => "another deletion of these objects is not over".to_owned(),
+                        false => format!("no answer of node {}", nodes.join(", ")),
                     };
                     let text = format!(
-                        "{names} being deleted, and what becomes of that is not known yet: {who}; it goes \
+                        "{names} being deleted, and the outcome is not known yet: {who}; the deletion goes \
                          on when that node answers or has left the cluster"
                     );
                     Message::Refused { error: Error::new(ErrorKind::OutcomeUnknown, text) }

@@ -159,7 +159,7 @@ impl Cluster {
         warn!(
             node = %coordinator,
             "the coordinator's node is gone: the other members go on without it. Until it is back, at the \
-             same address, nobody can join, and no further death is noticed"
+             same address, no node can join, and no further death is noticed"
         );
         self.outlived.set(Some(coordinator));
     }

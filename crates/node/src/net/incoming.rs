@@ -36,7 +36,7 @@ impl Network {
         };
         let message = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
         self.fabrics[on].repost(slice);
-        let Ok(mut message) = message else { return self.drop_frame("more than a block") };
+        let Ok(mut message) = message else { return self.drop_frame("a message longer than a block") };
         let mut is_first = true;
         while is_first || !message.is_empty() {
             let whole = message.clone();

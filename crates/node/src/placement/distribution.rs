@@ -112,7 +112,7 @@ impl Placement {
         due: Option<Instant>,
     ) -> Result<Spread, Error> {
         if copies == 0 {
-            let text = format!("0 replicas of object {id} would be none: delete it instead");
+            let text = format!("object {id} cannot have 0 replicas: delete it instead");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let found = self.find(id, tenant).await?;

@@ -180,7 +180,7 @@ impl Placement {
         }
         if self.cluster.others(&[self.kernel.node]).is_empty() {
             let text = format!(
-                "node {} cannot be drained: its cluster has no other node that could take what it holds",
+                "node {} cannot be drained: its cluster has no other node that could take its objects",
                 self.kernel.node
             );
             return Err(Error::new(ErrorKind::Invalid, text));
@@ -195,7 +195,7 @@ impl Placement {
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        info!("draining: what this node holds for others moves to them, and then it leaves");
+        info!("draining: the objects of this node move to other nodes, and then it leaves");
         let number = drain.begun.get() + 1;
         drain.begun.set(number);
         drain.under_way.replace(Some(UnderWay { number, ..UnderWay::default() }));
@@ -237,7 +237,7 @@ impl Placement {
                 return;
             }
             if self.may_leave() && self.say_farewell(number).await {
-                info!("drained: everything that this node held for others is elsewhere");
+                info!("drained: all objects that this node kept are on other nodes");
                 return drain.over.set(true);
             }
             self.kernel.clock.sleep(RETRY_PAUSE).await;

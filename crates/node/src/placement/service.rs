@@ -44,8 +44,7 @@ impl Service for Placement {
     }
 
     fn unfit(&self) -> Option<String> {
-        let text =
-            "it is being drained: it takes nothing new, and leaves when other nodes have what it holds";
+        let text = "it is being drained: it takes nothing new, and leaves when other nodes have its objects";
         self.is_draining().then(|| text.into())
     }
 }

@@ -118,7 +118,7 @@ impl Sessions {
         let more = if user_is_many && places.each == places.wanted {
             "start the node with more --max-clients".to_owned()
         } else {
-            format!("{MORE}, since the node's open files are no more")
+            format!("{MORE}, since the node may have no more open files")
         };
         let text = if user_is_many {
             format!(

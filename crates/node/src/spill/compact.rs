@@ -45,7 +45,7 @@ impl Disk {
             }
             Err(error) => {
                 let file = self.directory.file_path(number);
-                tracing::warn!(%error, file = %file.display(), "cannot empty a spill file that holds little");
+                tracing::warn!(%error, file = %file.display(), "cannot empty a sparse spill file");
             }
         }
         true

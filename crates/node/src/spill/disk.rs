@@ -123,8 +123,8 @@ impl Disk {
         if damaged > 0 {
             tracing::warn!(
                 file = %path.display(), damaged, intact = live.len(),
-                "a spill file is damaged, or was being written when the daemon died: what was in the \
-                 damaged places is lost, and which objects that were cannot be told"
+                "a spill file is damaged, or was being written when the daemon died: the objects in \
+                 the damaged places are lost, and their ids are unknown"
             );
             self.counters.failed(damaged);
             self.counters.found_unreadable(damaged);
@@ -132,7 +132,7 @@ impl Disk {
         if let Some((offset, record)) = &cut_off {
             tracing::warn!(
                 file = %path.display(), offset, object = %record.head.id,
-                "a spill file was cut off in the middle of an object, which is damaged for whoever gets it"
+                "a spill file was cut off in the middle of an object: gets of this object will fail"
             );
             self.counters.failed(1);
         }
@@ -295,8 +295,10 @@ impl Disk {
             match directory::punch(file, run.start, run.end - run.start) {
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
                     let dir = self.directory.path().display();
-                    tracing::info!(%dir, "no holes can be punched here: deletions free disk space a file at \
-                        a time");
+                    tracing::info!(
+                        %dir,
+                        "no holes can be punched here, so deletions free disk space only a file at a time"
+                    );
                     self.punches = false;
                 }
                 punched => {

@@ -288,9 +288,8 @@ impl Store {
                     ErrorKind::Full,
                     format!(
                         "the store is full: {} wanted, {} free in segments that such an object may use ({} \
-                         in \
-                         one piece); primaries hold {}, unsealed objects {}, cached replicas {} (what is \
-                         pinned of them stays){}; delete objects, release what is held, or start the node \
+                         in one piece); primaries hold {}, unsealed objects {}, cached replicas {} \
+                         (pinned ones stay){}; delete objects, release what is held, or start the node \
                          with more {}{}",
                         size(len),
                         size(*free_total),

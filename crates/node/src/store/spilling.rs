@@ -164,7 +164,7 @@ impl Store {
         let id = replica.id();
         let zone = Zone { domain: replica.domain(), writer: Writer::Engine };
         let extent = self.room(zone, replica.len(), ROOM_PATIENCE).await.map_err(|error| {
-            let text = format!("object {id} is on disk and finds no memory: {}", error.message());
+            let text = format!("object {id} is on disk, and there is no memory for it: {}", error.message());
             Error::new(error.kind(), text)
         })?;
         let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) else {

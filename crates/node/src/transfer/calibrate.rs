@@ -53,7 +53,7 @@ impl Transfer {
                 Message::Eager { head, bytes: bytes.into() }
             }
             _ => {
-                let text = "not served: it was lent no such memory";
+                let text = "not served: this memory was not lent to it";
                 Message::Refused { error: Error::new(ErrorKind::Invalid, text) }
             }
         };

@@ -173,7 +173,7 @@ impl Transfer {
             Err(Failure::Here(error)) => Some(Err(error)),
             Err(Failure::Ended) => None,
             Err(Failure::Holder(reason)) => {
-                debug!("object {id} is not to be had from node {}, where it was: {reason}", place.holder);
+                debug!("object {id} cannot be fetched from node {}, where it was: {reason}", place.holder);
                 self.directory.known.borrow_mut().pop(&id);
                 self.settle_target(&trace.target).await.err().map(Err)
             }
@@ -219,7 +219,7 @@ impl Transfer {
             }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
                 let why = match protocol {
-                    Protocol::Auto => "it fits no message".to_owned(),
+                    Protocol::Auto => "it does not fit a message".to_owned(),
                     _ => asked_for(),
                 };
                 trace.answered(from, "read", head.len(), why);

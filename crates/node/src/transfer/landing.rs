@@ -277,7 +277,7 @@ impl Transfer {
             return Err(Failure::Ended);
         }
         if self.store.objects.borrow().conflict(&head.id).is_some() {
-            debug!("object {} came to be here while it was being fetched", head.id);
+            debug!("object {} came to this node in another way while it was being fetched", head.id);
             return Ok(());
         }
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());

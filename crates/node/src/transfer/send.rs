@@ -131,7 +131,7 @@ impl Transfer {
         let key = (reader, request);
         let mut leases = self.leases.borrow_mut();
         let Some(lease) = leases.get_mut(&key).filter(|lease| matches!(lease.owed, Owed::Parts)) else {
-            self.network.drop_frame(&format!("node {reader} is ready for what it is not owed"));
+            self.network.drop_frame(&format!("node {reader} is ready for an object that it was not offered"));
             return;
         };
         lease.owed = Owed::Nothing;

@@ -157,8 +157,10 @@ impl Etcd {
             // Many nodes may join at once, and should not all try again at the same moment.
             sleep(Duration::from_millis(u64::from(random_byte() % 32))).await;
         }
-        Err(io::Error::other(format!("{MAX_JOIN_ATTEMPTS} times other nodes joined at the same moment"))
-            .into())
+        Err(io::Error::other(format!(
+            "other nodes joined at the same moment {MAX_JOIN_ATTEMPTS} times in a row"
+        ))
+        .into())
     }
 
     /// The transaction that writes this node's record and reads all records, if a condition holds.
@@ -479,7 +481,7 @@ fn roster_of(written: &TxnResponse, guard: Guard) -> Result<Roster, JoinError> {
         TxnOpResponse::Get(read) => Some(read),
         _ => None,
     });
-    let read = read.ok_or_else(|| io::Error::other("etcd answered a transaction with too little"))?;
+    let read = read.ok_or_else(|| io::Error::other("etcd's answer to a transaction is incomplete"))?;
     Ok(Roster::new(read.kvs(), revision, guard))
 }
 

@@ -184,13 +184,15 @@ impl Sessions {
         let wrong =
             |why: &str| Error::new(ErrorKind::Invalid, format!("cannot put object {id} from memory {why}"));
         self.with_lent(client, buffer, |lent| match lent {
-            Lent::Own { .. } => Err(wrong("that is not the node's")),
-            Lent::Arena { extent, .. } if head.len() > extent.len() => Err(wrong("that is shorter than it")),
+            Lent::Own { .. } => Err(wrong("that the node did not lend")),
+            Lent::Arena { extent, .. } if head.len() > extent.len() => {
+                Err(wrong("that is shorter than the object"))
+            }
             Lent::Arena { .. } if head.len() <= u64::from(super::INLINE_MAX) => {
-                Err(wrong("of the node: it is too small for that"))
+                Err(wrong("of the node: the object is too small for that"))
             }
             Lent::Arena { private: of, .. } if *of != private => {
-                Err(wrong("that was lent for objects that others see, or the other way round"))
+                Err(wrong("that was lent for the other kind of objects: private or shared"))
             }
             Lent::Arena { extent, .. } if Rc::strong_count(extent) > 1 => Err(Error::new(
                 ErrorKind::Busy,

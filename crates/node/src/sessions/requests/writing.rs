@@ -190,7 +190,7 @@ impl Sessions {
         let NewObject { id, rights, name, metadata, terms } = object;
         let large = written as usize > MAX_METADATA && metadata.is_empty();
         if written > 0 && !large {
-            let text = format!("object {id}: {written} bytes of metadata belong into the request");
+            let text = format!("object {id}: {written} bytes of metadata must be in the request");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let metadata_len = written.max(metadata.len() as u32);

@@ -27,9 +27,9 @@ pub(super) const MOST_VAIN_ASKS: u32 = 64;
 /// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
-    #[error("it said something else than a request: {0}")]
+    #[error("it sent an invalid request: {0}")]
     Garbage(String),
-    #[error("it asked {MOST_VAIN_ASKS} times for what it has no lease on")]
+    #[error("it asked {MOST_VAIN_ASKS} times for objects on which it has no lease")]
     Vain,
     #[error(transparent)]
     Displaced(#[from] Displaced),

@@ -144,7 +144,7 @@ impl Service {
         let listener = std::net::TcpListener::bind((address, 0))?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
-        info!("objects can be had through sockets at port {port} of {address}");
+        info!("serving objects through sockets at port {port} of {address}");
         self.send(Command::Listen(listener));
         Ok(*self.port.get_or_init(|| port))
     }
