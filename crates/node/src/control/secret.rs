@@ -15,6 +15,7 @@ use rustix::process::geteuid;
 
 /// Minimum number of bytes of a secret, so that nobody finds it by trying.
 const MIN_SECRET_BYTES: usize = 16;
+/// Maximum number of bytes of a secret.
 const MAX_SECRET_BYTES: usize = 4096;
 
 /// Length of a proof in bytes.

@@ -564,8 +564,8 @@ impl Directory {
         }
     }
 
-    /// The keepers of an object other than this node. A node that follows another view may ask a node that
-    /// is not a keeper, which returns both.
+    /// The keepers of an object other than this node: both, if this node is not a keeper. A node that follows
+    /// another view may ask it all the same.
     fn other_keepers(&self, id: &ObjectId) -> impl Iterator<Item = NodeId> {
         self.cluster.keepers(id).iter().filter(|keeper| *keeper != self.kernel.node)
     }

@@ -5,6 +5,7 @@ use super::system::{self, HUGE_PAGE_BYTES, HugePagePool, PageKind};
 
 /// Number of segments of a large arena. With many more registered regions, NICs slow down.
 const DEFAULT_SEGMENTS: u64 = 64;
+/// Minimum number of bytes of a segment.
 const MIN_SEGMENT_BYTES: u64 = HUGE_PAGE_BYTES;
 
 /// The size of the arena, and the kind of its pages.

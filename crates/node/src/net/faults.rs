@@ -14,6 +14,7 @@ use super::members::Incarnation;
 
 /// Number of invalid frames that are forgiven within [`FAULT_WINDOW`].
 pub(crate) const MAX_FORGIVEN_FAULTS: u32 = 64;
+/// The span in which invalid frames are counted.
 const FAULT_WINDOW: Duration = Duration::from_secs(60);
 
 /// The count of a peer's invalid frames.

@@ -68,7 +68,7 @@ pub(crate) struct Lane {
     probe: Option<(Instant, Op)>,
     /// Whether the last attempt succeeded.
     whole: bool,
-    /// Since when every attempt has failed.
+    /// The time since which every attempt has failed; `None` after a success.
     failing: Option<Instant>,
 }
 

@@ -66,7 +66,7 @@ impl Replication {
 
 impl Placement {
     /// Enters the counters of this node's orders; the directory enters its own counts.
-    pub(super) fn report_copies(&self, status: &mut CopiesStatus) {
+    pub(super) fn report_replication(&self, status: &mut CopiesStatus) {
         let CopiesStatus { short, claims, .. } = *status;
         let restoring = self.replication.restoring.get();
         *status = CopiesStatus { short, claims, restoring, ..self.replication.counters.borrow().clone() };
@@ -216,7 +216,7 @@ impl Placement {
     }
 
     /// Orders replicas of objects that too few nodes keep; called regularly.
-    pub(crate) fn tend_copies(self: &Rc<Self>) {
+    pub(crate) fn tend_replicas(self: &Rc<Self>) {
         let replication = &self.replication;
         let room = MAX_ORDERS.saturating_sub(replication.orders.get());
         if room == 0 || self.cluster.solo() {
@@ -230,7 +230,7 @@ impl Placement {
             let placement = Rc::clone(self);
             self.kernel.spawn(async move {
                 let id = shortage.id;
-                placement.restore_copies(shortage).await;
+                placement.restore_replicas(shortage).await;
                 let replication = &placement.replication;
                 replication.orders.set(replication.orders.get() - 1);
                 placement
@@ -243,7 +243,7 @@ impl Placement {
     }
 
     /// Has as many nodes keep an object as are to, or as many as can.
-    async fn restore_copies(self: &Rc<Self>, shortage: Shortage) {
+    async fn restore_replicas(self: &Rc<Self>, shortage: Shortage) {
         let Shortage { id, life, creator, copies, keeping, cached } = shortage;
         let others = self.cluster.others(&keeping);
         let mut missing = usize::from(copies).min(keeping.len() + others.len()).saturating_sub(keeping.len());

@@ -35,12 +35,12 @@ impl Service for Placement {
     }
 
     fn on_tick(self: Rc<Self>, _: Instant) {
-        self.tend_copies();
+        self.tend_replicas();
         self.tend_expiry();
     }
 
     fn report(&self, status: &mut Status) {
-        self.report_copies(&mut status.cluster.copies);
+        self.report_replication(&mut status.cluster.copies);
     }
 
     fn unfit(&self) -> Option<String> {

@@ -34,8 +34,11 @@ use crate::kernel::seldom::Seldom;
 use crate::kernel::waker::Waker;
 use crate::service::{Asked, Session};
 
+/// The token of the listening socket in the epoll set.
 const LISTENER: u64 = 0;
+/// The token of the engine's waker in the epoll set.
 const WAKER: u64 = 1;
+/// The token of the fabric's descriptor in the epoll set.
 const FABRIC: u64 = 2;
 /// The first client's key. Tokens of clients are their keys.
 pub(crate) const FIRST_CLIENT: ClientKey = ClientKey::new(3).unwrap();

@@ -27,6 +27,7 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 /// The pause after a failure, in which nothing is written. It doubles with each further failure, up to a
 /// limit.
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause after failures.
 const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Maximum number of bytes on disk beside an object's own: its record, the rest of its last page, its

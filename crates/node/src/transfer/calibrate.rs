@@ -26,15 +26,21 @@ use crate::net::frame::{Envelope, Location, Message};
 use crate::object::Head;
 use crate::transfer::Transfer;
 
+/// The zone of the memory that is lent.
 const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
 /// The small sizes in bytes, up to what fits a message beside its header.
 const SMALL_BYTES: [u64; 9] = [64, 256, 1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 15 << 10];
+/// Number of rounds for each small size.
 const SMALL_ROUNDS: usize = 41;
+/// The lengths of chunks that are compared, in bytes.
 const CHUNKS_BYTES: [u64; 4] = [256 << 10, 512 << 10, 1 << 20, 4 << 20];
+/// The windows that are compared, in reads.
 const WINDOWS_READS: [u32; 4] = [1, 2, 4, 8];
+/// Number of rounds for each chunk and window.
 const LARGE_ROUNDS: usize = 5;
 /// Length of the large object; on a slow network it is shorter, down to `LARGE_LEAST_BYTES`.
 const LARGE_BYTES: u64 = 32 << 20;
+/// Minimum length of the large object.
 const LARGE_LEAST_BYTES: u64 = 8 << 20;
 /// How long one read of the large object may take, so that the whole stays short.
 const LARGE_READ_TIME: Duration = Duration::from_millis(100);

@@ -22,6 +22,7 @@ use crate::transfer::Transfer;
 
 /// How long a reader may read without renewing the lease.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
+/// The span of a lease in milliseconds.
 pub(super) const LEASE_MS: u32 = LEASE.as_millis() as u32;
 
 /// The holder's side of a lease. It ends by itself.

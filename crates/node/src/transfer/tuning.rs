@@ -21,9 +21,11 @@ use crate::transfer::Transfer;
 /// that over TCP one end takes a read out of its socket while the other puts in the next. TCP's sender does
 /// not look for acknowledgements in the middle of a read.
 const CHUNK_BYTES: u64 = 512 << 10;
+/// The bounds of chunks in bytes.
 const CHUNK_BYTES_RANGE: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
 /// Number of reads of one object that are under way at one holder.
 const WINDOW_READS: u32 = 2;
+/// The bounds of windows in reads.
 const WINDOW_READS_RANGE: std::ops::RangeInclusive<u32> = 1..=16;
 
 /// Length in bytes of the shortest read that says much about chunks and windows.
@@ -37,7 +39,7 @@ const BETTER_RATIO: f64 = 1.05;
 /// Weight of the latest read in the mean of all.
 const LATEST_WEIGHT: f64 = 0.25;
 
-/// How to read from a peer.
+/// A plan for reading from a peer: the length of a chunk, and the number of reads under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Plan {
     pub(super) chunk: u64,
