@@ -1,8 +1,8 @@
 //! Membership: the nodes of the cluster, and the keepers of the directory's shards.
 //!
-//! Engine thread; [`control`] has a thread of its own. The members come from the coordinator as a [`View`].
-//! Each node derives the rest from it without asking: which nodes keep which shard of the directory, which
-//! nodes to publish to, and which calls cannot be answered.
+//! Engine thread; [`control`](crate::control) has a thread of its own. The members come from the
+//! coordinator as a [`View`]. Each node derives the rest from it without asking: which nodes keep which
+//! shard of the directory, which nodes to publish to, and which calls cannot be answered.
 
 mod report;
 pub(crate) mod shards;
