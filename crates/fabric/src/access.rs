@@ -1,4 +1,4 @@
-//! Rights of peers to a region, and what a peer needs in order to use one.
+//! Rights of peers to a region, and the description by which a peer uses one.
 //!
 //! Owns plain values only. Any thread may hold them. Invariant: neither type names a transport, so that
 //! every transport can depend on them.

@@ -1,7 +1,7 @@
 //! Closes connections and endpoints, and replaces broken connections.
 //!
 //! Owns nothing: it works on the domain's [`State`]. Engine thread only. It is called with the state
-//! borrowed, so what has to be released is returned. Invariants: the buffers of an endpoint's operations are
+//! borrowed, so values to be released are returned. Invariants: the buffers of an endpoint's operations are
 //! released only after the transport has closed the endpoint; with [`Provider::must_read_to_the_end`], no
 //! connection is closed on which a read is under way.
 //!

@@ -111,7 +111,7 @@ pub enum FabricError {
         /// Limit of locked memory (RLIMIT_MEMLOCK) in bytes.
         limit: u64,
     },
-    /// The provider cannot do what was asked.
+    /// The provider does not support the operation.
     #[error("provider {provider} does not support {feature}")]
     Unsupported {
         /// Provider that was asked.

@@ -1,7 +1,8 @@
-//! Opened providers as the transports have them.
+//! Opened providers of either transport.
 //!
-//! Owns what is open of a provider for each [`Link`]. Engine thread only. Invariant: the state of the domain
-//! is not borrowed while a link reports completions, because that wakes futures and releases buffers.
+//! Owns the open objects of a provider, for each [`Link`]. Engine thread only. Invariant: the state of the
+//! domain is not borrowed while a link reports completions, because that wakes futures and releases
+//! buffers.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -105,7 +106,7 @@ impl Link {
     }
 }
 
-/// Finishes what a memory network has delivered to a domain.
+/// Finishes the operations that a memory network has delivered to a domain.
 fn drain_memory(link: &memory_network::Link, completions: &mut Completions<'_>) -> usize {
     let mut happened = 0;
     while let Some(report) = link.next_report() {

@@ -1,4 +1,4 @@
-//! Providers: the fabrics that can be opened, and what each of them is like.
+//! Providers: the fabrics that can be opened, and their properties.
 //!
 //! Owns nothing but the description of each [`Provider`]. A `Provider` stays on the thread that made it.
 //! [`MemoryNetwork::provider`] is here, because a provider holds its network and the network does not know
@@ -208,7 +208,7 @@ impl Provider {
     }
 
     /// Error of a libfabric function for which an RDMA device needs memory: [`FabricError::NoMemlock`] if the
-    /// limit of locked memory may be the cause. `code` is what the function returned.
+    /// limit of locked memory may be the cause. `code` is the function's result.
     pub(crate) fn memory_error(&self, call: &str, code: i32) -> FabricError {
         match memlock_limit() {
             Some(limit) if code == -libc::ENOMEM && self.is_rdma() => {

@@ -1,9 +1,9 @@
-//! Everything of an open domain that changes: its counters, operations, endpoints and retired memory.
+//! The state of an open domain: its counters, operations, endpoints and retired memory.
 //!
 //! Owns the open endpoints with their queues, and memory that a peer may still be writing to. Engine thread
-//! only. The state lies in a `RefCell` of the domain, and is never borrowed while foreign code runs: what has
-//! to be finished or released is returned. Invariant: the numbers of endpoints grow. `posting` and `closing`
-//! say what happens to the state.
+//! only. The state lies in a `RefCell` of the domain, and is never borrowed while foreign code runs: values
+//! to be finished or released are returned. Invariant: the numbers of endpoints grow. `posting` and
+//! `closing` say what happens to the state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;

@@ -18,7 +18,7 @@ use crate::operation::{Operation, Shared};
 /// in the table.
 #[repr(C)]
 struct ContextBlock {
-    /// Memory of the provider. It is the first field, because its address is what the provider is given.
+    /// Memory of the provider. It is the first field, because the provider gets its address.
     scratch: ffi::fi_context2,
     index: usize,
 }

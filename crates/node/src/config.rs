@@ -1,4 +1,4 @@
-//! What a node is told at its start.
+//! The settings with which a node is started.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,59 +11,60 @@ use crate::numa::Numa;
 /// Settings of a node. Sizes are bytes.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Bytes of the arena.
+    /// Number of bytes of the arena.
     pub memory: u64,
-    /// Most bytes that objects may have together, data and metadata; `None` for as many as the arena holds.
+    /// Maximum number of bytes of all objects, data and metadata; `None` for as many as the arena holds.
     pub capacity: Option<u64>,
     /// Path of the unix socket for clients.
     pub socket: PathBuf,
-    /// Mode of the socket: who on this host may connect.
+    /// Mode of the socket: which users of this host may connect.
     pub socket_mode: u32,
-    /// Where other nodes reach this one, `host:port`; port 0 takes any. `None` takes the address
-    /// that leads to the coordinator, or [`DEFAULT_LISTEN`] without one.
+    /// The address at which other nodes reach this one, `host:port`; port 0 takes any port. `None` takes
+    /// the address that leads to the coordinator, or [`DEFAULT_LISTEN`] without one.
     pub listen: Option<String>,
     /// The cluster to join, as `host:port` of any of its nodes. `None` starts a cluster whose
     /// coordinator is embedded in this node.
     pub join: Option<String>,
-    /// The etcd that coordinates the cluster. Not together with `join`.
+    /// The etcd cluster that coordinates the cluster. It excludes `join`.
     pub etcd: Option<EtcdConfig>,
-    /// Where metrics are served over HTTP, `host:port`; port 0 takes any. `None` serves none.
+    /// The address at which metrics are served over HTTP, `host:port`; port 0 takes any. `None` serves
+    /// none.
     pub metrics: Option<String>,
-    /// The file that has the cluster's secret. Without one, the node listens for its own host only.
+    /// The file with the cluster's secret. Without one, the node listens for its own host only.
     pub secret_file: Option<PathBuf>,
-    /// Certificates for control connections; `None` makes one. Only with a secret.
+    /// The certificates for control connections; `None` makes one. They need a secret.
     pub tls: Option<TlsConfig>,
-    /// libfabric provider; `None` chooses the best there is.
+    /// The libfabric provider; `None` chooses the best available one.
     pub provider: Option<String>,
-    /// What the control groups of the process allow; `None` where there is no limit.
+    /// The limits of the process's control groups; `None` where there is no limit.
     pub allowance: Option<Allowance>,
-    /// Use huge pages when the machine has enough of them free.
+    /// Whether to use huge pages when the machine has enough of them free.
     pub huge_pages: bool,
-    /// Touch all memory in the background after the start.
+    /// Whether to touch all memory in the background after the start.
     pub prefault: bool,
-    /// The memory node to be on, where the host has several.
+    /// The memory node on which to run, where the host has several.
     pub numa: Numa,
     /// How objects are fetched from other nodes.
     pub protocol: Protocol,
-    /// Where calibrations are kept; `None` forgets them when the node stops.
+    /// The file in which calibrations are kept; `None` forgets them when the node stops.
     pub calibration: Option<PathBuf>,
     /// How long the engine spins before it sleeps; `None` decides by the number of cores.
     pub spin: Option<Duration>,
     /// How long a node may be silent before the coordinator takes it for dead.
     pub lease: Duration,
-    /// Absolute path of the directory that primaries are spilled to when memory is needed. `None`
-    /// refuses new objects then. Not together with `cache`.
+    /// Absolute path of the directory to which primaries are spilled when memory is needed. `None` refuses
+    /// new objects then. It excludes `cache`.
     pub spill_dir: Option<PathBuf>,
-    /// When the store is full, drop the least recently used objects, primaries too, instead of
-    /// refusing new ones. Not together with `spill_dir`.
+    /// Whether a full store drops the least recently used objects, primaries too, instead of refusing new
+    /// ones. It excludes `spill_dir`.
     pub cache: bool,
-    /// Bytes of memory that the objects of one client may take; `None` sets no limit.
+    /// Number of bytes of memory that the objects of one client may take; `None` sets no limit.
     pub client_quota: Option<u64>,
-    /// Bytes of memory that the objects of one user (uid) may take; `None` sets no limit.
+    /// Number of bytes of memory that the objects of one user (uid) may take; `None` sets no limit.
     pub user_quota: Option<u64>,
-    /// What others may do with objects created here that are to be read by all.
+    /// The rights of other users to objects created here that all users may read.
     pub public: Rights,
-    /// Clients that one user (uid) may have connected at a time.
+    /// Maximum number of clients that one user (uid) may have connected at a time.
     pub max_clients: u32,
 }
 
@@ -72,22 +73,22 @@ pub struct Config {
 pub struct TlsConfig {
     /// This node's own certificate, and those between it and the authority's.
     pub cert: PathBuf,
-    /// The key of it.
+    /// The key of the node's certificate.
     pub key: PathBuf,
     /// The certificates of the authority that vouches for all nodes.
     pub ca: PathBuf,
 }
 
-/// An etcd that coordinates a cluster, and what its servers are to be told.
+/// An etcd cluster that coordinates a cluster, with the credentials for its servers.
 #[derive(Debug, Clone)]
 pub struct EtcdConfig {
-    /// `host:port` of its servers: at least one.
+    /// The addresses of the servers, `host:port`: at least one.
     pub endpoints: Vec<String>,
-    /// What the keys of this cluster begin with, without a slash at the end.
+    /// The prefix of this cluster's keys, without a slash at the end.
     pub prefix: String,
-    /// The user, and the file that has the password.
+    /// The name of the user, and the file with the password.
     pub user: Option<(String, PathBuf)>,
-    /// The file of the certificates that vouch for the servers; with it, connections are TLS.
+    /// The file of the certificates that vouch for the servers; with it, connections use TLS.
     pub ca: Option<PathBuf>,
     /// The files of this node's own certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -100,17 +101,17 @@ impl EtcdConfig {
     }
 }
 
-/// Where a node listens when nothing else is said: reachable from its own host only.
+/// The default address on which a node listens: reachable from its own host only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:4740";
 
-/// Silence after which a node is taken for dead, unless said otherwise.
+/// The default time of silence after which a node is taken for dead.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(5);
 
-/// Clients that one user may have connected, unless said otherwise.
+/// The default maximum number of clients of one user.
 const DEFAULT_MAX_CLIENTS: u32 = 4096;
 
 impl Config {
-    /// The settings of a cluster's first node.
+    /// Makes the settings of a cluster's first node.
     pub fn new(memory: u64, socket: impl Into<PathBuf>) -> Self {
         Self {
             memory,
@@ -141,7 +142,7 @@ impl Config {
         }
     }
 
-    /// Where the coordinator is, for people.
+    /// The place of the coordinator, for people.
     pub(crate) fn coordinator(&self) -> String {
         match (&self.etcd, &self.join) {
             (Some(etcd), _) => etcd.place(),

@@ -1,27 +1,27 @@
-//! The Plasmon node daemon: it owns a host's memory, its network and the truth about its objects.
+//! The Plasmon node daemon: it owns a host's memory, its network and the state of its objects.
 //!
-//! [`Node::start`] binds and opens everything, [`Node::run`] is the life of the node. One thread,
-//! the engine's, owns all state. The modules are rooms on floors; a room imports from the floors below it:
+//! [`Node::start`] binds and opens everything, [`Node::run`] runs the node until it stops. One thread, the
+//! engine's, owns all state. The modules are rooms on floors; a room imports from the floors below it:
 //!
 //! | floor | rooms |
 //! |---|---|
 //! | 15 | [`engine`]: the loop, and the composition of all rooms |
-//! | 14 | [`sessions`]: clients and what they ask |
-//! | 13 | [`placement`]: copies, moves, a node that leaves, objects whose time is over |
+//! | 14 | [`sessions`]: clients and their requests |
+//! | 13 | [`placement`]: replication, moves, drains, objects whose time is over |
 //! | 12 | [`transfer`]: an object's way from one arena to another |
-//! | 11 | [`directory`]: who knows where objects are, and who decides about them |
-//! | 10 | [`service`]: what a subsystem is, and how frames, requests and events reach it |
-//! | 9 | [`membership`]: who the members are, and which of them keeps which shard |
+//! | 11 | [`directory`]: which nodes hold which objects, and which keeper decides about each |
+//! | 10 | [`service`]: the trait of a subsystem, and the way of frames, requests and events to it |
+//! | 9 | [`membership`]: the members, and the keepers of shards |
 //! | 8 | [`control`]: the thread that joins the cluster, takes signals and serves metrics |
 //! | 7 | [`store`]: the objects of this node and the room for them |
 //! | 6 | [`net`]: frames between nodes and the fabrics that carry them |
 //! | 5 | [`object`]: replicas, pins, the table |
-//! | 4 | [`kernel`]: what every room shares: time, waking, tasks, numbers |
+//! | 4 | [`kernel`]: the parts that every room shares: time, waking, tasks, numbers |
 //! | 3 | [`config`]: the settings |
-//! | 2 | [`spill`]: sealed objects on disk; [`numa`]: where on the host all this runs and lies |
-//! | 1 | [`memory`]: the arena, its segments and who may write them |
+//! | 2 | [`spill`]: sealed objects on disk; [`numa`]: the CPUs and the memory node of the daemon |
+//! | 1 | [`memory`]: the arena, its segments and their writers |
 //!
-//! `docs/design.md` tells the same story along the life of one object.
+//! `docs/design.md` follows one object through the rooms.
 #![deny(unsafe_code)]
 
 mod config;

@@ -1,9 +1,9 @@
 //! NUMA: keeping the node's threads and memory on the memory node of its network card.
 //!
-//! [`bind`] runs once, on the engine's thread, before it makes the arena and starts other threads: those
-//! inherit where they run and where their memory is to be, so that copies to disk and pre-faulting happen
-//! near the arena as well. The arena's own memory is bound by [`memory`](crate::memory). On a host with one
-//! memory node nothing is done.
+//! [`bind`] runs once, on the engine's thread, before that makes the arena and starts other threads. Those
+//! threads inherit the CPUs and the memory node, so that copies to disk and pre-faulting happen near the
+//! arena as well. [`memory`](crate::memory) binds the arena's own memory. On a host with one memory node
+//! nothing is done.
 
 use std::fs;
 use std::io;
@@ -15,68 +15,68 @@ use tracing::{info, warn};
 
 use crate::memory::policy;
 
-/// Which memory node to be on.
+/// The choice of the memory node on which to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numa {
-    /// The network card's, if there are several and it tells where it is.
+    /// The network card's memory node, if there are several and the card's is known.
     Auto,
-    /// This one.
+    /// The memory node of this number.
     Node(u32),
-    /// Wherever the kernel likes.
+    /// No binding: the kernel decides.
     Off,
 }
 
-/// The node cannot be where it is asked to be.
+/// Why the node cannot be bound to the memory node that it is asked to use.
 #[derive(Debug, thiserror::Error)]
 pub enum NumaError {
     /// The host has no such memory node.
     #[error("this host has no memory node {node}; it has {}: name one of them, or choose --numa auto or \
         --numa off", .there.join(", "))]
     NoSuchNode {
-        /// The number asked for.
+        /// The number of the memory node that was asked for.
         node: u32,
-        /// Those there are, with their CPUs.
+        /// The memory nodes of the host, with their CPUs.
         there: Vec<String>,
     },
-    /// The process is kept away from all of its CPUs.
+    /// The process may use none of the memory node's CPUs.
     #[error(
         "this process may use CPUs {usable}, and memory node {node} has {cpus}: widen its affinity \
          (taskset, numactl, the cpuset of its container), or choose --numa off"
     )]
     NoCpu {
-        /// The memory node.
+        /// The number of the memory node.
         node: u32,
-        /// Its CPUs.
+        /// The memory node's CPUs.
         cpus: String,
-        /// Those that may be used.
+        /// The CPUs that the process may use.
         usable: String,
     },
-    /// The kernel refuses.
+    /// The kernel refuses the binding.
     #[error(
         "cannot bind to memory node {node}: {source}; a container may have to allow it (the memory nodes of \
          its cpuset, CAP_SYS_NICE), else choose --numa off"
     )]
     Refused {
-        /// The memory node.
+        /// The number of the memory node.
         node: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Where the node is.
+/// The place where the node runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Binding {
-    /// Memory nodes of the host.
+    /// Number of memory nodes of the host.
     nodes: usize,
-    /// The one it is bound to.
+    /// The memory node to which the node is bound.
     pub(crate) node: Option<u32>,
-    /// The one that its card is at, if that is known.
+    /// The memory node of the network card, if it is known.
     card: Option<u32>,
-    /// The CPUs its threads may use, if they are bound.
+    /// The CPUs that the node's threads may use, if they are bound.
     cpus: String,
-    /// Why.
+    /// The reason for the choice.
     reason: String,
 }
 
@@ -93,11 +93,11 @@ impl Binding {
     }
 }
 
-/// Binds this thread, and what it will start and touch, as chosen. `interface` is the network interface or
-/// the RDMA device that the node talks through.
+/// Binds this thread, and the threads and memory that it will start and touch, as chosen. `interface` is
+/// the network interface or the RDMA device by which the node talks.
 ///
 /// # Errors
-/// When a memory node that was named is not to be had. *auto* does without then, and the log says why.
+/// When a memory node that was named cannot be used. With *auto*, the node then runs unbound and logs why.
 pub(crate) fn bind(choice: Numa, interface: &str) -> Result<Binding, NumaError> {
     let sys = Path::new("/sys");
     let topology = Topology::read(sys);
@@ -114,7 +114,9 @@ pub(crate) fn bind(choice: Numa, interface: &str) -> Result<Binding, NumaError> 
             Ok(Binding { node: Some(node.number), cpus, ..free })
         }
         Err(error) if choice == Numa::Auto => {
-            warn!("transfers will cross from one processor to another: {error}");
+            warn!(
+                "not bound to a memory node, so transfers will cross from one processor to another: {error}"
+            );
             Ok(Binding { reason: error.to_string(), ..free })
         }
         Err(error) => Err(error),
@@ -125,11 +127,11 @@ pub(crate) fn bind(choice: Numa, interface: &str) -> Result<Binding, NumaError> 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MemoryNode {
     number: u32,
-    /// Its CPUs, none for one that is memory alone.
+    /// The memory node's CPUs; none for one that has memory alone.
     cpus: Vec<usize>,
 }
 
-/// All memory nodes, in order. A kernel that knows nothing of them has one.
+/// All memory nodes, in order. A kernel without NUMA has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Topology(Vec<MemoryNode>);
 
@@ -152,7 +154,7 @@ impl Topology {
     }
 }
 
-/// What to bind to, and why, or why not.
+/// Decides to which memory node to bind, and why; `None` for no binding.
 fn decide<'a>(
     choice: Numa,
     topology: &'a Topology,
@@ -180,7 +182,7 @@ fn decide<'a>(
         return Ok((Some(node), reason));
     }
     Ok(match card {
-        None => (None, format!("{interface} does not tell which memory node it is at; --numa N chooses one")),
+        None => (None, format!("the memory node of {interface} is unknown; --numa N chooses one")),
         Some(number) => match named(number) {
             Some(node) => (Some(node), format!("{interface} is there")),
             None => (None, format!("{interface} is at memory node {number}, which is not online")),
@@ -194,7 +196,7 @@ fn card_node(sys: &Path, interface: &str) -> Option<u32> {
     let device = interface.split('-').next().unwrap_or(interface);
     let folders = [("class/net", interface), ("class/infiniband", interface), ("class/infiniband", device)];
     let found = folders.into_iter().find_map(|(class, name)| device_node(sys, &sys.join(class).join(name)));
-    // Soft-RoCE has no device of its own, but the interface that it is on.
+    // Soft-RoCE has no device of its own, only the interface that it uses.
     found.or_else(|| device_node(sys, &sys.join("class/net").join(ethernet_of(sys, device)?)))
 }
 
@@ -209,13 +211,13 @@ fn ethernet_of(sys: &Path, device: &str) -> Option<String> {
 fn device_node(sys: &Path, card: &Path) -> Option<u32> {
     if let Ok(device) = card.join("device").canonicalize() {
         let sys = sys.canonicalize().ok()?;
-        // A virtio card hangs below the PCI device that tells.
+        // A virtio card is below the PCI device that knows its memory node.
         let above = device.ancestors().take_while(|folder| folder.starts_with(&sys));
         let told = above.filter_map(|folder| fs::read_to_string(folder.join("numa_node")).ok());
-        // -1 where the firmware says nothing.
+        // The value is -1 where the firmware does not tell.
         return told.filter_map(|text| text.trim().parse::<u32>().ok()).next();
     }
-    // A bond, a bridge or a VLAN: what is below it.
+    // The interface is a bond, a bridge or a VLAN: the interfaces below it decide.
     let entries = fs::read_dir(card).ok()?.flatten().map(|entry| entry.path());
     let mut lower: Vec<_> = entries
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("lower_")))
@@ -223,16 +225,16 @@ fn device_node(sys: &Path, card: &Path) -> Option<u32> {
     lower.sort();
     let mut nodes = lower.iter().filter_map(|path| device_node(sys, path));
     let first = nodes.next()?;
-    // With cards at several nodes there is no near one.
+    // With cards at several memory nodes none is near.
     nodes.all(|node| node == first).then_some(first)
 }
 
-/// Binds this thread; says to which CPUs.
+/// Binds this thread; returns its CPUs.
 fn apply(node: &MemoryNode) -> Result<String, NumaError> {
     let refused = |source: io::Error| NumaError::Refused { node: node.number, source };
     let usable = sched_getaffinity(None).map_err(|error| refused(error.into()))?;
     let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu)).collect();
-    // Where a node is memory alone, its neighbours' CPUs have to do.
+    // If a memory node has no CPUs of its own, its neighbours' CPUs are used.
     let cpus = match node.cpus.as_slice() {
         [] => usable.clone(),
         own => usable.iter().copied().filter(|cpu| own.contains(cpu)).collect(),
@@ -247,15 +249,15 @@ fn apply(node: &MemoryNode) -> Result<String, NumaError> {
     Ok(list(&cpus))
 }
 
-/// The numbers of a list such as `0-3,8`.
+/// Parses the numbers of a list such as `0-3,8`.
 fn numbers(list: &str) -> Option<Vec<usize>> {
-    // More than any kernel counts.
-    const MOST: usize = 1 << 16;
+    // The limit is more than any kernel counts.
+    const MAX_NUMBER: usize = 1 << 16;
     let mut numbers = Vec::new();
     for range in list.split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
-        if last >= MOST {
+        if last >= MAX_NUMBER {
             return None;
         }
         numbers.extend(first..=last);
@@ -263,7 +265,7 @@ fn numbers(list: &str) -> Option<Vec<usize>> {
     Some(numbers)
 }
 
-/// Numbers in order as a list such as `0-3,8`.
+/// Formats numbers in order as a list such as `0-3,8`.
 fn list(numbers: &[usize]) -> String {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let runs: Vec<_> = runs

@@ -1,9 +1,9 @@
-//! Doors for the simulation of large clusters (`make bench-scale`) to what decides what membership and
-//! directory cost: shards, what is published again when they move, frames, entries. Only with the feature
-//! `simulation`.
+//! Access for the simulation of large clusters (`make bench-scale`) to the code that determines the cost of
+//! membership and directory: shards, publications after shards have moved, frames, entries. Only with the
+//! feature `simulation`.
 //!
-//! Nothing is copied or modelled here: whoever knows the ids of nodes and objects gets what nodes would
-//! compute and say.
+//! Nothing is copied or modelled here: given the ids of nodes and objects, the simulation runs the code of a
+//! node.
 
 pub use crate::directory::simulation::{
     Frames, Holder, Keeper, Shards, Told, death_len, frames, join_len, rests, view_len,

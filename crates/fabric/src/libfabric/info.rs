@@ -15,7 +15,7 @@ pub(crate) struct Info(NonNull<ffi::fi_info>);
 pub(super) type Names = (String, String, String);
 
 impl Info {
-    /// Takes over what fi_dupinfo, fi_getinfo or fi_allocinfo made. Returns `None` for a null pointer.
+    /// Takes over the result of fi_dupinfo, fi_getinfo or fi_allocinfo. Returns `None` for a null pointer.
     ///
     /// # Safety
     /// `info` is null or an `fi_info` that nobody else frees.

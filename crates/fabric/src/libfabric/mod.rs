@@ -1,8 +1,8 @@
 //! The transport over libfabric: real networks, of this host and between hosts.
 //!
-//! Owns what of libfabric is open. Engine thread only. Invariants: nothing outside of this folder calls
-//! libfabric, but `error` for its texts, and nothing knows its types, but `table` for the contexts that it
-//! keeps; a context that a provider reports is one of the table of operations of the same domain.
+//! Owns the open objects of libfabric. Engine thread only. Invariants: nothing outside of this folder calls
+//! libfabric except `error`, for its texts, and nothing knows its types except `table`, for its contexts; a
+//! context that a provider reports is one of the table of operations of the same domain.
 
 pub(crate) mod environment;
 pub(crate) mod ffi;

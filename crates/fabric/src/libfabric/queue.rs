@@ -1,7 +1,7 @@
 //! The completion queue of libfabric.
 //!
 //! Owns the queue of a domain and the descriptor to sleep on. Engine thread only. Invariant: an entry is only
-//! sorted and translated here; what follows from it is for [`Completions`], which is given every entry once.
+//! sorted and translated here; [`Completions`] gets every entry once and acts on it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};

@@ -1,8 +1,8 @@
 //! Breaks connections, closes endpoints, kills hosts, and separates and heals pairs of hosts.
 //!
-//! Owns nothing: it works on the [`Wires`]. Engine thread only. Invariants: of what a broken connection had
-//! under way, a prefix of each direction arrives, and every operation fails that was not reported; each side
-//! learns of the break at a moment of its own, and what it posts before is lost as well.
+//! Owns nothing: it works on the [`Wires`]. Engine thread only. Invariants: of the operations under way on a
+//! broken connection, a prefix of each direction arrives, and every operation fails that was not reported;
+//! each side learns of the break at a moment of its own, and operations that it posts before are lost too.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Wires {
     }
 
     /// Lets a prefix of the pending operations of a lane arrive, of a length that is drawn. The answers are
-    /// lost, and with them what is read.
+    /// lost, and with them the bytes that are read.
     fn deliver_some(&mut self, name: LaneName) {
         let Some(lane) = self.lanes.get_mut(&name) else { return };
         let count = lane.pending.len() as u64;
@@ -61,11 +61,11 @@ impl Wires {
         }
     }
 
-    /// Fails what a lane has under way, at the moment `notice`, and begins another connection.
+    /// Fails the operations under way on a lane, at the moment `notice`, and begins another connection.
     pub(super) fn fail_lane(&mut self, name: LaneName, code: i32, notice: Duration) {
         let connection = self.number();
         let Some(lane) = self.lanes.get_mut(&name) else { return };
-        // Who knows that the connection is broken makes another one.
+        // A side that knows that the connection is broken makes another one.
         let known = if notice > self.now { (notice.max(lane.notice.0), code) } else { (Duration::ZERO, 0) };
         let former = std::mem::replace(lane, Lane { connection, notice: known, ..Lane::default() });
         let lost = former.served.into_iter().chain(former.pending).filter(|flight| !flight.reported);
@@ -77,7 +77,7 @@ impl Wires {
         }
     }
 
-    /// Closes an endpoint. Its buffers are not touched any more, and what it has not learnt is lost.
+    /// Closes an endpoint. Its buffers are not touched any more, and unreported events are lost.
     pub(super) fn close(&mut self, port: PortName) {
         let peers: Vec<_> =
             self.lanes.keys().filter(|name| name.0 == port || name.1 == port).copied().collect();

@@ -1,4 +1,4 @@
-//! Posts operations, and delivers what is due.
+//! Posts operations, and delivers the events that are due.
 //!
 //! Owns nothing: it works on the [`Wires`]. Engine thread only. Invariants: rights and range of an access are
 //! checked right before every copy; the bytes of a read are copied only before the read is reported.
@@ -71,7 +71,7 @@ impl Wires {
         }
     }
 
-    /// Does what is due until `now`.
+    /// Delivers the events that are due until `now`.
     pub(super) fn advance(&mut self, now: Duration) {
         while let Some(entry) = self.schedule.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), due) = entry.remove_entry();

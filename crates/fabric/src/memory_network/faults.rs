@@ -1,4 +1,4 @@
-//! What goes wrong in a memory network without being asked for, and the numbers that decide it.
+//! Faults of a memory network that happen by themselves, and the random numbers that decide them.
 //!
 //! Owns the generator of a network. Engine thread only. Invariant: a seed gives the same numbers for ever.
 

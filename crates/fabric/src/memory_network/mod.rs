@@ -1,7 +1,7 @@
 //! The transport in memory: hosts of one process whose network is a schedule of deliveries.
 //!
 //! Owns all hosts of a [`MemoryNetwork`], on the one thread that made it. Nothing here reads a clock, draws
-//! from the system or iterates in a random order, so that what happens follows from the seed and from the
+//! from the system or iterates in a random order, so that events follow from the seed and from the
 //! calls alone. Invariants: memory is copied in [`MemoryNetwork::advance`] and when something is closed, cut
 //! or posted, never between; a buffer is touched only while its operation is in the table of its domain, a
 //! region only while it is registered.
@@ -14,7 +14,7 @@
 //! | `registration` | registers memory |
 //! | `network` | is the network as its owner sees it: time, partitions, cuts, deaths |
 //! | `breaking` | breaks connections, closes endpoints, heals partitions |
-//! | `delivery` | delivers what is due |
+//! | `delivery` | delivers events that are due |
 //! | `wires` | holds all that is under way, and the schedule |
 //! | `faults` | holds the faults that are asked for, and draws from the seed |
 

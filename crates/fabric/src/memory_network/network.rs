@@ -14,9 +14,9 @@ use super::wires::Wires;
 /// Network in memory, for hosts that live in one thread of one process. It is cheap to clone.
 ///
 /// [`MemoryNetwork::provider`] gives each host a provider, which is opened and used as any other. Time is
-/// virtual: nothing arrives but in [`MemoryNetwork::advance`], and what has arrived is seen by the next
-/// [`Domain::poll`](crate::Domain::poll). What happens follows from the seed, the [`Faults`] and the order
-/// of all calls.
+/// virtual: nothing arrives except in [`MemoryNetwork::advance`], and the next
+/// [`Domain::poll`](crate::Domain::poll) sees it. All events follow from the seed, the [`Faults`] and the
+/// order of all calls.
 ///
 /// A simulation polls all domains, lets their tasks run until nothing happens any more, and then advances to
 /// [`MemoryNetwork::next_due`] or to its own next timer, whichever is earlier.
@@ -32,13 +32,13 @@ impl MemoryNetwork {
         MemoryNetwork(Rc::new(RefCell::new(Wires::new(seed, faults))))
     }
 
-    /// Replaces the delays and faults for what is posted or arrives from now on.
+    /// Replaces the delays and faults for operations that are posted or arrive from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.wires().faults = faults;
     }
 
-    /// Moves the time to `now`, and delivers in order what is due until then. A time that has passed delivers
-    /// what is due at the present.
+    /// Moves the time to `now`, and delivers in order the events that are due until then. A time that has
+    /// passed delivers the events that are due at the present.
     pub fn advance(&self, now: Duration) {
         self.wires().advance(now);
     }
@@ -48,8 +48,8 @@ impl MemoryNetwork {
         self.wires().now
     }
 
-    /// Time at which something is due next. Returns `None` if nothing is under way, or all of it is held back
-    /// by partitions. What is due may turn out to be void.
+    /// Time at which the next event is due. Returns `None` if nothing is under way, or all of it is held back
+    /// by partitions. The event may turn out to be void.
     pub fn next_due(&self) -> Option<Duration> {
         self.wires().schedule.keys().next().map(|(at, _)| *at)
     }
@@ -62,9 +62,9 @@ impl MemoryNetwork {
         self.wires().partition(a_host, b_host, separated);
     }
 
-    /// Breaks all connections between two hosts. Of what is under way, a prefix of each direction of each
-    /// connection arrives, and all operations fail, also those whose message or data has arrived. Each side
-    /// notices after a delay of its own; later operations make new connections.
+    /// Breaks all connections between two hosts. Of the operations under way, a prefix of each direction of
+    /// each connection arrives, and all operations fail, also those whose message or data has arrived. Each
+    /// side notices after a delay of its own; later operations make new connections.
     pub fn cut(&self, a_host: u32, b_host: u32) {
         self.wires().cut(a_host, b_host);
     }

@@ -1,4 +1,4 @@
-//! All that is under way in a memory network, and the schedule of what is to happen to it.
+//! The operations under way in a memory network, and the schedule of their events.
 //!
 //! Owns the state of every host, endpoint and connection. Engine thread only. It runs no foreign code and
 //! holds no counted reference to anything of a domain, so that it may be borrowed by every call. Invariants:
@@ -104,9 +104,9 @@ pub(super) struct Flight {
 /// Way from one endpoint to another: one direction of a connection.
 #[derive(Default)]
 pub(super) struct Lane {
-    /// Number of the connection. What is scheduled for another one is void.
+    /// Number of the connection. Events scheduled for another connection are void.
     pub(super) connection: u64,
-    /// Whether something has arrived by the connection. Before that, nobody may be there to take anything.
+    /// Whether something has arrived by the connection. Before that, the peer may not exist.
     pub(super) established: bool,
     /// Operations that have not arrived, oldest first.
     pub(super) pending: VecDeque<Flight>,
@@ -227,8 +227,8 @@ impl Wires {
         self.schedule(at, Due::Answer(name, connection));
     }
 
-    /// Draws the moment at which something that departs now has crossed the network, behind what crosses it
-    /// at the moment `last`. What comes close behind comes a little later, so that a domain may poll between.
+    /// Draws the moment at which an operation that departs now has crossed the network. It comes after the
+    /// one that crosses at the moment `last`, by at least a little, so that a domain may poll between.
     fn moment_after(&mut self, last: Duration) -> Duration {
         let at = self.now + self.delay();
         if at > last {

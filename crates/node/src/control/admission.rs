@@ -1,9 +1,10 @@
-//! Whether a node can be a member beside others: the same question for every coordinator.
+//! The check whether a node can be a member beside others, the same for every coordinator.
 
 use super::messages::PROTOCOL;
 use crate::net::members::Member;
 
-/// Says why a node cannot be a member beside these. A former life of its own is no obstacle.
+/// Checks that a node can be a member beside these; the error says why not. A former incarnation of the
+/// node is no obstacle.
 pub(crate) fn check<'a>(
     protocol: u32,
     member: &Member,
@@ -30,7 +31,7 @@ pub(crate) fn check<'a>(
     Ok(())
 }
 
-/// What is said of two releases that do not understand each other.
+/// The message about two releases that do not understand each other.
 pub(crate) fn other_protocol(one: &str, version: u32, other: &str, others: u32) -> String {
     format!(
         "{one} speaks version {version} of the cluster protocol, {other} {others}: run the same release on \

@@ -1,7 +1,7 @@
 //! The coordinator that is embedded in a cluster's first node, as that node and as the others see it.
 //!
-//! Control thread. The first node has the [`Registry`] beside it; the others hold a control connection to it,
-//! are members for as long as it speaks, and take it for lost when it is silent for a lease.
+//! Control thread. The first node has the [`Registry`] beside it. The others hold a control connection to
+//! that node. They are members for as long as it sends, and take it for lost when it is silent for a lease.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::net::members::{Change, Member, View};
 /// How long one attempt at a connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The coordinator of the node that it is embedded in.
+/// The coordinator as seen by the node in which it is embedded.
 pub(crate) struct Leading {
     node: NodeId,
     views: watch::Receiver<Arc<View>>,
@@ -55,11 +55,11 @@ impl Coordinator for Leading {
     async fn leave(&mut self) {}
 }
 
-/// The coordinator that is embedded in another node.
+/// The coordinator as seen by a node in which it is not embedded.
 pub(crate) struct Following {
     guard: Guard,
     join: String,
-    /// Where the coordinator was found, for those who ask this node.
+    /// The address of the coordinator, for nodes that ask this one.
     found: watch::Sender<String>,
     /// The last view that was followed.
     view: View,
@@ -91,7 +91,7 @@ impl Coordinator for Following {
         ControlError::Unreachable { join: self.join.clone(), reason }
     }
 
-    /// One attempt, following redirections.
+    /// Makes one attempt to join, following redirections.
     async fn join(&mut self, member: &Member) -> Result<Joined, JoinError> {
         self.membership = None;
         let mut address = self.join.clone();
@@ -142,7 +142,8 @@ impl Coordinator for Following {
 
     async fn leave(&mut self) {
         if let Some(Membership { wire, .. }) = &mut self.membership {
-            // The coordinator learns it sooner; if this is lost, it learns it from the lease.
+            // The message tells the coordinator sooner. If it is lost, the coordinator learns from the
+            // lease.
             let _ = wire.send(&FromNode::Leave).await;
         }
     }
@@ -175,7 +176,7 @@ impl Membership {
     }
 }
 
-/// Takes the members in that did not fit into the welcome.
+/// Receives the members that did not fit into the welcome.
 async fn take_more(wire: &mut Wire, view: &mut View, mut more: usize) -> io::Result<()> {
     while more > 0 {
         match wire.receive().await? {
@@ -191,11 +192,11 @@ async fn take_more(wire: &mut Wire, view: &mut View, mut more: usize) -> io::Res
 }
 
 impl Following {
-    /// An answer that does not decode: of what is no node, or of one that speaks TLS.
+    /// The error for an answer that does not decode: its sender is not a node, or speaks TLS.
     fn not_understood(&self, error: io::Error) -> JoinError {
         match (error.kind(), self.guard.secret()) {
             (io::ErrorKind::InvalidData, None) => JoinError::Refused(format!(
-                "what listens there does not speak as nodes without a secret do ({error}); if the cluster \
+                "the process that listens there is not a node without a secret ({error}); if the cluster \
                  has one, give it with --secret-file"
             )),
             _ => error.into(),

@@ -1,4 +1,4 @@
-//! What the fuzzer does with control messages, and what it begins with.
+//! The fuzzer's target for control messages and members' records, and its seeds.
 
 use plasmon::NodeId;
 use serde::Serialize;
@@ -8,11 +8,11 @@ use super::etcd;
 use super::messages::{FromCoordinator, FromNode, PROTOCOL, parse_node};
 use crate::net::members::{Change, Gone, Member, Reach, View};
 
-/// Reads what a node may send, what a coordinator may, and what may stand in etcd as a member.
+/// Decodes bytes as a message of a node, as one of a coordinator, and as a member's record in etcd.
 pub(crate) fn control_message(bytes: &[u8]) {
     again::<FromNode>(bytes);
     if let Some(FromCoordinator::Welcome { coordinator, .. }) = again(bytes) {
-        // It fails for what is no node.
+        // The parse fails for text that is not a node's id.
         let _ = parse_node(&coordinator);
     }
     if let Ok(member) = etcd::decode(bytes, "", None) {
@@ -20,7 +20,7 @@ pub(crate) fn control_message(bytes: &[u8]) {
     }
 }
 
-/// What can be read can be written and read again.
+/// Decodes a value; encoding it and decoding it again must give the same.
 fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let message: T = serde_json::from_slice(bytes).ok()?;
     let text = serde_json::to_vec(&message).expect("a message is JSON");
@@ -29,7 +29,7 @@ fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     Some(message)
 }
 
-/// A message of each kind, and a member's record.
+/// Returns a message of each kind, and a member's record.
 pub(crate) fn control_messages() -> Vec<Vec<u8>> {
     let member = member();
     let record = etcd::encode(&member, "", None);

@@ -1,19 +1,21 @@
-//! Who may speak on a control connection: anybody, or who knows the cluster's secret.
+//! The guard of control connections: without a secret it admits all, with one only nodes that know the
+//! cluster's secret.
 //!
-//! Control thread. With a secret, a connection is TLS 1.3, by rustls. Certificates are either given, and then
-//! each end wants the other's to be vouched for by the given authority; or every node makes itself one at its
-//! start, which says nothing about it. Then each end proves that it knows the secret, the one that connected
-//! first: by a hash, keyed with the secret, of a value that TLS derives for this connection alone (the
-//! exporter, RFC 8446, 7.5). Somebody in the middle has two connections, with two such values, and can use
-//! what it hears on neither.
+//! Control thread. With a secret, a connection is TLS 1.3, by rustls. Certificates may be given; then each
+//! end requires that the given authority vouches for the other's. Otherwise every node makes itself a
+//! certificate at its start, which proves nothing. Then each end proves that it knows the secret, the end
+//! that connected first. The proof is a hash, keyed with the secret, of a value that TLS derives for this
+//! connection alone (the exporter, RFC 8446, 7.5). An attacker in the middle has two connections with two
+//! such values, and can use the proof of one on neither.
 //!
 //! ```text
 //! asking -> answering   32 bytes   its proof
 //! answering -> asking   33 bytes   1 and its proof, or 0 and zeros
 //! ```
 //!
-//! The secret itself, and what it could be found by, goes to nobody who has not proved that he knows it: but
-//! for the first proof, which is why a secret has to be long and random.
+//! The first proof goes to an end that has not proved anything yet, and an attacker could try secrets on
+//! it. Therefore a secret has to be long and random. Nothing else that is made of the secret goes to an end
+//! that has not proved that it knows it.
 
 use std::io;
 use std::path::PathBuf;
@@ -45,15 +47,15 @@ const NO: u8 = 0;
 /// Why a node cannot guard its connections.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// There is no secret.
+    /// The secret cannot be used.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// A file with a certificate or a key.
+    /// A file with a certificate or a key cannot be used.
     #[error("cannot use {path} for TLS: {reason}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         reason: String,
     },
     /// TLS cannot be set up.
@@ -61,10 +63,10 @@ pub enum GuardError {
     Tls(String),
 }
 
-/// Why a connection was not let through.
+/// Why a connection was not admitted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Turned {
-    /// It broke, or took too long.
+    /// The connection broke, or took too long.
     #[error("{0}")]
     Broken(#[from] io::Error),
     /// The other end knows another secret, or none.
@@ -72,16 +74,16 @@ pub(crate) enum Turned {
     Away(String),
 }
 
-/// Lets through who may speak. It is the same for all connections of a node.
+/// The guard of a node, the same for all its connections.
 #[derive(Clone)]
 pub(crate) enum Guard {
-    /// Everybody: there is no secret, and only this host can connect.
+    /// All connections are admitted: there is no secret, and only this host can connect.
     Open,
-    /// Who knows the secret.
+    /// Only nodes that know the secret are admitted.
     Closed(Arc<Closed>),
 }
 
-/// What a node with a secret has for its connections.
+/// The secret and the TLS configuration of a node with a secret.
 pub(crate) struct Closed {
     secret: Secret,
     acceptor: TlsAcceptor,
@@ -89,7 +91,7 @@ pub(crate) struct Closed {
 }
 
 impl Guard {
-    /// One that lets everybody through if there is no secret.
+    /// Makes a guard; without a secret it admits all connections.
     pub(crate) fn new(secret: Option<Secret>, tls: Option<&TlsConfig>) -> Result<Self, GuardError> {
         let Some(secret) = secret else { return Ok(Self::Open) };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -112,7 +114,7 @@ impl Guard {
         }
     }
 
-    /// Lets somebody through who has connected.
+    /// Checks a node that has connected, and admits it.
     pub(crate) async fn accept(&self, stream: TcpStream) -> Result<Wire, Turned> {
         let Self::Closed(closed) = self else { return Ok(Wire::new(stream)) };
         timed(closed.accept(stream)).await
@@ -138,7 +140,7 @@ impl Closed {
         let exporter = exporter.map_err(io::Error::other)?;
         let mut proof = [0; PROOF_LEN];
         stream.read_exact(&mut proof).await?;
-        // Hashes are compared in a time that says nothing.
+        // Hashes are compared in constant time.
         if self.secret.proof(End::Asking, &exporter) != blake3::Hash::from(proof) {
             stream.write_all(&[NO; 1 + PROOF_LEN]).await?;
             stream.shutdown().await?;
@@ -155,11 +157,11 @@ impl Closed {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| Turned::Away(format!("{host:?} is no name that a certificate could have")))?;
+            .map_err(|_| Turned::Away(format!("{host:?} is not a valid name for a certificate")))?;
         let mut stream = self.connector.connect(name, stream).await.map_err(|error| {
             let hint = match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                    ": it closes connections that are TLS; has its cluster a secret?"
+                    ": it closes TLS connections; does its cluster have a secret?"
                 }
                 _ => "",
             };
@@ -167,7 +169,7 @@ impl Closed {
         })?;
         let exporter = stream.get_ref().1.export_keying_material([0; 32], EXPORTER, None);
         let exporter = exporter.map_err(io::Error::other)?;
-        // With TLS 1.3, only now the other end may say that it does not like this one's certificate.
+        // With TLS 1.3, the other end can reject this end's certificate only now.
         let turned = |error: io::Error| match error.kind() {
             io::ErrorKind::InvalidData => {
                 Turned::Away(format!("{address} turns this node's certificate away: {error}"))
@@ -195,14 +197,14 @@ async fn timed(through: impl Future<Output = Result<Wire, Turned>>) -> Result<Wi
     timeout(PROOF_PATIENCE, through).await.unwrap_or_else(|_| Err(late().into()))
 }
 
-/// Without it, short messages wait for company; a socket that cannot have it still works.
+/// Sets TCP_NODELAY: without it, short messages are delayed. A socket that cannot have it still works.
 pub(crate) fn nodelay(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
 }
 
 const TLS13: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// With certificates that an authority vouches for.
+/// The configuration with certificates for which an authority vouches.
 fn given(
     files: &TlsConfig,
     provider: Arc<CryptoProvider>,
@@ -241,7 +243,7 @@ fn given(
     Ok((server, client))
 }
 
-/// With a certificate that nobody vouches for, made now: who it is that has it, the proofs say.
+/// The configuration with a certificate made now, for which nobody vouches; the proofs tell who has it.
 fn self_made(provider: Arc<CryptoProvider>) -> Result<(ServerConfig, ClientConfig), GuardError> {
     let made = rcgen::generate_simple_self_signed(["plasmon".to_owned()])
         .map_err(|error| GuardError::Tls(error.to_string()))?;
@@ -265,8 +267,8 @@ fn tls(error: rustls::Error) -> GuardError {
     GuardError::Tls(error.to_string())
 }
 
-/// Takes every certificate, whose key the other end must have all the same: the proofs are bound to what the
-/// two ends have agreed on.
+/// A verifier that accepts every certificate. The other end must have its key all the same, and the proofs
+/// are bound to what the two ends have agreed on.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -316,7 +318,7 @@ mod tests {
         Guard::new(Some(Secret::new(secret)), None).unwrap()
     }
 
-    /// What both ends make of a connection.
+    /// Joins two guards by a connection; returns the results of both ends.
     async fn meet(asking: Guard, answering: Guard) -> (Result<Wire, Turned>, Result<Wire, Turned>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -359,7 +361,7 @@ mod tests {
             let ask = async {
                 let mut stream = TcpStream::connect(address).await.unwrap();
                 stream.write_all(b"\0\0\0\x0b\"Heartbeat\"").await.unwrap();
-                // It is told that this is no TLS.
+                // The client is told that this is not TLS.
                 let mut rest = Vec::new();
                 let _ = stream.read_to_end(&mut rest).await;
             };
@@ -368,7 +370,7 @@ mod tests {
         });
     }
 
-    /// It passes on what both ends say, which is no more than noise on its own connections.
+    /// The attacker passes on the bytes of both ends, which are mere noise on its own connections.
     #[test]
     fn somebody_in_the_middle_is_found_out() {
         run(async {
@@ -388,7 +390,7 @@ mod tests {
                 answering.flush().await.unwrap();
                 let mut answer = [0; 1 + PROOF_LEN];
                 answering.read_exact(&mut answer).await.unwrap();
-                // A yes of its own does not help either.
+                // A yes of the attacker's own does not help either.
                 answer[0] = YES;
                 asking.write_all(&answer).await.unwrap();
                 asking.flush().await.unwrap();

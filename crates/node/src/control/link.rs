@@ -1,5 +1,6 @@
-//! Watches the link of the RDMA device, on a thread of its own: asking a device takes its time, and one that
-//! is being removed may keep whoever asks. Nothing is decided by it; it is said, in the log and in `status`.
+//! Watches the link of the RDMA device, on a thread of its own: asking a device takes time, and a device
+//! that is being removed may block. The state is only reported, in the log and in `status`; nothing is
+//! decided by it.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -9,17 +10,17 @@ use tracing::warn;
 
 use super::{Event, EventSender};
 
-/// How often to look.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Interval between two looks at the link.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Ends the watch when it is dropped.
+/// The handle of the watch, which ends the watch when it is dropped.
 pub(crate) struct LinkWatch {
     _alive: Arc<()>,
 }
 
 impl LinkWatch {
-    /// Tells the engine of a device's link now and when it changes. A device that the kernel does not know by
-    /// this name is not watched.
+    /// Starts to send the state of a device's link to the engine, now and when it changes. `None` if the
+    /// kernel knows no device of this name.
     pub(crate) fn start(device: &str, events: EventSender) -> Option<Self> {
         let first = plasmon_fabric::link(device)?;
         let alive = Arc::new(());
@@ -42,7 +43,7 @@ fn watch(device: &str, first: String, events: &EventSender, alive: &Weak<()>) {
             events.send(Event::Link { device: device.to_owned(), state: now.clone() });
             known = Some(now);
         }
-        thread::sleep(PERIOD);
+        thread::sleep(LOOK_INTERVAL);
         now = plasmon_fabric::link(device).unwrap_or_else(|| "GONE".to_owned());
     }
 }

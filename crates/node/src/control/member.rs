@@ -1,7 +1,8 @@
-//! A node's life as a member: join, stay, and join anew when the membership is lost, whoever coordinates.
+//! A node's life as a member: join, stay, and join anew when the membership is lost, whatever the
+//! coordinator.
 //!
-//! Control thread. Views go to the engine in the order of their epochs; between two memberships of this node
-//! lies a loss, and the second one is of a higher incarnation.
+//! Control thread. Views go to the engine in the order of their epochs. Between two memberships of this
+//! node lies a loss, and the second one has a higher incarnation.
 
 use std::io;
 use std::time::Duration;
@@ -16,41 +17,41 @@ use crate::net::members::{Member, View};
 
 /// How long a start waits for the coordinator to come up.
 const COORDINATOR_PATIENCE: Duration = Duration::from_secs(20);
-/// How long leaving may take; a coordinator that does not hear of it learns it from the lease.
+/// How long leaving may take; a coordinator that is not told learns it from the lease.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two attempts to join: at first, and at the longest.
+/// The first and the longest pause between two attempts to join.
 const JOIN_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// The one who says who the members are.
+/// A coordinator, which decides who the members are.
 pub(crate) trait Coordinator {
-    /// Where it is, for people.
+    /// The place of the coordinator, for people.
     fn place(&self) -> String;
 
-    /// What a start ends with that found nobody there.
+    /// The error of a start that did not reach the coordinator.
     fn unreachable(&self, reason: String) -> ControlError;
 
-    /// Makes this node a member. To be called again after a loss, as a later incarnation.
+    /// Makes this node a member. It is called again after a loss, with a later incarnation.
     async fn join(&mut self, member: &Member) -> Result<Joined, JoinError>;
 
-    /// Stays a member until there is something to tell.
+    /// Stays a member until there is an event for the engine.
     async fn next(&mut self) -> Result<News, Loss>;
 
-    /// Stops being a member.
+    /// Ends this node's membership.
     async fn leave(&mut self);
 }
 
-/// A membership begins.
+/// The start of a membership.
 pub(crate) struct Joined {
     pub(crate) view: View,
-    /// The node that the coordinator is embedded in, if it is in one.
+    /// The node in which the coordinator is embedded, if it is embedded.
     pub(crate) coordinator: Option<NodeId>,
 }
 
-/// What happens while a node is a member.
+/// An event while a node is a member.
 pub(crate) enum News {
     /// The members changed.
     View(View),
-    /// The coordinator answers, or does not; the membership goes on.
+    /// The coordinator has begun or ceased to answer; the membership goes on.
     #[cfg_attr(
         not(feature = "etcd"),
         allow(dead_code, reason = "only etcd can be silent while a membership goes on")
@@ -61,13 +62,13 @@ pub(crate) enum News {
 /// How a membership ends.
 #[derive(Debug)]
 pub(crate) enum Loss {
-    /// The coordinator is gone. Its node may be dead, and then the others go on without it.
+    /// The coordinator is gone. If its node is dead, the others go on without it.
     Coordinator(io::Error),
-    /// This node is no member any more, or cannot know whether it is.
+    /// This node is not a member any more, or cannot know whether it is.
     Membership(String),
 }
 
-/// Why a node is no member yet.
+/// Why a node is not a member yet.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
     #[error("{0}")]
@@ -101,7 +102,7 @@ pub(crate) async fn run(
                     loss = stay(&mut coordinator, &events) => loss,
                     _ = stop.wait_for(|stop| *stop) => {
                         if timeout(LEAVE_PATIENCE, coordinator.leave()).await.is_err() {
-                            info!("the others learn from its lease that this node has gone");
+                            info!("the other members learn from the lease that this node has left");
                         }
                         return Ok(());
                     }
@@ -115,7 +116,7 @@ pub(crate) async fn run(
                     Loss::Membership(reason) => {
                         warn!(
                             coordinator = place,
-                            reason, "no member of the cluster any more; trying to join again"
+                            reason, "this node is not a member of the cluster any more; trying to join again"
                         );
                         Event::Expelled
                     }
@@ -130,7 +131,7 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 info!(coordinator = coordinator.place(), %error, "cannot join yet");
-                // The answer may have been lost, and this one be a member without knowing it.
+                // The answer may have been lost, and this incarnation be a member without knowing it.
                 member.incarnation += 1;
             }
         }
@@ -141,7 +142,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Passes on what happens until the membership ends.
+/// Passes on events until the membership ends.
 async fn stay(coordinator: &mut impl Coordinator, events: &EventSender) -> Loss {
     loop {
         match coordinator.next().await {

@@ -1,4 +1,4 @@
-//! What a node and the coordinator say to each other: JSON behind a 32-bit big-endian length.
+//! The messages between a node and the coordinator: JSON behind a 32-bit big-endian length.
 
 use std::io;
 
@@ -14,69 +14,69 @@ use crate::net::members::{Change, Member, View};
 
 /// Version of these messages.
 pub(crate) const PROTOCOL: u32 = 4;
-/// Longest message.
-const MAX_MESSAGE: usize = 4 << 20;
-/// Members in a message, at most: some hundred bytes each.
-pub(crate) const MEMBERS: usize = 1024;
+/// Maximum length of a message in bytes.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// Maximum number of members in a message; each takes some hundred bytes.
+pub(crate) const MAX_MEMBERS_A_MESSAGE: usize = 1024;
 
-/// From a node.
+/// A message from a node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromNode {
-    /// Let me in.
+    /// The node asks to become a member.
     Join {
-        /// [`PROTOCOL`] of the node.
+        /// The node's [`PROTOCOL`].
         protocol: u32,
-        /// Who I am.
+        /// The node itself.
         member: Member,
-        /// The last epoch I followed; 0 if I was no member yet.
+        /// The last epoch that the node followed; 0 if it was not a member yet.
         #[serde(default)]
         epoch: u64,
     },
-    /// I am alive.
+    /// The node is alive.
     Heartbeat,
-    /// I go.
+    /// The node leaves.
     Leave,
 }
 
-/// From the coordinator, or from a node that is asked for it.
+/// A message from the coordinator, or from a node that is taken for it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromCoordinator {
-    /// You are in.
+    /// The node is a member.
     Welcome {
-        /// The members, you among them; the first of them, where more follow.
+        /// The members, the new one among them; only the first of them, if more follow.
         view: View,
-        /// How many more follow, in [`FromCoordinator::More`].
+        /// Number of members that follow in [`FromCoordinator::More`].
         more: usize,
-        /// The node the coordinator is embedded in.
+        /// The node in which the coordinator is embedded.
         coordinator: String,
-        /// Silence after which either side takes the other for dead.
+        /// The time of silence in milliseconds after which either side takes the other for dead.
         lease_ms: u64,
     },
-    /// Further members of the view that you are welcome in.
+    /// Further members of the view of a welcome.
     More(Vec<Member>),
     /// The members changed.
     Changed(Change),
-    /// I am alive.
+    /// The coordinator is alive.
     Heartbeat,
-    /// I am not the coordinator: it listens there.
+    /// The sender is not the coordinator, which listens at this address.
     Redirect(String),
-    /// You are not let in.
+    /// The node is not admitted, for this reason.
     Refused(String),
 }
 
 /// A control connection, with or without TLS.
 pub(crate) struct Wire(Framed<Box<dyn Stream>, LengthDelimitedCodec>);
 
-/// What bytes come and go by.
+/// A stream of bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Wire {
-    /// Of what a [`Guard`](super::guard::Guard) has let through.
+    /// Makes a connection of a stream that a [`Guard`](super::guard::Guard) has admitted.
     pub(crate) fn new(stream: impl Stream + 'static) -> Self {
         let stream: Box<dyn Stream> = Box::new(stream);
-        let codec = LengthDelimitedCodec::builder().max_frame_length(MAX_MESSAGE).new_codec();
+        let codec = LengthDelimitedCodec::builder().max_frame_length(MAX_MESSAGE_BYTES).new_codec();
         Self(Framed::new(stream, codec))
     }
 
@@ -85,7 +85,7 @@ impl Wire {
         self.0.send(Bytes::from(text)).await
     }
 
-    /// The next message; nothing when the other side closed. May be cancelled.
+    /// Receives the next message; `None` when the other side has closed. It may be cancelled.
     pub(crate) async fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         match self.0.next().await {
             None => Ok(None),
@@ -94,7 +94,7 @@ impl Wire {
     }
 }
 
-/// The coordinator's node in a [`FromCoordinator::Welcome`].
+/// Parses the coordinator's node of a [`FromCoordinator::Welcome`].
 pub(crate) fn parse_node(text: &str) -> io::Result<NodeId> {
     text.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -1,9 +1,11 @@
-//! Slow control work on a thread of its own: membership, signals and what [`monitor`] serves, by tokio.
+//! Control work on a thread of its own, with tokio: membership, signals, and the HTTP service of
+//! [`monitor`].
 //!
-//! The engine never waits for this thread. News reach it as [`Event`]s through a channel and a wake of its
-//! poll; it answers nothing. Who the members are is said by a [`member::Coordinator`]: the one that the first
-//! node embeds ([`embedded`], and the [`registry`] behind it) or [`etcd`]. Every node listens on its control
-//! address: where the coordinator is embedded others join there, and any other node says where to go instead.
+//! The engine never waits for this thread. News reach the engine as [`Event`]s through a channel, with a
+//! wake of its poll; the engine does not answer them. A [`member::Coordinator`] decides who the members
+//! are: the one that the first node embeds ([`embedded`], with the [`registry`] behind it), or [`etcd`].
+//! Every node listens on its control address. Other nodes join at the node with the embedded coordinator,
+//! and any other node tells them where that is.
 
 mod admission;
 mod embedded;
@@ -54,26 +56,26 @@ use crate::net::members::{Incarnation, Member, View};
 /// News for the engine.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// This node is a member, as this incarnation; what it knew of the others is void.
+    /// This node is a member, as this incarnation; its former knowledge of the others is void.
     Joined {
         incarnation: Incarnation,
         view: View,
-        /// The node that the coordinator is embedded in, if it is in one.
+        /// The node in which the coordinator is embedded, if it is embedded.
         coordinator: Option<NodeId>,
     },
     /// The members changed.
     View(View),
-    /// The coordinator answers, or does not; this node is a member all the same.
+    /// The coordinator has begun or ceased to answer; this node stays a member.
     Answers(bool),
     /// The coordinator does not answer; its node is to be taken for dead.
     CoordinatorLost,
-    /// This node is no member any more.
+    /// This node is not a member any more.
     Expelled,
-    /// The link of the RDMA device, now or changed.
+    /// The state of the RDMA device's link, at the start or after a change.
     Link { device: String, state: String },
-    /// Somebody watches over this node.
+    /// A question from the monitoring of this node.
     Asked(Question),
-    /// The node is to stop, and why.
+    /// The node is to stop, for this reason.
     Stop(&'static str),
     /// Control ended with an error: the node cannot go on.
     Failed(ControlError),
@@ -82,50 +84,50 @@ pub(crate) enum Event {
 /// Why a node cannot be part of its cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The listening address cannot be had.
+    /// The node cannot listen on its address.
     #[error(
         "cannot listen on {address}: {source}; choose another with --listen HOST:PORT (port 0 takes a free \
          one)"
     )]
     Listen {
-        /// What was asked for.
+        /// The address that was asked for.
         address: String,
         /// The system's reason.
         source: io::Error,
     },
-    /// The address for metrics cannot be had.
+    /// The node cannot listen on the address for metrics.
     #[error(
         "cannot serve metrics at {address}: {source}; choose another with --metrics HOST:PORT (port 0 takes \
          a free one)"
     )]
     Metrics {
-        /// What was asked for.
+        /// The address that was asked for.
         address: String,
         /// The system's reason.
         source: io::Error,
     },
-    /// Nobody answers where the cluster should be.
+    /// No node answers at the address of the cluster.
     #[error(
         "cannot join the cluster at {join}: {reason}; is its first node running, and reachable from here?"
     )]
     Unreachable {
-        /// What was asked for.
+        /// The address that was asked for.
         join: String,
-        /// What went wrong last.
+        /// The last reason.
         reason: String,
     },
-    /// etcd does not answer, or not as it should.
+    /// etcd does not answer, or gives a faulty answer.
     #[error(
         "cannot join the cluster at {place}: {reason}; is etcd running, and reachable from here? `etcdctl \
          endpoint health` asks it"
     )]
     Etcd {
-        /// What was asked for.
+        /// The place of etcd that was asked for.
         place: String,
-        /// What went wrong last.
+        /// The last reason.
         reason: String,
     },
-    /// This program cannot talk to etcd.
+    /// This program has no client of etcd.
     #[error(
         "cannot join the cluster at {place}: this plasmon was built without etcd's client; install one that \
          has it \
@@ -133,35 +135,35 @@ pub enum ControlError {
          --join HOST:PORT"
     )]
     NoEtcd {
-        /// What was asked for.
+        /// The place of etcd that was asked for.
         place: String,
     },
     /// The cluster does not take this node.
     #[error("the cluster {join} refused this node: {reason}")]
     Refused {
-        /// Where it is.
+        /// The place of the cluster.
         join: String,
         /// The coordinator's reason.
         reason: String,
     },
-    /// The secret, or what else keeps strangers out, is not as it should be.
+    /// The secret or the certificates cannot be used.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// Other hosts could reach a node that lets everybody in.
+    /// Other hosts could reach a node that admits every connection.
     #[error(
         "will not listen on {address}: without a secret a node can be reached from its own host only, since \
-         whoever \
-         reaches it can join and read and write every shared object; make a secret with `plasmon secret \
-         FILE`, copy the file to every host, and start every node with --secret-file FILE"
+         every process that reaches it can join and read and write every shared object; make a secret \
+         with `plasmon secret FILE`, copy the file to every host, and start every node with \
+         --secret-file FILE"
     )]
     Unguarded {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
     },
     /// The system does not let this node handle a signal.
     #[error("cannot handle SIGTERM and SIGINT: {0}; without them the node could not be stopped cleanly")]
     Signals(io::Error),
-    /// The thread cannot be started.
+    /// The control thread cannot be started.
     #[error("cannot start the control thread: {0}")]
     Thread(io::Error),
 }
@@ -197,12 +199,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Binds what the configuration says. SIGTERM and SIGINT are handled from before the first socket is
-    /// bound: one that comes during the start stops the node as soon as the control thread runs.
+    /// Binds the addresses of the configuration. SIGTERM and SIGINT are handled from before the first
+    /// socket is bound: a signal during the start stops the node as soon as the control thread runs.
     ///
     /// # Errors
-    /// When the address does not resolve or is taken, or the cluster to join has no address; when there is no
-    /// secret, or one that cannot be used, and other hosts could connect.
+    /// When the address does not resolve or is taken, when the cluster to join has no address, or when
+    /// other hosts could connect and there is no secret or it cannot be used.
     pub(crate) fn bind(config: &Config) -> Result<Self, ControlError> {
         if !cfg!(feature = "etcd")
             && let Some(etcd) = &config.etcd
@@ -238,12 +240,12 @@ impl Listener {
         self.address
     }
 
-    /// Where metrics are served, with the port that was taken.
+    /// The address at which metrics are served, with the port that was taken.
     pub(crate) fn metrics(&self) -> Option<SocketAddr> {
         self.monitor.as_ref().map(monitor::Listener::address)
     }
 
-    /// Starts the thread: joins, keeps the membership, and passes signals on.
+    /// Starts the thread: it joins, keeps the membership, and passes signals on.
     pub(crate) fn start(
         self,
         config: &Config,
@@ -303,7 +305,7 @@ impl Drop for Control {
     }
 }
 
-/// The address to listen on: given, or the one that leads to the cluster, or the default.
+/// The address to listen on: the given one, or the one that leads to the cluster, or the default.
 fn listen_address(config: &Config) -> Result<String, ControlError> {
     // Connecting a datagram socket sends nothing; it asks the routing table.
     let route = |to: &str| {
@@ -319,7 +321,7 @@ fn listen_address(config: &Config) -> Result<String, ControlError> {
         (None, None, None) => Ok(crate::config::DEFAULT_LISTEN.to_owned()),
         (None, Some(etcd), _) => {
             let mut routes = etcd.endpoints.iter().map(|endpoint| route(endpoint));
-            // Any of them will do; if there is none, the last says why.
+            // Any of the addresses will do; if none does, the last says why.
             let found =
                 routes.by_ref().find(Result::is_ok).or_else(|| etcd.endpoints.last().map(|at| route(at)));
             let reason =
@@ -331,7 +333,7 @@ fn listen_address(config: &Config) -> Result<String, ControlError> {
     }
 }
 
-/// The first node: the coordinator runs here.
+/// Runs control on the first node, in which the coordinator is embedded.
 async fn lead(
     listener: TcpListener,
     guard: Guard,
@@ -348,7 +350,7 @@ async fn lead(
     beside(admit, member::run(leading, member, events, stopped)).await
 }
 
-/// Any other node of such a cluster: a member, which knows where the coordinator is.
+/// Runs control on any other node: a member that knows where the coordinator is.
 async fn follow(
     listener: TcpListener,
     guard: Guard,
@@ -366,7 +368,7 @@ async fn follow(
     beside(redirect, member::run(Following::new(guard, join, found), member, events, stopped)).await
 }
 
-/// Says to whoever connects that this cluster is joined through etcd.
+/// Tells every node that connects that this cluster is joined through etcd.
 #[cfg(feature = "etcd")]
 async fn refuse(listener: TcpListener, guard: Guard, place: &str) {
     let reason = format!("it is joined through etcd: plasmon serve --coordinator {place}");
@@ -376,7 +378,7 @@ async fn refuse(listener: TcpListener, guard: Guard, place: &str) {
     .await
 }
 
-/// Does something for ever until the other is over.
+/// Runs a future that never ends until the other one has ended.
 async fn beside<T>(for_ever: impl Future<Output = ()>, ending: impl Future<Output = T>) -> T {
     let mut ending = std::pin::pin!(ending);
     tokio::select! {
@@ -385,7 +387,7 @@ async fn beside<T>(for_ever: impl Future<Output = ()>, ending: impl Future<Outpu
     }
 }
 
-/// Takes connections for ever, each of which begins in the door.
+/// Accepts connections for ever; each begins in the door.
 async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, SocketAddr, Place)) {
     static TURNED_AWAY: Seldom = Seldom::new();
     let door = Door::new(CONTROL);
@@ -405,7 +407,7 @@ async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, SocketAdd
     }
 }
 
-/// Says one thing on a connection, and closes it.
+/// Sends one message on a connection, and closes it.
 async fn dismiss(guard: Guard, stream: TcpStream, mut place: Place, answer: FromCoordinator) {
     let tell = async {
         let mut wire = guard.accept(stream).await?;
@@ -418,7 +420,8 @@ async fn dismiss(guard: Guard, stream: TcpStream, mut place: Place, answer: From
     }
 }
 
-/// Too many open files, mostly: waits a little rather than spin.
+/// Handles a failed accept: mostly, too many files are open, and the task waits a little instead of
+/// spinning.
 async fn refused_connection(error: io::Error) {
     static TOLD: Seldom = Seldom::new();
     if let Some(unsaid) = TOLD.due() {
@@ -427,15 +430,15 @@ async fn refused_connection(error: io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// The signals that stop a node. From [`Signals::handle`] on they do not end the process by themselves any
-/// more, and those that come before [`Signals::pass_on`] runs are kept for it.
+/// The signals that stop a node. From [`Signals::handle`] on they do not end the process by themselves, and
+/// signals that come before [`Signals::pass_on`] runs are kept for it.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// Handles SIGTERM and SIGINT; within the context of the runtime that will pass them on.
+    /// Handles SIGTERM and SIGINT; called within the runtime that will pass them on.
     fn handle() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

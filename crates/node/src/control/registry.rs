@@ -1,9 +1,9 @@
-//! The one list of members, in the node that embeds the coordinator.
+//! The registry: the one list of members, in the node that embeds the coordinator.
 //!
-//! Control thread. One task per connection talks to a node; the list sits behind a lock that is never held
-//! across an await. A node is a member for as long as its connection lives and speaks at least once per
-//! lease. Every change makes a new epoch, and every node is told what changed: all members only when it
-//! joins, or was too slow for what is remembered of changes.
+//! Control thread. One task for each connection talks to a node; the list is behind a lock that is never
+//! held across an await. A node is a member for as long as its connection lives and carries a message at
+//! least once a lease. Every change makes a new epoch, and every node is told the change. A node gets the
+//! list of all members only when it joins, or when it is too slow for the remembered changes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,14 +19,14 @@ use tracing::{info, warn};
 
 use super::admission;
 use super::guard::Guard;
-use super::messages::{FromCoordinator, FromNode, MEMBERS, Wire};
+use super::messages::{FromCoordinator, FromNode, MAX_MEMBERS_A_MESSAGE, Wire};
 use crate::kernel::seldom::Seldom;
 use crate::net::door::Place;
 use crate::net::members::{Change, Member, View};
 
-/// Epochs that a node may say it has seen; changes of members will never be that many.
+/// The largest epoch that a node may claim to have seen; changes of members never reach it.
 const LAST_EPOCH: u64 = 1 << 62;
-/// Changes that are remembered for those who have not been told yet.
+/// Number of changes that are remembered for nodes that have not been told yet.
 const MAX_REMEMBERED_CHANGES: usize = 256;
 
 /// The one list of members.
@@ -39,12 +39,12 @@ pub(crate) struct Registry {
 
 struct Members {
     view: Arc<View>,
-    /// The last changes, each from the epoch that the one before it led to.
+    /// The last changes, each from the epoch to which the one before it led.
     changes: VecDeque<Arc<Change>>,
 }
 
 impl Registry {
-    /// A cluster of one.
+    /// Makes the list of a cluster of one node.
     pub(crate) fn new(own: Member, lease: Duration) -> Arc<Self> {
         let node = own.node;
         let view = Arc::new(View { epoch: 1, members: vec![own] });
@@ -68,7 +68,7 @@ impl Registry {
     ) {
         static NOT_LET_IN: Seldom = Seldom::new();
         let let_in = place.hold(self.let_in(&guard, stream)).await;
-        // It is a member now, or leaves.
+        // The node is a member now, or leaves.
         drop(place);
         let (mut wire, member) = match let_in.unwrap_or_else(|displaced| Err(displaced.to_string())) {
             Ok(let_in) => let_in,
@@ -88,7 +88,7 @@ impl Registry {
         self.remove(&member);
     }
 
-    /// Makes a member of who has connected, or says why not.
+    /// Makes a node that has connected a member; the error says why not.
     async fn let_in(&self, guard: &Guard, stream: TcpStream) -> Result<(Wire, Member), String> {
         let mut wire = guard.accept(stream).await.map_err(|turned| turned.to_string())?;
         match timeout(self.lease, self.admit(&mut wire)).await {
@@ -102,7 +102,7 @@ impl Registry {
     async fn admit(&self, wire: &mut Wire) -> io::Result<Member> {
         let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
         let Some(FromNode::Join { protocol, member, epoch }) = wire.receive().await? else {
-            return Err(invalid("it sent something else than a request to join".into()));
+            return Err(invalid("its first message was not a request to join".into()));
         };
         if let Err(reason) = self.add(protocol, &member, epoch) {
             wire.send(&FromCoordinator::Refused(reason.clone())).await?;
@@ -111,7 +111,7 @@ impl Registry {
         Ok(member)
     }
 
-    /// Enters a member, which has followed views up to an epoch, or says why not.
+    /// Enters a member that has followed views up to an epoch; the error says why not.
     fn add(&self, protocol: u32, member: &Member, epoch: u64) -> Result<(), String> {
         let mut members = self.lock();
         admission::check(protocol, member, &members.view.members)?;
@@ -120,19 +120,19 @@ impl Registry {
         }
         if epoch > LAST_EPOCH {
             return Err(format!(
-                "it says that it followed the cluster to epoch {epoch}, which none can reach"
+                "it claims to have followed the cluster to epoch {epoch}, which is impossible"
             ));
         }
         let mut view = View::clone(&members.view);
         view.members.retain(|other| other.node != member.node);
         view.members.push(member.clone());
-        // A coordinator that starts again goes on where the members are.
+        // A coordinator that starts again goes on from the members' epoch.
         view.epoch = view.epoch.max(epoch);
         self.announce(&mut members, view);
         Ok(())
     }
 
-    /// Sends views and heartbeats and listens for heartbeats, until the node leaves or falls silent.
+    /// Sends views and heartbeats and receives heartbeats, until the node leaves or falls silent.
     async fn attend(&self, wire: &mut Wire) -> io::Result<()> {
         let mut views = self.views();
         let mut told = Arc::clone(&views.borrow_and_update());
@@ -170,9 +170,9 @@ impl Registry {
         }
     }
 
-    /// Tells a node that joins who the members are.
+    /// Tells a joining node who the members are.
     async fn welcome(&self, wire: &mut Wire, view: &View) -> io::Result<()> {
-        let (first, more) = view.members.split_at(view.members.len().min(MEMBERS));
+        let (first, more) = view.members.split_at(view.members.len().min(MAX_MEMBERS_A_MESSAGE));
         let welcome = FromCoordinator::Welcome {
             view: View { epoch: view.epoch, members: first.to_vec() },
             more: more.len(),
@@ -180,13 +180,13 @@ impl Registry {
             lease_ms: self.lease.as_millis() as u64,
         };
         timeout(self.lease, wire.send(&welcome)).await??;
-        for members in more.chunks(MEMBERS) {
+        for members in more.chunks(MAX_MEMBERS_A_MESSAGE) {
             timeout(self.lease, wire.send(&FromCoordinator::More(members.to_vec()))).await??;
         }
         Ok(())
     }
 
-    /// What makes one view of the other, step by step if that is remembered.
+    /// The changes that lead from one view to the other: single steps if they are remembered, else one.
     fn changes(&self, told: &View, view: &View) -> Vec<Arc<Change>> {
         let members = self.lock();
         let since = members.changes.iter().skip_while(|change| change.before != told.epoch);
@@ -198,7 +198,7 @@ impl Registry {
         }
     }
 
-    /// Takes this incarnation of a node out.
+    /// Removes this incarnation of a node.
     fn remove(&self, gone: &Member) {
         let mut members = self.lock();
         let mut view = View::clone(&members.view);

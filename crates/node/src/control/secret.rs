@@ -1,8 +1,8 @@
-//! The secret of a cluster: who knows it may be a member.
+//! The secret of a cluster: a node that knows it may be a member.
 //!
-//! It is read once from a file and never leaves the node. What is made of it: a *proof* that goes over a
-//! connection whose two ends have a random value in common that nobody between them has (TLS's exporter), and
-//! a key that seals what is kept where others can read it.
+//! The secret is read once from a file and never leaves the node. Two things are made of it: a *proof* for
+//! a connection whose two ends share a random value that nobody between them has (TLS's exporter), and a
+//! key that seals records where others can read them.
 
 use std::fmt;
 use std::fs;
@@ -13,17 +13,18 @@ use std::path::{Path, PathBuf};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustix::process::geteuid;
 
-/// Bytes of a secret at least: what nobody finds by trying.
+/// Minimum number of bytes of a secret, so that nobody finds it by trying.
 const MIN_SECRET_BYTES: usize = 16;
+/// Maximum number of bytes of a secret.
 const MAX_SECRET_BYTES: usize = 4096;
 
-/// Bytes of a proof.
+/// Length of a proof in bytes.
 pub(crate) const PROOF_LEN: usize = blake3::OUT_LEN;
 
 const PROVING: &str = "plasmon 2026-11 cluster secret: proof on a control connection";
 const SEALING: &str = "plasmon 2026-11 cluster secret: records of members";
 
-/// Why there is no secret.
+/// Why the secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
@@ -31,36 +32,36 @@ pub enum SecretError {
         "cannot read the cluster's secret from {path}: {source}; `plasmon secret {path}` makes a new one"
     )]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// Others may know it.
+    /// Other users may know the secret.
     #[error("{path} has the cluster's secret, and others may read or write it: chmod 0600 {path}")]
     Open {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// It is too short, or too long.
+    /// The secret is too short or too long.
     #[error(
         "{path} has {len} bytes: a cluster's secret has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} of them, \
          drawn at random; `plasmon secret FILE` makes one"
     )]
     Length {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its bytes, without white space at its ends.
+        /// Number of bytes of the file, without white space at its ends.
         len: usize,
     },
 }
 
-/// Which end of a connection proves something.
+/// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The one that connected.
+    /// The end that connected.
     Asking,
-    /// The one that was connected to.
+    /// The end that was connected to.
     Answering,
 }
 
@@ -72,11 +73,11 @@ pub(crate) struct Secret {
 }
 
 impl Secret {
-    /// Reads it from a file that only its owner may read.
+    /// Reads the secret from a file that only its owner may read.
     pub(crate) fn read(path: &Path) -> Result<Self, SecretError> {
         let fail = |source| SecretError::Read { path: path.to_owned(), source };
         let metadata = fs::metadata(path).map_err(fail)?;
-        // A file of root's that a daemon of another user reads can only be open to its group.
+        // A file of root that a daemon of another user reads can only be open to its group.
         let others = if metadata.uid() == 0 && !geteuid().is_root() { 0o027 } else { 0o077 };
         if metadata.mode() & others != 0 {
             return Err(SecretError::Open { path: path.to_owned() });
@@ -97,8 +98,8 @@ impl Secret {
         }
     }
 
-    /// What only who knows the secret can say on the connection with this exporter. The two ends say
-    /// different things, so that neither can repeat what it heard.
+    /// The proof that only an end that knows the secret can give on the connection with this exporter. The
+    /// proofs of the two ends differ, so that neither can repeat what it received.
     pub(crate) fn proof(&self, end: End, exporter: &[u8; 32]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.proving);
         hasher.update(match end {
@@ -109,7 +110,8 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// Bytes that only who knows the secret can read or have made, and only as those of `name`.
+    /// Seals bytes under a name: only a node that knows the secret can open them, or can have sealed them,
+    /// under that name.
     #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only records in etcd are sealed"))]
     pub(crate) fn seal(&self, name: &str, bytes: &[u8]) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
@@ -125,7 +127,7 @@ impl Secret {
         [&nonce[..], &sealed].concat()
     }
 
-    /// What was sealed under this name; nothing if that was not done with this secret.
+    /// Opens bytes that were sealed under this name; `None` if they were not sealed with this secret.
     #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only records in etcd are sealed"))]
     pub(crate) fn open(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>()?;

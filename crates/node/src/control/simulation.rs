@@ -1,14 +1,14 @@
-//! What the simulation of large clusters asks of the control messages.
+//! The interface of the control messages for the simulation of large clusters.
 
 use super::messages::FromCoordinator;
 use crate::net::members::{Change, Member};
 
-/// What the coordinator tells a node that joins, as far as members are concerned.
+/// The text by which the coordinator tells a joining node its members.
 pub(crate) fn members_text(members: Vec<Member>) -> Vec<u8> {
     text(&FromCoordinator::More(members))
 }
 
-/// What it tells the others.
+/// The text by which the coordinator tells the other nodes a change.
 pub(crate) fn change_text(change: Change) -> Vec<u8> {
     text(&FromCoordinator::Changed(change))
 }

@@ -1,15 +1,15 @@
-//! Until when a node may take itself for a member.
+//! Validity: the time until which a node may take itself for a member.
 //!
-//! Shared by the control thread, which prolongs it, and the engine, which looks at it before it acts on what
-//! peers say: a process that was stopped finds its time over before its control thread has run. Over means
-//! over: whoever notices first decides for both, and only a new membership begins a new time.
+//! The control thread prolongs it, and the engine checks it before it acts on frames of peers: a process
+//! that was stopped finds its time over before its control thread has run. A validity that is over stays
+//! over: the thread that notices first decides for both, and only a new membership begins a new time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// There is no end: the membership is ended by others.
+/// The value of a membership without an end, which others end.
 const FOREVER: u64 = u64::MAX;
-/// It has ended.
+/// The value of a membership that has ended.
 const OVER: u64 = 0;
 
 /// The end of a membership, unless it is prolonged.
@@ -22,29 +22,29 @@ pub(crate) struct Validity {
 
 #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "memberships by etcd alone have an end"))]
 impl Validity {
-    /// One without an end.
+    /// Makes a validity without an end.
     pub(crate) fn forever() -> Self {
         Self { origin: Instant::now(), until: AtomicU64::new(FOREVER) }
     }
 
-    /// A membership begins, to last until then.
+    /// Begins a membership that lasts until then.
     pub(crate) fn begin(&self, until: Instant) {
         self.until.store(self.micros(until), Ordering::SeqCst);
     }
 
-    /// It lasts longer, unless it is over: `false` then.
+    /// Prolongs the membership; `false` if it is over.
     pub(crate) fn prolong(&self, until: Instant) -> bool {
         let (now, until) = (self.micros(Instant::now()), self.micros(until));
         let longer = |end: u64| (end > now).then_some(end.max(until));
         self.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, longer).is_ok()
     }
 
-    /// It is over.
+    /// Ends the membership.
     pub(crate) fn end(&self) {
         self.until.store(OVER, Ordering::SeqCst);
     }
 
-    /// For how long it lasts still, unless it is prolonged; nothing for one without an end.
+    /// How long the membership still lasts, unless it is prolonged; `None` for one without an end.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         match self.until.load(Ordering::Relaxed) {
             FOREVER => None,
@@ -52,7 +52,7 @@ impl Validity {
         }
     }
 
-    /// Whether it is over; if so, it stays so until the next membership.
+    /// Whether the membership is over; if so, it stays over until the next membership.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let now = self.micros(now);
         let ended = |end: u64| (end != FOREVER && end <= now).then_some(OVER);
@@ -96,7 +96,7 @@ mod tests {
         let (validity, now) = (Validity::forever(), Instant::now());
         let hour = Duration::from_secs(3600);
         validity.begin(now + hour);
-        // The engine's clock is the later one.
+        // The engine's clock is ahead of the control thread's.
         assert!(validity.is_over(now + hour));
         assert!(!validity.prolong(now + 2 * hour));
         assert!(validity.is_over(now));

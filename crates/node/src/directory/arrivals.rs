@@ -1,11 +1,13 @@
-//! What comes to this node: the fetches under way, by object, and where objects were that came before. Engine
-//! thread only.
+//! The fetches of this node that are under way, by object, and the places where fetched objects were.
+//! Engine thread only.
 //!
-//! A keeper that deletes an object tells everybody who may come to hold it. Bytes that are under way then may
-//! still be given to those who asked for them before; they become no replica, which would be found by whoever
-//! asks later. So every fetch is noted from before it asks anybody until it is over.
+//! A keeper that deletes an object tells every node that may come to hold a replica. Bytes that are under
+//! way at that moment may still be given to the clients that asked before. They do not become a replica,
+//! since later clients would find it. Every fetch is therefore noted before it sends its first request,
+//! until it is over.
 //!
-//! A remembered place is no truth. An entry that turns out wrong is forgotten, and the keepers are asked.
+//! A remembered place may be out of date. When it turns out to be wrong, it is forgotten and the keepers
+//! are asked.
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
@@ -20,19 +22,20 @@ use crate::kernel::random::HashMap;
 use crate::net::frame::Location;
 use crate::object::{Head, Stamp};
 
-/// Objects remembered.
+/// Maximum number of remembered places.
 const KEPT_PLACES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
-/// Where objects were, the last that were fetched.
+/// The places where the most recently fetched objects were, by object.
 pub(crate) type Known = LruCache<ObjectId, Place>;
 
-/// Where an object was.
+/// The place where an object was when this node fetched it.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) holder: NodeId,
-    /// The epoch in which a keeper knew that this node might come back to it.
+    /// The epoch in which a keeper knew that this node might fetch the object again.
     pub(crate) epoch: u64,
-    /// What to read, and what says that it is still there; nothing for what came inside a message.
+    /// What to read, and the stamp that tells whether the object is still there; `None` if the object came
+    /// inside a message.
     pub(crate) at: Option<Rc<(Head, Vec<Location>, Stamp)>>,
 }
 
@@ -40,18 +43,18 @@ pub(super) fn known() -> Known {
     LruCache::new(KEPT_PLACES)
 }
 
-/// Fetches under way, by object.
+/// The fetches under way, by object.
 #[derive(Default)]
 pub(super) struct UnderWay(RefCell<HashMap<ObjectId, Fetches>>);
 
 #[derive(Default)]
 struct Fetches {
     count: usize,
-    /// Lives that have ended since the first of them began.
+    /// Lives of the object that have ended since the first of its fetches began.
     ended: SmallVec<[u64; 1]>,
 }
 
-/// A fetch that is noted for as long as this lives.
+/// A note that a fetch is under way. The note ends when this is dropped.
 pub(crate) struct Noted {
     directory: Rc<Directory>,
     id: ObjectId,
@@ -77,8 +80,8 @@ impl Drop for Noted {
 }
 
 impl Directory {
-    /// A life of an object has ended: nothing that is under way of it becomes a replica, and where it was is
-    /// forgotten.
+    /// Notes that a life of an object has ended: a fetch of that life does not become a replica, and the
+    /// remembered place of the object is forgotten.
     pub(crate) fn end_life(&self, id: &ObjectId, life: u64) {
         self.known.borrow_mut().pop(id);
         if let Some(fetches) = self.under_way.0.borrow_mut().get_mut(id)
@@ -88,17 +91,17 @@ impl Directory {
         }
     }
 
-    /// Whether a life of an object has ended while it was on its way here.
+    /// Whether a life of an object has ended while it was being fetched.
     pub(crate) fn has_ended(&self, id: &ObjectId, life: u64) -> bool {
         self.under_way.0.borrow().get(id).is_some_and(|fetches| fetches.ended.contains(&life))
     }
 
-    /// Whether this node may bring an object here without asking its keeper first.
+    /// Whether this node may fetch an object without asking a keeper first.
     pub(crate) fn may_bring(&self, id: &ObjectId) -> bool {
         self.known.borrow().contains(id) || self.under_way.0.borrow().contains_key(id)
     }
 
-    /// Objects that are on their way here.
+    /// The objects that are being fetched.
     pub(crate) fn bringing(&self) -> Vec<ObjectId> {
         self.under_way.0.borrow().keys().copied().collect()
     }

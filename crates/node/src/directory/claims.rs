@@ -1,16 +1,17 @@
 //! Claims: of two nodes that create one id at the same time, one gets it.
 //!
-//! Engine thread only. Whoever creates an object under an id that others may know (a name, an id of the
-//! user's own) claims it first, at the first keeper of its shard: that grants it if no object and no other
-//! claim is known. Ids that were drawn at random are not claimed, and cost no message; nor does a claim whose
-//! keeper is this node. The publication of the object ends the claim, or word from its node that it gave up,
-//! or that node's death.
+//! Engine thread only. A node that creates an object under an id that others may know (a name, or an id
+//! that the user chose) first claims the id at the first keeper of its shard. The keeper grants the claim
+//! if it knows of no object and no other claim. An id drawn at random is not claimed and costs no message.
+//! A claim costs no message either when this node is the keeper. A claim ends when the object is published,
+//! when its node gives it up, or when its node dies.
 //!
-//! Membership may change meanwhile. Each node claims again, at the new first keeper, what it is creating, and
-//! does not seal before that is answered. A keeper that has just become the first does not know what was
-//! granted before: for a while it has the second, which most often was the first, look as well. What remains:
-//! an object that was sealed under an older view than the other's claim, and whose publication is still on
-//! its way; then both are sealed, and readers get the one that was published first.
+//! The members may change while a claim is held. Each node then claims again, at the new first keeper, the
+//! ids that it is creating, and does not seal before the answer. A keeper that has just become the first
+//! does not know the claims that were granted before. For a while it also asks the second keeper, which
+//! usually was the first. One gap remains: an object is sealed under an older view than the other node's
+//! claim, and its publication is still on its way. Then both objects are sealed, and readers get the one
+//! that was published first.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,16 +29,16 @@ use crate::net::calls::Call;
 use crate::net::frame::Verdict;
 use crate::net::frame::{Envelope, Message};
 
-/// How long an answer is waited for before the claim is made again.
+/// How long one request waits for an answer before the claim is made again.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a claim is made again and again: longer than a dead keeper is taken for a living one.
+/// How long a claim is repeated. It is longer than the time after which a dead keeper is removed.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(30);
-/// How long one that was held before waits for one that was not, and is about to be refused.
+/// How long a claim that was held before waits for a claim that was not and is about to be refused.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(2500);
-/// How long to wait before it is made again.
+/// The pause before a claim is made again.
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
-/// Claims that this node made, and those that it granted.
+/// The claims that this node made, and the claims that it granted.
 #[derive(Default)]
 pub(crate) struct Claims {
     own: RefCell<HashMap<ObjectId, Own>>,
@@ -45,27 +46,27 @@ pub(crate) struct Claims {
     granted: RefCell<HashMap<ObjectId, NodeId>>,
 }
 
-/// A claim of this node's.
+/// A claim that this node made.
 struct Own {
-    /// Which: an id may be claimed again after it was given up.
+    /// The number of the claim. An id may be claimed again after it was given up.
     number: u64,
     tenant: u32,
     state: State,
-    /// Those who wait until it is answered.
+    /// Tasks that wait until the claim is answered.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Asking,
-    /// It was held before, and another keeper is to know of it.
+    /// The claim was held before, and another keeper has yet to learn of it.
     AskingAgain,
     Held,
     /// Another node was first.
     Lost,
 }
 
-/// A claim that is taken back when this is dropped, unless it is kept for a creation or fulfilled by an
+/// A claim that is withdrawn when this is dropped, unless it is kept for a creation or fulfilled by an
 /// object.
 pub(crate) struct Claim {
     directory: Option<Rc<Directory>>,
@@ -73,17 +74,17 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Of an id that nobody else knows.
+    /// Makes a claim of an id that nobody else knows; it needs no keeper.
     pub(crate) fn of_nobody(id: ObjectId) -> Self {
         Self { directory: None, id }
     }
 
-    /// It stands until the creation ends.
+    /// Keeps the claim until the creation ends.
     pub(crate) fn keep(mut self) {
         self.directory = None;
     }
 
-    /// The object is there.
+    /// Ends the claim because the object is sealed.
     pub(crate) fn fulfil(mut self) {
         if let Some(directory) = self.directory.take() {
             directory.fulfil_claim(&self.id);
@@ -100,23 +101,23 @@ impl Drop for Claim {
 }
 
 impl Directory {
-    /// Whether nobody has to be asked whether an id is taken.
+    /// Whether this node decides alone whether an id is taken.
     pub(crate) fn decides_here(&self, id: &ObjectId, now: Instant) -> bool {
         self.cluster.solo()
             || (self.cluster.keepers(id).first == self.kernel.node && !self.cluster.is_unsettled(id, now))
     }
 
-    /// Claims of this node's now.
+    /// Number of claims that this node holds.
     pub(crate) fn claimed(&self) -> usize {
         self.claims.own.borrow().len()
     }
 
-    /// The node that creates an object of this id, as far as this keeper granted it.
+    /// The node that this keeper lets create an object of this id.
     pub(crate) fn claimer(&self, id: &ObjectId) -> Option<NodeId> {
         self.claims.granted.borrow().get(id).copied()
     }
 
-    /// What is known of a claim of `asker`'s; nothing if it may have the id.
+    /// Returns why `asker` may not have an id; `None` if it may.
     fn against(&self, id: &ObjectId, asker: NodeId, tenant: u32) -> Option<Verdict> {
         if self.table.borrow_mut().knows(id, tenant) {
             return Some(Verdict::Exists);
@@ -144,7 +145,7 @@ impl Directory {
         }
         let state = |directory: &Self| directory.claims.own.borrow().get(&id).map(|own| own.state);
         while let Some(State::Asking) = state(self) {
-            // It may be refused, and the id be free after that.
+            // That claim may be refused, which makes the id free.
             self.claim_answered(&id).await;
         }
         if state(self).is_some() {
@@ -164,9 +165,9 @@ impl Directory {
         self.claims.own.borrow_mut().insert(id, own);
     }
 
-    /// Asks the first keeper, whoever that becomes, until it has decided. A claim that was held before waits
-    /// a while for one that was not: where this node is the second keeper it is asked about that one, which
-    /// is refused then.
+    /// Asks the first keeper until it has decided; if the first keeper changes, asks the new one. A claim
+    /// that was held before waits a while for a claim that was not: where this node is the second keeper,
+    /// the first asks it about that other claim, which is then refused.
     async fn ask_for(self: &Rc<Self>, id: ObjectId, tenant: u32, again: bool) -> Result<(), Error> {
         let begun = self.kernel.clock.now();
         let due = begun + CLAIM_PATIENCE;
@@ -174,7 +175,7 @@ impl Directory {
             let keeper = self.cluster.keepers(&id).first;
             let next_view = self.cluster.next_view();
             let verdict = if self.cluster.fenced() {
-                // It is for the members to say, and this node may be one again in a moment.
+                // The members have to decide, and this node may be a member again soon.
                 None
             } else if self.decides_here(&id, self.kernel.clock.now()) {
                 Some(self.judge(&id, self.kernel.node, tenant))
@@ -191,7 +192,7 @@ impl Directory {
                 }
             };
             match verdict {
-                // Another is the first by now: it has to know.
+                // Another node has become the first keeper, and it has to know the claim.
                 Some(Verdict::Granted) if self.cluster.keepers(&id).first != keeper => continue,
                 Some(Verdict::Granted) => return Ok(()),
                 Some(Verdict::Exists) => return Err(taken(id, "exists already")),
@@ -202,11 +203,11 @@ impl Directory {
             }
             if self.kernel.clock.now() >= due {
                 let why = match self.cluster.fenced() {
-                    true => "this node is no member of its cluster at the moment".to_owned(),
+                    true => "this node is not a member of its cluster at the moment".to_owned(),
                     false => format!("node {keeper} did not answer within {CLAIM_PATIENCE:?}"),
                 };
                 let text = format!(
-                    "cannot create object {id}, since nobody says whether the id is taken: {why}; try \
+                    "cannot create object {id}, since no keeper says whether the id is taken: {why}; try \
                      again, or leave id and name to the store"
                 );
                 return Err(Error::new(ErrorKind::TimedOut, text));
@@ -215,7 +216,7 @@ impl Directory {
         }
     }
 
-    /// Decides as the first keeper.
+    /// Decides about a claim as the first keeper.
     fn judge(&self, id: &ObjectId, asker: NodeId, tenant: u32) -> Verdict {
         let against = self.against(id, asker, tenant);
         let leaving = self.deleting.borrow().contains(id) || self.table.borrow().is_leaving(id);
@@ -229,7 +230,7 @@ impl Directory {
                 Verdict::Granted
             }
             Some(Verdict::Creating) => {
-                // Word that it has given up may have been lost.
+                // The message that the claimer gave up may have been lost.
                 if let Some(claimer) = granted.get(id) {
                     self.network.tell(*claimer, Message::Affirm { ids: vec![*id] });
                 }
@@ -245,7 +246,8 @@ impl Directory {
         let (asker, tenant) = (asked.reply_to, asked.tenant);
         let keepers = cluster.keepers(&id);
         let verdict = if probe {
-            // What it was creating before the first keeper became that, it may not have been told yet.
+            // The first keeper may not have been told yet what this node was creating before the view
+            // changed.
             let again = self.claims.own.borrow().get(&id).is_some_and(|own| own.state == State::AskingAgain);
             let own = asker != self.kernel.node && again;
             let verdict = self.against(&id, asker, tenant).or(own.then_some(Verdict::Creating));
@@ -262,8 +264,8 @@ impl Directory {
         self.network.answer(asked, Message::Claimed { verdict });
     }
 
-    /// Decides as a first keeper that may not know all: asks every member what it holds, and the second
-    /// keeper what it was creating.
+    /// Decides as a first keeper that may not know all claims: asks every member what it holds, and the
+    /// second keeper what it was creating.
     async fn judge_after_asking(self: &Rc<Self>, asked: &Envelope, id: ObjectId, second: Option<NodeId>) {
         let (asker, tenant) = (asked.reply_to, asked.tenant);
         let verdict = match self.held_anywhere(&[id], tenant).await.as_deref() {
@@ -273,7 +275,7 @@ impl Directory {
         };
         match (verdict, second) {
             (Verdict::Granted, Some(second)) => {
-                // It answers the asker.
+                // The second keeper answers the asker.
                 let probe = Message::Claim { id, probe: true };
                 self.network.send(second, self.network.envelope(asked.request, asker, tenant, probe));
             }
@@ -281,7 +283,7 @@ impl Directory {
         }
     }
 
-    /// Another node does not create these any more.
+    /// Takes note that another node creates these ids no longer.
     pub(crate) fn on_unclaim(&self, from: NodeId, ids: &[ObjectId]) {
         let mut granted = self.claims.granted.borrow_mut();
         for id in ids {
@@ -291,7 +293,7 @@ impl Directory {
         }
     }
 
-    /// A keeper asks whether this node still creates these.
+    /// Answers a keeper that asks whether this node still creates these ids.
     pub(crate) fn on_affirm(&self, from: NodeId, ids: &[ObjectId]) {
         let own = self.claims.own.borrow();
         let ids: Vec<_> = ids.iter().filter(|id| !own.contains_key(id)).copied().collect();
@@ -300,12 +302,12 @@ impl Directory {
         }
     }
 
-    /// Another node was first with these.
+    /// Takes note that another node was first with these ids.
     pub(crate) fn on_taken(&self, ids: &[ObjectId]) {
         ids.iter().for_each(|id| self.set_claim(id, State::Lost));
     }
 
-    /// A primary was published: that ends its claim, and any other.
+    /// Ends the claims of an id because its primary was published.
     pub(crate) fn published_claim(&self, holder: NodeId, id: &ObjectId) {
         let claimer = self.claims.granted.borrow_mut().remove(id);
         if let Some(claimer) = claimer.filter(|claimer| *claimer != holder) {
@@ -318,14 +320,14 @@ impl Directory {
             if own.state != State::Lost {
                 own.state = state;
             }
-            // Who has gone need not know.
+            // A waiter that has gone need not know.
             for waiting in own.waiting.drain(..) {
                 let _ = waiting.send(());
             }
         }
     }
 
-    /// Whether a creation may be sealed now; nothing while its claim is being made again.
+    /// Whether a creation may be sealed now; `None` while its claim is being made again.
     ///
     /// # Errors
     /// `Exists` when another node was first.
@@ -350,22 +352,22 @@ impl Directory {
         }
     }
 
-    /// Waits until a claim of this node's is answered, or given up.
+    /// Waits until this node's claim of an id is answered or given up.
     async fn claim_answered(&self, id: &ObjectId) {
         let (sender, answered) = oneshot::channel();
         if let Some(own) = self.claims.own.borrow_mut().get_mut(id) {
             own.waiting.push(sender);
         }
-        // Its end means the same.
+        // A dropped sender means the same as an answer.
         let _ = answered.await;
     }
 
-    /// The object is there: its publication tells the keeper.
+    /// Ends a claim because the object is sealed; the publication tells the keeper.
     pub(crate) fn fulfil_claim(&self, id: &ObjectId) {
         self.claims.own.borrow_mut().remove(id);
     }
 
-    /// A creation was given up.
+    /// Withdraws the claim of a creation that was given up.
     pub(crate) fn release_claim(&self, id: &ObjectId) {
         if self.claims.own.borrow_mut().remove(id).is_some() {
             let keeper = self.cluster.keepers(id).first;
@@ -377,8 +379,8 @@ impl Directory {
         }
     }
 
-    /// Follows a new view: forgets the claims of the dead and of shards that are kept elsewhere now, and has
-    /// this node's own made again where their keeper does not know them.
+    /// Follows a new view: forgets the claims of dead nodes and of shards that are kept elsewhere now, and
+    /// makes this node's own claims again where their keeper does not know them.
     pub(crate) fn follow_claims(
         self: &Rc<Self>,
         old: &ShardMap,
@@ -392,7 +394,7 @@ impl Directory {
             .borrow_mut()
             .retain(|id, claimer| alive(*claimer) && cluster.keepers(id).contains(self.kernel.node));
         if was_solo {
-            // Nobody was asked then.
+            // No keeper was asked while this node was alone.
             let creating: Vec<_> =
                 self.store.objects.borrow().creations().map(|one| (one.head.id, one.head.tenant)).collect();
             creating.into_iter().for_each(|(id, tenant)| self.enter_claim(id, tenant));
@@ -412,7 +414,7 @@ impl Directory {
                 let state = match directory.ask_for(id, tenant, true).await {
                     Ok(()) => State::Held,
                     Err(error) => {
-                        tracing::warn!("a claim does not stand under the new view: {error}");
+                        tracing::warn!("cannot renew a claim under the new view: {error}");
                         State::Lost
                     }
                 };

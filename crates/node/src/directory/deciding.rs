@@ -1,8 +1,7 @@
-//! The first keeper of an object decides about it: finding and asking it, whoever it becomes. Engine thread
-//! only.
+//! Finding and asking the first keeper of an object, which decides about it. Engine thread only.
 //!
-//! A keeper answers only if it is the first by its own view and follows none older than the asker's; else it
-//! says that it is *busy*, and is asked again, or whoever the next view names.
+//! A keeper answers only if it is the first by its own view and its view is not older than the asker's.
+//! Otherwise it answers *busy*, and the asker asks it again, or asks the first keeper of the next view.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,11 +16,11 @@ use crate::kernel::random::HashMap;
 use crate::net::frame::{Ask, MAX_ENTRIES, ask};
 use crate::net::frame::{Envelope, Message};
 
-/// How long is waited for whether objects are there.
+/// How long a query whether objects exist waits for answers.
 const QUERY_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Directory {
-    /// Asks whether objects exist anywhere.
+    /// Asks the first keepers whether objects exist in the cluster.
     ///
     /// # Errors
     /// `TimedOut` when a keeper does not answer.
@@ -32,8 +31,8 @@ impl Directory {
         Ok(answers.into_iter().map(|(known, _)| known).collect())
     }
 
-    /// Asks the first keeper of each object, whoever that becomes; says with each answer whether one that was
-    /// asked before may have done the same.
+    /// Asks the first keeper of each object, following changes of the keeper. With each answer it returns
+    /// whether a keeper that was asked before may have carried out the request as well.
     pub(crate) async fn ask_first_keepers<Q: Ask, T: Copy>(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -66,7 +65,7 @@ impl Directory {
                             answers[*at] = Some((one, repeated[*at]));
                         }
                     }
-                    // It is not the first keeper, or not yet.
+                    // The node is not the first keeper, or does not know yet that it is.
                     Err(error) if error.kind() == ErrorKind::Busy => trouble = Some((keeper, error)),
                     Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut) => {
                         lot.iter().for_each(|at| repeated[*at] = true);
@@ -87,7 +86,7 @@ impl Directory {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Positions of ids by their first keeper, in lots that fit a frame.
+    /// Groups the positions of ids by their first keeper, in lots that fit a frame.
     fn lots(&self, ids: &[ObjectId], which: &[usize]) -> Vec<(NodeId, Vec<usize>)> {
         let mut by_keeper: HashMap<NodeId, Vec<usize>> = HashMap::default();
         for at in which {
@@ -99,7 +98,7 @@ impl Directory {
         by_keeper.into_iter().flat_map(split).collect()
     }
 
-    /// Whether this node decides about objects that another asks for, by the views of both.
+    /// Whether this node decides about the objects that another node asks for, by the views of both.
     pub(crate) fn decides_for(&self, asked: &Envelope, ids: &[ObjectId]) -> bool {
         let first = |id: &ObjectId| self.cluster.keepers(id).first == self.kernel.node;
         asked.epoch <= self.cluster.epoch() && !self.cluster.fenced() && ids.iter().all(first)
@@ -107,15 +106,15 @@ impl Directory {
 
     pub(crate) fn not_the_keeper(&self) -> Message {
         let text = format!(
-            "node {} does not decide about these, or does not know yet that it does",
+            "node {} is not the first keeper of these objects, or does not know yet that it is",
             self.kernel.node
         );
         Message::Refused { error: Error::new(ErrorKind::Busy, text) }
     }
 
-    /// Says whether objects are anywhere, as their first keeper: one that is being created may have been
-    /// sealed, and its publication be on the way; what is not known to a keeper that has become one lately,
-    /// the second may know.
+    /// Answers, as their first keeper, whether objects exist. An object that is being created may have been
+    /// sealed while its publication is on the way. A keeper that has become one lately asks the second
+    /// keeper as well.
     pub(crate) fn on_query(self: &Rc<Self>, asked: Envelope, ids: Vec<ObjectId>) {
         let tenant = asked.tenant;
         if !self.decides_for(&asked, &ids) {
@@ -127,7 +126,8 @@ impl Directory {
         };
         let now = self.kernel.clock.now();
         let unknown = || (0..ids.len()).filter(|at| !known[*at]);
-        // Whoever is told that it is not there may hear of it from clients of a daemon that has died.
+        // A node that is told that the object does not exist may still see it through clients of a dead
+        // daemon.
         let until = unknown().filter_map(|at| self.readable_until(&ids[at], now)).max();
         let unsettled: Vec<_> =
             unknown().filter(|at| doubted[*at] || self.cluster.is_unsettled(&ids[*at], now)).collect();
@@ -145,7 +145,7 @@ impl Directory {
                     Message::Found { known }
                 }
                 None => {
-                    let text = "a node that may hold one of these does not answer";
+                    let text = "a node that may hold one of these objects does not answer";
                     Message::Refused { error: Error::new(ErrorKind::TimedOut, text) }
                 }
             };
@@ -153,9 +153,9 @@ impl Directory {
         });
     }
 
-    /// Refuses the fetch of an object that the second keeper knows to be lost, unless a new one is known of.
-    /// A keeper that has become one lately asks everybody first: a new one's publication may be on its way
-    /// here.
+    /// Refuses the fetch of an object that the second keeper knows to be lost, unless a new object of the
+    /// id is known. A keeper that has become one lately asks every member first, since the publication of a
+    /// new object may be on its way here.
     pub(crate) fn on_missed(self: &Rc<Self>, asked: Envelope, id: ObjectId) {
         let directory = Rc::clone(self);
         self.kernel.spawn(async move {
@@ -164,7 +164,7 @@ impl Directory {
                 true => &[id],
                 false => &[],
             };
-            // Without an answer from everybody the asker waits, and asks again.
+            // Without an answer from every member, the asker waits and asks again.
             let nobody = directory
                 .held_anywhere(doubted, asked.tenant)
                 .await
@@ -178,8 +178,8 @@ impl Directory {
         });
     }
 
-    /// Asks those who create objects whether they are sealed, and everybody about those whose keepers have
-    /// changed; nothing if one does not answer.
+    /// Asks the nodes that create objects whether they have sealed them, and every member about the objects
+    /// whose keepers have changed; `None` if one of them does not answer.
     async fn look_closer(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -199,12 +199,13 @@ impl Directory {
         Some(known)
     }
 
-    /// Whether any member holds objects that a user may see; nothing if one does not answer.
+    /// Whether any member holds each of the objects and the user may see it; `None` if a member does not
+    /// answer.
     pub(crate) async fn held_anywhere(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Option<Vec<bool>> {
         self.held_by(self.cluster.others(&[]), ids, tenant).await
     }
 
-    /// Whether any of these nodes holds objects; one that has gone holds none.
+    /// Whether any of these nodes holds each of the objects. A node that has gone holds none.
     async fn held_by(
         self: &Rc<Self>,
         nodes: Vec<NodeId>,

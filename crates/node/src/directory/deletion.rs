@@ -1,18 +1,21 @@
 //! Deleting objects everywhere. Engine thread only.
 //!
-//! The first keeper of an object's shard decides. It sends nobody to the object any more, has the second
-//! keeper do the same and say whom it knows (*enlist*), and tells every node that may hold a replica, or come
-//! to hold one by what is under way, to *drop* it. Only when all of them have, the lives are *buried* by both
-//! keepers, the id is free, and whoever asks learns that the object is gone. Until then it is there for
-//! whoever asks whether it is: nobody finds it missing while somebody else can still read it.
+//! The first keeper of an object's shard leads the deletion in these steps:
+//! 1. It stops sending nodes to the object.
+//! 2. It *enlists* the second keeper, which does the same and returns the nodes that it knows.
+//! 3. It tells every node that may hold a replica, or come to hold one by a fetch under way, to *drop* it.
+//! 4. When all of them have confirmed, both keepers *bury* the lives. The id is then free.
 //!
-//! A node that does not confirm is waited for until it has left the cluster, and as long beyond that as
-//! clients of a dead daemon read its table by themselves. Whoever asked for the deletion may not wait for so
-//! long: he is told that its outcome is unknown, and who is missing, while the keeper goes on.
+//! Until the last step the object exists for every node that asks, so nobody finds it missing while another
+//! client can still read it.
 //!
-//! Both keepers together know everybody: of two that keep a shard one did so before it moved. Since nodes do
-//! not follow a view at the same moment, and publish again bit by bit, all members are enlisted for a while
-//! after a keeper was replaced.
+//! The keeper waits for a node that does not confirm until that node has left the cluster, and then for as
+//! long as clients of a dead daemon read its table. The node that asked for the deletion may not wait for
+//! so long. It is told that the outcome is unknown and which nodes are missing, while the keeper goes on.
+//!
+//! Both keepers together know every node that may hold a replica: when a shard moves, one of its two
+//! keepers stays. Nodes do not follow a view at the same moment, and publish again bit by bit. Therefore
+//! all members are enlisted for a while after a keeper was replaced.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -30,26 +33,27 @@ use crate::net::frame::{Ask, Life, MAX_ENTRIES, Withdrawal, ask};
 use crate::net::frame::{Envelope, Message};
 use crate::object::{Ownership, TABLE_LIFE};
 
-/// How long one answer is waited for, before a node is asked again.
+/// How long one request waits for an answer before the node is asked again.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait before that, or before looking whether another deletion of the id is over.
+/// The pause before a node is asked again, or before looking whether another deletion of the id is over.
 pub(crate) const DELETION_PAUSE: Duration = Duration::from_millis(5);
-/// How much longer than a lease, and than clients read a dead daemon's table, a keeper waits before it says
-/// that it does not know.
+/// How much longer than a lease, and than clients read a dead daemon's table, a keeper waits before it
+/// answers that the outcome is unknown.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
-/// How much longer than that those who ask a keeper do.
+/// How much longer than a keeper the node that asked it waits.
 const ASKER_PATIENCE: Duration = Duration::from_secs(2);
-/// How long keepers may take to note who reads an object: longer than a dead one is taken for a living one.
+/// How long keepers may take to note a reader. It is longer than the time after which a dead keeper is
+/// removed.
 const ENROLMENT_PATIENCE: Duration = Duration::from_secs(30);
-/// Objects that a keeper deletes at a time at most.
+/// Maximum number of objects that a keeper deletes at a time.
 const MAX_DELETIONS: usize = 1 << 16;
-/// Where there is no object. No creation draws it.
+/// The life that stands for "no object". No creation draws it.
 const NO_LIFE: u64 = 0;
 
 /// Nodes that have not confirmed yet.
 pub(crate) type Missing = Rc<RefCell<BTreeSet<NodeId>>>;
 
-/// Objects that no other deletion may touch while this lives.
+/// Objects that no other deletion may touch until this is dropped.
 struct Turn {
     directory: Rc<Directory>,
     ids: Vec<ObjectId>,
@@ -62,18 +66,18 @@ impl Drop for Turn {
     }
 }
 
-/// A deletion under way: whom it concerns.
+/// The lives and nodes that a deletion under way concerns.
 #[derive(Default)]
 struct Parting {
-    /// Of some objects, the one life that is to end.
+    /// The one life that is to end, for the objects for which the caller names one.
     only: HashMap<ObjectId, u64>,
-    /// Of each object, the lives that end.
+    /// The lives that end, by object.
     lives: HashMap<ObjectId, BTreeSet<u64>>,
-    /// Of each object, the nodes that may hold it.
+    /// The nodes that may hold a replica, by object.
     nodes: HashMap<ObjectId, BTreeSet<NodeId>>,
-    /// Of each object, the nodes that send nobody to it.
+    /// The nodes that send nobody to the object any more, by object.
     enlisted: HashMap<ObjectId, BTreeSet<NodeId>>,
-    /// Objects of which there is another user's life.
+    /// Objects that have a life of another user, with its ownership.
     denied: HashMap<ObjectId, Ownership>,
 }
 
@@ -87,7 +91,7 @@ impl Parting {
         self.nodes.entry(id).or_default().insert(node);
     }
 
-    /// Every life of every object, for every node that may hold it.
+    /// Returns orders for every node that may hold an object to drop every life of it.
     fn drops(&self) -> Orders {
         let mut orders = Orders::default();
         for (id, nodes) in &self.nodes {
@@ -100,11 +104,11 @@ impl Parting {
 }
 
 impl Directory {
-    /// Deletes objects on every node: those of these lives, if there are any given.
+    /// Deletes objects on every node; only the given lives, if any are given.
     ///
     /// # Errors
-    /// `OutcomeUnknown` when a keeper does not answer, or does not hear of a node that may still hold one:
-    /// some of the objects may still be there.
+    /// `OutcomeUnknown` when a keeper does not answer, or has no answer of a node that may still hold an
+    /// object: some of the objects may still be there.
     pub(crate) async fn delete_in_cluster(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -120,22 +124,22 @@ impl Directory {
         let unknown = |why: String| Error::new(ErrorKind::OutcomeUnknown, why);
         let answers = answers.map_err(|error| match error.kind() {
             ErrorKind::TimedOut | ErrorKind::Disconnected => {
-                unknown(format!("whether {} deleted is not known: {error}", name_some(ids, "was", "were")))
+                unknown(format!("it is not known whether {} deleted: {error}", name_some(ids, "was", "were")))
             }
             _ => error,
         })?;
         let decide = |(id, (outcome, repeated)): (&ObjectId, (DeleteOutcome, bool))| match (outcome, repeated)
         {
             (DeleteOutcome::Absent, true) => Err(unknown(format!(
-                "object {id} is not there any more; whether this call deleted it is not known: the node \
-                 that decides about it went before it answered"
+                "object {id} does not exist any more, and it is not known whether this call deleted it: \
+                 its first keeper left before it answered"
             ))),
             (outcome, _) => Ok(outcome),
         };
         ids.iter().zip(answers).map(decide).collect()
     }
 
-    /// How long a keeper waits for those who hold what is deleted.
+    /// How long a keeper waits for the nodes that may hold the objects.
     fn deletion_patience(&self) -> Duration {
         self.kernel.config.lease + TABLE_LIFE + KEEPER_PATIENCE
     }
@@ -154,7 +158,7 @@ impl Directory {
                 (Rc::clone(&directory), Rc::clone(&missing), asked.tenant, name_some(&ids, "is", "are"));
             directory.kernel.spawn(async move {
                 let outcomes = deleting.delete_everywhere(&lives, tenant, &still).await;
-                // Who asked may have been answered already.
+                // The asker may have been answered already.
                 let _ = sender.send(outcomes);
             });
             let due = directory.kernel.clock.now() + directory.deletion_patience();
@@ -162,8 +166,8 @@ impl Directory {
                 Some(Ok(Some(outcomes))) => Message::Deleted { outcomes },
                 Some(_) => {
                     let text = format!(
-                        "node {} does not decide about these any more, and has not done with \
-                        them",
+                        "node {} is no longer the first keeper of these objects, and has not finished \
+                         their deletion",
                         directory.kernel.node
                     );
                     Message::Refused { error: Error::new(ErrorKind::Disconnected, text) }
@@ -171,11 +175,11 @@ impl Directory {
                 None => {
                     let nodes: Vec<_> = missing.borrow().iter().map(ToString::to_string).collect();
                     let who = match nodes.is_empty() {
-                        true => "another deletion of the same is not over".to_owned(),
-                        false => format!("no word of node {}", nodes.join(", ")),
+                        true => "another deletion of these objects is not over".to_owned(),
+                        false => format!("no answer of node {}", nodes.join(", ")),
                     };
                     let text = format!(
-                        "{names} being deleted, and what becomes of that is not known yet: {who}; it goes \
+                        "{names} being deleted, and the outcome is not known yet: {who}; the deletion goes \
                          on when that node answers or has left the cluster"
                     );
                     Message::Refused { error: Error::new(ErrorKind::OutcomeUnknown, text) }
@@ -185,8 +189,7 @@ impl Directory {
         });
     }
 
-    /// Has every node let go of objects, and forgets them; nothing if this node does not decide about them
-    /// any more.
+    /// Has every node drop objects, and forgets them; `None` if this node decides about them no longer.
     async fn delete_everywhere(
         self: &Rc<Self>,
         lives: &[(ObjectId, u64)],
@@ -213,15 +216,15 @@ impl Directory {
             let (epoch, known) = (self.cluster.epoch(), parting.lives.len());
             let finding = self.find_everybody(&asked, tenant, &mut parting, wide, missing);
             if self.kernel.clock.bounded(Some(due), finding).await.is_none() {
-                // Nothing was dropped yet, and a member that lives is not to be reached.
+                // Nothing was dropped yet, and a living member cannot be reached.
                 self.end_deletion(&parting, false);
                 return None;
             }
             if known == parting.lives.len() && ids.iter().all(|id| self.cluster.kept_since(id, epoch)) {
                 self.have_dropped(&parting, missing).await;
             }
-            // The second keeper is to know of what was found only now, before anybody drops it; and if the
-            // members changed, others may have sent somebody to it meanwhile.
+            // The second keeper has to know, before any node drops an object, of what was found only now.
+            // If the members changed, other keepers may have sent nodes to the objects meanwhile.
             let changed = !ids.iter().all(|id| self.cluster.kept_since(id, epoch));
             if known == parting.lives.len() && !changed {
                 break;
@@ -241,10 +244,10 @@ impl Directory {
         (decided && decides(self)).then(|| ids.iter().map(outcome).collect())
     }
 
-    /// Sends askers again to what is still there.
+    /// Ends a deletion in the directory, which then sends askers to the objects that remain.
     fn end_deletion(&self, parting: &Parting, buried: bool) {
         let mut orders = Orders::default();
-        // Where nothing was to end, nobody is held back; but by one whose life is another.
+        // Without a life to end, only a deletion that names another life holds askers back.
         let held_back = |id: &ObjectId| match parting.lives.contains_key(id) {
             true => !buried,
             false => parting.only.contains_key(id),
@@ -259,8 +262,8 @@ impl Directory {
         parting.lives.keys().for_each(|id| table.end_over(id, self.kernel.node, now));
     }
 
-    /// Waits until no other deletion of these is under way: of two, one finds an object and the other none.
-    /// Gives up when whoever asked has been answered.
+    /// Waits until no other deletion of these objects is under way, so that of two deletions one finds an
+    /// object and the other does not. Returns `None` when the asker has been answered meanwhile.
     async fn turn_to_delete(self: &Rc<Self>, ids: &[ObjectId]) -> Option<Turn> {
         let (deleting, due) = (&self.deleting, self.kernel.clock.now() + self.deletion_patience());
         while deleting.borrow().len() > MAX_DELETIONS || ids.iter().any(|id| deleting.borrow().contains(id)) {
@@ -273,7 +276,8 @@ impl Directory {
         Some(Turn { directory: Rc::clone(self), ids: ids.to_vec() })
     }
 
-    /// Sends nobody to objects any more that this user may delete, and notes who may hold them.
+    /// Stops sending nodes to the objects that this user may delete, and notes the nodes that may hold
+    /// them.
     fn begin_deletion(&self, ids: &[ObjectId], tenant: u32, parting: &mut Parting) {
         for id in ids {
             if let Some(only) = parting.only.get(id)
@@ -286,7 +290,7 @@ impl Directory {
                 Ending::Unknown => {}
                 Ending::Begun { lives, nodes } => {
                     for life in lives {
-                        // A replica of this node's own may not have been published yet.
+                        // A replica of this node may not have been published yet.
                         nodes
                             .iter()
                             .chain([&self.kernel.node])
@@ -297,7 +301,8 @@ impl Directory {
         }
     }
 
-    /// Sends nobody to objects any more, here and at the second keeper, and finds out who may hold them.
+    /// Stops sending nodes to objects, here and at the second keeper, and finds the nodes that may hold
+    /// them.
     async fn find_everybody(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -308,7 +313,7 @@ impl Directory {
     ) {
         let searched: Vec<_> = match wide {
             true => ids.to_vec(),
-            // A node may have sealed one whose publication is still on its way.
+            // A node may have sealed an object whose publication is still on its way.
             false => ids.iter().filter(|id| !parting.lives.contains_key(id)).copied().collect(),
         };
         let orders = self.to_enlist(ids, parting, wide);
@@ -320,14 +325,14 @@ impl Directory {
         parting.denied.extend(denied.into_iter().map(|(id, life, _)| (id, life.ownership)));
         let held = held.into_iter().map(|(id, life, node)| (id, life.life, node));
         for (id, life, node) in enlisted.into_iter().chain(held) {
-            // Peers may say what they like.
+            // The answers of peers are not trusted.
             if !parting.concerns(&id, life) || !parting.enlisted.contains_key(&id) {
                 continue;
             }
             parting.add(id, life, node);
             self.table.borrow_mut().end_too(id, life, self.kernel.node);
         }
-        // Somebody may have been sent to what was not known a moment ago.
+        // A node may have been sent meanwhile to an object that was not known a moment ago.
         self.begin_deletion(ids, tenant, parting);
         if wide || !complete {
             let members = self.cluster.others(&[]);
@@ -335,7 +340,7 @@ impl Directory {
         }
     }
 
-    /// Has everybody let go.
+    /// Has every node that may hold the objects drop them.
     async fn have_dropped(self: &Rc<Self>, parting: &Parting, missing: &Missing) {
         self.order_until_gone(parting.drops(), |lives| ask::Drop { lives }, missing).await;
         // Clients of a daemon that has died read its table for a while.
@@ -361,7 +366,7 @@ impl Directory {
         }
     }
 
-    /// What second keepers are told of a deletion, or every node, if not all know who those are.
+    /// Returns the orders by which second keepers learn of a deletion; with `wide`, every node gets them.
     fn to_enlist(&self, ids: &[ObjectId], parting: &mut Parting, wide: bool) -> Orders {
         let (mut orders, members) = (Orders::default(), self.cluster.others(&[self.kernel.node]));
         for id in ids {
@@ -380,8 +385,8 @@ impl Directory {
         orders
     }
 
-    /// Has the second keepers send nobody to objects any more; says whom they know to hold them, and whether
-    /// those are all.
+    /// Has the second keepers stop sending nodes to objects. Returns the holders that they know, and
+    /// whether all of them answered.
     async fn enlist(
         self: &Rc<Self>,
         orders: Orders,
@@ -398,8 +403,8 @@ impl Directory {
         (complete, known)
     }
 
-    /// Which lives of objects these nodes hold that a user may see: waits for each until it answers or has
-    /// gone.
+    /// Returns the lives of objects that these nodes hold and that a user may see. Waits for each node
+    /// until it answers or has gone.
     pub(crate) async fn lives_on(
         self: &Rc<Self>,
         nodes: Vec<NodeId>,
@@ -420,7 +425,7 @@ impl Directory {
         found
     }
 
-    /// Gives orders until each was carried out, or its node is no member any more.
+    /// Sends orders until each was carried out or its node is not a member any more.
     async fn order_until_gone<Q: Ask + Clone>(
         self: &Rc<Self>,
         orders: Orders,
@@ -431,7 +436,7 @@ impl Directory {
         join_all(given).await;
     }
 
-    /// Asks a node again and again, until it answers or is no member any more.
+    /// Asks a node repeatedly until it answers or is not a member any more.
     async fn ask_until_gone<Q: Ask + Clone>(
         self: &Rc<Self>,
         node: NodeId,
@@ -456,7 +461,7 @@ impl Directory {
         answer
     }
 
-    /// Sends nobody to objects that the first keeper deletes.
+    /// Stops, as the second keeper, sending nodes to objects that the first keeper deletes.
     pub(crate) fn on_enlist(&self, asked: &Envelope, lives: &[(ObjectId, u64)]) {
         let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         let (mut own, mut others) = (Vec::new(), Vec::new());
@@ -466,7 +471,7 @@ impl Directory {
                 return self.network.answer(asked, self.not_the_keeper());
             }
             if *life != NO_LIFE {
-                // Its publication may be on the way.
+                // The publication of the object may be on the way.
                 table.end_too(*id, *life, asked.from);
             }
             if let Ending::Begun { lives, nodes } = table.begin_end(*id, asked.tenant, asked.from, now) {
@@ -483,7 +488,7 @@ impl Directory {
         self.network.answer(asked, Message::Enlisted { complete, lives: own });
     }
 
-    /// Remembers, as the second keeper, that lives have ended; or that a deletion is given up.
+    /// Remembers, as the second keeper, that lives have ended, or that a deletion is given up.
     pub(crate) fn on_bury(&self, asked: &Envelope, lives: &[(ObjectId, u64)]) {
         let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         for (id, life) in lives {
@@ -496,7 +501,7 @@ impl Directory {
         self.network.answer(asked, Message::Done);
     }
 
-    /// Drops replicas by order of a keeper, and makes none of what is under way.
+    /// Drops replicas by order of a keeper, and has fetches under way make none.
     pub(crate) fn on_drop(&self, asked: &Envelope, lives: &[(ObjectId, u64)]) {
         for (id, life) in lives {
             self.end_life(id, *life);
@@ -509,7 +514,7 @@ impl Directory {
         self.network.answer(asked, Message::Done);
     }
 
-    /// Says which lives of objects are here.
+    /// Answers which lives of objects are on this node.
     pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId]) {
         let lives = ids.iter().map(|id| self.life_here(id, asked.tenant)).collect();
         self.network.answer(asked, Message::Held { lives });
@@ -523,7 +528,8 @@ impl Directory {
         (!self.cluster.withholds()).then(|| Life { life: replica.life, ownership: replica.ownership() })
     }
 
-    /// Has the keepers know that this node brings an object to itself by ways that do not lead past them.
+    /// Tells the keepers that this node is about to get an object by order of another node, without asking
+    /// them.
     ///
     /// # Errors
     /// When no keeper answers.
@@ -533,7 +539,7 @@ impl Directory {
             .map(drop)
     }
 
-    /// A node may bring an object to itself.
+    /// Takes note that a node is about to get an object.
     pub(crate) fn on_enroll(&self, asked: &Envelope, id: ObjectId) {
         let mut table = self.table.borrow_mut();
         let message = match table.is_leaving(&id) {
@@ -550,7 +556,7 @@ impl Directory {
         self.network.answer(asked, message);
     }
 
-    /// Has the keepers of a new view know what this node is about to bring here.
+    /// Tells the keepers of a new view which objects this node is about to get.
     pub(crate) fn enroll_again(&self) {
         for id in self.bringing() {
             for keeper in self.cluster.keepers(&id).iter() {
@@ -559,13 +565,14 @@ impl Directory {
         }
     }
 
-    /// Both, where this node is none: it may be asked by one that follows another view.
+    /// The keepers of an object other than this node: both, if this node is not a keeper. A node that follows
+    /// another view may ask it all the same.
     fn other_keepers(&self, id: &ObjectId) -> impl Iterator<Item = NodeId> {
         self.cluster.keepers(id).iter().filter(|keeper| *keeper != self.kernel.node)
     }
 }
 
-/// Some objects with their verb, for people.
+/// Names some objects with their verb, for people.
 fn name_some(ids: &[ObjectId], one: &str, several: &str) -> String {
     match ids {
         [id] => format!("object {id} {one}"),
@@ -574,7 +581,7 @@ fn name_some(ids: &[ObjectId], one: &str, several: &str) -> String {
     }
 }
 
-/// Lives that nodes are to be told of.
+/// Lives to tell nodes of, by node.
 #[derive(Default)]
 struct Orders(HashMap<NodeId, Vec<(ObjectId, u64)>>);
 
@@ -583,7 +590,7 @@ impl Orders {
         self.0.entry(node).or_default().push((id, life));
     }
 
-    /// As messages that fit a frame.
+    /// Splits the orders into messages that fit a frame.
     fn messages<M>(self, message: impl Fn(Vec<(ObjectId, u64)>) -> M) -> impl Iterator<Item = (NodeId, M)> {
         let lots = self.0.into_iter().flat_map(|(node, lives)| {
             let lots: Vec<_> = lives.chunks(MAX_ENTRIES).map(|lot| (node, lot.to_vec())).collect();

@@ -1,9 +1,11 @@
-//! What nodes tell the directory that have followed a later view already: it waits for that view.
+//! Messages to the directory from nodes that follow a later view: they are held back until this node
+//! follows it.
 //!
-//! Engine thread only. Such a node may publish to this one as the keeper of a shard that, by the view that
-//! this node follows next, it does not keep yet: an entry made at once would go with that view, and the
-//! holder would not tell again. News of one node stay in order, since all of a later view wait. None waits
-//! for long: a view may never come, as when the coordinator dies while it tells it.
+//! Engine thread only. A node with a later view may publish to this node as the keeper of a shard that this
+//! node does not keep yet. An entry made at once would be dropped with the next view, and the holder would
+//! not publish it again. All messages of later views are held back, so that the messages of one node stay
+//! in order. They are held back for a limited time, since the later view may never come: the coordinator
+//! may die while it distributes it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,24 +15,25 @@ use std::time::{Duration, Instant};
 use crate::directory::Directory;
 use crate::net::frame::{Envelope, Message};
 
-/// Messages that wait at most: with more, none does.
+/// Maximum number of messages held back; with more, none is held back.
 const MAX_EARLY_MESSAGES: usize = 1024;
-/// How long one waits at most.
+/// Maximum time for which a message is held back.
 const EARLY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Messages of nodes that are ahead, in the order in which they came.
+/// Messages of nodes that follow a later view, in the order in which they came.
 #[derive(Default)]
 pub(crate) struct Early(RefCell<VecDeque<(Instant, Envelope)>>);
 
 impl Early {
-    /// Forgets what peers said to a former membership of this node: to a new one they say all of it again.
+    /// Forgets the messages sent to a former membership of this node: peers send all of it again to the new
+    /// one.
     pub(crate) fn forget(&self) {
         self.0.borrow_mut().clear();
     }
 }
 
 impl Directory {
-    /// Keeps what is for a later view; gives back what is for now.
+    /// Holds back a message of a later view; returns any other message.
     pub(crate) fn hold_early(self: &Rc<Self>, envelope: Envelope) -> Option<Envelope> {
         let news = matches!(
             envelope.message,
@@ -48,22 +51,22 @@ impl Directory {
         None
     }
 
-    /// Acts on what has waited for the view that was followed now.
+    /// Acts on the messages that waited for the view that is followed now.
     pub(crate) fn follow_early(self: &Rc<Self>) {
         let epoch = self.cluster.epoch();
         self.take_early(|envelope| envelope.epoch <= epoch);
     }
 
-    /// Acts on what has waited long enough; to be called now and then.
+    /// Acts on the messages that were held back long enough; called regularly.
     pub(crate) fn tend_early(self: &Rc<Self>) {
         let now = self.kernel.clock.now();
-        // What came after it from the same node comes after it.
+        // Later messages of the same node stay behind it.
         if self.early.0.borrow().front().is_some_and(|(since, _)| now >= *since + EARLY_PATIENCE) {
             self.take_early(|_| true);
         }
     }
 
-    /// Takes note of what a node says that it holds or does not hold any more.
+    /// Takes note of what a node says that it holds, or holds no longer.
     pub(crate) fn note_news(self: &Rc<Self>, envelope: &Envelope) {
         match &envelope.message {
             Message::Publish { holdings } => self.on_publish(envelope, holdings, false),

@@ -1,4 +1,4 @@
-//! Who has an object: a keeper sends whoever asks for one to a holder. Engine thread only.
+//! Finding a holder: a keeper forwards a request for an object to a node that holds it. Engine thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::table::{Lookup, Published, Waiter};
 use crate::net::frame::{Envelope, Holding, Message, Stage, Wish, Withdrawal, ask};
 use crate::object::Role;
 
-/// How long keepers are waited for.
+/// How long a request to a keeper waits for an answer.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Directory {
-    /// Sends whoever asks for an object to a holder, or keeps the request until there is one.
+    /// Forwards a request for an object to a holder, or keeps the request until there is one.
     pub(crate) fn on_find(
         self: &Rc<Self>,
         asked: &Envelope,
@@ -25,7 +25,7 @@ impl Directory {
         let Envelope { from, request, reply_to, tenant, .. } = *asked;
         let first = self.cluster.keepers(&id).first;
         if !self.cluster.keepers(&id).contains(self.kernel.node) {
-            // What is left here of a shard that moved says nothing any more. An asker that follows another
+            // Entries that are left here of a shard that moved are not valid. An asker that follows another
             // view than both asks again.
             let again = self.network.envelope(request, reply_to, tenant, asked.message.clone());
             _ = from == reply_to && self.network.send(first, again);
@@ -36,8 +36,8 @@ impl Directory {
         let found = self.table.borrow_mut().fetch(id, waiter, avoid, now);
         match found {
             Lookup::Holder(holder, others) => self.forward(holder, id, waiter, others),
-            // A new one may have been sealed, and its publication be on the way: the first keeper knows who
-            // creates it.
+            // A new object may have been sealed while its publication is on the way; the first keeper knows
+            // which node creates it.
             Lookup::Lost if first != self.kernel.node && from == reply_to => {
                 let missed = Message::Find { id, missed: true, wish, avoid: avoid.to_vec() };
                 self.network.send(first, self.network.envelope(request, reply_to, tenant, missed));
@@ -53,8 +53,8 @@ impl Directory {
 
     /// Takes note of what a node holds.
     pub(crate) fn on_publish(self: &Rc<Self>, envelope: &Envelope, holdings: &[Holding], returned: bool) {
-        // Whoever follows an older view may take this node for a keeper that it is not any more; with the
-        // next view it tells those who are. One that is ahead of this node knows better.
+        // A node that follows an older view may take this node for a keeper that it no longer is; with the
+        // next view it tells the right ones. A node that is ahead of this node knows better.
         let behind = envelope.epoch < self.cluster.epoch();
         if envelope.epoch > self.cluster.epoch() {
             self.finish_sweep();
@@ -66,22 +66,22 @@ impl Directory {
         holdings.iter().filter(kept).for_each(|one| self.published(envelope.from, *one, returned));
     }
 
-    /// Takes note of what a node does not hold any more.
+    /// Takes note of what a node holds no longer.
     pub(crate) fn on_unpublish(&self, from: NodeId, how: Withdrawal, ids: &[ObjectId]) {
         let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         ids.iter().for_each(|id| table.withdrawn(from, *id, how, now));
     }
 
-    /// Sends a fetch on to a holder, which answers the asker.
+    /// Forwards a request to a holder, which answers the asker.
     fn forward(self: &Rc<Self>, holder: NodeId, id: ObjectId, waiter: Waiter, others: Vec<NodeId>) {
         let wish = waiter.wish;
         let message = Message::Fetch { id, stage: Stage::Forwarded, wish, others };
         let envelope = self.network.envelope(waiter.request, waiter.node, waiter.tenant, message);
-        // A holder that has just gone is noticed by the asker, who asks again.
+        // If the holder has just gone, the asker notices and asks again.
         self.network.send(holder, envelope);
     }
 
-    /// A node holds an object: those who waited for it are sent there.
+    /// Enters a publication, and forwards the requests of the nodes that waited for the object.
     fn published(self: &Rc<Self>, holder: NodeId, holding: Holding, returned: bool) {
         let now = self.kernel.clock.now();
         let (published, displaced) = {
@@ -113,7 +113,7 @@ impl Directory {
         }
     }
 
-    /// Asks a keeper which nodes hold an object, and the other if that knows of none.
+    /// Asks a keeper which nodes hold an object, and the other keeper if that one knows of none.
     pub(crate) async fn holders(
         self: &Rc<Self>,
         id: ObjectId,
@@ -136,7 +136,7 @@ impl Directory {
     }
 }
 
-/// What a waiter is told of an object whose holders are all gone.
+/// The error for a waiter whose object has lost all its holders.
 pub(super) fn lost(id: ObjectId) -> Error {
     Error::new(
         ErrorKind::Lost,

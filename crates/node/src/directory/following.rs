@@ -1,8 +1,9 @@
-//! What a new view means for the directory. Engine thread only.
+//! How the directory follows a new view. Engine thread only.
 //!
-//! The part of a shard that is no longer kept here is swept out, a share of the entries a turn; what keepers
-//! cannot know is published to them anew ([`repair`](super::repair)); claims are made again. A node that was
-//! no member for a while gives nobody what it holds until the keepers have seen all of it.
+//! Entries of shards that are no longer kept here are swept out, a share of the entries a turn. Holders
+//! publish again what the new keepers cannot know ([`repair`](super::repair)), and claims are made again. A
+//! node that was not a member for a while serves its objects to nobody until the keepers have seen all of
+//! them.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,20 +22,20 @@ use crate::membership::views::ViewChange;
 use crate::net::calls::Call;
 use crate::net::frame::{Heir, MAX_ENTRIES, Message};
 
-/// How often a node looks whether the keepers have seen all that it holds.
+/// Interval at which a node checks whether the keepers have seen all that it holds.
 const SEEN_INTERVAL: Duration = Duration::from_millis(5);
-/// How long word of a member is waited for before it is asked again.
+/// How long a request for a sign of life waits before the member is asked again.
 const WORD_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Directory {
     /// Follows a new view.
     pub(crate) fn on_view(self: &Rc<Self>, change: &ViewChange) {
         if change.begins {
-            // To a new membership peers say all of it again.
+            // Peers send all of it again to a new membership.
             self.early.forget();
         }
         let (cluster, fresh) = (&self.cluster, &change.fresh);
-        // Who leads a deletion tells anew whom it concerns when the keepers have changed.
+        // When the keepers have changed, the leader of a deletion tells the new ones anew.
         let leads = |id: &ObjectId, leader| {
             let keepers = cluster.keepers(id);
             keepers.first == leader && keepers.contains(self.kernel.node) && !fresh.contains(&leader)
@@ -54,24 +55,26 @@ impl Directory {
                 self.serve_when_seen();
             }
             if cluster.losses() > 0 {
-                // The others end the connections of this node's former life when they hear of this one.
+                // The other nodes close the connections of this node's former membership when they learn of
+                // the new one.
                 self.repeat_to(change.alive.iter().copied().collect());
             }
         }
         self.follow_early();
     }
 
-    /// Drops this node's part of the directory, since this node is no member any more.
+    /// Drops this node's part of the directory, because this node is not a member any more.
     pub(crate) fn on_fenced(&self) {
         let mut table = self.table.borrow_mut();
         table.follow(|_| false, HashSet::from_iter([self.kernel.node]), self.kernel.clock.now());
-        // Whoever waited here asks another keeper.
+        // Nodes that waited here ask another keeper.
         table.finish();
         table.forget_returning(|_| false);
         self.early.forget();
     }
 
-    /// Gives nobody what a former daemon left on this node's disk before the keepers have seen it.
+    /// Withholds the objects that a former daemon left on this node's disk until the keepers have seen
+    /// them.
     pub(crate) fn withhold_recovered(self: &Rc<Self>) {
         if !self.cluster.solo() {
             self.cluster.withhold();
@@ -79,8 +82,8 @@ impl Directory {
         }
     }
 
-    /// Gives what is here again, when the keepers have been told of all of it, and have had dropped what they
-    /// remember as deleted.
+    /// Serves the objects of this node again when the keepers have been told of all of them and have had
+    /// this node drop those that they remember as deleted.
     fn serve_when_seen(self: &Rc<Self>) {
         let (directory, incarnation) = (Rc::clone(self), self.kernel.incarnation.get());
         let ended = move |directory: &Self| {
@@ -88,11 +91,11 @@ impl Directory {
         };
         self.kernel.spawn(async move {
             if directory.cluster.losses() > 0 {
-                // What was told on connections of the former membership is told again then.
+                // Messages on connections of the former membership are then sent again.
                 directory.kernel.clock.sleep(LAST_REPEAT).await;
             }
             loop {
-                // What is to be told has left by then.
+                // The pending news have left by then.
                 directory.kernel.clock.sleep(SEEN_INTERVAL).await;
                 if directory.repairs() && !ended(&directory) {
                     continue;
@@ -101,14 +104,14 @@ impl Directory {
                 let others = directory.cluster.others(&[directory.kernel.node]);
                 join_all(others.iter().map(|node| directory.hear_from(*node, epoch))).await;
                 if ended(&directory) {
-                    // The next membership sees to it.
+                    // The next membership takes care of it.
                     return;
                 }
                 if !directory.repairs() && directory.cluster.epoch() == epoch {
                     break;
                 }
             }
-            info!("what this node holds is given out again: all keepers have seen it");
+            info!("this node serves its objects again: all keepers have seen them");
             directory.cluster.serve_again();
             directory.tell_serving(&directory.cluster.others(&[]));
         });
@@ -121,7 +124,8 @@ impl Directory {
         }
     }
 
-    /// Waits for word of a member that follows this epoch: what it had to say before has arrived then.
+    /// Waits for a message of a member that follows this epoch; everything that it sent before has then
+    /// arrived.
     async fn hear_from(self: &Rc<Self>, node: NodeId, epoch: u64) {
         while self.cluster.is_member(node) && self.cluster.epoch() == epoch {
             let mut call = Call::open(&self.network, Some(node));
@@ -135,7 +139,7 @@ impl Directory {
         }
     }
 
-    /// Has the directory follow the members that there are now, a share of its entries a turn.
+    /// Has the directory follow the present members, a share of its entries a turn.
     fn sweep_directory(self: &Rc<Self>, alive: HashSet<NodeId>) {
         let kept: Vec<bool> =
             self.cluster.shards.borrow().iter().map(|keepers| keepers.contains(self.kernel.node)).collect();
@@ -153,13 +157,13 @@ impl Directory {
         });
     }
 
-    /// The directory is to have followed the members of now, before those of a later view are heard of.
+    /// Finishes the sweep for the present members before a later view is followed.
     pub(crate) fn finish_sweep(&self) {
         let lost = self.table.borrow_mut().finish();
         self.tell_lost(lost);
     }
 
-    /// Tells those who waited for objects that are lost.
+    /// Tells nodes that the objects for which they waited are lost.
     fn tell_lost(&self, waiters: Vec<(ObjectId, Waiter)>) {
         for (id, waiter) in waiters {
             let message = Message::Refused { error: lost(id) };
@@ -170,7 +174,7 @@ impl Directory {
         }
     }
 
-    /// Lets go of what has expired in the directory, and sees to objects without a primary.
+    /// Drops what has expired in the directory, and finds a primary for objects without one.
     pub(crate) fn tend_directory(&self) {
         let mut by_node: HashMap<NodeId, Vec<Heir>> = HashMap::default();
         for (node, heir) in self.table.borrow_mut().expire(self.kernel.clock.now()) {

@@ -1,9 +1,11 @@
-//! Who knows where objects are, and who decides about them: the keepers of their shards.
+//! The directory: which nodes hold which objects, and which keeper decides about each.
 //!
-//! Engine thread only. [`table`] is a keeper's part of the directory; [`news`] tells keepers what this node
-//! holds, and [`repair`] tells them again when they have changed; [`early`] holds back what others say of a
-//! later view. A keeper decides alone about its objects ([`deciding`]): who may create one ([`claims`]), and
-//! when one has ended ([`deletion`]).
+//! Engine thread only. Modules:
+//! - [`table`] is a keeper's part of the directory.
+//! - [`news`] tells keepers what this node holds; [`repair`] tells it again to new keepers.
+//! - [`early`] holds back messages of nodes that follow a later view.
+//! - [`deciding`]: the first keeper decides alone about its objects: which node may create one
+//!   ([`claims`]), and when one has ended ([`deletion`]).
 
 pub(crate) mod arrivals;
 pub(crate) mod claims;
@@ -38,26 +40,27 @@ use crate::membership::{Cluster, end_of_tables};
 use crate::net::network::Network;
 use crate::store::Store;
 
-/// What this node knows of where objects are, and what it decides about them as a keeper.
+/// The state of the directory on this node: what it knows of objects, and what it decides about them as a
+/// keeper.
 pub(crate) struct Directory {
     pub(crate) kernel: Rc<Kernel>,
     pub(crate) network: Rc<Network>,
     pub(crate) store: Rc<Store>,
     pub(crate) cluster: Rc<Cluster>,
-    /// The entries of the shards that are kept here.
+    /// The entries of the shards that this node keeps.
     pub(crate) table: RefCell<Table>,
     claims: Claims,
     /// Objects that this node deletes as their first keeper.
     deleting: RefCell<HashSet<ObjectId>>,
-    /// News of this node's objects that keepers have not been told yet.
+    /// The keepers that have yet to be told again of this node's objects.
     repair: Repair,
-    /// What nodes say that have followed a later view already.
+    /// Messages of nodes that follow a later view.
     early: Early,
-    /// What other nodes are to be told of this one's objects.
+    /// News of this node's objects for other nodes.
     news: News,
     /// Fetches under way.
     under_way: UnderWay,
-    /// Where objects were that came here.
+    /// The places where fetched objects were.
     pub(crate) known: RefCell<Known>,
 }
 
@@ -84,16 +87,16 @@ impl Directory {
         }
     }
 
-    /// Whether the cluster has an object that this user may see, if this node can tell by itself.
+    /// Whether the cluster has an object that this user may see; `None` if this node cannot tell alone.
     pub(crate) fn known_here(&self, id: &ObjectId, tenant: u32) -> Option<bool> {
         let tells = self.cluster.solo() || self.cluster.keepers(id).first == self.kernel.node;
         let mut table = self.table.borrow_mut();
         (tells && !table.doubts(id, tenant)).then(|| table.knows(id, tenant))
     }
 
-    /// Until when clients of daemons that have died may read an object of which no living node knows. A later
-    /// death of a node that did not hold it changes nothing: members that die one after the other keep nobody
-    /// waiting for ever.
+    /// The time until which clients of dead daemons may read an object that no living node holds. A later
+    /// death of a node that did not hold the object does not extend it, so members that die one after the
+    /// other keep nobody waiting for ever.
     pub(crate) fn readable_until(&self, id: &ObjectId, now: Instant) -> Option<Instant> {
         let end = if self.deleting.borrow().contains(id) {
             self.cluster.tables_of_the_dead()

@@ -1,8 +1,9 @@
-//! What other nodes are told of this node's objects: publications for the directory, ends of leases.
+//! News of this node's objects for other nodes: publications for the directory, and ends of leases.
 //!
-//! Engine thread only. What somebody may wait for (a new primary, a deletion) leaves at the end of its turn.
-//! The rest (a cached replica came or went, a lease is over) waits [`GATHERING_TIME`] for more of its kind,
-//! so that a row of gets costs its holders and keepers one message now and then, not one or two each.
+//! Engine thread only. News that somebody may wait for (a new primary, a deletion) leave at the end of
+//! their turn. All other news (a cached replica came or went, a lease is over) are batched for
+//! [`GATHERING_TIME`]. So a row of gets costs its holders and keepers a message now and then, not one or
+//! two for each get.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,23 +16,23 @@ use crate::kernel::random::HashMap;
 use crate::net::frame::{MAX_ENTRIES, Message, Withdrawal};
 use crate::store::Change;
 
-/// How long news wait that nobody waits for.
+/// How long news that nobody waits for are batched.
 const GATHERING_TIME: Duration = Duration::from_millis(2);
 
-/// What is to be told.
+/// News that have not been sent yet.
 #[derive(Default)]
 pub(crate) struct News {
     changes: RefCell<Vec<Change>>,
     releases: RefCell<HashMap<NodeId, Vec<u64>>>,
-    /// When it is to leave; none if there is nothing.
+    /// When the news are to leave; `None` if there are none.
     due: Cell<Option<Instant>>,
 }
 
 impl Directory {
-    /// Takes what has changed of this node's objects.
+    /// Takes the changes of this node's objects from the store.
     fn take_changes(&self) {
         let changes = self.store.take_changes();
-        // The keepers are told all of it when there is company, or company again.
+        // The keepers are told of all objects when this node gets company, or becomes a member again.
         if changes.is_empty() || self.cluster.fenced() {
             return;
         }
@@ -47,25 +48,25 @@ impl Directory {
         self.gather();
     }
 
-    /// Notes that what a holder keeps for a request of this node is not needed any more.
+    /// Notes that a holder may release what it keeps for a request of this node.
     pub(crate) fn release_soon(&self, holder: NodeId, request: u64) {
         self.news.releases.borrow_mut().entry(holder).or_default().push(request);
         self.gather();
     }
 
-    /// Has the news leave soon.
+    /// Schedules the news to leave within the gathering time.
     fn gather(&self) {
         let due = &self.news.due;
         due.set(due.get().or_else(|| Some(self.kernel.clock.now() + GATHERING_TIME)));
     }
 
-    /// How long it takes until news are due, if there are any.
+    /// The time until news are due; `None` if there are none.
     pub(crate) fn until_news(&self) -> Option<Duration> {
         let due = self.news.due.get()?;
         Some(due.saturating_duration_since(self.kernel.clock.now()))
     }
 
-    /// Tells other nodes what is due; to be called at the end of a turn.
+    /// Sends the news that are due; called at the end of a turn.
     pub(crate) fn tell_news(&self) {
         self.take_changes();
         let news = &self.news;
@@ -79,7 +80,7 @@ impl Directory {
                 Change::Publish(holding) => holding.id,
                 Change::Unpublish { id, .. } => *id,
             };
-            // It may have been asked for again since, by a frame that is ahead of these news.
+            // The object may have been asked for again since, by a frame that overtakes these news.
             let brings = matches!(change, Change::Unpublish { .. }) && self.may_bring(&id);
             let remembered = Change::Unpublish { id, how: Withdrawal::Remembered };
             let change = match change {
@@ -104,11 +105,11 @@ impl Directory {
     }
 }
 
-/// Messages to each keeper; news of one object to one keeper stay in order.
+/// Messages to each keeper. News of one object to one keeper stay in order.
 #[derive(Default)]
 struct Batches {
     messages: Vec<(NodeId, Message)>,
-    /// The last message to each keeper: there may be as many keepers as members.
+    /// The position of the last message to each keeper. There may be as many keepers as members.
     last: HashMap<NodeId, usize>,
 }
 
@@ -135,7 +136,7 @@ impl Batches {
 
     fn send(self, directory: &Directory) {
         for (keeper, message) in self.messages {
-            // A keeper that has just gone is replaced by the next view, which publishes again.
+            // The next view replaces a keeper that has just gone, and this node then publishes again.
             directory.network.tell(keeper, message);
         }
     }

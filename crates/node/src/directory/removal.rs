@@ -1,4 +1,4 @@
-//! Taking objects away for their user, everywhere or where there is nothing else. Engine thread only.
+//! Deletions that this node's users ask for, in the cluster or on a node that is alone. Engine thread only.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::Directory;
 use crate::object::Replica;
 
 impl Directory {
-    /// Deletes objects of a user everywhere; of those lives, if any are given.
+    /// Deletes objects of a user on every node; only the given lives, if any are given.
     ///
     /// # Errors
     /// `OutcomeUnknown` when some of the objects may still be on other nodes.
@@ -31,7 +31,7 @@ impl Directory {
         Ok(deleted.into_iter().zip(pinned).map(outcome).collect())
     }
 
-    /// Which of these somebody on this node has pinned.
+    /// Whether a client of this node has pinned each of these objects.
     fn pinned(&self, ids: &[ObjectId]) -> Vec<bool> {
         let fast = self.store.scan_pins();
         let objects = self.store.objects.borrow();
@@ -39,7 +39,7 @@ impl Directory {
         ids.iter().map(|id| objects.get(id).is_some_and(pinned)).collect()
     }
 
-    /// Deletes here, where there is nothing else; one scan of the clients' pins serves them all.
+    /// Deletes objects on a node that decides alone; one scan of the clients' pins serves them all.
     pub(crate) fn delete_here(&self, ids: &[ObjectId], tenant: u32) -> Vec<DeleteOutcome> {
         let deleted: Vec<_> = ids.iter().map(|id| self.delete_one(id, tenant)).collect();
         let fast = self.store.scan_pins();
@@ -68,7 +68,7 @@ impl Directory {
         self.store.remove(id).ok_or(DeleteOutcome::Absent)
     }
 
-    /// Remembers the end of a replica's life that this node's own client ended.
+    /// Remembers that a client of this node ended the life of a replica.
     fn bury(&self, replica: &Replica) {
         let (id, life) = (replica.id(), replica.life);
         self.table.borrow_mut().bury(id, life, self.kernel.clock.now());

@@ -1,11 +1,12 @@
-//! What keepers of the directory are told again: holders publish what a keeper cannot know.
+//! Publishing again to keepers: holders tell keepers what a change of members left unknown to them.
 //!
-//! Engine thread only. A keeper is *settled* in a shard when it was told of all objects of it that are here,
-//! and has kept the shard ever since. One walk over the objects settles everybody: a lot of objects a turn,
-//! so that gets go on meanwhile, and no faster than the keepers take it. What a keeper is to be told is
-//! gathered until it fills a message, or many objects were looked at: after a death among a hundred nodes,
-//! each of them is told of few. A view that comes during a walk does not begin it anew; it makes it longer by
-//! one round, and what is still to be told is told to the keepers of the newest view.
+//! Engine thread only. A keeper is *settled* in a shard when it was told of all objects of the shard that
+//! are here, and has kept the shard ever since. One walk over the objects settles all keepers. It takes a
+//! lot of objects a turn, so that gets go on meanwhile, and goes no faster than the keepers take the news.
+//! The news for a keeper are gathered until they fill a message, or until many objects were looked at:
+//! after a death among a hundred nodes, each keeper is told of few objects. A view that comes during a walk
+//! does not restart it. The walk becomes longer by one round, and what is still to be told is told to the
+//! keepers of the newest view.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,24 +23,25 @@ use crate::net::frame::Message;
 use crate::net::frame::{Holding, MAX_ENTRIES};
 use crate::object::Table;
 
-/// When everything is told once more to nodes that joined anew: when all will have followed that, and when
-/// the slowest will have.
+/// When everything is told once more to nodes that joined anew: first when nearly all nodes will have
+/// followed the view, then when the slowest will have.
 const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
-/// When the last of these is under way.
+/// When the messages of the last repeat are under way.
 pub(crate) const LAST_REPEAT: Duration = Duration::from_secs(7);
-/// Objects looked at in a turn.
+/// Number of objects looked at in a turn.
 const LOT_OBJECTS: usize = 256;
-/// Between two lots, so that gets hardly notice; and how long a walk may rest in all.
+/// The pause between two lots, so that gets are hardly slowed down.
 const LOT_PAUSE: Duration = Duration::from_millis(1);
+/// The maximum time of all pauses of a walk.
 const MAX_PAUSE_TIME: Duration = Duration::from_secs(2);
-/// Objects looked at before everybody is told what was gathered.
+/// Number of objects looked at before everything gathered is told.
 pub(crate) const ROUND_OBJECTS: usize = 256 * LOT_OBJECTS;
 
-/// What is still to be told.
+/// The progress of publishing again.
 pub(crate) struct Repair {
-    /// Of each shard, the keepers that know what is here.
+    /// The keepers that know all objects here, by shard.
     settled: RefCell<Vec<SmallVec<[NodeId; 2]>>>,
-    /// Shares of the table that the walk has still to pass; none if there is no walk.
+    /// Number of shares of the table that the walk has still to pass; 0 if there is no walk.
     left: Cell<usize>,
 }
 
@@ -50,8 +52,8 @@ impl Default for Repair {
 }
 
 impl Repair {
-    /// Keepers know what they knew, if they have kept a shard without a break. Returns whether any has to
-    /// learn.
+    /// Follows a view: a keeper stays settled if it has kept a shard without a break. Returns whether any
+    /// keeper has to be told.
     pub(crate) fn follow(&self, shards: &ShardMap, knows: impl Fn(NodeId) -> bool) -> bool {
         let mut to_learn = false;
         for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
@@ -65,7 +67,7 @@ impl Repair {
         self.settled.borrow()[shard_of(id)].contains(&keeper)
     }
 
-    /// Whether a keeper is still to be told of an object that is here.
+    /// Whether a keeper is still to be told of an object on this node.
     fn is_untold(&self, shards: &ShardMap, id: &ObjectId, keeper: NodeId) -> bool {
         shards.keepers(id).contains(keeper) && !self.is_settled(id, keeper)
     }
@@ -80,7 +82,7 @@ impl Repair {
         }
     }
 
-    /// Everybody was told.
+    /// Notes that all keepers were told.
     pub(crate) fn settle(&self, shards: &ShardMap) {
         for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
             *settled = keepers.iter().collect();
@@ -88,7 +90,7 @@ impl Repair {
     }
 }
 
-/// How long a walk past so many objects rests, in all.
+/// How long a walk past so many objects pauses in all.
 pub(crate) fn rests(objects: usize) -> Duration {
     MAX_PAUSE_TIME.min(lots(objects) * LOT_PAUSE)
 }
@@ -97,18 +99,18 @@ fn lots(objects: usize) -> u32 {
     objects.div_ceil(LOT_OBJECTS).max(1) as u32
 }
 
-/// What keepers are to be told of.
+/// Objects that keepers are still to be told of, by keeper.
 #[derive(Default)]
 pub(crate) struct Untold {
     by_keeper: HashMap<NodeId, Vec<ObjectId>>,
-    /// Objects looked at since everybody was told.
+    /// Number of objects looked at since everything gathered was told.
     looked: usize,
-    /// Objects looked at since the last rest.
+    /// Number of objects looked at since the last pause.
     since_pause: usize,
 }
 
 impl Untold {
-    /// How long to rest after so many objects more of all.
+    /// How long to pause after `more` objects `of` all.
     fn pause(&mut self, more: usize, of: usize) -> Duration {
         self.since_pause += more;
         if self.since_pause < LOT_OBJECTS {
@@ -118,7 +120,7 @@ impl Untold {
         rests(of) / lots(of)
     }
 
-    /// Takes what fills messages, or all of it; a message at a time.
+    /// Takes the objects that fill messages, or with `all` every object, as one list a message.
     pub(crate) fn take(&mut self, all: bool) -> Vec<(NodeId, Vec<ObjectId>)> {
         let all = all || self.looked >= ROUND_OBJECTS;
         let mut messages = Vec::new();
@@ -135,8 +137,8 @@ impl Untold {
 }
 
 impl Directory {
-    /// Tells the keepers of a new view what they cannot know: the `fresh` members know nothing, and if this
-    /// node was alone before, nobody does.
+    /// Tells the keepers of a new view what they cannot know. The `fresh` members know nothing; if this
+    /// node was alone before, no keeper knows anything.
     pub(crate) fn repair_after(self: &Rc<Self>, fresh: &HashSet<NodeId>, was_alone: bool) {
         let knows = |node| !was_alone && !fresh.contains(&node);
         let to_learn = self.repair.follow(&self.cluster.shards.borrow(), knows);
@@ -156,8 +158,8 @@ impl Directory {
         }
     }
 
-    /// Tells nodes once more, in a while: either side ends its connections with a node that joined anew when
-    /// it hears of that, and what was under way is lost without anybody knowing.
+    /// Tells nodes once more, after a while: both sides close their connections with a node that joined
+    /// anew when they learn of it, and messages under way are lost without an error.
     pub(crate) fn repeat_to(self: &Rc<Self>, nodes: Vec<NodeId>) {
         if nodes.is_empty() {
             return;
@@ -171,14 +173,14 @@ impl Directory {
         });
     }
 
-    /// Whether keepers are being told.
+    /// Whether a walk is under way.
     pub(crate) fn repairs(&self) -> bool {
         self.repair.left.get() > 0
     }
 
-    /// Sets out, or goes on for a full round.
+    /// Starts a walk, or extends the present one by a full round.
     fn walk(self: &Rc<Self>) {
-        // The share that is being passed was begun before.
+        // The share that is being passed was begun before, so a full round is one share more.
         if self.repair.left.replace(Table::SHARDS + 1) > 0 {
             return;
         }
@@ -188,7 +190,7 @@ impl Directory {
             let repair = &directory.repair;
             while repair.left.get() > 0 {
                 if directory.cluster.fenced() {
-                    // The next membership begins with everything.
+                    // The next membership begins with all objects.
                     return repair.left.set(0);
                 }
                 directory.tell_of_share(share, &mut untold).await;
@@ -202,7 +204,7 @@ impl Directory {
         });
     }
 
-    /// Looks through one share of the table for what is to be told to those who are not settled.
+    /// Looks through one share of the table for objects of which unsettled keepers are to be told.
     async fn tell_of_share(&self, share: usize, untold: &mut Untold) {
         let ids: Vec<_> = self.store.objects.borrow().sealed_in(share).map(|replica| replica.id()).collect();
         for lot in ids.chunks(LOT_OBJECTS) {
@@ -211,17 +213,17 @@ impl Directory {
             }
             self.repair.gather(&self.cluster.shards.borrow(), lot, untold);
             self.tell_untold(untold.take(false)).await;
-            // Others have their turn, on this node and on the keepers'.
+            // Other tasks get their turn, on this node and on the keepers.
             let pause = untold.pause(lot.len(), self.store.objects.borrow().len());
             self.kernel.clock.sleep(pause).await;
         }
     }
 
-    /// Publishes objects to keepers, as fast as they take it.
+    /// Publishes objects to keepers, as fast as they take the news.
     async fn tell_untold(&self, messages: Vec<(NodeId, Vec<ObjectId>)>) {
         for (keeper, ids) in messages {
-            // Since they were gathered an object may have gone or been made anew, and the keeper be none any
-            // more.
+            // Since the objects were gathered, one may have gone or been created anew, and the node may not
+            // be a keeper any more.
             let holdings: Vec<_> = {
                 let (objects, shards) = (self.store.objects.borrow(), self.cluster.shards.borrow());
                 let untold = ids.iter().filter(|id| self.repair.is_untold(&shards, id, keeper));

@@ -1,4 +1,4 @@
-//! The directory as a service: its frames, and what happens to it. Engine thread only.
+//! The directory as a service: its frames and its reactions to events. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ impl Service for Directory {
             Message::Unclaim { ids } => self.on_unclaim(from, ids),
             Message::Affirm { ids } => self.on_affirm(from, ids),
             Message::Taken { ids } => self.on_taken(ids),
-            // An answer that nobody waits for any more.
+            // The answer comes too late: nobody waits for it any more.
             _ if frame.is_answer() => {}
             other => return Err(WireError::Opcode(other.opcode())),
         }

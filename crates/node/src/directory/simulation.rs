@@ -1,4 +1,4 @@
-//! What the simulation of large clusters asks of this module's code.
+//! The interface of the directory's code for the simulation of large clusters.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -14,29 +14,29 @@ use crate::net::members::{Change, Gone, Member, Reach};
 use crate::object::Stamp;
 use crate::object::{Head, Ownership, Role};
 
-/// Who keeps which shard.
+/// The keepers of all shards.
 #[derive(PartialEq, Eq)]
 pub struct Shards(ShardMap);
 
 impl Shards {
-    /// Of these members, made anew.
+    /// Makes the keepers of these members, without a former view.
     ///
     /// # Panics
-    /// When there are none.
+    /// When `members` is empty.
     pub fn new(members: &[NodeId]) -> Self {
         Self(ShardMap::new(members).expect("there are members"))
     }
 
-    /// Of other members, from what was before.
+    /// Makes the keepers of changed members from the former keepers.
     ///
     /// # Panics
-    /// When there are none.
+    /// When `members` is empty.
     #[must_use]
     pub fn follow(&self, members: &[NodeId]) -> Self {
         Self(self.0.follow(members).expect("there are members"))
     }
 
-    /// Who keeps an object's entry.
+    /// The keepers of an object's entry.
     pub fn keepers(&self, id: &ObjectId) -> impl Iterator<Item = NodeId> {
         self.0.keepers(id).iter()
     }
@@ -47,23 +47,23 @@ impl Shards {
     }
 }
 
-/// What a holder's keepers know of what it holds.
+/// A holder, with what its keepers know of its objects.
 pub struct Holder(Repair);
 
 impl Holder {
-    /// Whose keepers know everything.
+    /// Makes a holder whose keepers know everything.
     pub fn settled(shards: &Shards) -> Self {
         let repair = Repair::default();
         repair.settle(&shards.0);
         Self(repair)
     }
 
-    /// Follows a view in which `fresh` are new.
+    /// Follows a view in which the nodes `fresh` are new.
     pub fn follow(&self, shards: &Shards, fresh: &HashSet<NodeId>) {
         self.0.follow(&shards.0, |node| !fresh.contains(&node));
     }
 
-    /// What it tells the keepers of these primaries.
+    /// Returns what the holder tells the keepers of these primaries.
     pub fn tells(&self, shards: &Shards, ids: &[ObjectId]) -> Told {
         let (mut told, mut untold) = (Told::default(), Untold::default());
         for ids in ids.chunks(ROUND_OBJECTS) {
@@ -78,52 +78,52 @@ impl Holder {
     }
 }
 
-/// How long a node that holds so many objects rests meanwhile, in all.
+/// How long a node that holds so many objects pauses in all while it publishes again.
 pub fn rests(objects: usize) -> Duration {
     super::repair::rests(objects)
 }
 
-/// What one node tells others.
+/// What one node tells others after a change of members.
 #[derive(Default)]
 pub struct Told {
-    /// Objects of which each was told.
+    /// Number of objects of which each node was told.
     pub objects: BTreeMap<NodeId, usize>,
-    /// Messages.
+    /// Number of messages.
     pub messages: usize,
-    /// Their bytes.
+    /// Number of bytes of the messages.
     pub bytes: usize,
 }
 
-/// Bytes of the frames that a put, a get and a deletion are made of.
+/// Lengths in bytes of the frames of a put, a get and a deletion.
 #[derive(Debug, Clone, Copy)]
 pub struct Frames {
-    /// One object is published; and by how much each further one in the same frame adds.
+    /// Length of a frame that publishes one object.
     pub publish: usize,
-    /// Each further one.
+    /// Bytes that each further object adds to a `publish` frame.
     pub publish_more: usize,
-    /// Objects in a frame, at most.
+    /// Maximum number of objects in a frame.
     pub objects_in_a_frame: usize,
-    /// A keeper is asked for an id that others may create as well.
+    /// Length of the request for an id that others may create as well.
     pub claim: usize,
-    /// Its answer.
+    /// Length of the answer to a claim.
     pub claimed: usize,
-    /// A keeper or a holder is asked for an object.
+    /// Length of the request for an object, to a keeper or a holder.
     pub fetch: usize,
-    /// What comes with the bytes of an object inside a message.
+    /// Bytes that accompany an object inside a message.
     pub eager: usize,
-    /// Where an object is to be read.
+    /// Length of the frame that says where an object is to be read.
     pub offer: usize,
-    /// A lease is given back.
+    /// Length of the frame that gives back a lease.
     pub release: usize,
-    /// A keeper is asked to delete an object.
+    /// Length of the frame that asks a keeper to delete an object.
     pub delete: usize,
-    /// A holder is told to drop one, or the other keeper to bury it.
+    /// Length of the frame that has a holder drop an object, or the other keeper bury it.
     pub drop: usize,
-    /// That was done.
+    /// Length of the frame that confirms an order.
     pub done: usize,
 }
 
-/// The lengths of frames, from frames.
+/// Measures the lengths of encoded frames.
 pub fn frames() -> Frames {
     let (id, node) = (ObjectId::from_bytes([7; 20]), NodeId::from_bytes([1; 16]));
     let head = Head {
@@ -158,27 +158,27 @@ pub fn frames() -> Frames {
     }
 }
 
-/// Bytes by which the coordinator tells a node that joins who the members are.
+/// Number of bytes by which the coordinator tells a joining node the members.
 pub fn view_len(members: usize) -> usize {
-    // One of them stands for all: making ten thousand random ids is not what is asked.
+    // One member stands for all, since making ten thousand random ids is not what is measured.
     let text = |count| members_text(vec![member(); count]).len();
     let (one, two) = (text(1), text(2));
     one + (members.saturating_sub(1)) * (two - one)
 }
 
-/// Bytes by which it tells each other member of one that joins.
+/// Number of bytes by which the coordinator tells each other member of a node that joins.
 pub fn join_len() -> usize {
     change_text(Change { before: 999_999, epoch: 1_000_000, gone: Vec::new(), joined: vec![member()] }).len()
 }
 
-/// Bytes by which it tells each member of one that has gone.
+/// Number of bytes by which the coordinator tells each member of a node that has gone.
 pub fn death_len() -> usize {
     let Member { node, incarnation, .. } = member();
     let gone = vec![Gone { node, incarnation }];
     change_text(Change { before: 999_999, epoch: 1_000_000, gone, joined: Vec::new() }).len()
 }
 
-/// A node with TCP over IPv4, as it describes itself.
+/// A member with TCP over IPv4, as it describes itself.
 fn member() -> Member {
     Member {
         node: NodeId::random(),
@@ -199,31 +199,31 @@ fn member() -> Member {
 pub struct Keeper(Table);
 
 impl Keeper {
-    /// A node publishes an object.
+    /// Enters the publication of an object by a node; returns whether it was welcome.
     pub fn publish(&mut self, node: NodeId, id: ObjectId, now: Instant) -> bool {
         matches!(self.0.publish(node, holding(id), now), Published::Welcome(_))
     }
 
-    /// Somebody asks for an object; says whether a holder is known.
+    /// Asks for an object; returns whether a holder is known.
     pub fn finds(&mut self, node: NodeId, id: ObjectId, now: Instant) -> bool {
         let wish = Wish { protocol: Protocol::Auto, eager_max: u32::MAX };
         let waiter = Waiter { node, request: 1, tenant: 0, wish };
         matches!(self.0.fetch(id, waiter, &[], now), Lookup::Holder(..))
     }
 
-    /// The members change.
+    /// Follows a change of the members.
     pub fn follow(&mut self, own: NodeId, shards: &Shards, alive: &HashSet<NodeId>, now: Instant) {
         let kept: Vec<_> = shards.0.iter().map(|keepers| keepers.contains(own)).collect();
         self.0.follow(move |id| kept[shard_of(id)], alive.iter().copied().collect(), now);
         self.0.finish();
     }
 
-    /// Objects known.
+    /// Number of known objects.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it knows of none.
+    /// Whether the keeper knows of no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

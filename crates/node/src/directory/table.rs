@@ -1,18 +1,20 @@
-//! The directory: which nodes hold which objects, for the shards that this node keeps.
+//! A keeper's part of the directory: which nodes hold which objects, for the shards that this node keeps.
 //!
-//! Engine thread only. Soft state: holders publish, and publish again when shards move, so that a
-//! lost entry comes back by itself. Nothing here sends anything: every call returns what is to be
-//! told to whom.
+//! Engine thread only. The table is soft state: holders publish, and publish again when shards move, so a
+//! lost entry comes back by itself. The table sends nothing: every call returns the messages that follow
+//! from it and their receivers.
 //!
-//! An id may live several times: deleted, and created anew. Each creation draws a *life*, and what is said of
-//! a replica names it, so that news of a former life cannot touch the present one. An entry is *lost* when
-//! its last holder went without a deletion; it stays for an hour, so that whoever asks learns that the object
-//! existed. A *tombstone* is the memory of a deleted life: it turns away replicas that were being fetched
-//! meanwhile. An *orphan* has cached replicas only, which any eviction may take: one of its holders is told
-//! to become the primary, until it says that it is.
+//! An id may live several times: deleted, and created anew. Each creation draws a *life*. Every message
+//! about a replica names its life, so that news of a former life cannot touch the present one.
+//! - An entry is *lost* when its last holder went without a deletion. It stays for an hour, so that a node
+//!   that asks learns that the object existed.
+//! - A *tombstone* is the memory of a deleted life. It turns away replicas that were being fetched during
+//!   the deletion.
+//! - An *orphan* has cached replicas only, which any eviction may take. One of its holders is told to
+//!   become the primary, until it publishes that it is.
 //!
-//! A change of members concerns every entry, and there may be millions. They *follow* it a share at a time
-//! ([`Directory::sweep`]), others' turns in between; whoever asks about an object before its turn has its
+//! A change of members concerns every entry, and there may be millions. The entries *follow* it a share at
+//! a time ([`Table::sweep`]), with other work in between. A request for an object before its turn has its
 //! entry follow at once. One change is followed to the end before the next begins.
 
 mod ends;
@@ -34,17 +36,19 @@ use crate::kernel::random::{HashMap, HashSet};
 use crate::net::frame::{Heir, Holding, Wish};
 use crate::object::{Ownership, Role};
 
-/// How long an object may have no primary: one may be about to publish itself.
+/// How long an object may be without a primary before a holder is told to become one. A primary may be
+/// about to publish itself.
 const ORPHAN_GRACE: Duration = Duration::from_secs(3);
-/// How long an object may have too few replicas: whoever put it is about to make them.
+/// How long an object may have too few replicas before more are made. The node that put it usually is about
+/// to make them.
 const SHORTAGE_GRACE: Duration = Duration::from_secs(3);
-/// Further holders that an asker is told of.
+/// Maximum number of further holders that an asker is told of.
 const MAX_OTHER_HOLDERS: usize = 3;
-/// How long it is remembered that an object is lost.
+/// How long a loss is remembered.
 const LOSS_MEMORY: Duration = Duration::from_secs(3600);
-/// Lost objects remembered at most; the oldest give way.
+/// Maximum number of lost objects remembered; the oldest are forgotten first.
 const MAX_LOSSES: usize = 1 << 18;
-/// How long a waiter stays without asking again.
+/// How long a waiter is kept when it does not ask again.
 const WAITER_LIFETIME: Duration = Duration::from_secs(15);
 
 /// A node that waits for an object on behalf of a user, and the request to answer.
@@ -56,51 +60,51 @@ pub(crate) struct Waiter {
     pub(crate) wish: Wish,
 }
 
-/// Where a fetch goes.
+/// The outcome of a request for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// To this holder; these hold the object too.
+    /// The request goes to this holder; the nodes in the list hold the object too.
     Holder(NodeId, Vec<NodeId>),
-    /// Nowhere yet: the waiter was noted.
+    /// There is no holder yet: the waiter was noted.
     Waiting,
-    /// Back: every holder is gone.
+    /// The object is lost: every holder is gone.
     Lost,
 }
 
-/// What follows from a publication.
+/// The outcome of a publication.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Published {
-    /// These waited for it.
+    /// The replica was entered; these waiters waited for it.
     Welcome(Vec<Waiter>),
-    /// The replica is of a life that has ended: it is to be dropped.
+    /// The replica is of a life that has ended: its holder is to drop it.
     Stale,
 }
 
-/// A node that holds an object, or was among the last.
+/// A node that holds an object, or was among the last holders of a lost one.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     node: NodeId,
     life: u64,
     role: Role,
-    /// How many nodes are to keep it.
+    /// Number of nodes that are to keep the object.
     copies: u16,
     ownership: Ownership,
     /// Whether the node came back with it after it was no member for a while.
     returned: bool,
 }
 
-/// What is known of an object: most have one holder.
+/// The entry of an object. Most objects have one holder.
 struct Entry {
     id: ObjectId,
-    /// All of them have gone, and none by a deletion.
+    /// Whether all holders have gone, and none by a deletion.
     lost: bool,
-    /// How many nodes were to keep it when one still did.
+    /// Number of nodes that were to keep the object when one still did.
     wish: u16,
-    /// Never empty: the last ones, if it is lost.
+    /// The holders, never empty; the last ones, if the object is lost.
     holders: SmallVec<[Holder; 1]>,
 }
 
-/// There may be ten million of them.
+/// The table may have ten million entries.
 const _: () = assert!(size_of::<Entry>() <= 72);
 
 impl Indexed for Entry {
@@ -110,7 +114,7 @@ impl Indexed for Entry {
 }
 
 impl Entry {
-    /// Those who hold it now.
+    /// The nodes that hold the object now.
     fn holders(&self) -> &[Holder] {
         if self.lost { &[] } else { &self.holders }
     }
@@ -123,7 +127,7 @@ impl Entry {
         !self.lost && self.primary().is_none()
     }
 
-    /// Takes holders out; the last of them are remembered.
+    /// Removes the holders that `keep` refuses; the last of them are remembered.
     fn retain(&mut self, keep: impl Fn(&Holder) -> bool) {
         self.wish = self.copies();
         if self.holders().iter().any(&keep) {
@@ -133,53 +137,53 @@ impl Entry {
         }
     }
 
-    /// How many nodes are to keep it: the largest number that one of those who keep it says. One that was
-    /// away when the number changed, or is back with what it had on disk, may say a smaller one.
+    /// Number of nodes that are to keep the object: the largest number that a keeping holder says. A holder
+    /// that was away when the number changed, or is back with what it had on disk, may say a smaller one.
     fn copies(&self) -> u16 {
         self.keeping().map(|holder| holder.copies).max().unwrap_or(self.wish)
     }
 
-    /// The nodes that keep it.
+    /// The holders that keep the object.
     fn keeping(&self) -> impl Iterator<Item = &Holder> {
         let life = self.life();
         self.holders().iter().filter(move |holder| holder.role.stays() && Some(holder.life) == life)
     }
 
-    /// Whether fewer nodes of so many keep it than are to.
+    /// Whether fewer nodes keep the object than are to, in a cluster of `members` nodes.
     fn is_short(&self, members: usize) -> bool {
         self.wanted(members) > 1 && self.is_short_without(&[], members)
     }
 
-    /// The same, if these nodes did not keep it.
+    /// Whether too few nodes would keep the object without `nodes`, in a cluster of `members` nodes.
     fn is_short_without(&self, nodes: &[NodeId], members: usize) -> bool {
         let keeping = self.keeping().filter(|holder| !nodes.contains(&holder.node));
         !self.lost && keeping.count() < self.wanted(members)
     }
 
-    /// How many nodes of so many are to keep it.
+    /// Number of nodes that are to keep the object, in a cluster of `members` nodes.
     fn wanted(&self, members: usize) -> usize {
         usize::from(self.copies().max(1)).min(members)
     }
 
-    /// The life that is handed out: the first primary's, if there is one.
+    /// The life that is handed out: that of the first primary, if there is one.
     fn life(&self) -> Option<u64> {
         self.primary().or(self.holders().first()).map(|holder| holder.life)
     }
 }
 
-/// The entries of the shards this node keeps.
+/// The entries of the shards that this node keeps.
 #[derive(Default)]
 pub(crate) struct Table {
     entries: Index<Entry>,
     concerns: Concerns,
     /// The last change of members, until all entries have followed it.
     sweep: Option<Sweep>,
-    /// Spreads fetches over holders.
+    /// The counter that spreads fetches over holders.
     turn: usize,
     waiters: HashMap<ObjectId, Vec<(Waiter, Instant)>>,
-    /// Nodes that hold nothing, and may bring an object to themselves without asking here again.
+    /// Nodes that hold nothing, and may fetch the object without asking here again, by object.
     readers: HashMap<ObjectId, SmallVec<[NodeId; 2]>>,
-    /// Objects that only readers were known of when these were looked at last.
+    /// Objects of which only readers were known at the last look.
     strays: HashSet<ObjectId>,
     /// Nodes that have come back, and give nobody what they hold yet.
     returning: HashSet<NodeId>,
@@ -187,19 +191,19 @@ pub(crate) struct Table {
     leaving: HashMap<ObjectId, Leaving>,
     /// The lives of each id that have ended.
     tombstones: HashMap<ObjectId, Vec<u64>>,
-    /// The same, in the order in which they are forgotten.
+    /// The lives that have ended, in the order in which they are forgotten.
     buried: VecDeque<(Instant, ObjectId, u64)>,
 }
 
-/// Objects that something is to be done about.
+/// Objects that need attention, and how many members there are.
 #[derive(Default)]
 struct Concerns {
-    /// Nodes of the cluster.
+    /// Number of nodes of the cluster.
     members: usize,
-    /// Objects that too few nodes keep, and when they are looked at next: not before the members change, if
-    /// one that kept it has dropped it to make room.
+    /// Objects that too few nodes keep, and when each is looked at next. `None` means when the members
+    /// change: a node that kept the object dropped it to make room.
     shorts: HashMap<ObjectId, Option<Instant>>,
-    /// Objects that were lost, in that order; some may have been found again.
+    /// Lost objects in the order of their losses; some may have been found again.
     lost: VecDeque<(Instant, ObjectId)>,
     /// Objects without a primary, and since when.
     orphans: HashMap<ObjectId, Instant>,
@@ -208,8 +212,8 @@ struct Concerns {
 }
 
 impl Concerns {
-    /// Has an entry keep these holders only, and notes what becomes of the object. If too few are left that
-    /// keep it, they become more again when `restored` says.
+    /// Removes the holders of an entry that `keep` refuses, and notes what becomes of the object. If too
+    /// few are left that keep it, more replicas are made at the time `restored`.
     fn retain(
         &mut self,
         entry: &mut Entry,
@@ -244,7 +248,7 @@ struct Sweep {
     kept_here: Box<dyn Fn(&ObjectId) -> bool>,
     alive: HashSet<NodeId>,
     at: Instant,
-    /// The share of the entries that is next.
+    /// The next share of the entries.
     share: usize,
 }
 
@@ -261,8 +265,8 @@ impl Table {
         self.entries.len()
     }
 
-    /// Whether a living holder is known of an object that this user may see: as long as it is being deleted,
-    /// too.
+    /// Whether a living holder is known of an object that this user may see. An object that is being
+    /// deleted counts.
     pub(crate) fn knows(&mut self, id: &ObjectId, tenant: u32) -> bool {
         self.settle(id);
         self.holders_of(id, tenant).any(|node| !self.returning.contains(&node))
@@ -274,7 +278,7 @@ impl Table {
         holders.iter().filter(move |holder| holder.ownership.visible_to(tenant)).map(|holder| holder.node)
     }
 
-    /// Those who held an object last that is lost.
+    /// The nodes that held a lost object last.
     pub(crate) fn last_holders(&mut self, id: &ObjectId) -> impl Iterator<Item = NodeId> + use<'_> {
         self.settle(id);
         let lost = self.entries.get(id).filter(|entry| entry.lost);
@@ -289,8 +293,8 @@ impl Table {
         visible.map(|holder| (holder.node, holder.role)).collect()
     }
 
-    /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that
-    /// asks again for the same user waits once.
+    /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that asks
+    /// again for the same user waits once.
     pub(crate) fn fetch(&mut self, id: ObjectId, waiter: Waiter, except: &[NodeId], now: Instant) -> Lookup {
         self.settle(&id);
         let entry = self.entries.get(&id).filter(|_| !self.leaving.contains_key(&id));
@@ -324,7 +328,7 @@ impl Table {
         waiters.push((waiter, now + WAITER_LIFETIME));
     }
 
-    /// A waiter gave up; says whether it still waited.
+    /// Forgets a waiter that gave up; returns whether it still waited.
     pub(crate) fn forget(&mut self, id: &ObjectId, node: NodeId, request: u64) -> bool {
         let Some(waiters) = self.waiters.get_mut(id) else { return false };
         let before = waiters.len();
@@ -336,7 +340,7 @@ impl Table {
         waited
     }
 
-    /// A node holds an object.
+    /// Enters the publication of an object by a node.
     pub(crate) fn publish(&mut self, node: NodeId, holding: Holding, now: Instant) -> Published {
         let Holding { id, role, copies, life, ownership } = holding;
         self.settle(&id);
@@ -383,7 +387,7 @@ impl Table {
         }
     }
 
-    /// Drops waiters, losses and tombstones whose time is over. Returns the holders that are to become
+    /// Drops the waiters, losses and tombstones whose time is over. Returns the holders that are to become
     /// primaries of objects that have none.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<(NodeId, Heir)> {
         self.unbury_before(now);
@@ -403,9 +407,9 @@ impl Table {
         let entries = &self.entries;
         self.concerns.orphans.retain(|id, _| entries.get(id).is_some_and(Entry::is_orphan));
         let due = self.concerns.orphans.iter().filter(|(_, since)| **since + ORPHAN_GRACE <= now);
-        // Both keepers come to the same choice.
+        // Both keepers make the same choice.
         let heir =
-            // One that is kept anyway before one that may be dropped.
+            // A holder that keeps the object comes before one that may drop it.
             |id: &ObjectId| {
                 let entry = entries.get(id)?;
                 let heir = entry.holders().iter().min_by_key(|holder| (!holder.role.stays(), holder.node))?;
@@ -414,8 +418,9 @@ impl Table {
         due.filter_map(|(id, _)| heir(id)).collect()
     }
 
-    /// Begins to follow a change of members: the shards that are kept elsewhere now go, and the dead. What is
-    /// left of a former change is done at once; returns who waited for an object that is lost by that.
+    /// Begins to follow a change of members: entries of shards that are kept elsewhere now go, and dead
+    /// holders. The rest of a former change is followed at once; returns the waiters for objects that are
+    /// lost by that.
     pub(crate) fn follow(
         &mut self,
         kept_here: impl Fn(&ObjectId) -> bool + 'static,
@@ -436,8 +441,8 @@ impl Table {
         lost
     }
 
-    /// Has the next share of the entries follow; returns who waited for an object that is lost, and nothing
-    /// when all have followed.
+    /// Has the next share of the entries follow. Returns the waiters for objects that are lost; `None` when
+    /// all entries have followed.
     pub(crate) fn sweep(&mut self) -> Option<Vec<(ObjectId, Waiter)>> {
         let sweep = self.sweep.as_mut()?;
         if sweep.share == index::SHARDS {
@@ -457,7 +462,7 @@ impl Table {
         Some(lost)
     }
 
-    /// Has all entries follow that have not.
+    /// Has all remaining entries follow.
     pub(crate) fn finish(&mut self) -> Vec<(ObjectId, Waiter)> {
         std::iter::from_fn(|| self.sweep()).flatten().collect()
     }

@@ -1,8 +1,8 @@
 //! The engine's time: a clock that tests can move, and the timers that follow it.
 //!
-//! Engine thread only. A timer is a future; it fires when [`Clock::fire`] is called at or after its
-//! moment, which the engine does once a turn. Dropped timers leave the heap when they are the larger
-//! part of it.
+//! Engine thread only. A timer is a future. It fires when [`Clock::fire`] is called at or after its due
+//! time, which the engine does once a turn. Dropped timers are removed from the heap when they are the
+//! larger part of it.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -18,15 +18,15 @@ use futures::future::{Either, select};
 /// Time and timers.
 pub(crate) struct Clock {
     source: Box<dyn Fn() -> Instant>,
-    /// A moment of the source, and the time of day then.
+    /// The time of the source when the clock was made, and the time of day then.
     began: (Instant, Duration),
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     drawn: Cell<u64>,
-    /// Timers in the heap whose futures were dropped.
+    /// Number of timers in the heap whose futures were dropped.
     dropped: Rc<Cell<usize>>,
 }
 
-/// Which is due first; `number` makes equal moments distinct.
+/// A timer in the heap. Timers are ordered by their due time; `number` makes equal times distinct.
 struct Timer {
     due: Instant,
     number: u64,
@@ -39,17 +39,17 @@ struct State {
     waker: RefCell<Option<Waker>>,
 }
 
-/// So many dropped timers are not worth a look through the heap.
+/// Number of dropped timers up to which the heap is not searched for them.
 const FEW_DROPPED_TIMERS: usize = 64;
 
 impl Clock {
-    /// The machine's monotonic clock.
+    /// Makes a clock that shows the machine's monotonic clock.
     pub(crate) fn system() -> Rc<Self> {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self::with_source(Instant::now, unix)
     }
 
-    /// A clock that shows what `source` says; it is `unix` after 1970 now.
+    /// Makes a clock that shows the time of `source`. At first the time of day is `unix` after 1970.
     pub(crate) fn with_source(source: impl Fn() -> Instant + 'static, unix: Duration) -> Rc<Self> {
         Rc::new(Self {
             began: (source(), unix),
@@ -60,19 +60,19 @@ impl Clock {
         })
     }
 
-    /// The time.
+    /// The present time.
     pub(crate) fn now(&self) -> Instant {
         (self.source)()
     }
 
-    /// The time of day, in milliseconds since 1970: as it was when the clock was made, and moving with it
-    /// since, so that nobody who sets the host's clock moves it.
+    /// The time of day in milliseconds since 1970. It is read when the clock is made and moves with the
+    /// clock since, so setting the host's clock does not move it.
     pub(crate) fn unix_ms(&self) -> u64 {
         let (began, unix) = self.began;
         (unix + self.now().saturating_duration_since(began)).as_millis() as u64
     }
 
-    /// Ends at `due`, or at the first turn after it.
+    /// Returns a future that ends at `due`, or at the first turn after it.
     pub(crate) fn until(&self, due: Instant) -> Sleep {
         let state = Rc::new(State::default());
         let number = self.drawn.get();
@@ -86,12 +86,12 @@ impl Clock {
         Sleep { state, dropped: Rc::clone(&self.dropped) }
     }
 
-    /// Ends after `span`.
+    /// Returns a future that ends after `span`.
     pub(crate) fn sleep(&self, span: Duration) -> Sleep {
         self.until(self.now() + span)
     }
 
-    /// What `future` gives, or nothing when it has not ended by `due`; `None` waits for ever.
+    /// Awaits `future`; `None` when it has not ended by `due`. A `due` of `None` waits for ever.
     pub(crate) async fn bounded<T>(
         &self,
         due: Option<Instant>,
@@ -107,7 +107,7 @@ impl Clock {
         }
     }
 
-    /// Wakes what is due and returns how many that were.
+    /// Wakes the timers that are due, and returns their number.
     pub(crate) fn fire(&self) -> usize {
         let now = self.now();
         let mut fired = 0;
@@ -131,7 +131,7 @@ impl Clock {
         }
     }
 
-    /// How long until the next timer is due; `None` when there is none.
+    /// The time until the next timer is due; `None` when there is none.
     pub(crate) fn next(&self) -> Option<Duration> {
         let mut timers = self.timers.borrow_mut();
         while timers.peek().is_some_and(|Reverse(timer)| timer.state.strong_count() == 0) {

@@ -1,13 +1,13 @@
-//! Counting what is under way. Engine thread only.
+//! Counters of things under way. Engine thread only.
 
 use std::cell::Cell;
 use std::ops::Deref;
 
-/// One of what is counted, for as long as it lives.
+/// A guard that counts as one until it is dropped.
 pub(crate) struct Counted<C: Deref<Target = Cell<u64>>>(C);
 
 impl<C: Deref<Target = Cell<u64>>> Counted<C> {
-    /// Counts one more.
+    /// Adds one to a count.
     pub(crate) fn new(count: C) -> Self {
         count.set(count.get() + 1);
         Self(count)

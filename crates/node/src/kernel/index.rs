@@ -1,8 +1,7 @@
-//! From ids to what is known of the objects, for ten million of them: a hash table in shards.
+//! An index from ids to the node's knowledge of objects, for ten million objects: a hash table in shards.
 //!
-//! Engine thread only. One table would move everything it holds each time it doubles, and the engine
-//! with it would stand still for a second; each shard moves its share alone. Ids come from clients,
-//! so the hash is keyed.
+//! Engine thread only. A single table would move all its entries each time it doubles, and the engine would
+//! stand still for a second; each shard moves its share alone. Ids come from clients, so the hash is keyed.
 
 use std::hash::BuildHasher;
 
@@ -12,18 +11,18 @@ use plasmon::ObjectId;
 
 use super::random::Keyed;
 
-/// What is of one object.
+/// An entry of an index.
 pub(crate) trait Indexed {
-    /// Its id, always the same.
+    /// The id of the entry, always the same.
     fn id(&self) -> ObjectId;
 
-    /// The hash that it was made of ([`Index::insert_with`]), if that is at hand and the id is not.
+    /// The hash that the entry was made of ([`Index::insert_with`]), if it is stored and the id is not.
     fn hash(&self) -> Option<u32> {
         None
     }
 }
 
-/// At most one `T` for each id.
+/// A map with at most one `T` for each id.
 pub(crate) struct Index<T> {
     shards: Vec<HashTable<T>>,
     hasher: Keyed,
@@ -35,7 +34,7 @@ impl<T> Default for Index<T> {
     }
 }
 
-/// How many shards an index has: a power of two.
+/// Number of shards of an index: a power of two.
 pub(crate) const SHARDS: usize = 256;
 
 impl<T: Indexed> Index<T> {
@@ -53,13 +52,13 @@ impl<T: Indexed> Index<T> {
         self.shards[shard].find_mut(spread(hash), |held| held.id() == *id)
     }
 
-    /// Enters what is of an object, made of the id's hash; what was there of it goes.
+    /// Enters a value made of the id's hash; replaces the value of the same id.
     pub(crate) fn insert_with(&mut self, id: &ObjectId, make: impl FnOnce(u32) -> T) -> &mut T {
         let (entry, hash) = self.entry(id);
         entry.insert(make(hash)).into_mut()
     }
 
-    /// What is of an object, made if need be.
+    /// The value of an id, made if there is none.
     pub(crate) fn get_or_insert_with(&mut self, id: &ObjectId, make: impl FnOnce() -> T) -> &mut T {
         self.entry(id).0.or_insert_with(make).into_mut()
     }
@@ -70,22 +69,22 @@ impl<T: Indexed> Index<T> {
         Some(held.remove().0)
     }
 
-    /// Those of one shard.
+    /// The values of one shard.
     pub(crate) fn shard(&self, shard: usize) -> impl Iterator<Item = &T> {
         self.shards[shard].iter()
     }
 
-    /// All of them, in no order.
+    /// All values, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.shards.iter().flat_map(HashTable::iter)
     }
 
-    /// Those of one shard.
+    /// The values of one shard, to be changed.
     pub(crate) fn shard_mut(&mut self, shard: usize) -> impl Iterator<Item = &mut T> {
         self.shards[shard].iter_mut()
     }
 
-    /// Takes those of one shard out that are not to stay.
+    /// Removes the values of one shard that `keep` refuses.
     pub(crate) fn retain_in(&mut self, shard: usize, mut keep: impl FnMut(&T) -> bool) {
         self.shards[shard].retain(|held| keep(held));
     }
@@ -109,7 +108,7 @@ fn place(hasher: &Keyed, id: &ObjectId) -> (usize, u32) {
     ((hash >> 32) as usize % SHARDS, hash as u32)
 }
 
-/// A table looks at the lowest bits and the highest seven.
+/// Spreads a hash for the table, which looks at the lowest bits and the highest seven.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

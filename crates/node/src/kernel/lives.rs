@@ -1,15 +1,15 @@
-//! Names for the lives of ids. Engine thread only.
+//! Lives: the numbers that tell creations of one id apart. Engine thread only.
 //!
 //! Every object that is created has a life, which tells it from an earlier object of the same id, on this
-//! node or another. A life is 64 random bits: no two are equal but by a miracle, whatever other nodes drew
-//! and this one before it started, and nobody can foretell one. Lives are drawn many at a time, so that a put
-//! has no system call for its life.
+//! node or another. A life has 64 random bits. Two lives are practically never equal, whatever other nodes
+//! and earlier starts of this node drew, and nobody can predict one. Lives are drawn many at a time, so
+//! that a put needs no system call for its life.
 
 use std::cell::RefCell;
 
 use super::random;
 
-/// Lives that the operating system is asked for at a time.
+/// Number of lives that the operating system is asked for at a time.
 const LIVES_AT_A_TIME: usize = 64;
 
 /// A stock of lives that were drawn and not given out.
@@ -17,7 +17,7 @@ const LIVES_AT_A_TIME: usize = 64;
 pub(crate) struct Lives(RefCell<Vec<u64>>);
 
 impl Lives {
-    /// A life that was never given out before, and is not 0.
+    /// Returns a life that was never given out before and is not 0.
     pub(crate) fn draw(&self) -> u64 {
         let mut stock = self.0.borrow_mut();
         loop {

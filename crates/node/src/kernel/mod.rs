@@ -1,7 +1,8 @@
-//! What every room of a node stands on: time, waking the engine, and numbers that name things.
+//! The kernel: what all rooms of a node share, such as time, waking the engine, and numbers that name
+//! things.
 //!
-//! Nothing here knows of objects, peers or clients. The engine thread uses all of it; [`waker`] may be used
-//! from any. Every room has the same [`Kernel`].
+//! The kernel knows nothing of objects, peers or clients. The engine thread uses all of it; [`waker`] may
+//! be used by any thread. All rooms have the same [`Kernel`].
 
 pub(crate) mod clock;
 pub(crate) mod counted;
@@ -29,7 +30,7 @@ use crate::config::Config;
 /// The number of a client's session. It is never used again.
 pub(crate) type ClientKey = NonZeroU64;
 
-/// What every room of a node shares: who the node is, its settings, its time, and its tasks.
+/// The state that all rooms share: the node's identity, its settings, its time, and its tasks.
 pub(crate) struct Kernel {
     /// The settings that the node was started with.
     pub(crate) config: Config,
@@ -41,22 +42,22 @@ pub(crate) struct Kernel {
     pub(crate) listen: String,
     /// When the node was started.
     pub(crate) started: Instant,
-    /// The time, and who sleeps until when.
+    /// The node's clock with its timers.
     pub(crate) clock: Rc<Clock>,
-    /// Names for the lives of new objects.
+    /// The stock of lives for new objects.
     pub(crate) lives: Lives,
-    /// Where tasks of the engine thread start.
+    /// The executor of the engine thread's tasks.
     pub(crate) spawner: LocalSpawner,
 }
 
 impl Kernel {
-    /// The kernel of a node with a new id, whose tasks run in this pool.
+    /// Makes the kernel of a node with a new id, whose tasks run in this pool.
     pub(crate) fn new(config: Config, listen: String, clock: Rc<Clock>, pool: &LocalPool) -> Self {
         let mut node = [0; 16];
         random::fill(&mut node);
         Self {
             node: NodeId::from_bytes(node),
-            // A later start of a node has a larger one.
+            // A later start of a node has a larger incarnation.
             incarnation: Cell::new(clock.unix_ms()),
             listen,
             started: clock.now(),

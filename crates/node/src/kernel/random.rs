@@ -1,8 +1,9 @@
 //! Random numbers, and the hash tables whose order depends on them.
 //!
-//! Any thread may use it. All random numbers of a node come from the operating system: ids of nodes, lives of
-//! objects, keys of hash tables, which hold ids that clients and peers choose. In a simulation they come from
-//! its seed instead, so that the same seed gives the same run; only tests are compiled with that.
+//! Any thread may use this module. All random numbers of a node come from the operating system: ids of
+//! nodes, lives of objects, and keys of hash tables, which hold ids that clients and peers choose. In a
+//! simulation they come from its seed instead, so that the same seed gives the same run; only tests are
+//! compiled with that.
 
 use std::hash::{BuildHasher, DefaultHasher, RandomState};
 
@@ -20,7 +21,7 @@ pub(crate) fn fill(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the operating system gives random bytes");
 }
 
-/// A random number.
+/// Returns a random number.
 pub(crate) fn random_u64() -> u64 {
     let mut bytes = [0; 8];
     fill(&mut bytes);
@@ -66,7 +67,7 @@ pub(crate) mod seeded {
         static STATE: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Draws this thread's random numbers from a seed from now on; from the system again with `None`.
+    /// Draws this thread's random numbers from a seed from now on; with `None`, from the system again.
     pub(crate) fn set(seed: Option<u64>) {
         STATE.set(seed);
     }

@@ -1,4 +1,4 @@
-//! Messages that could come very often are logged once in a while, with how often they came meanwhile.
+//! Rate limits for log messages: a message is logged once in a while, with the number of times it was not.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// How long a message is not logged again.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// A message, or several of one kind. Any thread.
+/// The rate limit of a message, or of several messages of one kind. Any thread.
 pub(crate) struct Seldom(Mutex<Told>);
 
 struct Told {
@@ -15,12 +15,12 @@ struct Told {
 }
 
 impl Seldom {
-    /// A message that was never logged.
+    /// Makes the rate limit of a message that was never logged.
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(Told { last: None, unsaid: 0 }))
     }
 
-    /// How often the message was not logged since it last was, if it is to be logged now.
+    /// How often the message was not logged since it last was; `None` if it is not to be logged now.
     pub(crate) fn due(&self) -> Option<u64> {
         self.due_at(Instant::now())
     }

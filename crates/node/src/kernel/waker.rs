@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Wakes the engine. Any thread may hold one.
+/// A handle that wakes the engine. Any thread may hold one.
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<OwnedFd>);
 
@@ -16,15 +16,15 @@ impl Waker {
         Ok(Self(Arc::new(descriptor)))
     }
 
-    /// Ends the engine's sleep, or the next one if it is awake.
+    /// Ends the engine's sleep; if the engine is awake, its next sleep.
     pub(crate) fn wake(&self) {
-        // It fails only when the count is full, and then the engine is being woken already.
+        // The write fails only when the count is full, and then the engine is being woken already.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
     /// Forgets the wakes so far.
     pub(crate) fn clear(&self) {
-        // It fails only when there is nothing to forget.
+        // The read fails only when there is nothing to forget.
         let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
     }
 }

@@ -1,8 +1,8 @@
-//! Many nodes as one store: who they are, what they say, and who knows where objects are.
+//! Membership: the nodes of the cluster, and the keepers of the directory's shards.
 //!
-//! Engine thread, but for [`control`], which has a thread of its own. Membership comes from the
-//! coordinator as a [`View`]; everything else follows from it without asking anyone: who keeps
-//! which shard of the directory, whom to publish to, which calls are in vain.
+//! Engine thread; [`control`](crate::control) has a thread of its own. The members come from the
+//! coordinator as a [`View`]. Each node derives the rest from it without asking: which nodes keep which
+//! shard of the directory, which nodes to publish to, and which calls cannot be answered.
 
 mod report;
 pub(crate) mod shards;
@@ -27,14 +27,15 @@ use crate::net::rekey::Rekeying;
 use crate::object::TABLE_LIFE;
 use crate::store::Store;
 
-/// How long after a change of keepers all members are asked, at least; and how much longer than a lease.
+/// The minimum time after a change of keepers in which all members are asked.
 const UNSETTLED_TIME: Duration = Duration::from_secs(10);
+/// How much longer than a lease all members are asked after a change of keepers.
 const LEASE_MARGIN: Duration = Duration::from_secs(5);
-/// The clock that clients look at is that much behind at most.
+/// How far the clock that clients look at may be behind.
 const CLOCK_LAG: Duration = Duration::from_millis(20);
-/// How long a keeper comes second that has only just become one.
+/// How long a node that has just become a keeper is asked second.
 const NEW_KEEPER_TIME: Duration = Duration::from_secs(5);
-/// How long a keeper that was silent comes second.
+/// How long a keeper that was silent is asked second.
 const SUSPICION_TIME: Duration = Duration::from_secs(2);
 
 /// What the node knows of its cluster. Engine thread only.
@@ -45,36 +46,37 @@ pub(crate) struct Cluster {
     pub(crate) own: NodeId,
     pub(crate) view: RefCell<View>,
     pub(crate) shards: RefCell<ShardMap>,
-    /// The map before the last change of members; none if this node was alone before.
+    /// The map before the last change of members; `None` if this node was alone before.
     pub(crate) former: RefCell<Option<Rc<ShardMap>>>,
-    /// When that change was.
+    /// When the last change of members was followed.
     pub(crate) followed: Cell<Option<Instant>>,
-    /// Members that died lately, and when: what they held may be read by their clients for a while.
+    /// Members that died lately, and when. Clients may read their objects for a while.
     pub(crate) dead: RefCell<HashMap<NodeId, Instant>>,
-    /// Of each shard, the epoch in which a keeper of it was last replaced, and when that was followed.
+    /// For each shard, the epoch in which a keeper of it was last replaced, and when that was followed.
     pub(crate) moved: RefCell<Vec<(u64, Option<Instant>)>>,
-    /// A keeper that was replaced so lately may still be asked, and a new one may not know all.
+    /// How long after a replacement the former keeper may still be asked, and the new one may not know all.
     pub(crate) unsettled: Duration,
-    /// The node that the coordinator is embedded in, if it is in one.
+    /// The node in which the coordinator is embedded, if it is embedded.
     pub(crate) coordinator: Cell<Option<NodeId>>,
     pub(crate) connected: Cell<bool>,
-    /// How often the coordinator was lost.
+    /// Number of times the coordinator was lost.
     pub(crate) losses: Cell<u64>,
     /// Until when this node is a member.
     pub(crate) validity: Arc<Validity>,
-    /// It is none: it talks to nobody and keeps no directory.
+    /// Whether this node has lost its membership. A fenced node ignores peers and has no directory.
     pub(crate) fenced: Cell<bool>,
-    /// What is here may have been deleted while this node was no member: nobody is given it.
+    /// Whether this node serves nobody its objects, since they may have been deleted while it was not a
+    /// member.
     pub(crate) withheld: Cell<bool>,
-    /// How often that came about.
+    /// Number of times this node was fenced since it started.
     pub(crate) fencings: Cell<u64>,
-    /// No other member was ever seen: nothing needs publishing.
+    /// Whether no other member was ever seen, so that nothing needs publishing.
     pub(crate) solo: Cell<bool>,
     pub(crate) watchers: RefCell<Vec<oneshot::Sender<()>>>,
-    /// Keepers that were silent, and until when others are asked first.
+    /// Keepers that were silent, and until when they are asked second.
     pub(crate) suspects: RefCell<HashMap<NodeId, Instant>>,
     pub(crate) rekeying: Rekeying,
-    /// The coordinator's node, when it stayed away so long that the others go on without it.
+    /// The coordinator's node, if it stayed away so long that the other members go on without it.
     outlived: Cell<Option<NodeId>>,
 }
 
@@ -108,12 +110,12 @@ impl Cluster {
         }
     }
 
-    /// The members now.
+    /// The present members.
     pub(crate) fn view(&self) -> View {
         self.view.borrow().clone()
     }
 
-    /// The address that a member listens on for others.
+    /// The address on which a member listens for others.
     pub(crate) fn address(&self, node: NodeId) -> Option<IpAddr> {
         let view = self.view.borrow();
         let member = view.members.iter().find(|member| member.node == node)?;
@@ -129,7 +131,7 @@ impl Cluster {
         self.connected.get()
     }
 
-    /// How often the coordinator was lost.
+    /// Number of times the coordinator was lost.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.get()
     }
@@ -139,22 +141,22 @@ impl Cluster {
         Arc::clone(&self.validity)
     }
 
-    /// Whether this node is to fence itself: it is no member any more, and has not done so.
+    /// Whether this node is to fence itself: it is not a member any more, and is not fenced yet.
     pub(crate) fn has_lapsed(&self, now: Instant) -> bool {
         self.validity.is_over(now) && !self.fenced.get()
     }
 
-    /// Whether this node is no member at the moment.
+    /// Whether this node is not a member at the moment.
     pub(crate) fn fenced(&self) -> bool {
         self.fenced.get()
     }
 
-    /// Whether nobody is given what is here, since it may have been deleted.
+    /// Whether this node serves nobody its objects, since they may have been deleted.
     pub(crate) fn withholds(&self) -> bool {
         self.withheld.get()
     }
 
-    /// For how long clients may read what is here without asking.
+    /// How long clients may read this node's objects without asking.
     pub(crate) fn table_life(&self, now: Instant) -> Duration {
         match self.validity.left(now) {
             _ if self.withholds() => Duration::ZERO,
@@ -163,26 +165,26 @@ impl Cluster {
         }
     }
 
-    /// How often this node was no member any more.
+    /// Number of times this node was fenced since it started.
     pub(crate) fn fencings(&self) -> u64 {
         self.fencings.get()
     }
 
-    /// What is the matter with the membership of this node.
+    /// The trouble with the membership of this node, if there is any.
     pub(crate) fn trouble(&self) -> Option<&'static str> {
         if self.fenced.get() {
             Some(
-                "this node is no member of its cluster at the moment, and cannot know what others hold or \
+                "this node is not a member of its cluster at the moment, and cannot know what others hold or \
                  delete",
             )
         } else if !self.connected.get() && !self.solo.get() {
-            Some("this node's coordinator does not answer, so that who has died meanwhile is not known")
+            Some("this node's coordinator does not answer, so this node does not notice that members die")
         } else {
             None
         }
     }
 
-    /// An error when this node cannot speak for the cluster.
+    /// Fails when this node cannot speak for the cluster.
     pub(crate) fn ensure_member(&self) -> Result<(), Error> {
         match self.trouble().filter(|_| self.fenced.get()) {
             None => Ok(()),
@@ -196,16 +198,17 @@ impl Cluster {
         }
     }
 
-    /// Whether this node never had company.
+    /// Whether this node never had another member in its view.
     pub(crate) fn solo(&self) -> bool {
         self.solo.get()
     }
 
-    /// Ends at the next change of members.
+    /// Returns a future that ends at the next change of members.
     pub(crate) fn next_view(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         let mut watchers = self.watchers.borrow_mut();
-        // Now and then, so that it costs little however many watch.
+        // Closed watchers are removed only when the list would grow, so that it costs little with many
+        // watchers.
         if watchers.len() == watchers.capacity() {
             watchers.retain(|watcher| !watcher.is_canceled());
             let room = watchers.len() + 16;
@@ -215,8 +218,8 @@ impl Cluster {
         receiver
     }
 
-    /// Lets go of those who stopped watching; for a moment at which nobody waits for an answer. After a crowd
-    /// they are many, each in a page of the heap.
+    /// Removes the watchers that stopped watching. The engine calls it when nobody waits for an answer.
+    /// After a crowd they are many, each in a page of the heap.
     pub(crate) fn forget_watchers(&self) {
         let mut watchers = self.watchers.borrow_mut();
         watchers.retain(|watcher| !watcher.is_canceled());
@@ -227,8 +230,9 @@ impl Cluster {
         self.shards.borrow().keepers(id)
     }
 
-    /// The node to ask about an object: this one, if it keeps the shard, and the other keeper every
-    /// second attempt, since a node that has just become a keeper does not know what was lost before.
+    /// The node to ask about an object at this attempt: this node, if it keeps the shard, and the other
+    /// keeper at every second attempt, since a node that has just become a keeper does not know what was
+    /// lost before.
     pub(crate) fn keeper(&self, id: &ObjectId, attempt: usize) -> NodeId {
         let keepers = self.keepers(id);
         let mut order = [Some(keepers.first), keepers.second];
@@ -238,7 +242,8 @@ impl Cluster {
         order[attempt % 2].unwrap_or(keepers.first)
     }
 
-    /// The same, but that a keeper comes second which was silent lately, or has only just become one.
+    /// The node to ask about an object, as [`Cluster::keeper`] says, except that a keeper that was silent
+    /// lately or has only just become one is asked second.
     pub(crate) fn keeper_for(&self, id: &ObjectId, attempt: usize, now: Instant) -> NodeId {
         let suspects = self.suspects.borrow();
         let doubtful = |keeper: &NodeId| {
@@ -261,14 +266,14 @@ impl Cluster {
             }
     }
 
-    /// A keeper did not answer, and the other did.
+    /// Notes that a keeper did not answer while the other did.
     pub(crate) fn suspect(&self, keeper: NodeId, now: Instant) {
         let mut suspects = self.suspects.borrow_mut();
         suspects.retain(|_, until| now < *until);
         suspects.insert(keeper, now + SUSPICION_TIME);
     }
 
-    /// A node that says something is no suspect.
+    /// Removes a node that sent something from the suspects.
     pub(crate) fn trust(&self, node: &NodeId) {
         let mut suspects = self.suspects.borrow_mut();
         if !suspects.is_empty() {
@@ -281,7 +286,7 @@ impl Cluster {
         self.shards.borrow().is_member(node)
     }
 
-    /// Notes which shards have a keeper that was none before.
+    /// Notes the shards that have a keeper that did not keep them before.
     pub(crate) fn note_moved(&self, old: &ShardMap, fresh: &HashSet<NodeId>) {
         let (epoch, shards) = (self.epoch(), self.shards.borrow());
         for ((moved, before), now) in self.moved.borrow_mut().iter_mut().zip(old.iter()).zip(shards.iter()) {
@@ -296,8 +301,8 @@ impl Cluster {
         self.moved.borrow()[shards::shard_of(id)].0 <= epoch
     }
 
-    /// Whether a keeper of an object was replaced so lately that not everybody may know it, nor it
-    /// everything.
+    /// Whether a keeper of an object was replaced so lately that some nodes may not know it, or that it may
+    /// not know everything.
     pub(crate) fn is_unsettled(&self, id: &ObjectId, now: Instant) -> bool {
         self.moved.borrow()[shards::shard_of(id)].1.is_some_and(|moved| now < moved + self.unsettled)
     }
@@ -309,7 +314,7 @@ impl Cluster {
         dead.extend(gone.iter().map(|node| (*node, now)));
     }
 
-    /// Until when clients of daemons that have died may read what those held.
+    /// Until when clients of dead daemons may read those daemons' objects; `None` if no member died lately.
     pub(crate) fn tables_of_the_dead(&self) -> Option<Instant> {
         self.dead.borrow().values().copied().max().map(end_of_tables)
     }
@@ -322,7 +327,7 @@ impl Cluster {
     }
 }
 
-/// When the last client of a daemon that died then reads what it held no longer.
+/// When the last client of a daemon that died at this time stops reading its table.
 pub(crate) fn end_of_tables(died: Instant) -> Instant {
     died + TABLE_LIFE + CLOCK_LAG
 }

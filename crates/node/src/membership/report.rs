@@ -1,11 +1,11 @@
-//! What the report says of the members. Engine thread only.
+//! The part of the report about the members. Engine thread only.
 
 use plasmon::status::{ClusterStatus, MemberStatus};
 
 use super::Cluster;
 
 impl Cluster {
-    /// The cluster as this node sees it; other rooms enter more.
+    /// Reports the cluster as this node sees it; other rooms enter more.
     pub(crate) fn cluster_status(&self) -> ClusterStatus {
         let view = self.view();
         let members = view.members.iter().map(|member| {

@@ -1,22 +1,22 @@
-//! Which nodes keep the directory of which objects.
+//! Shards: which nodes keep the directory of which objects.
 //!
-//! An id falls into one of [`SHARDS`] fixed shards; a shard lives on the two nodes that score
-//! highest for it by rendezvous hashing (Thaler and Ravishankar, 1998). Each node computes the same
-//! map from the members of an epoch, once, so that nobody has to be asked, and a node's death moves
-//! only the shards it kept.
+//! An id falls into one of [`SHARDS`] fixed shards. A shard is kept by the two nodes that score highest for
+//! it by rendezvous hashing (Thaler and Ravishankar, 1998). Each node computes the same map from the
+//! members of an epoch, once, so that no node has to be asked, and a node's death moves only the shards
+//! that it kept.
 //!
-//! The map of the next epoch is made from that of the last: who is new is compared with the keepers of every
-//! shard, and only shards that lost a keeper ask all members anew. Scoring 10,000 members for every shard
-//! would take the engine about a second (`docs/scale.md`).
+//! The map of the next epoch is made from the last one: new members are compared with the keepers of every
+//! shard, and only shards that lost a keeper are scored for all members. Scoring 10,000 members for every
+//! shard would take the engine about a second (`docs/scale.md`).
 
 use crate::kernel::random::HashSet;
 
 use plasmon::{NodeId, ObjectId};
 
-/// Shards of the directory, for ever.
+/// Number of shards of the directory; it never changes.
 pub(crate) const SHARDS: usize = 16_384;
 
-/// The nodes that keep one shard: the one to ask first, and the second copy where there is one.
+/// The nodes that keep one shard: the node to ask first, and the second keeper where there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keepers {
     pub(crate) first: NodeId,
@@ -36,13 +36,13 @@ impl Keepers {
 /// The keepers of every shard in one epoch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ShardMap {
-    /// Those who keep something, and those who might: ascending.
+    /// The nodes that keep shards or could keep them, in ascending order.
     members: Vec<NodeId>,
     keepers: Vec<Keepers>,
 }
 
 impl ShardMap {
-    /// The map of a cluster of one.
+    /// The map of a cluster of one node.
     pub(crate) fn alone(node: NodeId) -> Self {
         Self { members: vec![node], keepers: vec![Keepers { first: node, second: None }; SHARDS] }
     }
@@ -54,7 +54,7 @@ impl ShardMap {
         (!members.is_empty()).then(|| Self { keepers: keepers(&members), members })
     }
 
-    /// The map of other members: as [`ShardMap::new`] makes it, at the cost of what differs.
+    /// The map of other members. It equals that of [`ShardMap::new`], and costs only the differences.
     pub(crate) fn follow(&self, members: &[NodeId]) -> Option<Self> {
         let members = in_order(members);
         let now: HashSet<_> = members.iter().collect();
@@ -75,7 +75,7 @@ impl ShardMap {
         Some(Self { keepers: keepers.collect(), members })
     }
 
-    /// Whether a node is among those who keep something, or might.
+    /// Whether a node keeps shards or could keep them.
     pub(crate) fn is_member(&self, node: NodeId) -> bool {
         self.members.binary_search(&node).is_ok()
     }
@@ -85,7 +85,7 @@ impl ShardMap {
         self.keepers.iter().copied()
     }
 
-    /// Who keeps the directory entry of this object.
+    /// The keepers of the directory entry of an object.
     pub(crate) fn keepers(&self, id: &ObjectId) -> Keepers {
         self.keepers[shard_of(id)]
     }
@@ -98,8 +98,8 @@ fn in_order(members: &[NodeId]) -> Vec<NodeId> {
     members
 }
 
-/// The shard of an id. Ids are random or hashes, so that their first bytes spread well; ids chosen
-/// by a user who wants to crowd a shard burden that shard alone.
+/// The shard of an id. Ids are random or hashes, so their first bytes spread well. A user who chooses ids
+/// to crowd a shard burdens that shard alone.
 pub(crate) fn shard_of(id: &ObjectId) -> usize {
     let [low, high, ..] = *id.as_bytes();
     usize::from(u16::from_le_bytes([low, high])) % SHARDS
@@ -109,7 +109,7 @@ fn keepers(shard: usize, members: &[NodeId]) -> Keepers {
     Best::of(shard, members.iter().copied()).keepers()
 }
 
-/// Nodes in the order in which they are to take replicas of an object: every node comes to the same.
+/// Orders nodes by who is to take replicas of an object; every node computes the same order.
 pub(crate) fn ranked(id: &ObjectId, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     let [a, b, c, d, ..] = *id.as_bytes();
     let seed = mix(u32::from_le_bytes([a, b, c, d]).into());
@@ -117,9 +117,9 @@ pub(crate) fn ranked(id: &ObjectId, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     nodes
 }
 
-/// The two that want a shard most.
+/// The two nodes with the highest scores for a shard.
 struct Best {
-    /// The shard, mixed.
+    /// The number of the shard, mixed.
     shard: u64,
     best: [Option<(u64, NodeId)>; 2],
 }
@@ -148,7 +148,7 @@ impl Best {
     }
 }
 
-/// How much a node wants a shard: node id and mixed shard through the finaliser of SplitMix64.
+/// The score of a node for a shard: node id and mixed shard through the finaliser of SplitMix64.
 fn score(shard: u64, node: NodeId) -> u64 {
     let (low, high) = node.as_bytes().split_at(8);
     let half = |bytes: &[u8]| u64::from_le_bytes(*bytes.first_chunk().expect("half of an id"));
@@ -225,7 +225,8 @@ mod tests {
         let all: Vec<_> = (0..60).map(|_| NodeId::random()).collect();
         let mut present: Vec<_> = all[..20].to_vec();
         let mut map = ShardMap::new(&present).unwrap();
-        // Joins, deaths, several of both at once, almost everybody new, and back to one and two.
+        // The steps are joins, deaths, several of both at once, a nearly complete replacement, and back to
+        // one and two.
         let steps: [(&[usize], &[usize]); 9] = [
             (&[20], &[]),
             (&[], &[3]),

@@ -1,8 +1,8 @@
-//! Following the cluster: the news of the control thread, and the views of who is a member.
+//! Following the cluster: the events of the control thread, and the views of the members.
 //!
-//! Engine thread only. Membership changes first; what that means for the rooms above is their own concern:
-//! the engine tells each of them by a [`Change`]. A node that is no member any more *fences* itself: it lets
-//! go of its peers and of its part of the directory, and gives nobody what is here.
+//! Engine thread only. Membership changes first; the engine then tells each room above by a [`Change`], and
+//! each room decides what that means for it. A node that is not a member any more *fences* itself: it drops
+//! its peers and its part of the directory, and serves nobody its objects.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,40 +16,40 @@ use crate::control::Event;
 use crate::kernel::random::HashSet;
 use crate::net::members::{Incarnation, View};
 
-/// Shortest time in which a node has to join anew, however short the lease.
+/// Minimum time in which a node has to join anew, however short the lease.
 const MIN_REJOIN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What changed of the members, for the rooms above.
+/// A change of the membership, for the rooms above.
 pub(crate) enum Change {
     /// This node follows another view.
     View(ViewChange),
-    /// This node is no member any more.
+    /// This node is not a member any more.
     Fenced {
-        /// The members that it knew.
+        /// The members that this node knew.
         gone: Vec<NodeId>,
     },
 }
 
-/// A view that this node follows from now on, beside the one before.
+/// A view that this node follows from now on, compared with the one before.
 pub(crate) struct ViewChange {
     /// Whether a membership of this node begins: peers know nothing of this incarnation.
     pub(crate) begins: bool,
-    /// Members that are none any more, and those that are members in another life.
+    /// Members that are not members any more, or are members in another incarnation.
     pub(crate) gone: Vec<NodeId>,
-    /// Members that were none before, or not in this life.
+    /// Members that were not members before, or not in this incarnation.
     pub(crate) fresh: HashSet<NodeId>,
-    /// Those among the fresh that were members in an earlier life.
+    /// The fresh members that were members in an earlier incarnation.
     pub(crate) again: Vec<NodeId>,
     /// All members.
     pub(crate) alive: HashSet<NodeId>,
     /// The keepers of the shards before.
     pub(crate) former: Rc<ShardMap>,
-    /// Whether this node never had company before.
+    /// Whether this node never had another member in its view before.
     pub(crate) was_solo: bool,
 }
 
 impl Cluster {
-    /// Acts on news from the control thread that concern the members.
+    /// Acts on events of the control thread that concern the members.
     pub(crate) fn on_event(self: &Rc<Self>, event: Event) -> Option<Change> {
         match event {
             Event::Joined { incarnation, view, coordinator } => {
@@ -60,7 +60,7 @@ impl Cluster {
                 }
                 self.join(incarnation, view)
             }
-            // One that was sent before this node was fenced is no truth any more.
+            // A view that was sent before this node was fenced is not valid any more.
             Event::View(view) if !self.fenced() => self.follow(view, false),
             Event::View(_) => None,
             Event::Answers(true) => {
@@ -89,7 +89,8 @@ impl Cluster {
         }
     }
 
-    /// What time has changed: this node may have ceased to be a member, or have outlived the coordinator.
+    /// Acts on the passing of time: this node's membership may have ended, or the coordinator's node may be
+    /// gone.
     pub(crate) fn on_time(&self, now: Instant) -> Option<Change> {
         if self.has_lapsed(now) {
             return self.fence();
@@ -100,7 +101,7 @@ impl Cluster {
         self.follow(view, false)
     }
 
-    /// The coordinator does not answer: counts how often that was so.
+    /// Notes that the coordinator does not answer; returns the number of such losses.
     fn lose_coordinator(&self) -> u64 {
         let losses = &self.losses;
         if self.connected.replace(false) {
@@ -109,7 +110,7 @@ impl Cluster {
         losses.get()
     }
 
-    /// This node is no member any more: it talks to nobody, keeps no directory, and waits to be one again.
+    /// Fences this node: it ignores its peers, keeps no directory, and waits to be a member again.
     fn fence(&self) -> Option<Change> {
         if self.fenced.replace(true) {
             return None;
@@ -117,8 +118,8 @@ impl Cluster {
         self.fencings.set(self.fencings.get() + 1);
         self.withhold();
         warn!(
-            "this node is no member any more: until it is one again it gives nobody what it holds, since \
-             that may be deleted meanwhile"
+            "this node is not a member any more: until it is one again, it serves its objects to nobody, \
+             since they may be deleted meanwhile"
         );
         let gone = self.network.follow(self.epoch(), &[]);
         self.view.borrow_mut().members.retain(|member| member.node == self.own);
@@ -126,13 +127,13 @@ impl Cluster {
         Some(Change::Fenced { gone })
     }
 
-    /// Gives nobody what is here from now on.
+    /// Stops serving this node's objects.
     pub(crate) fn withhold(&self) {
         self.withheld.set(true);
         self.store.objects.borrow_mut().shared.live(Duration::ZERO);
     }
 
-    /// Gives out what is here again.
+    /// Serves this node's objects again.
     pub(crate) fn serve_again(&self) {
         self.withheld.set(false);
         self.store.objects.borrow_mut().shared.live(self.table_life(self.kernel.clock.now()));
@@ -142,13 +143,13 @@ impl Cluster {
     /// Ends the waits for a change of members, when all rooms have followed it.
     pub(crate) fn wake_watchers(&self) {
         for watcher in self.watchers.take() {
-            // Whoever stopped watching needs no news.
+            // A watcher that has gone needs no news.
             let _ = watcher.send(());
         }
     }
 
-    /// Takes the coordinator's node for dead if it stays away for a lease, or 5 s. Not at once: it may be
-    /// this node that was away, and then it is a member again in a moment.
+    /// Takes the coordinator's node for dead if it stays away for a lease, or 5 s. It does not do so at
+    /// once, since this node may have been away, and is then a member again soon.
     async fn outlive_coordinator(&self, loss: u64) {
         self.kernel.clock.sleep(self.kernel.config.lease.max(MIN_REJOIN_PATIENCE)).await;
         let Some(coordinator) = self.coordinator.get() else { return };
@@ -158,7 +159,7 @@ impl Cluster {
         warn!(
             node = %coordinator,
             "the coordinator's node is gone: the other members go on without it. Until it is back, at the \
-             same address, nobody can join, and no further death is noticed"
+             same address, no node can join, and no further death is noticed"
         );
         self.outlived.set(Some(coordinator));
     }

@@ -1,5 +1,5 @@
-//! What the control groups of the process allow: a node that needs more does not start, rather than be ended
-//! by the kernel while its memory is touched.
+//! The memory that the control groups of the process allow. A node that needs more does not start;
+//! otherwise the kernel would end it while its memory is touched.
 
 use bytesize::ByteSize;
 use tracing::warn;
@@ -7,33 +7,34 @@ use tracing::warn;
 use super::error::ArenaError;
 use super::system::PageKind;
 
-/// What a node has beside its arena when it begins to serve: its programs' own memory, tables, messages.
-const BESIDE: u64 = 64 << 20;
-/// The part of the arena that page tables and records of objects take at least.
-const PART: u64 = 256;
-/// What is left for clients and their requests where it is not tight.
-const SPARE: u64 = 192 << 20;
+/// Number of bytes that a node has beside its arena when it begins to serve: its programs' own memory,
+/// tables, messages.
+const BESIDE_BYTES: u64 = 64 << 20;
+/// The divisor of the arena that gives the minimum size of page tables and records of objects.
+const RECORDS_DIVISOR: u64 = 256;
+/// Number of bytes left for clients and their requests below which memory is tight.
+const SPARE_BYTES: u64 = 192 << 20;
 
 /// The memory that the control groups of the process allow, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowance {
-    /// The most that all processes of the group may have.
+    /// Maximum number of bytes of all processes of the group.
     pub limit: u64,
-    /// Bytes that the groups use now and that cannot be taken from them.
+    /// Number of bytes that the groups use now and that cannot be reclaimed.
     pub used: u64,
-    /// The file that says so.
+    /// The file that has the limit.
     pub file: String,
 }
 
 impl Allowance {
-    /// Compares it with what an arena of so many bytes needs, and warns where it is tight.
+    /// Compares the limit with the needs of an arena of so many bytes, and warns where memory is tight.
     ///
     /// # Errors
-    /// When it is not enough.
+    /// When the limit is too low.
     pub(crate) fn check(&self, capacity: u64, pages: PageKind) -> Result<(), ArenaError> {
-        // Pages of the host's pool are no group's.
+        // Pages of the host's pool count in no group.
         let arena = if pages == PageKind::Huge { 0 } else { capacity };
-        let beside = BESIDE + capacity / PART;
+        let beside = BESIDE_BYTES + capacity / RECORDS_DIVISOR;
         let room = self.limit.saturating_sub(self.used);
         let needed = arena.saturating_add(beside);
         let Self { limit, used, file } = self;
@@ -41,7 +42,7 @@ impl Allowance {
             let (limit, used, file) = (*limit, *used, file.clone());
             return Err(ArenaError::NotAllowed { capacity, beside, limit, used, file });
         }
-        if needed + SPARE > room {
+        if needed + SPARE_BYTES > room {
             warn!(
                 "memory is tight: {} of objects and at least {} beside them have to fit in {} ({file}, {} \
                  of it used): \
@@ -73,6 +74,6 @@ mod tests {
         assert!(!fits(5 * GIB, GIB, PageKind::Base));
         assert!(!fits(5 * GIB, 6 * GIB, PageKind::Base));
         assert!(fits(GIB, 0, PageKind::Huge));
-        assert!(!fits(BESIDE, 0, PageKind::Huge));
+        assert!(!fits(BESIDE_BYTES, 0, PageKind::Huge));
     }
 }

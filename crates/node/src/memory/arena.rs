@@ -1,8 +1,8 @@
 //! The arena itself: segments, the zones they are assigned to, and allocation.
 //!
-//! Engine thread only (not `Send`). Invariants: `used` of a segment counts the pages of it that
-//! extents and slabs cover, and is 0 exactly when the segment may pass to another zone; a zone's
-//! free runs and those pages together make up its segments, but for what a clearing withholds.
+//! Engine thread only (not `Send`). Invariants: `used` of a segment counts the bytes of its pages that
+//! extents and slabs cover, and is 0 exactly when the segment may pass to another zone. A zone's free runs
+//! and those pages together make up its segments, except for what a clearing withholds.
 
 mod clearing;
 mod segment;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub use self::clearing::Clearing;
 use self::clearing::Withheld;
 use self::segment::Segment;
-use super::PAGE;
+use super::PAGE_BYTES;
 use super::config::{ArenaConfig, Plan};
 use super::error::{AllocError, ArenaError, SegmentError};
 use super::extent::{Extent, Home, Piece};
@@ -26,13 +26,13 @@ use super::memfd;
 use super::pages::FreeRuns;
 use super::placement::{Standing, View};
 use super::prefault::{Making, Prefaulter};
-use super::slabs::{Class, SLAB, Slabs, footprint};
+use super::slabs::{Class, SLAB_BYTES, Slabs, footprint};
 use super::system::PageKind;
 use super::usage::{SegmentChange, Usage, ZoneUsage};
 use super::zone::{Access, Writer, Zone};
 
-/// The list of what was dropped keeps room for so many.
-const KEPT: usize = 4096;
+/// Capacity of the list of dropped extents that is kept when the list is emptied.
+const KEPT_RETURNED: usize = 4096;
 
 /// The memory of a node. See the module's documentation.
 #[derive(Debug)]
@@ -46,11 +46,11 @@ pub struct Arena {
     zones: BTreeMap<Zone, ZoneState>,
     changes: Vec<SegmentChange>,
     withheld: Option<Withheld>,
-    /// Most bytes that extents may have together.
+    /// Maximum number of bytes of all extents.
     limit: u64,
-    /// Bytes that extents have together.
+    /// Number of bytes of all extents.
     bytes: u64,
-    /// Empty between calls.
+    /// A spare list of dropped extents, empty between calls.
     returned: Vec<(u64, u64)>,
 }
 
@@ -119,33 +119,33 @@ impl Arena {
         })
     }
 
-    /// What extents share with it, for those who leave them.
+    /// The state that extents share with the arena, for owners that leave extents.
     pub(crate) fn home(&self) -> Rc<Home> {
         Rc::clone(&self.home)
     }
 
-    /// Bytes that extents may have together: those of all segments, or a limit below that.
+    /// Maximum number of bytes of all extents: those of all segments, or a limit below that.
     pub fn capacity(&self) -> u64 {
         self.limit
     }
 
-    /// Limits the bytes that extents may have together; what they have already stays.
+    /// Limits the number of bytes of all extents; present extents stay.
     pub fn limit(&mut self, bytes: u64) {
         self.limit = self.limit.min(bytes);
     }
 
-    /// Bytes of a segment.
+    /// Number of bytes of a segment.
     pub fn segment_size(&self) -> u64 {
         self.home.segment_size
     }
 
-    /// How many segments there are, numbered from 0.
+    /// Number of segments, which are numbered from 0.
     pub fn segment_count(&self) -> u32 {
         self.segments.len() as u32
     }
 
-    /// The kind of pages it was made of. Single segments may be of base pages all the same: those that
-    /// another user writes, and those for which no huge pages were left when they were replaced.
+    /// The kind of pages of which the arena was made. Single segments may have base pages all the same:
+    /// those that another user writes, and those for which no huge pages were left when they were replaced.
     pub fn page_kind(&self) -> PageKind {
         self.pages
     }
@@ -178,7 +178,7 @@ impl Arena {
         Ok(self.home.extent(offset, len))
     }
 
-    /// How the arena is used now. Looks at every segment for every zone: for status, not for every
+    /// The present usage of the arena. It looks at every segment for every zone: for status, not for every
     /// operation.
     pub fn usage(&mut self) -> Usage {
         self.drain_returned();
@@ -208,7 +208,7 @@ impl Arena {
     /// The version of a segment: 1 at first, one more at each recycling.
     ///
     /// # Panics
-    /// If there is no such segment; so do not pass on a number from a client or a peer unchecked.
+    /// When there is no such segment; the caller checks numbers of clients and peers.
     pub fn version(&self, segment: u32) -> u32 {
         self.segments[segment as usize].version
     }
@@ -218,7 +218,7 @@ impl Arena {
         self.segments.get(segment as usize)?.zone
     }
 
-    /// What has happened to segments since the last call, in order.
+    /// The changes of segments since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<SegmentChange> {
         std::mem::take(&mut self.changes)
     }
@@ -226,7 +226,7 @@ impl Arena {
     /// The engine's mapping of a segment.
     ///
     /// # Panics
-    /// If there is no such segment; so do not pass on a number from a client or a peer unchecked.
+    /// When there is no such segment; the caller checks numbers of clients and peers.
     pub fn memory(&self, segment: u32) -> Rc<SegmentMemory> {
         Rc::clone(&self.segments[segment as usize].memory)
     }
@@ -234,15 +234,15 @@ impl Arena {
     /// The memory of a piece of a segment, to be registered by itself.
     ///
     /// # Panics
-    /// If the arena has no such piece, as with [`Arena::memory`].
+    /// When the arena has no such piece, as with [`Arena::memory`].
     pub(crate) fn part(&self, piece: Piece) -> Rc<SegmentMemory> {
         let at = u64::from(piece.segment) * self.segment_size() + piece.offset;
         let part = SegmentMemory::new(&self.home.range, at as usize, piece.len as usize);
         Rc::new(part.expect("a piece lies in the arena"))
     }
 
-    /// A descriptor of a segment's present file, to be sent to a client of its zone: see
-    /// [`Arena::zone`] for who that is.
+    /// A descriptor of a segment's present file, to be sent to a client of its zone: [`Arena::zone`] tells
+    /// which clients these are.
     pub fn descriptor(&mut self, segment: u32, access: Access) -> Result<Arc<OwnedFd>, ArenaError> {
         let count = self.segment_count();
         let slot =
@@ -263,21 +263,21 @@ impl Arena {
         if let Some(offset) = self.zones.get_mut(&zone).and_then(|state| state.slabs.take(class)) {
             return Ok(offset);
         }
-        let start = match self.find_pages(zone, SLAB, len) {
-            Err(AllocError::Full { .. }) => self.find_pages(zone, PAGE, len)?,
+        let start = match self.find_pages(zone, SLAB_BYTES, len) {
+            Err(AllocError::Full { .. }) => self.find_pages(zone, PAGE_BYTES, len)?,
             found => found?,
         };
-        // Within one segment, so that whoever empties a segment need not look at another.
+        // A small extent lies within one segment, so that emptying a segment concerns no other.
         let size = self.segment_size();
         let bound = (start / size + 1) * size;
         let run = self.zones.get(&zone).and_then(|state| state.runs.covering(start));
-        let end = run.map_or(start + PAGE, |run| run.end).min(start + SLAB).min(bound);
+        let end = run.map_or(start + PAGE_BYTES, |run| run.end).min(start + SLAB_BYTES).min(bound);
         self.take_pages(zone, start..end);
         self.zones.entry(zone).or_default().slabs.add(class, start..end);
         Ok(start)
     }
 
-    /// Where `length` bytes of whole pages are free, for an extent of `len` bytes.
+    /// Finds `length` free bytes of whole pages, for an extent of `len` bytes; returns their offset.
     fn find_pages(&mut self, zone: Zone, length: u64, len: u64) -> Result<u64, AllocError> {
         match self.zones.get(&zone).and_then(|state| state.runs.best_fit(length)) {
             Some(start) => Ok(start),
@@ -309,7 +309,7 @@ impl Arena {
         Ok(start)
     }
 
-    /// Shows the arena as a zone (or one that has nothing yet) sees it.
+    /// Shows the arena as a zone sees it; `None` stands for a zone that has nothing yet.
     fn with_view<T>(&self, zone: Option<Zone>, look: impl FnOnce(&View<'_>) -> T) -> T {
         let withheld = |index| self.withheld.as_ref().is_some_and(|withheld| withheld.holds(index));
         let standing = |(index, segment): (usize, &Segment)| match segment.zone {
@@ -324,14 +324,14 @@ impl Arena {
         look(&View { segment_size: self.segment_size(), standings: &standings, runs })
     }
 
-    /// Frees what was dropped since the last time.
+    /// Frees the extents that were dropped since the last call.
     fn drain_returned(&mut self) {
-        // The list changes places with an empty one, so that neither grows anew each time.
+        // The list is exchanged for an empty one, so that neither grows anew each time.
         let mut returned = std::mem::take(&mut self.returned);
         std::mem::swap(&mut returned, &mut *self.home.returned.borrow_mut());
         returned.drain(..).for_each(|(offset, len)| self.free(offset, len));
         self.bytes -= self.home.trimmed.take();
-        returned.shrink_to(KEPT);
+        returned.shrink_to(KEPT_RETURNED);
         self.returned = returned;
     }
 
@@ -360,7 +360,7 @@ impl Arena {
         self.for_each_part(offset..offset + length, |segment, part| segment.live -= part);
     }
 
-    /// Calls `each` with every segment that a range lies in and how many bytes of it lie there.
+    /// Calls `each` with every segment in a range, and the number of the range's bytes in it.
     fn for_each_part(&mut self, range: Range<u64>, each: impl Fn(&mut Segment, u64)) {
         let size = self.segment_size();
         for index in range.start / size..=(range.end - 1) / size {

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::PAGE;
+use super::PAGE_BYTES;
 
 /// A page-aligned, zeroed piece of this process's own memory, to be registered with a fabric.
 pub(crate) struct BlockMemory {
@@ -13,9 +13,9 @@ pub(crate) struct BlockMemory {
 }
 
 impl BlockMemory {
-    /// `len` bytes; more than none.
+    /// Allocates `len` bytes, more than none.
     pub(crate) fn new(len: usize) -> Self {
-        let layout = Layout::from_size_align(len.max(1), PAGE as usize).expect("a block slab is small");
+        let layout = Layout::from_size_align(len.max(1), PAGE_BYTES as usize).expect("a block slab is small");
         // SAFETY: the layout's size is not zero.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
@@ -24,13 +24,13 @@ impl BlockMemory {
 }
 
 impl BlockMemory {
-    /// The 64-bit word at an index.
+    /// Reads the 64-bit word at an index.
     pub(crate) fn load(&self, word: usize) -> u64 {
         self.word(word).load(Ordering::Relaxed)
     }
 
-    /// Writes the 64-bit word at an index. A network card may be reading it: what this thread does to memory
-    /// afterwards is not seen before it.
+    /// Writes the 64-bit word at an index. A network card may be reading it: later writes of this thread
+    /// are not visible before it.
     pub(crate) fn store(&self, word: usize, value: u64) {
         self.word(word).store(value, Ordering::Relaxed);
         fence(Ordering::SeqCst);

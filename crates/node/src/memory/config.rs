@@ -1,40 +1,42 @@
-//! What arena to build: what was asked for, checked against what the host has. Used once, at start.
+//! The configuration of the arena, checked against the host. Used once, at the start.
 
 use super::error::ArenaError;
-use super::system::{self, HUGE_PAGE, HugePagePool, PageKind};
+use super::system::{self, HUGE_PAGE_BYTES, HugePagePool, PageKind};
 
-/// Beyond about this many registered regions, NICs slow down.
-const SEGMENTS: u64 = 64;
-const MIN_SEGMENT: u64 = HUGE_PAGE;
+/// Number of segments of a large arena. With many more registered regions, NICs slow down.
+const DEFAULT_SEGMENTS: u64 = 64;
+/// Minimum number of bytes of a segment.
+const MIN_SEGMENT_BYTES: u64 = HUGE_PAGE_BYTES;
 
-/// How much memory the arena has, and of which kind.
+/// The size of the arena, and the kind of its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaConfig {
-    /// Bytes for objects; rounded up to whole segments.
+    /// Number of bytes for objects; rounded up to whole segments.
     pub capacity: u64,
-    /// Bytes of a segment; by default a 64th of the capacity, at least 2 MiB.
+    /// Number of bytes of a segment; by default a 64th of the capacity, at least 2 MiB.
     pub segment_size: Option<u64>,
     /// Whether to use huge pages.
     pub huge_pages: HugePages,
-    /// Whether to allocate pages in the background at start, rather than at first use.
+    /// Whether to allocate pages in the background at the start, rather than at first use.
     pub prefault: bool,
-    /// The NUMA node that the memory is to be on; `None` leaves it to the kernel.
+    /// The NUMA node on which the memory is to be; `None` leaves it to the kernel.
     pub near: Option<u32>,
 }
 
 /// Whether the arena uses huge pages (of 2 MiB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HugePages {
-    /// Of the pool, if enough of them are free for the whole arena; else transparent ones, which the kernel
-    /// is asked for page by page and may refuse. Segments that other users write are never of the pool.
+    /// Huge pages of the pool, if enough of them are free for the whole arena. Otherwise transparent ones,
+    /// for which the kernel is asked page by page, and which it may refuse. Segments that other users write
+    /// are never of the pool.
     Auto,
-    /// No.
+    /// No huge pages.
     Never,
-    /// Of the pool, or fail to start.
+    /// Huge pages of the pool; without them the start fails.
     Require,
 }
 
-/// What to build, checked against what the host has: it fits in memory, so in a `usize` too.
+/// The arena to build, checked against the host: it fits in memory, so in a `usize` too.
 pub(super) struct Plan {
     pub(super) segment_size: usize,
     pub(super) count: usize,
@@ -77,13 +79,13 @@ impl Plan {
         }
     }
 
-    /// Bytes in all segments.
+    /// Number of bytes of all segments.
     pub(super) fn capacity(&self) -> u64 {
         self.segment_size as u64 * self.count as u64
     }
 
-    /// What to build instead after `error`, which is returned if there is nothing else. Somebody
-    /// may have taken the huge pages since they were counted.
+    /// The arena to build instead after `error`, which is returned if there is no alternative. Another
+    /// process may have taken the huge pages since they were counted.
     pub(super) fn with_base_pages(self, error: ArenaError) -> Result<Plan, ArenaError> {
         if self.pages == PageKind::Base || !self.may_use_base_pages {
             return Err(error);
@@ -95,7 +97,7 @@ impl Plan {
 }
 
 fn default_segment_size(capacity: u64) -> u64 {
-    capacity.div_ceil(SEGMENTS).max(MIN_SEGMENT).next_multiple_of(HUGE_PAGE)
+    capacity.div_ceil(DEFAULT_SEGMENTS).max(MIN_SEGMENT_BYTES).next_multiple_of(HUGE_PAGE_BYTES)
 }
 
 fn choose_pages(config: &ArenaConfig, segment_size: u64, capacity: u64) -> Result<PageKind, ArenaError> {
@@ -103,7 +105,7 @@ fn choose_pages(config: &ArenaConfig, segment_size: u64, capacity: u64) -> Resul
     if wish == HugePages::Never {
         return Ok(PageKind::Base);
     }
-    let shortage = if segment_size.is_multiple_of(HUGE_PAGE) {
+    let shortage = if segment_size.is_multiple_of(HUGE_PAGE_BYTES) {
         HugePagePool::read(config.near).shortage(capacity)
     } else {
         Some(format!("segments of {segment_size} bytes are not made of them: choose a multiple of 2 MiB"))

@@ -1,4 +1,4 @@
-//! What can go wrong with the arena, and what to do about it.
+//! Errors of the arena, with advice.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::zone::Zone;
 
-/// The arena cannot be set up, or a descriptor cannot be given out.
+/// Why the arena cannot be set up, or a descriptor cannot be given out.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
     /// No memory was asked for.
@@ -16,17 +16,17 @@ pub enum ArenaError {
     /// The segment size does not suit the page size.
     #[error("segment size {size} is not a positive multiple of {granule} bytes: choose one that is")]
     SegmentSize {
-        /// The size asked for, in bytes.
+        /// The size that was asked for, in bytes.
         size: u64,
-        /// What it has to be a multiple of, in bytes.
+        /// Number of bytes of which the size has to be a multiple.
         granule: u64,
     },
-    /// The segments would be too many to number.
+    /// There would be more segments than can be numbered.
     #[error("{count} segments of {segment_size} bytes are too many: choose larger segments or less --memory")]
     TooManySegments {
-        /// How many there would be.
+        /// Number of segments that there would be.
         count: u64,
-        /// Their size in bytes.
+        /// The size of a segment in bytes.
         segment_size: u64,
     },
     /// The host has less memory than asked for.
@@ -36,12 +36,12 @@ pub enum ArenaError {
         ByteSize(*capacity), ByteSize(*available)
     )]
     NotEnoughMemory {
-        /// Bytes asked for, in whole segments.
+        /// Number of bytes that were asked for, in whole segments.
         capacity: u64,
-        /// Bytes available (MemAvailable).
+        /// Number of bytes that are available (MemAvailable).
         available: u64,
     },
-    /// The control groups of the process allow less memory than that.
+    /// The control groups of the process allow less memory than the node needs.
     #[error(
         "a node with {} ({capacity} bytes) of memory for objects, and {} beside them, does not fit in the \
          {} ({limit} \
@@ -50,43 +50,43 @@ pub enum ArenaError {
         ByteSize(*capacity), ByteSize(*beside), ByteSize(*limit), ByteSize(*used)
     )]
     NotAllowed {
-        /// Bytes asked for, in whole segments.
+        /// Number of bytes that were asked for, in whole segments.
         capacity: u64,
-        /// Bytes that the node needs beside them.
+        /// Number of bytes that the node needs beside the arena.
         beside: u64,
-        /// Bytes that all processes of the group may have.
+        /// Maximum number of bytes of all processes of the group.
         limit: u64,
-        /// Bytes that they have.
+        /// Number of bytes that the group uses.
         used: u64,
         /// The file that has the limit.
         file: String,
     },
-    /// Huge pages are required and cannot be had.
+    /// Huge pages are required, and the host has not enough of them.
     #[error("huge pages are required for the arena but {reason}")]
     HugePages {
-        /// Why not, and what to do.
+        /// The reason, with advice.
         reason: String,
     },
     /// The memory figures of the host cannot be read.
     #[error("cannot read the host's memory figures from /proc/meminfo (is /proc mounted?): {0}")]
     Meminfo(#[source] io::Error),
-    /// The kernel does not keep others from writing into a sealed segment.
+    /// The kernel does not keep other processes from writing into a sealed segment.
     #[error(
         "this kernel does not enforce F_SEAL_FUTURE_WRITE on segments of {pages} pages, so objects would \
          not be protected from clients: use Linux 5.13 or later{}", hint(.source)
     )]
     Unsealable {
-        /// Which pages were tried.
+        /// The kind of pages that were tried.
         pages: &'static str,
-        /// What the kernel said, if it refused the seal rather than ignored it.
+        /// The kernel's error, if it refused the seal rather than ignored it.
         source: io::Error,
     },
-    /// No addresses for the arena.
+    /// The process has no addresses for the arena.
     #[error("cannot reserve {capacity} bytes of addresses for the arena (raise `ulimit -v`): {source}")]
     Reserve {
-        /// Bytes asked for.
+        /// Number of bytes that were asked for.
         capacity: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A segment cannot be made, sealed or mapped.
@@ -95,41 +95,41 @@ pub enum ArenaError {
     /// There is no segment of this number.
     #[error("there is no segment {segment}: the arena has {count}, numbered from 0")]
     NoSuchSegment {
-        /// The number asked for.
+        /// The number that was asked for.
         segment: u32,
-        /// How many there are.
+        /// Number of segments that there are.
         count: u32,
     },
-    /// The segment has no zone, so nobody may have a descriptor of it.
+    /// The segment has no zone, so no client may have a descriptor of it.
     #[error(
         "segment {segment} is not assigned to a zone: ask for descriptors of segments that hold an extent"
     )]
     Unassigned {
-        /// The segment.
+        /// The number of the segment.
         segment: u32,
     },
-    /// Nobody but the engine may write there.
+    /// Only the engine may write to the segment.
     #[error("segment {segment} ({zone}) has no writable descriptor to give: ask for a read-only one")]
     NotWritable {
-        /// The segment.
+        /// The number of the segment.
         segment: u32,
-        /// Its zone.
+        /// The zone of the segment.
         zone: Zone,
     },
 }
 
-/// An extent cannot be had.
+/// Why an extent cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocError {
-    /// It could not fit in an empty arena either.
+    /// The extent could not fit in an empty arena either.
     #[error(
         "{len} bytes are more than the whole arena ({capacity} bytes): raise --memory or store smaller \
          objects"
     )]
     TooLarge {
-        /// Bytes asked for.
+        /// Number of bytes that were asked for.
         len: u64,
-        /// Bytes in the arena.
+        /// Number of bytes of the arena.
         capacity: u64,
     },
     /// There is no contiguous run of that length now.
@@ -138,11 +138,11 @@ pub enum AllocError {
          free or evict objects, or raise --memory"
     )]
     Full {
-        /// Bytes asked for.
+        /// Number of bytes that were asked for.
         len: u64,
-        /// Bytes the zone could still have, in pieces, without what is left in its slabs.
+        /// Number of bytes that the zone could still have, in pieces, without the free slots of its slabs.
         free_total: u64,
-        /// The largest piece of them.
+        /// Number of bytes of the largest of these pieces.
         largest_run: u64,
     },
     /// A segment could not be prepared for the zone.
@@ -150,15 +150,15 @@ pub enum AllocError {
     Segment(#[from] SegmentError),
 }
 
-/// The kernel refused something about a segment.
+/// The kernel refused an operation on a segment.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} segment {segment} of the arena: {source}{}", hint(.source))]
 pub struct SegmentError {
-    /// The segment.
+    /// The number of the segment.
     pub segment: u32,
-    /// What was tried.
+    /// The operation.
     pub action: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -166,15 +166,15 @@ pub struct SegmentError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at {at} do not lie within an extent of {extent} bytes: check offset and length first")]
 pub struct OutOfBounds {
-    /// Where in the extent.
+    /// The offset in the extent.
     pub at: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: u64,
-    /// Length of the extent.
+    /// Length of the extent in bytes.
     pub extent: u64,
 }
 
-/// What the user can do about an error of the kernel.
+/// Advice for the user about an error of the kernel.
 fn hint(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => ": raise the limit of open files (`ulimit -n`), a node needs two per segment",

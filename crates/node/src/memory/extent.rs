@@ -1,9 +1,9 @@
-//! Extents: pieces of the arena that somebody uses. Engine thread only.
+//! Extents: pieces of the arena in use. Engine thread only.
 //!
-//! Invariants: the range belongs to this extent alone until it is dropped; dropping only notes it
-//! on a list which the arena empties when it is next asked for anything, so an extent may be
-//! dropped anywhere on the engine thread, even after the arena. Who has millions of them keeps where
-//! they lie and no more ([`Extent::leave`]).
+//! Invariants: the range belongs to this extent alone until it is dropped. Dropping only notes the range on
+//! a list, which the arena empties at its next call, so an extent may be dropped anywhere on the engine
+//! thread, even after the arena. An owner with millions of extents keeps only their offsets and lengths
+//! ([`Extent::leave`]).
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,44 +11,45 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::PAGE;
+use super::PAGE_BYTES;
 use super::error::OutOfBounds;
 use super::io::IoRange;
 use super::mapping::Reservation;
 
-/// What extents share with their arena.
+/// The state that extents share with their arena.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(super) range: Arc<Reservation>,
     pub(super) segment_size: u64,
-    /// Ranges of dropped extents: (offset, length asked for).
+    /// Ranges of dropped extents: the offset, and the length asked for.
     pub(super) returned: RefCell<Vec<(u64, u64)>>,
-    /// Bytes that extents were shortened by beyond what `returned` has of it: a part of their last page.
+    /// Number of bytes by which extents were shortened and that `returned` does not count: a part of their
+    /// last page.
     pub(super) trimmed: Cell<u64>,
 }
 
 impl Home {
-    /// The bytes of an extent that was left, to be looked at.
+    /// The bytes of an extent that was left, for reading.
     pub(crate) fn run(self: &Rc<Self>, offset: u64, len: u64) -> Run {
         Run { offset, len, home: Rc::clone(self) }
     }
 
-    /// Takes up an extent that was left: once, where it lies, with its length.
+    /// Takes up an extent that was left, at its offset and with its length; allowed once.
     pub(crate) fn extent(self: &Rc<Self>, offset: u64, len: u64) -> Extent {
         Extent { run: self.run(offset, len), left: false }
     }
 }
 
 /// A contiguous range of the arena, all of one zone ([`Arena::zone`](super::Arena::zone)), free again when
-/// dropped. It may span adjacent segments, but one of at most 3584 bytes never does. Its bytes are what the
-/// zone's earlier extents left there, or zeros.
+/// dropped. It may span adjacent segments, but an extent of at most 3584 bytes never does. Its bytes are
+/// what the zone's earlier extents left there, or zeros.
 pub struct Extent {
     run: Run,
-    /// It is somebody's who will take it up again.
+    /// Whether the extent was left, to be taken up again.
     left: bool,
 }
 
-/// The bytes of an extent. It does not keep them: whoever has it keeps the extent, or what keeps that.
+/// The bytes of an extent. A run does not keep them: its holder keeps the extent, or the owner of that.
 #[derive(Clone)]
 pub struct Run {
     offset: u64,
@@ -59,25 +60,25 @@ pub struct Run {
 /// The part of an extent that lies in one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// The segment.
+    /// The number of the segment.
     pub segment: u32,
-    /// Where in the segment, in bytes.
+    /// The offset in the segment, in bytes.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
 }
 
 impl Extent {
-    /// Leaves it to whoever keeps where it lies and how long it is: see [`Home::extent`].
+    /// Leaves the extent to an owner that keeps its offset and length: see [`Home::extent`].
     pub(crate) fn leave(mut self) -> u64 {
         self.left = true;
         self.offset
     }
 
-    /// Gives back its pages beyond the first `len` bytes. Both lengths are of whole runs of pages: longer
-    /// than what the slabs have.
+    /// Frees the pages of the extent beyond the first `len` bytes. Both lengths are of whole runs of pages:
+    /// longer than any slot of a slab.
     pub(crate) fn shorten(&mut self, len: u64) {
-        let kept = len.next_multiple_of(PAGE);
+        let kept = len.next_multiple_of(PAGE_BYTES);
         if kept < self.run.len {
             self.run.home.returned.borrow_mut().push((self.run.offset + kept, self.run.len - kept));
         }
@@ -89,29 +90,29 @@ impl Extent {
 }
 
 impl Run {
-    /// Where it starts, in bytes from the start of the arena. A multiple of 64; of 4096 if it is
-    /// longer than 3584 bytes.
+    /// The start of the extent, in bytes from the start of the arena. It is a multiple of 64, and of 4096
+    /// if the extent is longer than 3584 bytes.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Its length in bytes, as asked for.
+    /// The length of the extent in bytes, as asked for.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it holds no byte at all.
+    /// Whether the extent has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A part of it; nothing if it does not lie within.
+    /// A part of the extent; `None` if it does not lie within.
     pub(crate) fn part(&self, at: u64, len: u64) -> Option<Run> {
         at.checked_add(len).filter(|end| *end <= self.len)?;
         Some(Run { offset: self.offset + at, len, home: Rc::clone(&self.home) })
     }
 
-    /// The segments it lies in: at least one, even if it is empty.
+    /// The segments in which the extent lies: at least one, even if it is empty.
     pub fn segments(&self) -> Range<u32> {
         let size = self.home.segment_size;
         let last = self.offset + self.len.saturating_sub(1);
@@ -119,7 +120,7 @@ impl Run {
         (self.offset / size) as u32..(last / size) as u32 + 1
     }
 
-    /// Its pieces in order, one for each segment; an empty extent has one empty piece.
+    /// The extent's pieces in order, one for each segment; an empty extent has one empty piece.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<> {
         let (start, end, size) = (self.offset, self.offset + self.len, self.home.segment_size);
         self.segments().map(move |segment| {
@@ -129,27 +130,27 @@ impl Run {
         })
     }
 
-    /// Copies `bytes` in, `at` bytes from its start. Writes nothing if they do not fit.
+    /// Copies `bytes` into the extent, `at` bytes from its start. Writes nothing if they do not fit.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
         let place = self.place(at, bytes.len())?;
         self.home.range.copy_in(place, bytes).map_err(|_| self.out_of_bounds(at, bytes.len()))
     }
 
-    /// Copies out what lies `at` bytes from its start. A client that may write there can change it
-    /// between two reads: decide on a copy, and read it once.
+    /// Copies the bytes out that lie `at` bytes from the extent's start. A client that may write there can
+    /// change them between two reads: read once, and decide on the copy.
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let place = self.place(at, into.len())?;
         self.home.range.copy_out(place, into).map_err(|_| self.out_of_bounds(at, into.len()))
     }
 
-    /// A handle on its bytes for another thread. It does not keep the extent: whoever passes it on
-    /// keeps the extent until that thread is finished, or other bytes are read or overwritten.
+    /// A handle on the extent's bytes for another thread. It does not keep the extent: the caller keeps the
+    /// extent until that thread is finished, or other bytes are read or overwritten.
     pub fn io_range(&self) -> IoRange {
-        // Whatever is mapped has an address, so its offset and length fit.
+        // The range is mapped, so its offset and length fit.
         IoRange::new(&self.home.range, self.offset as usize, self.len as usize)
     }
 
-    /// Where in the mapped range `len` bytes at `at` lie.
+    /// The position of `len` bytes at `at` in the mapped range.
     fn place(&self, at: u64, len: usize) -> Result<usize, OutOfBounds> {
         let end = at.checked_add(len as u64);
         if end.is_none_or(|end| end > self.len) {
@@ -174,7 +175,8 @@ impl Deref for Extent {
 impl Drop for Extent {
     fn drop(&mut self) {
         if !self.left {
-            // Never borrowed meanwhile: the arena takes the whole list out before it looks at it.
+            // The list is never borrowed here already: the arena takes the whole list out before it looks
+            // at it.
             self.home.returned.borrow_mut().push((self.offset, self.len));
         }
     }

@@ -1,8 +1,8 @@
-//! Memory of a client's own, mapped here: a file without a name, sealed against shrinking.
+//! A client's own memory, mapped here: a file without a name, sealed against shrinking.
 //!
-//! Invariants: the file has its size for good, and pages of the base size, which nobody can take away from
-//! under a mapping so that it faults; so every access inside it is as safe as one to a segment. Clients write
-//! it at any time: bytes are copied by raw pointer, never referred to.
+//! Invariants: the file keeps its size, and has pages of the base size, which nobody can remove from a
+//! mapping so that it faults. So every access inside it is as safe as one to a segment. Clients write it at
+//! any time: bytes are copied by raw pointer, and no reference to them is formed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,23 +14,23 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use super::error::OutOfBounds;
 use super::io::IoRange;
 use super::mapping::Reservation;
-use super::system::HUGE_PAGE;
+use super::system::HUGE_PAGE_BYTES;
 
-/// A client's memory.
+/// A client's own memory.
 pub(crate) struct ForeignMemory {
     range: Arc<Reservation>,
     len: usize,
 }
 
-/// Why a client's memory is not taken.
+/// Why a client's memory is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ForeignError {
-    #[error("{0} bytes are no size to register")]
+    #[error("{0} bytes are not a valid size to register")]
     Size(u64),
     #[error("the file has {found} bytes instead of {told}")]
     OtherSize { found: u64, told: u64 },
     #[error(
-        "the file can shrink, which would end whoever reads it: seal it with F_SEAL_SHRINK \
+        "the file can shrink, which would end a process that reads it: seal it with F_SEAL_SHRINK \
          (memfd_create with MFD_ALLOW_SEALING)"
     )]
     CanShrink,
@@ -49,13 +49,13 @@ impl ForeignMemory {
         if stat.st_size as u64 != len {
             return Err(ForeignError::OtherSize { found: stat.st_size as u64, told: len });
         }
-        // Only files that live in memory have seals.
+        // Only files that are in memory have seals.
         let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
         if !seals.contains(SealFlags::SHRINK) {
             return Err(ForeignError::CanShrink);
         }
         let page = u64::try_from(stat.st_blksize).unwrap_or(0);
-        if page >= HUGE_PAGE {
+        if page >= HUGE_PAGE_BYTES {
             return Err(ForeignError::HugePages(page));
         }
         let size = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(ForeignError::Size(len))?;
@@ -64,16 +64,16 @@ impl ForeignMemory {
         Ok(Self { range, len: size })
     }
 
-    /// Copies `bytes` in, `at` bytes from its start. Writes nothing if they do not fit.
+    /// Copies `bytes` into the memory, `at` bytes from its start. Writes nothing if they do not fit.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
         self.io_range(at, bytes.len() as u64)?.write(0, bytes)
     }
 
-    /// A handle for another thread on `len` bytes that lie `at` bytes from its start. They stay mapped for as
-    /// long as it lives.
+    /// A handle for another thread on `len` bytes that lie `at` bytes from the start of the memory. They
+    /// stay mapped for as long as the handle lives.
     pub(crate) fn io_range(&self, at: u64, len: u64) -> Result<IoRange, OutOfBounds> {
         match at.checked_add(len) {
-            // It is mapped, so what lies within has an address.
+            // The memory is mapped, so a range within it has an address.
             Some(end) if end <= self.len as u64 => Ok(IoRange::new(&self.range, at as usize, len as usize)),
             _ => Err(OutOfBounds { at, len, extent: self.len as u64 }),
         }

@@ -1,13 +1,13 @@
-//! The engine's addresses: one reserved range in which segments are mapped, and the copies in and
-//! out of it.
+//! The engine's addresses: one reserved range in which segments are mapped, and the copies into and out of
+//! it.
 //!
-//! Invariants: the range stays reserved as long as any [`Reservation`] handle lives, so an
-//! address in it never belongs to anyone else; a segment that goes is replaced in place. Shared
-//! with the pre-fault thread, which only ever asks the kernel to populate pages.
+//! Invariants: the range stays reserved as long as any [`Reservation`] handle lives, so an address in it
+//! never belongs to anything else. A segment that goes is replaced in place. The pre-fault thread shares
+//! the range, and only asks the kernel to populate pages.
 //!
-//! Clients may write the same bytes at any moment. So nothing here forms a reference into the
-//! range; bytes are copied by raw pointer, and a copy that races with a client is as good as what
-//! the client wrote, never more.
+//! Clients may write the same bytes at any moment. So nothing here forms a reference into the range; bytes
+//! are copied by raw pointer. A copy that races with a client is as good as the client's bytes, never
+//! better.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -20,21 +20,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::policy::Insistence;
-use super::system::HUGE_PAGE;
+use super::system::HUGE_PAGE_BYTES;
 
-/// Addresses are aligned to this, so that huge pages fit.
-const ALIGN: usize = HUGE_PAGE as usize;
+/// Alignment of the range's addresses in bytes, so that huge pages fit.
+const ALIGN_BYTES: usize = HUGE_PAGE_BYTES as usize;
 
 /// A contiguous range of addresses, inaccessible where nothing is mapped into it.
 #[derive(Debug)]
 pub(super) struct Reservation {
     base: NonNull<u8>,
     len: usize,
-    /// The NUMA node that its memory is to be on.
+    /// The NUMA node on which the range's memory is to be.
     near: Option<u32>,
-    /// What mmap gave, before alignment.
+    /// The mapping that mmap gave, before alignment.
     whole: (NonNull<c_void>, usize),
-    /// A hole was left in the range that others may have filled since: never unmap it.
+    /// Whether a hole was left in the range that others may have filled since: then it is never unmapped.
     torn: AtomicBool,
 }
 
@@ -47,13 +47,13 @@ unsafe impl Sync for Reservation {}
 impl Reservation {
     /// Reserves `len` bytes of addresses without memory behind them.
     pub(super) fn new(len: usize, near: Option<u32>) -> io::Result<Reservation> {
-        let whole = len.checked_add(ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
+        let whole = len.checked_add(ALIGN_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }?;
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        let pad = start.cast::<u8>().align_offset(ALIGN);
-        // SAFETY: `pad` < ALIGN, and the mapping is ALIGN longer than `len`.
+        let pad = start.cast::<u8>().align_offset(ALIGN_BYTES);
+        // SAFETY: `pad` < ALIGN_BYTES, and the mapping is ALIGN_BYTES longer than `len`.
         let base = unsafe { start.cast::<u8>().add(pad) };
         Ok(Reservation { base, len, near, whole: (start, whole), torn: AtomicBool::new(false) })
     }
@@ -82,13 +82,13 @@ impl Reservation {
         }
     }
 
-    /// The NUMA node that its memory is to be on.
+    /// The NUMA node on which the range's memory is to be.
     pub(super) fn near(&self) -> Option<u32> {
         self.near
     }
 
-    /// Lets go of a segment's mapping but keeps the addresses reserved, and valid: a registration
-    /// that is not yet undone, or a late read by a peer, meets zeros.
+    /// Unmaps a segment but keeps the addresses reserved and valid: a registration that is not yet undone,
+    /// or a late read by a peer, finds zeros.
     pub(super) fn vacate(&self, at: usize, len: usize) -> io::Result<()> {
         let address = self.address(at, len)?.as_ptr().cast::<c_void>();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -101,7 +101,7 @@ impl Reservation {
         vacated.map(drop).map_err(io::Error::from)
     }
 
-    /// Allocates the pages behind a part of the range. Harmless wherever a segment is replaced
+    /// Allocates the pages behind a part of the range. It is harmless where a segment is replaced
     /// meanwhile.
     pub(super) fn populate(&self, at: usize, len: usize) -> io::Result<()> {
         let address = self.address(at, len)?.as_ptr().cast::<c_void>();
@@ -109,12 +109,12 @@ impl Reservation {
         unsafe { madvise(address, len, Advice::LinuxPopulateWrite) }.map_err(io::Error::from)
     }
 
-    /// Makes one huge page of the [`HUGE_PAGE`] bytes at `at`, of a file that is made of base pages, if the
-    /// kernel has one to give (Linux 6.1). It asks no setting but `shmem_enabled=deny`.
+    /// Makes one huge page of the [`HUGE_PAGE_BYTES`] bytes at `at`, of a file of base pages, if the kernel
+    /// has one to give (Linux 6.1). Of the settings, only `shmem_enabled=deny` prevents it.
     pub(super) fn collapse(&self, at: usize) -> io::Result<()> {
-        let len = HUGE_PAGE as usize;
-        // The kernel makes nothing of a piece in which nothing is.
-        self.populate(at, super::PAGE as usize)?;
+        let len = HUGE_PAGE_BYTES as usize;
+        // The kernel makes no huge page of a piece without any page.
+        self.populate(at, super::PAGE_BYTES as usize)?;
         let address = self.address(at, len)?.as_ptr().cast::<c_void>();
         // SAFETY: collapsing changes no byte that anyone can see.
         match unsafe { libc::madvise(address, len, libc::MADV_COLLAPSE) } {
@@ -123,7 +123,7 @@ impl Reservation {
         }
     }
 
-    /// Copies `bytes` in at `at`.
+    /// Copies `bytes` into the range at `at`.
     pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
         let to = self.address(at, bytes.len())?;
         // SAFETY: `to` is good for that many bytes: they lie in the reservation, and an extent
@@ -133,7 +133,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Copies bytes at `at` out.
+    /// Copies the bytes at `at` out of the range.
     pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> io::Result<()> {
         let from = self.address(at, into.len())?;
         // SAFETY: as in `copy_in`, the other way; the copy may be torn if a client writes there
@@ -142,7 +142,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Writes `len` bytes at `at` to a descriptor, by one write(2); says how many it took.
+    /// Writes `len` bytes at `at` to a descriptor, by one write(2); returns the number of bytes written.
     pub(super) fn write_out(&self, at: usize, len: usize, to: BorrowedFd<'_>) -> io::Result<usize> {
         let from = self.address(at, len)?;
         // SAFETY: as in `copy_out`; it is the kernel that reads, and what it cannot read is an error.
@@ -150,7 +150,7 @@ impl Reservation {
         usize::try_from(written).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Fills `len` bytes at `at` from a descriptor, by one read(2); says how many came.
+    /// Fills `len` bytes at `at` from a descriptor, by one read(2); returns the number of bytes read.
     pub(super) fn read_in(&self, at: usize, len: usize, from: BorrowedFd<'_>) -> io::Result<usize> {
         let to = self.address(at, len)?;
         // SAFETY: as in `copy_in`; it is the kernel that writes, and no more than `len` bytes.
@@ -158,7 +158,7 @@ impl Reservation {
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The first byte.
+    /// The address of the first byte.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -200,7 +200,7 @@ pub struct SegmentMemory {
 }
 
 impl SegmentMemory {
-    /// The memory of `len` bytes at `at` of the reserved range.
+    /// Makes the memory of `len` bytes at `at` of the reserved range.
     pub(super) fn new(range: &Arc<Reservation>, at: usize, len: usize) -> io::Result<SegmentMemory> {
         Ok(SegmentMemory { base: range.address(at, len)?, len, _range: Arc::clone(range) })
     }
@@ -210,7 +210,7 @@ impl SegmentMemory {
 // its last handle is dropped: a segment is only ever replaced by another, or by zeros. Nothing in
 // this module forms a reference into it.
 unsafe impl plasmon_fabric::Memory for SegmentMemory {
-    /// Where it starts. Others may write there at any time: never form a reference into it.
+    /// The start of the memory. Others may write there at any time: no reference into it may be formed.
     fn base(&self) -> NonNull<u8> {
         self.base
     }

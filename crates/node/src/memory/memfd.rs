@@ -1,15 +1,15 @@
-//! The file of a segment: an anonymous one that others may map, with seals that keep them from
-//! harming us. Engine thread only.
+//! The file of a segment: an anonymous one that others may map, with seals that keep them from harming the
+//! engine. Engine thread only.
 //!
-//! Invariants: from birth it cannot shrink or grow (a client that truncates it would SIGBUS us)
-//! and has mode 0400, so no other uid re-opens it through /proc with more rights than it was
-//! given. After [`Memfd::give_to`] no seal can be added or removed any more.
+//! Invariants: from birth the file cannot shrink or grow (a client that truncated it would end the engine
+//! by SIGBUS), and has mode 0400, so that no other uid re-opens it through /proc with more rights than it
+//! was given. After [`Memfd::give_to`] no seal can be added or removed any more.
 //!
-//! Not prevented: whoever holds a writable descriptor can punch holes in it, since the only seals
-//! against that forbid writing too. With base pages it merely loses its own bytes (holes read as
-//! zeros). With huge pages the page goes back to the host's pool; if another process takes it and
-//! the pool is then empty, our next touch of the hole is a SIGBUS. So a user other than the daemon's
-//! own gets writable descriptors of base pages only (`arena::segment`).
+//! One attack is not prevented: a process with a writable descriptor can punch holes, since the only seals
+//! against that forbid writing too. With base pages it merely loses its own bytes (holes read as zeros).
+//! With huge pages the page goes back to the host's pool; if another process takes it and the pool is then
+//! empty, the engine's next touch of the hole is a SIGBUS. So a user other than the daemon's own gets
+//! writable descriptors of base pages only (`arena::segment`).
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,8 +26,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::system::PageKind;
 use super::zone::Writer;
 
-/// A memfd, and a second, read-only descriptor of it once somebody needs one. Who sends one of them to a
-/// client shares it until then: what waits to be sent takes no descriptors of its own.
+/// A memfd, with a second, read-only descriptor once one is needed. Replies that wait to be sent share
+/// these descriptors, and take none of their own.
 #[derive(Debug)]
 pub(super) struct Memfd {
     file: Arc<OwnedFd>,
@@ -36,14 +36,14 @@ pub(super) struct Memfd {
 }
 
 impl Memfd {
-    /// A new file of `len` zero bytes.
+    /// Makes a new file of `len` zero bytes.
     pub(super) fn new(len: u64, pages: PageKind) -> io::Result<Memfd> {
         let kind = match pages {
             PageKind::Huge => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
             PageKind::Base => MemfdFlags::empty(),
         };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
-        // Never executable, where the kernel knows that (6.3).
+        // The file is never executable, on kernels that support that (6.3).
         let file = match memfd_create("plasmon-segment", flags | MemfdFlags::NOEXEC_SEAL) {
             Err(Errno::INVAL) => memfd_create("plasmon-segment", flags),
             made => made,
@@ -54,7 +54,7 @@ impl Memfd {
         Ok(Memfd { file: Arc::new(file), read_only: None, pages })
     }
 
-    /// What it is made of.
+    /// The kind of pages of which the file is made.
     pub(super) fn pages(&self) -> PageKind {
         self.pages
     }
@@ -63,7 +63,7 @@ impl Memfd {
     pub(super) fn give_to(&self, writer: Writer) -> io::Result<()> {
         let seals = match writer {
             Writer::Engine => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
-            // Its clients hold a writable descriptor: they must not seal each other out.
+            // The writer's clients hold a writable descriptor: they must not seal each other out.
             Writer::Uid(_) => SealFlags::SEAL,
         };
         fcntl_add_seals(&self.file, seals).map_err(io::Error::from)
@@ -81,21 +81,21 @@ impl Memfd {
         Ok(Arc::clone(self.read_only.insert(descriptor)))
     }
 
-    /// The descriptor it was made with.
+    /// The descriptor with which the file was made.
     pub(super) fn read_write(&self) -> &Arc<OwnedFd> {
         &self.file
     }
 
-    /// Gives its memory back now, even while clients keep it mapped. The kernel refuses that for
-    /// an engine-written file: there the memory returns when the last client unmaps it.
+    /// Frees the file's memory now, even while clients keep it mapped. The kernel refuses that for an
+    /// engine-written file: there the memory becomes free when the last client unmaps it.
     pub(super) fn empty(&self, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.file, flags, 0, len).map_err(io::Error::from)
     }
 }
 
-/// Whether this kernel keeps others from mapping an engine-written file writable. (Some before
-/// 5.13 take the seal on huge pages and ignore it.)
+/// Checks that this kernel keeps others from mapping an engine-written file writable. (Some kernels before
+/// 5.13 accept the seal on huge pages and ignore it.)
 pub(super) fn probe_seal(len: u64, pages: PageKind) -> io::Result<()> {
     let file = Memfd::new(len, pages)?;
     file.give_to(Writer::Engine)?;

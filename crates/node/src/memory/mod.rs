@@ -1,8 +1,8 @@
 //! The arena: the memory of a node in which its objects live.
 //!
-//! Owns: one contiguous range of addresses cut in equal *segments* (each one sealed memfd), and
-//! the allocator that hands out *extents* of it. Runs on the engine thread; the only other thread
-//! is the one that pre-faults pages in the background (`prefault`).
+//! This module owns one contiguous range of addresses cut in equal *segments* (each one sealed memfd), and
+//! the allocator that hands out *extents* of it. It runs on the engine thread; the only other thread
+//! pre-faults pages in the background (`prefault`).
 //!
 //! Invariants:
 //! - Every segment belongs to at most one [`Zone`] at a time: a domain that may read it and one
@@ -10,14 +10,14 @@
 //! - Seals and mode are in place before the first descriptor of a segment leaves: it can neither
 //!   shrink nor grow, its mode is 0400, and in an engine-written segment the kernel refuses every
 //!   writable mapping but the engine's own, made before the seal.
-//! - A segment that passes to another zone is destroyed and replaced by a fresh memfd at the same
-//!   place with a higher version. Whoever still holds the old descriptor sees old bytes only.
+//! - A segment that passes to another zone is destroyed and replaced by a fresh memfd at the same place
+//!   with a higher version. A client that still holds the old descriptor sees old bytes only.
 //! - In an arena of huge pages, segments that another uid writes are of base pages: the writer of a huge
 //!   page could take it away, and kill the engine by that.
 //! - All bookkeeping lives on this process's heap, never in shared memory.
 //!
-//! The memory of a replaced segment returns to the system once the last client unmaps it. An
-//! engine-written one cannot be emptied earlier: its seal forbids punching holes, to us as well.
+//! The memory of a replaced segment returns to the system once the last client unmaps it. An engine-written
+//! segment cannot be emptied earlier: its seal forbids punching holes, to the engine as well.
 //!
 //! Read in this order: `zone`, `config`, `arena`, `extent`, `io`, then `memfd`, `mapping`, `prefault`,
 //! and the allocator: `pages`, `slabs`, `placement`.
@@ -58,4 +58,4 @@ pub use usage::{SegmentChange, Usage, ZoneUsage};
 pub use zone::{Access, Domain, Writer, Zone};
 
 /// Granule of large extents, in bytes.
-pub(crate) const PAGE: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;

@@ -1,7 +1,7 @@
-//! The free runs of one zone: which stretches of its segments no extent covers.
+//! The free runs of one zone: the stretches of its segments that no extent covers.
 //!
-//! Plain data of the arena, engine thread only. Invariants: runs do not overlap or touch (they are
-//! merged, across segment bounds too), none is empty, and both indexes hold the same runs.
+//! Plain data of the arena, engine thread only. Invariants: runs do not overlap or touch (they are merged,
+//! across segment bounds too), none is empty, and both indexes hold the same runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,31 +9,31 @@ use std::ops::Range;
 /// Free runs by place and by length. Offsets and lengths are bytes of the arena.
 #[derive(Debug, Default)]
 pub(super) struct FreeRuns {
-    /// Start to end.
+    /// The ends of the runs by their starts.
     by_start: BTreeMap<u64, u64>,
-    /// (length, start).
+    /// The runs as (length, start).
     by_len: BTreeSet<(u64, u64)>,
     total: u64,
 }
 
 impl FreeRuns {
-    /// Bytes in all runs.
+    /// Number of bytes of all runs.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Length of the longest run.
+    /// Number of bytes of the longest run.
     pub(super) fn largest(&self) -> u64 {
         self.by_len.last().map_or(0, |(len, _)| *len)
     }
 
-    /// The run that a byte lies in.
+    /// The run in which a byte lies.
     pub(super) fn covering(&self, at: u64) -> Option<Range<u64>> {
         let (start, end) = self.by_start.range(..=at).next_back()?;
         (at < *end).then_some(*start..*end)
     }
 
-    /// Where the shortest run that holds `len` bytes starts; the first of those.
+    /// The start of the shortest run that holds `len` bytes; of several, the first one's.
     pub(super) fn best_fit(&self, len: u64) -> Option<u64> {
         self.by_len.range((len, 0)..).next().map(|(_, start)| *start)
     }
@@ -53,7 +53,7 @@ impl FreeRuns {
         self.link(start..end);
     }
 
-    /// Takes a stretch out; false (and nothing happens) unless all of it is free.
+    /// Removes a stretch; `false`, without a change, unless all of it is free.
     pub(super) fn remove(&mut self, stretch: Range<u64>) -> bool {
         let Some(run) = self.covering(stretch.start).filter(|run| stretch.end <= run.end) else {
             return false;
@@ -65,7 +65,7 @@ impl FreeRuns {
         true
     }
 
-    /// Takes out all that is free within bounds, in its runs.
+    /// Removes and returns all runs, or parts of runs, within bounds.
     pub(super) fn take_within(&mut self, bounds: Range<u64>) -> Vec<Range<u64>> {
         let first = self.covering(bounds.start).map_or(bounds.start, |run| run.start);
         let runs = self.by_start.range(first..bounds.end);

@@ -1,29 +1,28 @@
-//! Where a zone gets a contiguous run from when its own free runs are too short: which segments
-//! to take, so that it takes few, and none from another zone while unassigned ones will do.
+//! Placement of runs: which segments a zone takes when its own free runs are too short. It takes few
+//! segments, and none from another zone while unassigned ones are sufficient.
 //!
-//! Pure functions over a picture of the arena. A *span* is a maximal contiguous range that the
-//! zone could have as a whole: segments that it may take, and the zone's own free runs that touch
-//! them at either end.
+//! Pure functions over a picture of the arena. A *span* is a maximal contiguous range that the zone could
+//! have as a whole: segments that it may take, and the zone's own free runs that touch them at either end.
 
 use std::ops::Range;
 
 use super::pages::FreeRuns;
 
-/// How a segment stands to the zone that needs memory.
+/// The state of a segment for the zone that needs memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The zone's own, wholly free.
+    /// The segment is the zone's own, and wholly free.
     Own,
-    /// Nobody's yet.
+    /// The segment belongs to no zone yet.
     Unassigned,
-    /// Another zone's, wholly free: can be replaced by a fresh one.
+    /// The segment is another zone's, and wholly free: it can be replaced by a fresh one.
     Recyclable,
-    /// Something lies in it.
+    /// The segment is not free.
     Taken,
 }
 
 impl Standing {
-    /// The price of taking it: one recycling is worse than any number of unassigned segments.
+    /// The price of taking the segment: one recycling costs more than any number of unassigned segments.
     fn price(self) -> u64 {
         match self {
             Standing::Own | Standing::Taken => 0,
@@ -56,7 +55,7 @@ impl View<'_> {
         })
     }
 
-    /// Where `len` bytes (of whole pages) are had cheapest; the first such place.
+    /// The start of the cheapest place for `len` bytes (of whole pages); of several, the first one's.
     pub(super) fn place(&self, len: u64) -> Option<u64> {
         let mut prices = vec![0u64];
         prices.extend(self.standings.iter().scan(0u64, |sum, standing| {
@@ -81,12 +80,12 @@ impl View<'_> {
         candidates.min_by_key(|start| (price(*start), *start))
     }
 
-    /// The longest contiguous run that the zone could have.
+    /// Number of bytes of the longest contiguous run that the zone could have.
     pub(super) fn largest(&self) -> u64 {
         self.spans().map(|span| span.end - span.start).max().unwrap_or(0).max(self.runs.largest())
     }
 
-    /// All that the zone could have, in pieces.
+    /// Number of bytes that the zone could have, in pieces.
     pub(super) fn total(&self) -> u64 {
         let others = [Standing::Unassigned, Standing::Recyclable];
         let count = self.standings.iter().filter(|standing| others.contains(standing)).count();
@@ -119,7 +118,7 @@ mod tests {
         let mut runs = FreeRuns::default();
         runs.insert(60..100);
         runs.insert(300..330);
-        // Segment 0 and 3 are the zone's, partly used; 4 is not.
+        // Segments 0 and 3 are the zone's, partly used; 4 is not.
         let standings = [Taken, Unassigned, Unassigned, Taken, Unassigned];
         let view = view(&standings, &runs);
         assert_eq!(view.place(140), Some(60), "one new segment, after the free end of the first");

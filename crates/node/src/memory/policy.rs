@@ -1,30 +1,32 @@
-//! Near memory: asking the kernel for pages of one NUMA node, and where pages are.
+//! Memory policy: asking the kernel for pages of one NUMA node, and finding out where pages are.
 //!
-//! A page of the arena is *preferred* on the node: where that is full, it comes from another one, which is
-//! slower, but kills nobody. While the pre-fault thread makes pages it *insists* instead, as long as the node
-//! has room to spare, so that the kernel drops cached files there rather than turn to another node. The
-//! policy of a segment is its file's: pages that a client touches first follow it too. (Those of the pool of
-//! huge pages follow whoever touches them.) System calls on addresses of the arena; any thread.
+//! A page of the arena is *preferred* on the node: if the node is full, the page comes from another one,
+//! which is slower but kills no process. While the pre-fault thread makes pages it *insists* instead, as
+//! long as the node has room to spare, so that the kernel drops cached files there rather than take pages
+//! of another node. The policy of a segment is its file's: pages that a client touches first follow it too.
+//! (Pages of the pool of huge pages follow the thread that touches them.) The module makes system calls on
+//! addresses of the arena; any thread.
 
 use std::ffi::c_void;
 use std::io;
 use std::ptr;
 
 use super::mapping::Reservation;
-use super::system::HUGE_PAGE;
+use super::system::HUGE_PAGE_BYTES;
 
+/// Number of words of a mask of memory nodes.
 const MASK_WORDS: usize = 16;
-/// Memory nodes that a mask can name.
-const NODES: u32 = MASK_WORDS as u32 * libc::c_ulong::BITS;
-/// The kernel takes one bit less than it is told.
-const MASK_BITS: libc::c_ulong = NODES as libc::c_ulong + 1;
+/// Number of memory nodes that a mask can name.
+const MAX_NODES: u32 = MASK_WORDS as u32 * libc::c_ulong::BITS;
+/// Number of bits of a mask, as the kernel counts them: it takes one bit less than it is told.
+const MASK_BITS: libc::c_ulong = MAX_NODES as libc::c_ulong + 1;
 
-/// How pages are to be had from the node.
+/// How the kernel chooses the memory node of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Insistence {
-    /// Elsewhere if it has none.
+    /// The page comes from another node if the node has none.
     Preferred,
-    /// There or not at all.
+    /// The page comes from the node or not at all.
     Bound,
 }
 
@@ -37,10 +39,10 @@ impl Insistence {
     }
 }
 
-/// Memory that this thread, and those it starts from now on, touch first is preferred on a node.
+/// Prefers a node for memory that this thread, and those it starts from now on, touch first.
 ///
 /// # Errors
-/// When this process may not use the node, or say where its memory is to be.
+/// When this process may not use the node, or set the policy of its memory.
 pub(crate) fn prefer_node(node: u32) -> io::Result<()> {
     let mask = mask(node)?;
     // SAFETY: the mask has as many bits as said; the call reads it, and no memory moves.
@@ -50,7 +52,7 @@ pub(crate) fn prefer_node(node: u32) -> io::Result<()> {
 }
 
 impl Reservation {
-    /// Has the pages of a part of the range, those that are yet to come, made on the arena's node.
+    /// Has the pages of a part of the range that are yet to come made on the arena's node.
     pub(super) fn keep_near(
         &self,
         at: usize,
@@ -66,11 +68,11 @@ impl Reservation {
         outcome(code)
     }
 
-    /// Bytes of a part of the range that lie on other nodes than this one, by a look at a page in every
-    /// [`HUGE_PAGE`].
+    /// Number of bytes of a part of the range that are on other nodes than this one, judged by one page in
+    /// every [`HUGE_PAGE_BYTES`].
     pub(super) fn elsewhere(&self, at: usize, len: usize, node: u32) -> io::Result<u64> {
         self.address(at, len)?;
-        let step = HUGE_PAGE as usize;
+        let step = HUGE_PAGE_BYTES as usize;
         let (mut pages, parts) = (0..len)
             .step_by(step)
             .map(|part| Ok((self.address(at + part, 1)?.as_ptr().cast::<c_void>(), step.min(len - part))))
@@ -90,7 +92,7 @@ impl Reservation {
             )
         };
         outcome(code)?;
-        // What is not there, or cannot be asked about, is a negative number.
+        // A page that does not exist, or cannot be asked about, has a negative number.
         let far = |found: &libc::c_int| u32::try_from(*found).is_ok_and(|found| found != node);
         Ok(nodes.iter().zip(parts).filter(|(found, _)| far(found)).map(|(_, part)| part as u64).sum())
     }

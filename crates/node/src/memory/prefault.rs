@@ -1,15 +1,15 @@
-//! Allocates the pages of segments in the background, so that neither the engine nor the NIC
-//! meets a page for the first time while a transfer waits; of huge pages, where the kernel gives them.
+//! Pre-faulting: allocates the pages of segments in the background, so that neither the engine nor the NIC
+//! touches a page for the first time while a transfer waits; huge pages, where the kernel gives them.
 //!
-//! Owns: one thread, `plasmon-prefault`, and the queue of segments it has yet to populate. The
-//! engine and the thread share a mutex, which each holds for bookkeeping only, never during a
-//! system call. The engine takes it at recycling, which is rare; progress is read from an atomic.
+//! This module owns one thread, `plasmon-prefault`, and the queue of segments that it has yet to populate.
+//! The engine and the thread share a mutex, which each holds for bookkeeping only, never during a system
+//! call. The engine takes it at recycling, which is rare; progress is read from an atomic.
 //!
-//! Where memory is bound to a NUMA node, pages are made there for as long as it has room, and what lies
-//! elsewhere is counted.
+//! Where memory is bound to a NUMA node, pages are made there for as long as it has room, and bytes on
+//! other nodes are counted.
 //!
-//! Invariants: the thread holds the reserved range, so it touches no other addresses; what it
-//! populates while a segment is being replaced is not counted.
+//! Invariants: the thread holds the reserved range, so it touches no other addresses; bytes that it
+//! populates while a segment is being replaced are not counted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,12 +19,13 @@ use std::thread::{self, JoinHandle};
 
 use super::mapping::Reservation;
 use super::policy::Insistence;
-use super::system::{self, HUGE_PAGE, PageKind};
+use super::system::{self, HUGE_PAGE_BYTES, PageKind};
 
-/// Bytes populated in one system call: about two milliseconds, the longest a shutdown waits.
-const STEP: usize = 4 << 20;
+/// Number of bytes populated in one system call, which takes about two milliseconds, the longest that a
+/// shutdown waits.
+const STEP_BYTES: usize = 4 << 20;
 
-/// The handle of the thread; dropping it stops and joins it.
+/// The handle of the thread; dropping it stops and joins the thread.
 #[derive(Debug)]
 pub(super) struct Prefaulter {
     shared: Arc<Shared>,
@@ -49,12 +50,12 @@ struct State {
     segments: Vec<Progress>,
 }
 
-/// What the pages of a segment are made from.
+/// The kind of pages from which a segment is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Making {
     /// Huge pages of the host's pool.
     Pool,
-    /// Base pages, and the kernel is asked to make huge ones of them.
+    /// Base pages, which the kernel is asked to make huge.
     Transparent,
     /// Base pages.
     Base,
@@ -73,13 +74,13 @@ impl Making {
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     making: Making,
-    /// Grows at each replacement, so that the thread sees that its work is void.
+    /// A number that grows at each replacement, so that the thread sees that its work is void.
     generation: u64,
-    /// Bytes populated of the present file.
+    /// Number of bytes populated of the present file.
     populated: u64,
-    /// And those of them that are in huge pages because this thread asked for them.
+    /// Number of populated bytes that are in huge pages because this thread asked for them.
     collapsed: u64,
-    /// And those that are not on the NUMA node that they should be on.
+    /// Number of populated bytes that are not on the intended NUMA node.
     elsewhere: u64,
 }
 
@@ -108,22 +109,22 @@ impl Prefaulter {
         Ok(Prefaulter { shared, thread: Some(thread) })
     }
 
-    /// Bytes populated so far.
+    /// Number of bytes populated so far.
     pub(super) fn populated(&self) -> u64 {
         self.shared.populated.load(Ordering::Relaxed)
     }
 
-    /// Bytes of them in huge pages that were asked for.
+    /// Number of populated bytes in huge pages that this thread asked for.
     pub(super) fn collapsed(&self) -> u64 {
         self.shared.collapsed.load(Ordering::Relaxed)
     }
 
-    /// Bytes of them that are not on the NUMA node that they should be on.
+    /// Number of populated bytes that are not on the intended NUMA node.
     pub(super) fn elsewhere(&self) -> u64 {
         self.shared.elsewhere.load(Ordering::Relaxed)
     }
 
-    /// The memory of a segment is gone: what was populated of it no longer counts.
+    /// Notes that a segment's memory is gone, so that its populated bytes no longer count.
     pub(super) fn forget(&self, segment: usize) {
         let mut state = self.shared.lock();
         state.queue.retain(|queued| *queued != segment);
@@ -135,7 +136,7 @@ impl Prefaulter {
         (progress.populated, progress.collapsed, progress.elsewhere) = (0, 0, 0);
     }
 
-    /// A segment has new memory, which somebody is about to use: populate it next.
+    /// Has a segment with new memory populated next, since a client is about to use it.
     pub(super) fn renew(&self, segment: usize, making: Making) {
         self.forget(segment);
         let mut state = self.shared.lock();
@@ -178,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// What the memory is made of, now that all of it is there; `refused` is why some is of base pages.
+    /// Logs the kinds of pages, now that all memory is there; `refused` is why some are base pages.
     fn say(&self, refused: Option<io::Error>) {
         let (populated, huge) =
             (self.populated.load(Ordering::Relaxed), self.collapsed.load(Ordering::Relaxed));
@@ -200,7 +201,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a segment to populate; `None` when it is time to stop.
+    /// Waits for a segment to populate; `None` when the thread is to stop.
     fn next(&self) -> Option<(usize, Progress)> {
         let waiting = |state: &mut State| state.queue.is_empty() && !state.stop;
         let mut state = self.wake.wait_while(self.lock(), waiting).unwrap_or_else(PoisonError::into_inner);
@@ -211,18 +212,18 @@ impl Shared {
         Some((segment, state.segments[segment]))
     }
 
-    /// Populates a segment until done, stopped or overtaken by its replacement.
+    /// Populates a segment until it is done, the thread is to stop, or the segment is replaced.
     fn populate(
         &self,
         segment: usize,
         Progress { generation, making, .. }: Progress,
         refused: &mut Option<io::Error>,
     ) -> io::Result<()> {
-        for at in (0..self.segment_size).step_by(STEP) {
-            let len = STEP.min(self.segment_size - at);
+        for at in (0..self.segment_size).step_by(STEP_BYTES) {
+            let len = STEP_BYTES.min(self.segment_size - at);
             let place = segment * self.segment_size + at;
             let outcome = self.step_near(place, len, making, refused);
-            // Where it is not to be known, it is where it was asked for.
+            // If the place of pages cannot be found out, it is taken to be the intended one.
             let far =
                 self.range.near().map_or(Ok(0), |node| self.range.elsewhere(place, len, node)).unwrap_or(0);
             let mut state = self.lock();
@@ -241,7 +242,7 @@ impl Shared {
     }
 
     /// Populates one step, on the range's node alone while that has room to spare: a kernel that may take
-    /// memory from nowhere else ends processes when there is none.
+    /// memory from no other node ends processes when there is none.
     fn step_near(
         &self,
         at: usize,
@@ -249,7 +250,8 @@ impl Shared {
         making: Making,
         refused: &mut Option<io::Error>,
     ) -> io::Result<u64> {
-        // The pool has pages for all of the arena, though perhaps on other nodes: it must not be insisted.
+        // The pool has pages for the whole arena, though perhaps on other nodes, so the node is not
+        // insisted on.
         let near = self.range.near().filter(|_| making != Making::Pool);
         let insists = near.filter(|node| {
             system::has_room(*node, len as u64)
@@ -262,7 +264,8 @@ impl Shared {
         outcome
     }
 
-    /// Populates one step; returns how many bytes of it were made huge pages, and notes why others were not.
+    /// Populates one step; returns the number of its bytes that were made huge pages, and notes why others
+    /// were not.
     fn step(
         &self,
         at: usize,
@@ -272,11 +275,11 @@ impl Shared {
     ) -> io::Result<u64> {
         let mut collapsed = 0;
         if making == Making::Transparent {
-            let page = HUGE_PAGE as usize;
+            let page = HUGE_PAGE_BYTES as usize;
             for page_at in (at.next_multiple_of(page)..).step_by(page).take_while(|it| it + page <= at + len)
             {
                 match self.range.collapse(page_at) {
-                    Ok(()) => collapsed += HUGE_PAGE,
+                    Ok(()) => collapsed += HUGE_PAGE_BYTES,
                     Err(error) => *refused = Some(error),
                 }
             }

@@ -1,18 +1,18 @@
-//! Small extents: equal slots in slabs, one size class each.
+//! Slabs: small extents are equal slots of slabs, one size class for each slab.
 //!
-//! Plain data of the arena, engine thread only. Invariants: a slot is 64-byte aligned; a slab lies in
-//! one segment; it is listed as partial while it has a free slot and is not withheld; one without any
-//! used slot does not exist, its pages are free again.
+//! Plain data of the arena, engine thread only. Invariants: a slot is 64-byte aligned; a slab lies in one
+//! segment; it is listed as partial while it has a free slot and is not withheld; a slab without any used
+//! slot does not exist, and its pages are free again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::PAGE;
+use super::PAGE_BYTES;
 
-/// Length of a slab, where that much is free and the segment reaches so far.
-pub(super) const SLAB: u64 = 64 << 10;
+/// Length of a slab in bytes, where that much is free and the segment reaches so far.
+pub(super) const SLAB_BYTES: u64 = 64 << 10;
 
-/// Slot lengths: every cache line up to 512 bytes, then four steps a doubling.
+/// Lengths of slots in bytes: every cache line up to 512 bytes, then four steps for each doubling.
 const CLASSES: [u64; 19] =
     [64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584];
 
@@ -21,30 +21,30 @@ const CLASSES: [u64; 19] =
 pub(super) struct Class(usize);
 
 impl Class {
-    /// The class for `len` bytes; `None` if that is better served by whole pages.
+    /// The class for `len` bytes; `None` if whole pages serve them better.
     pub(super) fn of(len: u64) -> Option<Class> {
         let index = CLASSES.partition_point(|slot| *slot < len);
         (index < CLASSES.len()).then_some(Class(index))
     }
 
-    /// Length of its slots in bytes.
+    /// Length of the class's slots in bytes.
     pub(super) fn slot(self) -> u64 {
         CLASSES[self.0]
     }
 }
 
-/// What an extent of `len` bytes takes away from the arena, in bytes.
+/// Number of bytes that an extent of `len` bytes takes from the arena.
 pub(super) fn footprint(len: u64) -> u64 {
-    Class::of(len).map_or_else(|| len.next_multiple_of(PAGE), Class::slot)
+    Class::of(len).map_or_else(|| len.next_multiple_of(PAGE_BYTES), Class::slot)
 }
 
 /// The slabs of one zone.
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
     by_start: BTreeMap<u64, Slab>,
-    /// Those with free slots. The first is used first, so that later ones run empty.
+    /// The slabs with free slots, by class. The first is used first, so that later ones become empty.
     partial: [BTreeSet<u64>; CLASSES.len()],
-    /// Slabs in these segments are listed nowhere: nothing is taken from them.
+    /// The segments whose slabs are listed nowhere: nothing is taken from them.
     withheld: Range<u64>,
 }
 
@@ -54,15 +54,15 @@ struct Slab {
     end: u64,
     slots: u32,
     used: u32,
-    /// One bit a slot, set while it is free.
+    /// One bit for each slot, set while it is free.
     free: Vec<u64>,
 }
 
 impl Slabs {
-    /// Makes a slab of a class out of a free stretch of pages, and takes its first slot, which is
-    /// at its start.
+    /// Makes a slab of a class from a free stretch of pages, and takes its first slot, which is at its
+    /// start.
     pub(super) fn add(&mut self, class: Class, stretch: Range<u64>) {
-        // At most a slab's length in slots of 64 bytes: 1024.
+        // A slab has at most its length in slots of 64 bytes: 1024.
         let slots = ((stretch.end - stretch.start) / class.slot()) as u32;
         let mut free = vec![0u64; slots.div_ceil(64) as usize];
         for slot in 1..slots {
@@ -75,7 +75,7 @@ impl Slabs {
         self.by_start.insert(stretch.start, slab);
     }
 
-    /// Takes a free slot and returns where it starts.
+    /// Takes a free slot and returns its start.
     pub(super) fn take(&mut self, class: Class) -> Option<u64> {
         let start = *self.partial[class.0].first()?;
         let slab = self.by_start.get_mut(&start)?;
@@ -89,7 +89,7 @@ impl Slabs {
         Some(start + (word as u64 * 64 + u64::from(bit)) * class.slot())
     }
 
-    /// Takes nothing more from slabs that lie in these segments, until [`Slabs::relist`].
+    /// Takes nothing more from slabs in these segments, until [`Slabs::relist`].
     pub(super) fn withhold(&mut self, segments: Range<u64>) {
         for (start, slab) in self.by_start.range(segments.clone()) {
             self.partial[slab.class.0].remove(start);
@@ -97,7 +97,7 @@ impl Slabs {
         self.withheld = segments;
     }
 
-    /// All slabs can be taken from again.
+    /// Makes the slots of all slabs available again.
     pub(super) fn relist(&mut self) {
         for (start, slab) in self.by_start.range(std::mem::take(&mut self.withheld)) {
             if !slab.is_full() {
@@ -106,7 +106,7 @@ impl Slabs {
         }
     }
 
-    /// Gives a slot back; returns the pages of its slab if that is now empty, and forgets it.
+    /// Frees a slot; if its slab is now empty, forgets the slab and returns its pages.
     pub(super) fn give_back(&mut self, at: u64) -> Option<Range<u64>> {
         let (&start, slab) = self.by_start.range_mut(..=at).next_back()?;
         let class = slab.class;
@@ -154,17 +154,17 @@ mod tests {
         let class = Class::of(2560).unwrap();
         let mut slabs = Slabs::default();
         assert_eq!(slabs.take(class), None);
-        slabs.add(class, SLAB..2 * SLAB);
-        let slots: Vec<u64> = iter::once(SLAB).chain(iter::from_fn(|| slabs.take(class))).collect();
-        let expected: Vec<u64> = (0..SLAB / 2560).map(|slot| SLAB + slot * 2560).collect();
+        slabs.add(class, SLAB_BYTES..2 * SLAB_BYTES);
+        let slots: Vec<u64> = iter::once(SLAB_BYTES).chain(iter::from_fn(|| slabs.take(class))).collect();
+        let expected: Vec<u64> = (0..SLAB_BYTES / 2560).map(|slot| SLAB_BYTES + slot * 2560).collect();
         assert_eq!(slots, expected);
         let (last, others) = slots.split_last().unwrap();
         for slot in others {
             assert_eq!(slabs.give_back(*slot), None);
         }
-        assert_eq!(slabs.take(class), Some(SLAB), "a slot that came back is used again");
-        assert_eq!(slabs.give_back(SLAB), None);
-        assert_eq!(slabs.give_back(*last), Some(SLAB..2 * SLAB));
+        assert_eq!(slabs.take(class), Some(SLAB_BYTES), "a slot that came back is used again");
+        assert_eq!(slabs.give_back(SLAB_BYTES), None);
+        assert_eq!(slabs.give_back(*last), Some(SLAB_BYTES..2 * SLAB_BYTES));
         assert_eq!(slabs.take(class), None);
     }
 }

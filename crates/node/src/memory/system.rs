@@ -1,37 +1,38 @@
-//! What the host has: available memory and free huge pages. Read once, at start.
+//! The memory of the host: available memory and free huge pages. Read once, at the start.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Huge pages of this size are used, in bytes.
-pub(super) const HUGE_PAGE: u64 = 2 << 20;
+/// Size in bytes of the huge pages that are used.
+pub(super) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 const HUGE_PAGE_COUNTERS: &str = "hugepages/hugepages-2048kB";
-/// What is left to others of a memory node: this part of it, and this many KiB at least. The kernel keeps
-/// some free itself, and not all that it calls cached can be let go of.
-const MARGIN_PART: u64 = 32;
-const MARGIN_LEAST: u64 = 128 << 10;
+/// The divisor of a memory node's size that gives the part left to other processes. The kernel keeps some
+/// of it free itself, and cannot free all that it calls cached.
+const MARGIN_DIVISOR: u64 = 32;
+/// The minimum amount of memory left to other processes, in KiB.
+const MIN_MARGIN_KIB: u64 = 128 << 10;
 
-/// The pages behind the arena, or behind one segment of it.
+/// The kind of pages behind the arena, or behind one segment of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
-    /// Huge pages of 2 MiB, reserved at start.
+    /// Huge pages of 2 MiB, reserved at the start.
     Huge,
     /// The base pages of the system.
     Base,
 }
 
 impl PageKind {
-    /// What a segment is a multiple of, in bytes.
+    /// Number of bytes of which a segment is a multiple.
     pub(super) fn granule(self) -> u64 {
         match self {
-            PageKind::Huge => HUGE_PAGE,
-            PageKind::Base => (rustix::param::page_size() as u64).max(super::PAGE),
+            PageKind::Huge => HUGE_PAGE_BYTES,
+            PageKind::Base => (rustix::param::page_size() as u64).max(super::PAGE_BYTES),
         }
     }
 
-    /// For messages.
+    /// The name of the kind, for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             PageKind::Huge => "huge",
@@ -50,7 +51,7 @@ pub(super) fn check_available(bytes: u64) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::OutOfMemory, message))
 }
 
-/// Bytes that can be used without swapping (MemAvailable).
+/// Number of bytes that can be used without swapping (MemAvailable).
 pub(super) fn available_memory() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     parse_available(&text).ok_or_else(|| io::Error::other("no MemAvailable line"))
@@ -62,13 +63,13 @@ fn parse_available(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Where the kernel tells of a memory node.
+/// The folder in which the kernel describes a memory node.
 fn node_folder(node: u32) -> PathBuf {
     PathBuf::from(format!("/sys/devices/system/node/node{node}"))
 }
 
 /// Whether a memory node has room to spare for so many bytes, free or behind cached files that nobody uses.
-/// Of a node that tells nothing, it is not supposed.
+/// `false` for a node that the kernel does not describe.
 pub(super) fn has_room(node: u32, bytes: u64) -> bool {
     let text = fs::read_to_string(node_folder(node).join("meminfo")).unwrap_or_default();
     room_of_node(&text).is_some_and(|room| bytes <= room)
@@ -80,17 +81,17 @@ fn room_of_node(meminfo: &str) -> Option<u64> {
         values.next()?.1.trim().strip_suffix("kB")?.trim().parse().ok()
     };
     let room = kib(" MemFree:")?.checked_add(kib(" Inactive(file):")?)?;
-    room.saturating_sub((kib(" MemTotal:")? / MARGIN_PART).max(MARGIN_LEAST)).checked_mul(1024)
+    room.saturating_sub((kib(" MemTotal:")? / MARGIN_DIVISOR).max(MIN_MARGIN_KIB)).checked_mul(1024)
 }
 
 /// The host's pool of huge pages, in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct HugePagePool {
-    /// In the pool, used or not.
+    /// Number of pages in the pool, used or not.
     pub(super) total: u64,
-    /// Neither used nor promised to anyone.
+    /// Number of pages that are neither used nor promised.
     pub(super) free: u64,
-    /// The memory node whose part this is.
+    /// The memory node whose part of the pool this is.
     pub(super) node: Option<u32>,
 }
 
@@ -102,7 +103,7 @@ impl HugePagePool {
             text.trim().parse().unwrap_or(0)
         };
         let host = Path::new("/sys/kernel/mm");
-        // What is promised is so for the host, wherever it will be taken from.
+        // Pages are promised for the whole host, wherever they will be taken from.
         let free = counter(host, "free_hugepages").saturating_sub(counter(host, "resv_hugepages"));
         match node.map(node_folder) {
             None => HugePagePool { total: counter(host, "nr_hugepages"), free, node },
@@ -114,9 +115,9 @@ impl HugePagePool {
         }
     }
 
-    /// Why an arena of `capacity` bytes cannot have them and what to do, or `None` if it can.
+    /// Why an arena of `capacity` bytes cannot have huge pages, with advice; `None` if it can.
     pub(super) fn shortage(self, capacity: u64) -> Option<String> {
-        let needed = capacity.div_ceil(HUGE_PAGE);
+        let needed = capacity.div_ceil(HUGE_PAGE_BYTES);
         let missing = needed.checked_sub(self.free).filter(|missing| *missing > 0)?;
         let (free, total) = (self.free, self.total + missing);
         Some(match self.node {
@@ -149,10 +150,10 @@ mod tests {
     #[test]
     fn a_shortage_of_huge_pages_says_what_to_do() {
         let pool = HugePagePool { total: 10, free: 3, node: None };
-        assert_eq!(pool.shortage(3 * HUGE_PAGE), None);
-        let message = pool.shortage(4 * HUGE_PAGE + 1).unwrap();
+        assert_eq!(pool.shortage(3 * HUGE_PAGE_BYTES), None);
+        let message = pool.shortage(4 * HUGE_PAGE_BYTES + 1).unwrap();
         assert!(message.contains("5 huge pages") && message.contains("vm.nr_hugepages=12"), "{message}");
-        let message = HugePagePool { node: Some(1), ..pool }.shortage(4 * HUGE_PAGE).unwrap();
+        let message = HugePagePool { node: Some(1), ..pool }.shortage(4 * HUGE_PAGE_BYTES).unwrap();
         assert!(message.contains("write 11 to /sys/devices/system/node/node1/hugepages/"), "{message}");
     }
 

@@ -1,58 +1,59 @@
-//! What the arena tells the engine about itself. Plain values.
+//! The arena's reports to the engine. Plain values.
 
 use super::zone::Zone;
 
-/// A segment came to a zone, or its memory is gone.
+/// A change of a segment: it came to a zone, or its memory is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentChange {
-    /// It can hold extents of this zone from now on: register it.
+    /// The segment can hold extents of this zone from now on: the engine registers it.
     Assigned {
-        /// The segment.
+        /// The number of the segment.
         segment: u32,
-        /// Its version.
+        /// The version of the segment.
         version: u32,
-        /// Its zone.
+        /// The zone of the segment.
         zone: Zone,
     },
-    /// Its memory, held by no extent, is gone: deregister it and let clients forget it.
+    /// The segment's memory, held by no extent, is gone: the engine deregisters it and lets clients forget
+    /// it.
     Recycled {
-        /// The segment.
+        /// The number of the segment.
         segment: u32,
         /// The version that has ended.
         version: u32,
     },
 }
 
-/// How the arena is used, in bytes.
+/// The usage of the arena, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// The whole arena.
+    /// Number of bytes of the whole arena.
     pub capacity: u64,
-    /// What extents take up, rounded up to slots and pages.
+    /// Number of bytes that extents take, rounded up to slots and pages.
     pub used: u64,
-    /// The rest. Not all of it is there for every zone: see `largest_run`.
+    /// Number of free bytes. Not all of them are available to every zone: see `largest_run`.
     pub free: u64,
-    /// The longest extent that some zone, or a new one, could get now.
+    /// Number of bytes of the longest extent that some zone, or a new one, could get now.
     pub largest_run: u64,
-    /// Allocated ahead of use so far, by the pre-fault thread, of the segments' present memory.
+    /// Number of bytes that the pre-fault thread has allocated so far of the segments' present memory.
     pub prefaulted: u64,
-    /// Bytes of them that are not on the NUMA node that they should be on.
+    /// Number of pre-faulted bytes that are not on the intended NUMA node.
     pub elsewhere: u64,
-    /// In segments of the pool's huge pages.
+    /// Number of bytes in segments of the pool's huge pages.
     pub huge: u64,
-    /// In transparent huge pages that the pre-fault thread asked for and got.
+    /// Number of bytes in transparent huge pages that the pre-fault thread asked for and got.
     pub transparent: u64,
-    /// Every zone that has segments.
+    /// The usage of every zone that has segments.
     pub zones: Vec<ZoneUsage>,
 }
 
-/// How one zone uses its segments.
+/// The usage of one zone's segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneUsage {
     /// The zone.
     pub zone: Zone,
-    /// How many segments it has.
+    /// Number of segments of the zone.
     pub segments: u32,
-    /// What its extents take up, in bytes.
+    /// Number of bytes that the zone's extents take.
     pub used: u64,
 }

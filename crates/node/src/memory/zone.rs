@@ -1,8 +1,8 @@
-//! Who may see a segment and who may write it. Plain values, usable on any thread.
+//! Zones: the users that may read a segment, and the one writer. Plain values, usable on any thread.
 
 use std::fmt;
 
-/// Whose clients may read a segment.
+/// The clients that may read a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Domain {
     /// Every client of this host.
@@ -11,21 +11,21 @@ pub enum Domain {
     Private(u32),
 }
 
-/// Who, besides nobody, writes into a segment.
+/// The one writer of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Writer {
-    /// The engine alone (and the fabric on its behalf); enforced by the kernel.
+    /// The engine alone (and the fabric on its behalf); the kernel enforces it.
     Engine,
     /// Clients of this uid, which create objects in place.
     Uid(u32),
 }
 
-/// A domain and a writer: what a segment is assigned to.
+/// A domain and a writer, to which a segment is assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Zone {
-    /// Who reads.
+    /// The clients that read.
     pub domain: Domain,
-    /// Who writes.
+    /// The writer.
     pub writer: Writer,
 }
 
@@ -42,11 +42,11 @@ impl fmt::Display for Zone {
     }
 }
 
-/// What a descriptor of a segment allows its holder.
+/// The kind of access that a descriptor of a segment gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Map it read-only.
+    /// Mapping read-only.
     Read,
-    /// Map it read-write: for clients of the writer's uid only.
+    /// Mapping read-write: for clients of the writer's uid only.
     Write,
 }

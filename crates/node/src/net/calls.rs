@@ -1,7 +1,7 @@
-//! Asking other nodes, and this one: requests, the answers that come back, and frames to oneself.
+//! Asking other nodes and this one: requests, the answers that come back, and frames to this node itself.
 //!
-//! Engine thread only. A [`Call`] ends with its answer, with the end of the node that was asked, or
-//! by being dropped; it sets no deadline, which is for the caller to do.
+//! Engine thread only. A [`Call`] ends with its answer, with the end of the node that was asked, or by
+//! being dropped. It has no deadline; the caller sets one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use super::frame::{Ask, Envelope, Frames, Message};
 use super::network::Network;
 use crate::kernel::random::HashMap;
 
-/// Calls without an answer so far.
+/// The calls that have no answer yet.
 pub(super) struct Calls {
     open: RefCell<HashMap<u64, Open>>,
     next_request: Cell<u64>,
@@ -28,7 +28,7 @@ impl Default for Calls {
 
 /// A call without its answer.
 struct Open {
-    /// The node that must live for the answer to come; `None` when any may answer.
+    /// The node that must live for the answer to come; `None` when any node may answer.
     to: Option<NodeId>,
     answer: oneshot::Sender<Envelope>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Opens a call that ends in vain when `to` goes; with `None`, only an answer ends it.
+    /// Opens a call that fails when `to` goes; with `None`, only an answer ends it.
     pub(crate) fn open(network: &Rc<Network>, to: Option<NodeId>) -> Self {
         let next = &network.calls.next_request;
         let request = next.replace(next.get() + 1);
@@ -66,7 +66,7 @@ impl Call {
         self.answer.try_recv().ok().flatten()
     }
 
-    /// The answer; nothing when the node that was asked has gone.
+    /// Waits for the answer; `None` when the node that was asked has gone.
     pub(crate) async fn answer(&mut self) -> Option<Envelope> {
         (&mut self.answer).await.ok()
     }
@@ -79,7 +79,7 @@ impl Drop for Call {
 }
 
 impl Network {
-    /// Hands an answer to its call; gives it back when nobody waits for it, or not from there.
+    /// Hands an answer to its call; returns it when nobody waits for it, or not from that node.
     pub(crate) fn complete(&self, envelope: Envelope) -> Option<Envelope> {
         let mut calls = self.calls.open.borrow_mut();
         let meant = |call: &Open| call.to.is_none_or(|to| to == envelope.from);
@@ -97,12 +97,12 @@ impl Network {
         self.calls.open.borrow_mut().retain(|_, call| !call.to.is_some_and(|to| gone.contains(&to)));
     }
 
-    /// Whether an answer of another node is waited for.
+    /// Whether a call waits for an answer of another node.
     pub(crate) fn asks(&self) -> bool {
         !self.calls.open.borrow().is_empty()
     }
 
-    /// A frame from this node.
+    /// Makes the envelope of a frame from this node.
     pub(crate) fn envelope(&self, request: u64, reply_to: NodeId, tenant: u32, message: Message) -> Envelope {
         Envelope {
             request,
@@ -127,17 +127,17 @@ impl Network {
         self.send_to_peer(to, envelope)
     }
 
-    /// Frames of this node to itself since this was last asked.
+    /// Takes the frames of this node to itself since the last call.
     pub(crate) fn take_loopback(&self) -> Vec<Envelope> {
         std::mem::take(&mut *self.loopback.borrow_mut())
     }
 
-    /// Whether there are such frames.
+    /// Whether there are frames of this node to itself.
     pub(crate) fn talks_to_itself(&self) -> bool {
         !self.loopback.borrow().is_empty()
     }
 
-    /// Says something that needs no answer.
+    /// Sends a message that needs no answer; `false` when there is no such member.
     pub(crate) fn tell(&self, to: NodeId, message: Message) -> bool {
         self.send(to, self.envelope(0, self.kernel.node, 0, message))
     }
@@ -151,11 +151,11 @@ impl Network {
         self.send(asked.reply_to, Envelope { answers, ..answer });
     }
 
-    /// Asks and waits for the answer: its fields.
+    /// Sends a request and waits for its answer; returns the answer's fields.
     ///
     /// # Errors
-    /// The answer's own; `Disconnected` when the node has gone, `TimedOut` when it does not answer
-    /// within `patience`, `Internal` when it answers with something else than was asked for.
+    /// The answer's own; `Disconnected` when the node has gone, `TimedOut` when it does not answer within
+    /// `patience`, `Internal` when its answer is of another kind than was asked for.
     pub(crate) async fn ask<Q: Ask>(
         self: &Rc<Self>,
         to: NodeId,
@@ -180,8 +180,7 @@ impl Network {
             Some(Some(answer)) => {
                 let answer = Q::Answers::from_message(answer.message).ok();
                 answer.and_then(|answer| Q::Answer::try_from(answer).ok()).ok_or_else(|| {
-                    let text =
-                        format!("node {to} answered something else than was asked for: see its release");
+                    let text = format!("node {to} sent an answer of the wrong kind: see its release");
                     Error::new(ErrorKind::Internal, text)
                 })
             }

@@ -1,9 +1,9 @@
-//! Places for connections whose other end has not shown yet that it belongs here.
+//! Doors: places for connections of clients and nodes that have not proved yet that they may connect.
 //!
-//! Any thread with tokio. Every TCP port has a [`Door`], in which so many may stand at a time, and so many of
-//! one address: neither one host nor all of them use up descriptors there. Who finds no place gets that of
-//! the one who has stood there longest without being served, if that was long enough, so that those who are
-//! silent keep nobody waiting.
+//! Any thread with tokio. Every TCP port has a [`Door`]. It bounds the number of strangers in all and from
+//! one address, so neither one host nor all hosts together use up the file descriptors. A connection that
+//! finds no place gets that of the stranger that has stood there longest without being served, if that has
+//! had its time. So silent connections keep nobody waiting.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,24 +14,24 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// How many may stand in a door, and for how long.
+/// The number of places in a door, and how long a place is kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Of one address.
+    /// Number of places for one address.
     pub(crate) each: usize,
-    /// In all.
+    /// Number of places in all.
     pub(crate) all: usize,
-    /// How long a place is one's own, whoever else wants it.
+    /// How long a place is kept although another connection wants it.
     pub(crate) grace: Duration,
 }
 
-/// At the control port, where nodes have to prove that they belong to the cluster.
+/// Limits of the control port, where nodes have to prove that they belong to the cluster.
 pub(crate) const CONTROL: Limits = Limits { each: 64, all: 128, grace: Duration::from_secs(1) };
-/// At the port of the baseline, where they have to show a lease.
+/// Limits of the data port of the *socket* protocol, where readers have to show a lease.
 pub(crate) const DATA: Limits = Limits { each: 64, all: 128, grace: Duration::from_secs(1) };
-/// At the port of metrics and health, where everybody is a stranger.
+/// Limits of the port of metrics and health, where every client is a stranger.
 pub(crate) const HEALTH: Limits = Limits { each: 32, all: 64, grace: Duration::ZERO };
-/// Connections of strangers at all ports.
+/// Maximum number of connections of strangers at all ports.
 pub(crate) const STRANGERS: usize = CONTROL.all + DATA.all + HEALTH.all;
 
 /// The door of a port.
@@ -43,7 +43,7 @@ pub(crate) struct Door {
 #[derive(Default)]
 struct Standing {
     next: u64,
-    /// Longest first.
+    /// The strangers by their numbers; the one that has stood longest is first.
     strangers: BTreeMap<u64, Stranger>,
 }
 
@@ -51,11 +51,11 @@ struct Stranger {
     address: IpAddr,
     since: Instant,
     served: Arc<AtomicBool>,
-    /// Tells by its end that the place is another's.
+    /// A sender that tells, when it is dropped, that the place is another's.
     _place: oneshot::Sender<Infallible>,
 }
 
-/// The place of a connection in a door, until it is dropped or another's.
+/// The place of a connection in a door, until this is dropped or the place becomes another's.
 pub(crate) struct Place {
     door: Arc<Door>,
     number: u64,
@@ -63,18 +63,18 @@ pub(crate) struct Place {
     lost: oneshot::Receiver<Infallible>,
 }
 
-/// A place that was given to somebody else.
+/// The error of a connection whose place was given to another.
 #[derive(Debug, thiserror::Error)]
 #[error("it has shown nothing, and others want its place")]
 pub(crate) struct Displaced;
 
 impl Door {
-    /// A door in which nobody stands.
+    /// Makes a door in which nobody stands.
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self { limits, standing: Mutex::default() })
     }
 
-    /// A place for a connection from an address, if there is one.
+    /// Takes a place for a connection from an address, if there is one.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         self.enter_at(address, Instant::now())
     }
@@ -102,7 +102,7 @@ impl Door {
 }
 
 impl Standing {
-    /// Sends away the one who has stood there longest, of an address or of all; nothing if all stay.
+    /// Removes the stranger that has stood longest, of an address or of all; `None` if all may stay.
     fn make_way(&mut self, only: Option<IpAddr>, now: Instant, grace: Duration) -> Option<()> {
         let idle = |one: &Stranger| !one.served.load(Ordering::Relaxed);
         let mut there = self.strangers.iter();
@@ -117,10 +117,10 @@ impl Standing {
 }
 
 impl Place {
-    /// Does something for as long as the place is not another's.
+    /// Does some work for as long as the place is not another's.
     ///
     /// # Errors
-    /// When it is.
+    /// When the place becomes another's.
     pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Displaced> {
         tokio::select! {
             biased;
@@ -129,7 +129,7 @@ impl Place {
         }
     }
 
-    /// Whether its connection is being served: then nobody else gets the place.
+    /// A flag that says whether the connection is being served; a served connection keeps its place.
     pub(crate) fn served(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.served)
     }
@@ -141,7 +141,7 @@ impl Drop for Place {
     }
 }
 
-/// What counts as one address: of IPv6 what one host is given at least.
+/// The part of an address that counts as one host: of IPv6, the smallest network that a host is given.
 fn host(address: IpAddr) -> IpAddr {
     const HOST: u128 = (1 << 64) - 1;
     match address.to_canonical() {
@@ -178,7 +178,7 @@ mod tests {
         let mut fourth = door.enter_at(one, now).unwrap();
         let lost = [&mut first, &mut second, &mut third, &mut fourth].map(is_lost);
         assert_eq!(lost, [false, true, false, false]);
-        // Its place is another's: its end takes nobody else's.
+        // The place is another's by now: dropping it takes nobody's place.
         drop(second);
         assert_eq!(door.lock().strangers.len(), 3);
     }

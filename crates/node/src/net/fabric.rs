@@ -1,8 +1,9 @@
-//! A provider that was opened: its two lanes, its message blocks, and the memory of this node that peers may
-//! read over it.
+//! An opened provider: its two lanes, its message blocks, and the memory of this node that peers may read
+//! by it.
 //!
-//! Engine thread only. A node has one, or two where RDMA is at hand: the second is TCP, for nodes that have
-//! no RDMA and for when it fails. What is registered with one can be reached over that one alone.
+//! Engine thread only. A node has one fabric, or two where RDMA is available. The second is TCP, for nodes
+//! without RDMA and for failures of RDMA. Memory that is registered with one fabric can be reached by that
+//! fabric only.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,18 +17,19 @@ use super::pool::Pools;
 use crate::kernel::random::HashMap;
 use crate::memory::{Arena, BlockMemory, Piece};
 
-/// Blocks of messages: most carry no object and are short, and what they touch should fit a core's cache.
+/// Sizes in bytes of the message blocks. Most messages carry no object and are short, and the memory that
+/// they touch should fit a core's cache.
 const BLOCKS: [usize; 3] = [256, 2 << 10, FRAME_MAX];
 
-/// A segment at one time of its life.
+/// The number of a segment and its version.
 pub(crate) type SegmentKey = (u32, u32);
 
 /// An open provider.
 pub(crate) struct Fabric {
     pub(crate) domain: Domain,
-    /// For messages, in order.
+    /// The lane for messages, in order.
     pub(crate) small: Endpoint,
-    /// For one-sided reads, which would hold messages up.
+    /// The lane for one-sided reads, which would hold up messages.
     pub(crate) bulk: Endpoint,
     pub(crate) pools: Pools,
     posted: Cell<usize>,
@@ -36,7 +38,7 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    /// Opens the lanes and registers all segments of the arena, once, and the stamps of objects.
+    /// Opens the lanes, and registers all segments of the arena and the stamps of objects.
     pub(crate) fn open(
         provider: &Provider,
         arena: &Arena,
@@ -59,7 +61,7 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// How others reach it.
+    /// How other nodes reach this fabric.
     pub(crate) fn reach(&self) -> Reach {
         let provider = self.domain.provider();
         Reach {
@@ -80,7 +82,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Registers a segment once more, with another key; gives the former registration.
+    /// Registers a segment once more, with another key; returns the former registration.
     pub(crate) fn rekey(&self, arena: &Arena, segment: u32) -> Option<Rc<Region>> {
         let key = (segment, arena.version(segment));
         let former = self.segments.borrow().get(&key).cloned()?;
@@ -96,8 +98,8 @@ impl Fabric {
         }
     }
 
-    /// A segment has other memory than before. If that cannot be registered, it can hold objects of this
-    /// node's clients, but nothing can be fetched into it or out of it.
+    /// Registers a segment whose memory was replaced. If that fails, the segment can hold objects of this
+    /// node's clients, but no object can be fetched into it or out of it.
     pub(crate) fn recycle(&self, arena: &Arena, segment: u32) {
         self.segments.borrow_mut().retain(|(number, _), _| *number != segment);
         if let Err(error) = self.register(arena, segment) {
@@ -105,26 +107,26 @@ impl Fabric {
         }
     }
 
-    /// A piece of our own arena, for an operation; nothing when its segment could not be registered.
+    /// A piece of this node's arena, for an operation; `None` when its segment could not be registered.
     pub(crate) fn local(&self, arena: &Arena, piece: Piece) -> Option<Slice> {
         let key = (piece.segment, arena.version(piece.segment));
         let segments = self.segments.borrow();
         segments.get(&key)?.slice(piece.offset as usize, piece.len as usize).ok()
     }
 
-    /// Our own segment, for a peer that is about to read from it.
+    /// Describes a segment of this node, for a peer that is about to read from it.
     pub(crate) fn describe(&self, (segment, version): SegmentKey) -> Option<Message> {
         let RemoteRegion { base, key, len } = self.segments.borrow().get(&(segment, version))?.remote();
         Some(Message::Segment { segment, version, base, key, len })
     }
 
-    /// Where our stamps are.
+    /// Describes where this node's stamps are.
     pub(crate) fn describe_stamps(&self) -> Message {
         let RemoteRegion { base, key, len } = self.stamps.remote();
         Message::Stamps { base, key, len }
     }
 
-    /// Has so many blocks posted for messages to come.
+    /// Posts so many more blocks for messages to come.
     pub(crate) fn expect(&self, blocks: usize) {
         while self.posted.get() < blocks {
             if let Err(error) = self.pools.keep(FRAME_MAX).and_then(|block| self.small.receive(block)) {
@@ -135,7 +137,7 @@ impl Fabric {
         }
     }
 
-    /// Posts the block of a message that was read.
+    /// Posts the block of a message that was read again.
     pub(crate) fn repost(&self, slice: Slice) {
         if let Err(error) = self.small.receive(slice) {
             warn!("cannot post a receive block again: {error}");

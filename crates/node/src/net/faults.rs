@@ -1,8 +1,9 @@
-//! Frames that no member sends, and what becomes of a peer that sends them all the same. Engine thread only.
+//! Invalid frames, and the limit after which a peer that sends them is cut off. Engine thread only.
 //!
-//! A few are dropped and counted: a fault of the moment costs what it hit. Of a peer that sends many nothing
-//! is right that follows either, and it is *cut off* until it starts anew. A frame counts against the sender
-//! that it names only if it carries this node's token: who is no member can have nobody cut off.
+//! A few invalid frames are dropped and counted, since a passing fault costs only what it hit. A peer that
+//! sends many is *cut off* until it starts anew, since nothing that follows can be trusted either. A frame
+//! counts against the sender that it names only if it carries this node's token, so only members can have a
+//! member cut off.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,12 @@ use plasmon::NodeId;
 use super::frame::Header;
 use super::members::Incarnation;
 
-/// So many within [`FAULT_WINDOW`] are forgiven.
+/// Number of invalid frames that are forgiven within [`FAULT_WINDOW`].
 pub(crate) const MAX_FORGIVEN_FAULTS: u32 = 64;
+/// The span in which invalid frames are counted.
 const FAULT_WINDOW: Duration = Duration::from_secs(60);
 
-/// Invalid frames of a peer.
+/// The count of a peer's invalid frames.
 #[derive(Default)]
 pub(crate) struct Faults {
     count: u32,
@@ -23,7 +25,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Notes another; says whether these are too many.
+    /// Counts another invalid frame; returns whether there are too many.
     pub(crate) fn another(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         if now.saturating_duration_since(since) >= FAULT_WINDOW {
@@ -34,7 +36,7 @@ impl Faults {
     }
 }
 
-/// Who says to have sent a frame that does not decode, where it has a header that carries this node's token.
+/// The sender named by a frame that does not decode, if its header is whole and carries this node's token.
 pub(crate) fn sender(frame: &[u8], token: u64) -> Option<(NodeId, Incarnation)> {
     let header = Header::of(frame)?;
     (header.token == token).then_some((header.from, header.incarnation))
@@ -48,7 +50,7 @@ mod tests {
     #[test]
     fn many_within_a_while_are_too_many() {
         let (mut faults, start) = (Faults::default(), Instant::now());
-        // A few, again and again.
+        // A few faults are forgiven in every window.
         for round in 0..10 {
             for _ in 0..MAX_FORGIVEN_FAULTS {
                 assert!(!faults.another(start + FAULT_WINDOW * round), "in round {round}");

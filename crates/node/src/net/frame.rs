@@ -1,12 +1,12 @@
-//! Frames between nodes: what they say and how they look.
+//! Frames between nodes: their meaning and their encoding.
 //!
 //! A frame is a [`Header`] and a body, little-endian. A fabric message is one frame or several, at most
-//! [`FRAME_MAX`] bytes so that it fits a block of the pool. `docs/design.md` has the lists of what there is
-//! in a header and of all bodies, made from the code.
+//! [`FRAME_MAX`] bytes so that it fits a block of the pool. `docs/design/net.md` lists the fields of the
+//! header and all bodies; the code generates these lists.
 //!
-//! Peers are trusted to be Plasmon, their bytes are not: every field is checked on decode, and a
-//! frame of another version, with an unknown opcode or flag, or that does not end where it should
-//! is dropped and counted. Requests that a node cannot serve are answered with [`Message::Refused`].
+//! Peers are trusted to be Plasmon, but their bytes are not: every field is checked on decode. A frame of
+//! another version, with an unknown opcode or flag, or with a wrong end is dropped and counted. A request
+//! that a node cannot serve is answered with [`Message::Refused`].
 
 mod header;
 mod parts;
@@ -31,23 +31,23 @@ use crate::object::Head;
 
 /// Version of the frames.
 pub(crate) const VERSION: u8 = 5;
-/// Largest frame: what libfabric's rxm moves in one piece, less its own header.
+/// Length in bytes of the largest frame: what libfabric's rxm moves in one piece, less its own header.
 pub(crate) const FRAME_MAX: usize = 16 << 10;
-/// Most entries in one frame that lists ids.
+/// Maximum number of entries in a frame that lists ids.
 pub(crate) const MAX_ENTRIES: usize = 256;
 /// Header flag of a frame that answers a question, where its opcode alone does not say so to the receiver.
 const FLAG_ANSWER: u16 = 1;
-/// Opcodes of the frames that a question names as its answer.
+/// For each opcode, whether a question names the frame as its answer.
 const ANSWERS: [bool; 256] = answers(Message::ROWS, Message::ROWS);
 
-/// Who asks, for whom, and where the answer goes. Forwarding keeps `request`, `reply_to`, `tenant`.
+/// A message with its addressing. Forwarding keeps `request`, `reply_to` and `tenant`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Envelope {
-    /// Joins an answer to its request; drawn by `reply_to`.
+    /// The number that joins an answer to its request; `reply_to` draws it.
     pub(crate) request: u64,
     /// The node that sent this frame.
     pub(crate) from: NodeId,
-    /// Its incarnation.
+    /// The incarnation of the sender.
     pub(crate) incarnation: Incarnation,
     /// The node that waits for the answer.
     pub(crate) reply_to: NodeId,
@@ -55,13 +55,14 @@ pub(crate) struct Envelope {
     pub(crate) epoch: u64,
     /// Microseconds the asker still waits; `u64::MAX` when it does not say.
     pub(crate) deadline_us: u64,
-    /// The user on whose behalf.
+    /// The user on whose behalf the frame is sent.
     pub(crate) tenant: u32,
     /// Quality-of-service class; 0 until there are others.
     pub(crate) class: u8,
-    /// Whether it answers a question of a service of its own. Other answers are known by their opcodes.
+    /// Whether the frame answers a question of a service of its own. Other answers are known by their
+    /// opcodes.
     pub(crate) answers: bool,
-    /// What is said.
+    /// The body of the frame.
     pub(crate) message: Message,
 }
 
@@ -70,7 +71,7 @@ pub(crate) trait Ask: wire::Ask<Table: Frames, Answers: Frames> {}
 
 impl<Q: wire::Ask<Table: Frames, Answers: Frames>> Ask for Q {}
 
-/// A frame that does not decode.
+/// The reason why a frame does not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("version {0} of the node protocol, this node speaks {VERSION}")]
@@ -82,7 +83,7 @@ pub(crate) enum FrameError {
 }
 
 impl Envelope {
-    /// The frame's bytes. `token` proves to the receiver that the sender was let in.
+    /// Encodes the frame. `token` proves to the receiver that the sender is a member.
     pub(crate) fn encode(&self, token: u64) -> BytesMut {
         let mut out = BytesMut::with_capacity(256);
         let header = Header {
@@ -109,7 +110,7 @@ impl Envelope {
         out
     }
 
-    /// A frame that says this; all else is drawn.
+    /// Draws a frame with this message.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn draw(draw: &mut Draw, message: Message) -> Self {
         Self::of(Header::draw(draw), message)
@@ -121,7 +122,8 @@ impl Envelope {
         Self { request, from, incarnation, reply_to, epoch, deadline_us, tenant, class, answers, message }
     }
 
-    /// Takes the first frame off a message: the envelope, the token it carries and the credits it returns.
+    /// Takes the first frame off a message; returns the envelope, the token it carries and the credits it
+    /// returns.
     pub(crate) fn decode_first(message: &mut Bytes) -> Result<(Self, u64, u16), FrameError> {
         let body_len = Header::body_len(message).ok_or(FrameError::Malformed)?;
         let len = (body_len as usize).saturating_add(HEADER_LEN);
@@ -143,23 +145,22 @@ impl Envelope {
 }
 
 impl Envelope {
-    /// Whether it answers a request, and so goes to whoever waits for it.
+    /// Whether the frame answers a request, and so goes to the call that waits for it.
     pub(crate) fn is_answer(&self) -> bool {
         let message = &self.message;
         self.answers || ANSWERS[usize::from(message.opcode())] || matches!(message, Message::Refused { .. })
     }
 }
 
-/// A table of frames: that of the node, or that of a service of its own, whose frames the network only
-/// carries.
+/// A table of frames: the node's, or that of a service of its own, whose frames the network only carries.
 pub(crate) trait Frames: Table {
-    /// The frame as the network carries it.
+    /// Converts the frame to the form in which the network carries it.
     fn into_message(self) -> Message;
 
-    /// The frame as its service knows it.
+    /// Converts the frame to the form in which its service knows it.
     ///
     /// # Errors
-    /// When it is of another table, or does not decode.
+    /// When the frame is of another table, or does not decode.
     fn from_message(message: Message) -> Result<Self, WireError>;
 }
 
@@ -173,7 +174,7 @@ impl Frames for Message {
     }
 }
 
-/// Makes a table of a service the network's to carry.
+/// Lets the network carry the frames of a service's table.
 #[allow(unused_macros, reason = "the node's own frames need none")]
 macro_rules! carried {
     ($table:ty) => {
@@ -195,18 +196,18 @@ macro_rules! carried {
 pub(crate) use carried;
 
 impl Message {
-    /// Whether the holder keeps something for whoever this answers.
+    /// Whether the sender keeps a lease for the receiver of this answer.
     pub(crate) fn comes_with_a_lease(&self) -> bool {
         matches!(self, Self::Offer { .. } | Self::Registered { .. } | Self::Stream { .. } | Self::Dial { .. })
     }
 
-    /// Whether an encoded frame tells how memory is reached by the fabric that it goes over.
+    /// Whether an encoded frame describes memory as the fabric by which the frame is sent reaches it.
     pub(crate) fn is_of_a_fabric(frame: &[u8]) -> bool {
         let row = Header::of(frame).and_then(|header| Self::row_of(header.opcode));
         row.is_some_and(|row| matches!(row.name, "Segment" | "Stamps"))
     }
 
-    /// Whether an object of this head travels whole inside a message.
+    /// Whether an object with this head fits inside a message.
     pub(crate) fn fits_eager(head: &Head) -> bool {
         let mut frame = BytesMut::with_capacity(128);
         Head::put(head, &mut frame);

@@ -1,11 +1,11 @@
-//! What the fuzzer does with frames, and what it begins with.
+//! The fuzzer's target for frames, and its seeds.
 
 use bytes::Bytes;
 use plasmon::wire::{Draw, Table};
 
 use super::frame::{Envelope, Header, Message};
 
-/// Reads a message, frame by frame; what they say survives being said again.
+/// Decodes a message, frame by frame; each frame must decode to the same after encoding.
 pub(crate) fn message(mut bytes: Bytes) {
     while !bytes.is_empty() {
         let before = bytes.len();
@@ -19,7 +19,7 @@ pub(crate) fn message(mut bytes: Bytes) {
     }
 }
 
-/// Messages of a frame of each kind, and of several.
+/// Returns messages of one frame of each kind, and of several frames.
 pub(crate) fn messages() -> Vec<Vec<u8>> {
     let mut draw = Draw::new(7);
     let frames = Message::draw_all(3, 7).into_iter();

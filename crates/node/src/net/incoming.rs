@@ -1,8 +1,8 @@
-//! Messages that have come: which frames count, which wait, and which are thrown away. Engine thread only.
+//! Incoming messages: frames are accepted, held back, or dropped. Engine thread only.
 //!
-//! A frame counts if it carries this node's token, decodes, and names a member of this view. One of a node
-//! that may soon be a member waits for the view. Frames about the fabric itself (segments, stamps, credits)
-//! end here.
+//! A frame is accepted if it carries this node's token, decodes, and names a member of this view. A frame
+//! of a node that may soon be a member waits for the view. Frames about the fabric itself (segments,
+//! stamps, credits) are handled here.
 
 use std::time::Instant;
 
@@ -18,11 +18,11 @@ use super::members::Incarnation;
 use super::network::Network;
 use super::peer::WINDOW;
 
-/// Frames kept of senders that the next view may make members.
+/// Maximum number of frames kept of senders that the next view may make members.
 const MAX_STRANGER_FRAMES: usize = 1024;
 
 impl Network {
-    /// Takes an event of a fabric in; adds the frames of members to act on.
+    /// Takes an event of a fabric; adds the frames of members that are to be acted on.
     pub(super) fn receive(&self, event: Event, on: usize, now: Instant, frames: &mut Vec<Envelope>) {
         let (slice, len) = match event {
             Event::Received { slice, len, .. } => (slice, len),
@@ -36,7 +36,7 @@ impl Network {
         };
         let message = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
         self.fabrics[on].repost(slice);
-        let Ok(mut message) = message else { return self.drop_frame("more than a block") };
+        let Ok(mut message) = message else { return self.drop_frame("a message longer than a block") };
         let mut is_first = true;
         while is_first || !message.is_empty() {
             let whole = message.clone();
@@ -54,14 +54,14 @@ impl Network {
                     if let Some((from, incarnation)) = faults::sender(&whole, self.token) {
                         self.blame(from, incarnation, now);
                     }
-                    // Where the next one would begin is not known.
+                    // The start of the next frame is not known.
                     return;
                 }
             }
         }
     }
 
-    /// A peer has sent what no member sends. It is cut off if it does so again and again.
+    /// Counts an invalid frame of a peer, and cuts the peer off if it has sent too many.
     pub(crate) fn blame(&self, from: NodeId, incarnation: Incarnation, now: Instant) {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&from).filter(|peer| peer.member.incarnation == incarnation);
@@ -78,19 +78,19 @@ impl Network {
         self.cut_off.borrow_mut().push(from);
     }
 
-    /// Writes of peers into this node's memory since this was last asked: the number that came with each, and
-    /// its length in bytes.
+    /// Takes the writes of peers into this node's memory since the last call: the number that came with
+    /// each, and its length in bytes.
     pub(crate) fn take_remote_writes(&self) -> Vec<(u32, usize)> {
         self.remote_writes.take()
     }
 
-    /// Peers that were cut off since this was last asked.
+    /// Takes the peers that were cut off since the last call.
     pub(crate) fn take_cut_off(&self) -> Vec<NodeId> {
         std::mem::take(&mut *self.cut_off.borrow_mut())
     }
 
-    /// A frame of a member counts; one of a node that may soon be a member waits. The first of a message
-    /// comes with credits.
+    /// Accepts a frame of a member, or holds back that of a node that may soon be a member. The first frame
+    /// of a message brings credits.
     fn admit(&self, envelope: Envelope, on: usize, credits: Option<u16>, now: Instant) -> Option<Envelope> {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&envelope.from);
@@ -142,15 +142,15 @@ impl Network {
         Some(envelope)
     }
 
-    /// Frames of nodes that have become members since they arrived.
+    /// Takes the frames of nodes that have become members since the frames arrived.
     pub(crate) fn admit_strangers(&self, now: Instant) -> Vec<Envelope> {
         let waiting = std::mem::take(&mut *self.strangers.borrow_mut());
         let admitted = waiting.into_iter();
         admitted.filter_map(|(envelope, on, credits)| self.admit(envelope, on, credits, now)).collect()
     }
 
-    /// Counts a frame that is thrown away. The log has the first and then fewer and fewer: whoever sends one
-    /// may send many.
+    /// Counts a frame that is dropped. The log reports the first and then fewer and fewer, since a peer
+    /// that sends one may send many.
     pub(crate) fn drop_frame(&self, why: &str) {
         let dropped = self.dropped.get() + 1;
         self.dropped.set(dropped);

@@ -1,26 +1,27 @@
-//! Who is in the cluster: what nodes tell each other through the coordinator.
+//! The members of the cluster, as nodes describe themselves through the coordinator.
 
 use crate::kernel::random::HashSet;
 
 use plasmon::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// Grows at every start of a node, and whenever it joins anew: what peers knew of it before is void.
+/// A number that grows at every start of a node and whenever it joins anew. It voids what peers knew of the
+/// node before.
 pub(crate) type Incarnation = u64;
 
 /// A node as the coordinator presents it to the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
-    /// Its id.
+    /// The node's id.
     #[serde(with = "as_text")]
     pub(crate) node: NodeId,
-    /// Its incarnation.
+    /// The node's incarnation.
     pub(crate) incarnation: Incarnation,
     /// `host:port` of its control connection.
     pub(crate) listen: String,
-    /// How it can be reached, best first: of any two members, one way at least is the same.
+    /// How the node can be reached, best first. Any two members have at least one way in common.
     pub(crate) fabrics: Vec<Reach>,
-    /// What frames sent to it must carry.
+    /// The token that frames sent to the node must carry.
     pub(crate) token: u64,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Whether two nodes that have these can talk by them.
+    /// Whether two nodes that have these ways can talk by them.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         (&self.provider, self.protocol) == (&other.provider, other.protocol)
     }
@@ -50,7 +51,7 @@ impl Member {
         self.fabrics.iter().any(|mine| other.fabrics.iter().any(|theirs| mine.meets(theirs)))
     }
 
-    /// Its providers, for people.
+    /// The node's providers, for people.
     pub(crate) fn providers(&self) -> String {
         let names: Vec<_> = self.fabrics.iter().map(|reach| reach.provider.as_str()).collect();
         names.join(" and ")
@@ -60,26 +61,26 @@ impl Member {
 /// The members of one epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct View {
-    /// Grows with every change.
+    /// The number of the view, which grows with every change.
     pub(crate) epoch: u64,
-    /// In the order they joined.
+    /// The members in the order they joined.
     pub(crate) members: Vec<Member>,
 }
 
-/// What makes one view of another.
+/// The difference between two views.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Change {
-    /// The epoch before it.
+    /// The epoch before the change.
     pub(crate) before: u64,
-    /// The one after it.
+    /// The epoch after the change.
     pub(crate) epoch: u64,
-    /// Incarnations that are no members any more.
+    /// Incarnations that are not members any more.
     pub(crate) gone: Vec<Gone>,
-    /// Those that have become members, in the order they joined.
+    /// Incarnations that have become members, in the order they joined.
     pub(crate) joined: Vec<Member>,
 }
 
-/// A member that was.
+/// An incarnation that is not a member any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Gone {
     #[serde(with = "as_text")]
@@ -94,7 +95,7 @@ impl Gone {
 }
 
 impl View {
-    /// What has changed since another view.
+    /// Returns the change from the view `before` to this one.
     pub(crate) fn since(&self, before: &Self) -> Change {
         let of = |view: &Self| view.members.iter().map(Gone::of).collect::<HashSet<_>>();
         let (old, new) = (of(before), of(self));
@@ -107,7 +108,7 @@ impl View {
         }
     }
 
-    /// Becomes the view after a change; `false` if that is one of another view, and nothing has changed.
+    /// Applies a change to the view; `false` if the change is of another view, and nothing has changed.
     pub(crate) fn follow(&mut self, change: Change) -> bool {
         if change.before != self.epoch {
             return false;
@@ -144,7 +145,7 @@ mod tests {
         Member { node, incarnation, listen: String::new(), fabrics: Vec::new(), token: 0 }
     }
 
-    /// Members in the order in which they joined: later ones have later incarnations.
+    /// A view of members in the order in which they joined: later ones have later incarnations.
     fn view(epoch: u64, joined: &[(u8, u64)]) -> View {
         View { epoch, members: joined.iter().copied().map(member).collect() }
     }

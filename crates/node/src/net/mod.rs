@@ -1,9 +1,9 @@
 //! Frames between nodes, and the fabrics that carry them.
 //!
-//! Engine thread only, but for [`door`], which is used by every thread that takes connections. [`frame`] says
-//! what nodes tell each other, [`network`] and [`peer`] bring it there, [`incoming`] takes it in, [`calls`]
-//! joins answers to questions, [`faults`] counts what a peer does wrong, [`pool`] and [`registrations`] hold
-//! memory that the fabric may use, and [`rekey`] gives it new keys when a member goes.
+//! Engine thread only, except [`door`], which every thread that accepts connections uses. [`frame`] defines
+//! the frames, [`network`] and [`peer`] send them, [`incoming`] receives them, [`calls`] joins answers to
+//! questions, and [`faults`] counts invalid frames of peers. [`pool`] and [`registrations`] hold memory
+//! that the fabric may use, and [`rekey`] gives the arena new keys when a member goes.
 
 pub(crate) mod calls;
 pub(crate) mod door;

@@ -1,12 +1,13 @@
-//! The fabrics as the node uses them: the peers, and the messages and one-sided reads that go to them.
+//! The network: the fabrics, the peers, and the messages and one-sided reads that go to them.
 //!
-//! Engine thread only. Messages travel on the *small* lane in order; one-sided reads have the *bulk*
-//! lane to themselves, so that they do not hold messages up. Connections are made by the provider
-//! with the first operation towards a peer.
+//! Engine thread only. Messages travel on the *small* lane in order; one-sided reads have the *bulk* lane
+//! to themselves, so that they do not hold messages up. The provider makes connections with the first
+//! operation towards a peer.
 //!
-//! Frames gather during a turn and leave at its end, as many in a message as fit a block. Messages are under
-//! credit control: a sender has [`WINDOW`] under way towards a peer, which returns credits with its own, or
-//! with a [`Message::Credit`] that costs none. The receiver posts blocks for every peer's window.
+//! Frames are batched during a turn and leave at its end, as many in a message as fit a block. Messages are
+//! under credit control: a sender has at most [`WINDOW`] under way towards a peer. The peer returns credits
+//! with its own messages, or with a [`Message::Credit`], which costs none. The receiver posts blocks for
+//! every peer's window.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -35,28 +36,28 @@ use crate::kernel::random::random_u64;
 use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
 use crate::object::Stamp;
 
-/// Blocks posted for each peer: its window, and credit frames, which come outside it.
+/// Number of blocks posted for each peer: its window, and credit frames, which come outside it.
 const POSTED_PER_PEER: usize = WINDOW as usize + 8;
-/// A queue of fewer frames is short.
+/// Number of frames below which a queue is short.
 const SHORT_QUEUE_FRAMES: usize = 2 * WINDOW as usize;
-/// Frames that may wait for a peer; one that takes none is as good as gone.
+/// Maximum number of frames that may wait for a peer; a peer that takes none is as good as gone.
 const MAX_QUEUED_FRAMES: usize = 1 << 16;
-/// Of so many polls one looks at a fabric that no peer is reached by.
+/// The divisor of the polls that look at a fabric by which no peer is reached.
 const IDLE_POLL_DIVISOR: u32 = 16;
 
-/// Bytes of a stamp.
+/// Length of a stamp in bytes.
 const STAMP_LEN: usize = size_of::<u64>();
 
 /// A piece of a peer's memory, resolved to what a fabric needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Remote {
-    /// The fabric by which it is reached.
+    /// The number of the fabric by which the memory is reached.
     pub(crate) on: usize,
     pub(crate) region: RemoteRegion,
     pub(crate) offset: u64,
 }
 
-/// A frame of a node that is no member, with what it came by and the credits it brought.
+/// A frame of a node that is not a member, with the number of its fabric and the credits it brought.
 type Stranger = (Envelope, usize, Option<u16>);
 
 /// The fabrics and the peers.
@@ -65,28 +66,28 @@ pub(crate) struct Network {
     pub(super) calls: Calls,
     /// Frames from this node to itself.
     pub(super) loopback: RefCell<Vec<Envelope>>,
-    /// Membership epoch that this node follows.
+    /// The membership epoch that this node follows.
     pub(super) epoch: Cell<u64>,
-    /// Best first; never empty.
+    /// The fabrics, best first; never empty.
     pub(super) fabrics: Vec<Fabric>,
-    /// What frames sent to this node must carry.
+    /// The token that frames sent to this node must carry.
     pub(super) token: u64,
     pub(super) peers: RefCell<HashMap<NodeId, Peer>>,
-    /// Writes of peers that nobody has been told of yet.
+    /// Writes of peers that were not reported yet.
     pub(super) remote_writes: RefCell<Vec<(u32, usize)>>,
     pub(super) strangers: RefCell<VecDeque<Stranger>>,
     pub(super) dropped: Cell<u64>,
     polls: Cell<u32>,
-    /// The link of the RDMA device; empty if there is none, or it has not been told.
+    /// The state of the RDMA device's link; empty if there is no device, or no report of it yet.
     link: RefCell<String>,
     /// For each fabric, whether a peer is reached by it.
     busy: RefCell<Vec<bool>>,
-    /// Peers that were cut off and of whom the cluster has not heard so yet.
+    /// Peers that were cut off, and that the cluster has not been told of yet.
     pub(super) cut_off: RefCell<Vec<NodeId>>,
 }
 
 impl Network {
-    /// Opens providers, best first, and registers with each what peers may read.
+    /// Opens providers, best first, and registers with each the memory that peers may read.
     pub(crate) fn open(
         kernel: &Rc<Kernel>,
         providers: &[Provider],
@@ -122,8 +123,8 @@ impl Network {
         self.fabrics[0].domain.provider()
     }
 
-    /// The provider that a peer is reached by, and why it is not a better one; the best for others than
-    /// peers.
+    /// The provider by which a node is reached, and why it is not a better one. For a node that is not a
+    /// peer, the best provider.
     pub(crate) fn provider(&self, node: NodeId) -> (&Provider, Option<String>) {
         match self.peers.borrow().get(&node) {
             Some(peer) => {
@@ -139,20 +140,21 @@ impl Network {
         self.link.borrow().clone()
     }
 
-    /// Takes note of that link.
+    /// Stores the state of the RDMA device's link, and logs a change.
     pub(crate) fn set_link(&self, device: &str, state: String) {
         match (self.link.borrow().as_str(), state.as_str()) {
             ("" | "ACTIVE", "ACTIVE") => {}
             (_, "ACTIVE") => info!("RDMA device {device} has its link again"),
             _ => warn!(
-                "RDMA device {device} has no link (it is {state}): what is read by it fails or waits, until \
+                "RDMA device {device} has no link (it is {state}): reads over it fail or wait, until \
                  the link is back or a way by TCP is taken; look at its cable and switch, and at `rdma link`"
             ),
         }
         self.link.replace(state);
     }
 
-    /// What all fabrics have done; what is registered is the same with each, and counted with the best.
+    /// The sum of all fabrics' statistics. The same memory is registered with each, and counted for the
+    /// best one.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.fabrics[0].domain.stats();
         for more in self.fabrics[1..].iter().map(|fabric| fabric.domain.stats()) {
@@ -172,24 +174,23 @@ impl Network {
         self.fabrics.iter().filter_map(|fabric| fabric.domain.wait_descriptor())
     }
 
-    /// Whether there is a fabric without one.
+    /// Whether there is a fabric without a descriptor to wait on.
     pub(crate) fn must_be_polled(&self) -> bool {
         self.fabrics.iter().any(|fabric| fabric.domain.wait_descriptor().is_none())
     }
 
-    /// Whether it is safe to sleep on the descriptors; ask right before.
+    /// Whether it is safe to sleep on the descriptors; called right before sleeping.
     pub(crate) fn try_wait(&self) -> bool {
         let mut waited = self.fabrics.iter().filter(|fabric| fabric.domain.wait_descriptor().is_some());
         waited.all(|fabric| fabric.domain.try_wait())
     }
 
-    /// The longest one may sleep.
+    /// The longest time for which the engine may sleep.
     pub(crate) fn sleep_limit(&self) -> Option<Duration> {
         self.fabrics.iter().filter_map(|fabric| fabric.domain.sleep_limit()).min()
     }
 
-    /// Drives the fabrics; adds the frames of members to act on, and gives the number of things that
-    /// happened.
+    /// Drives the fabrics; adds the frames of members to act on, and returns the number of events.
     pub(crate) fn poll(
         &self,
         now: Instant,
@@ -218,12 +219,13 @@ impl Network {
         self.fabrics.iter().flat_map(|fabric| fabric.pools.status()).collect()
     }
 
-    /// Frames thrown away so far.
+    /// Number of frames dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.get()
     }
 
-    /// Gives a segment other keys: the former registrations, and what to tell the peers that know it.
+    /// Gives a segment other keys; returns the former registrations, and the messages to the peers that
+    /// know it.
     pub(crate) fn rekey(&self, arena: &Arena, segment: u32) -> (Vec<Rc<Region>>, Vec<(NodeId, Message)>) {
         let former = self.fabrics.iter().filter_map(|fabric| fabric.rekey(arena, segment)).collect();
         let key = (segment, arena.version(segment));
@@ -236,7 +238,7 @@ impl Network {
         (former, news.collect())
     }
 
-    /// Follows what the arena did to its segments.
+    /// Follows the arena's changes of its segments; returns the changed segments.
     pub(crate) fn follow_arena(&self, arena: &mut Arena) -> Vec<u32> {
         let mut recycled = Vec::new();
         for change in arena.take_changes() {
@@ -248,13 +250,13 @@ impl Network {
         recycled
     }
 
-    /// A piece of our own arena, for an operation on a fabric; nothing when its segment could not be
+    /// A piece of this node's arena, for an operation on a fabric; `None` when its segment could not be
     /// registered.
     pub(crate) fn local(&self, on: usize, arena: &Arena, piece: Piece) -> Option<Slice> {
         self.fabrics[on].local(arena, piece)
     }
 
-    /// What a fabric needs to reach a piece of a peer's arena, if the peer has told us.
+    /// A piece of a peer's arena as a fabric reaches it; `None` if the peer has not described the segment.
     pub(crate) fn remote(&self, node: NodeId, location: &Location) -> Option<Remote> {
         let peers = self.peers.borrow();
         let key = (location.segment, location.version);
@@ -263,7 +265,7 @@ impl Network {
         Some(Remote { on, region, offset: location.offset })
     }
 
-    /// Reads on the bulk lane; nothing when the node is no member any more, or is cut off.
+    /// Reads on the bulk lane; `None` when the node is not a member any more, or is cut off.
     pub(crate) fn read(&self, node: NodeId, into: Slice, from: Remote) -> Option<Op> {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&node).filter(|peer| !peer.cut_off)?;
@@ -273,7 +275,7 @@ impl Network {
         Some(self.fabrics[from.on].bulk.read(bulk, into, from.region, from.offset))
     }
 
-    /// A word of a peer's stamps, if the peer has told us where they are.
+    /// A word of a peer's stamps; `None` if the peer has not described them.
     pub(crate) fn remote_stamp(&self, node: NodeId, stamp: Stamp) -> Option<Remote> {
         let peers = self.peers.borrow();
         let found = |lane: &Lane| Some((lane.fabric, lane.stamps?));
@@ -281,23 +283,23 @@ impl Network {
         Some(Remote { on, region, offset: u64::from(stamp.slot) * STAMP_LEN as u64 })
     }
 
-    /// Whether a read of the holder's that is posted behind those of these pieces is made behind them, too.
+    /// Whether a read that is posted behind the reads of these pieces is also made behind them.
     pub(crate) fn reads_in_order(&self, node: NodeId, pieces: &[Location], then: &Remote) -> bool {
         let same = |piece| self.remote(node, piece).is_some_and(|remote| remote.on == then.on);
         self.fabrics[then.on].domain.provider().reads_in_order() && pieces.iter().all(same)
     }
 
-    /// A registered place for a word.
+    /// A registered block for a word.
     pub(crate) fn word(&self, on: usize) -> Result<Slice, FabricError> {
         self.fabrics[on].pools.lend(STAMP_LEN)
     }
 
-    /// A fabric, to register memory with.
+    /// The domain of a fabric, to register memory with.
     pub(crate) fn domain(&self, on: usize) -> &Domain {
         &self.fabrics[on].domain
     }
 
-    /// The fabric by which a peer is reached.
+    /// The number of the fabric by which a peer is reached.
     pub(crate) fn fabric_to(&self, node: NodeId) -> usize {
         self.peers.borrow().get(&node).map_or(0, Peer::fabric)
     }
@@ -312,7 +314,7 @@ impl Network {
         self.fabrics[on].domain.register(arena.part(piece) as Rc<dyn Memory>, Access::REMOTE_READ)
     }
 
-    /// Members that this node has exchanged something with.
+    /// Whether this node has exchanged something with a member.
     pub(crate) fn connected(&self, node: NodeId) -> bool {
         self.peers.borrow().get(&node).is_some_and(|peer| peer.used && !peer.cut_off)
     }
@@ -352,7 +354,7 @@ impl Network {
         true
     }
 
-    /// Sends what the credits allow, as many frames in a message as fit.
+    /// Sends as many frames as the credits allow, as many in a message as fit.
     fn pump(&self, peer: &mut Peer) {
         while peer.credits > 0
             && let Some(mut message) = peer.queue.pop_front()
@@ -366,13 +368,13 @@ impl Network {
         }
         if peer.queue.len() < SHORT_QUEUE_FRAMES {
             for waiter in peer.drained.drain(..) {
-                // Whoever has given up needs no news.
+                // A task that has given up needs no news.
                 let _ = waiter.send(());
             }
         }
     }
 
-    /// Ends when the queue for a peer is short, or the peer is gone.
+    /// Waits until the queue for a peer is short, or the peer is gone.
     pub(crate) fn drained(&self, node: NodeId) -> impl Future<Output = ()> + use<> {
         let (sender, receiver) = oneshot::channel();
         if let Some(peer) =
@@ -383,7 +385,7 @@ impl Network {
         receiver.map(drop)
     }
 
-    /// Gives a message to the fabric. A `free` one costs no credit.
+    /// Gives a message to the fabric. A `free` message costs no credit.
     fn post(&self, peer: &mut Peer, mut message: BytesMut, free: bool) {
         let credits = std::mem::take(&mut peer.owed).min(u32::from(u16::MAX)) as u16;
         Header::set_credits(&mut message, credits);
@@ -395,7 +397,7 @@ impl Network {
         peer.posted(posted, self.kernel.clock.now(), credits, free);
     }
 
-    /// Follows the members: connects the new, forgets the gone. Returns who went.
+    /// Follows the members: connects the new, forgets the gone. Returns the nodes that have gone.
     pub(crate) fn follow(&self, epoch: u64, members: &[Member]) -> Vec<NodeId> {
         self.epoch.set(epoch);
         let mut peers = self.peers.borrow_mut();
@@ -431,8 +433,8 @@ impl Network {
         gone
     }
 
-    /// Looks after the peers at the end of a turn: what is to be sent, what failed to be, and credits that no
-    /// message has taken along, where half a window has gathered.
+    /// Finishes a turn for the peers: sends what is queued, notes what failed, and returns credits that no
+    /// message has carried when half a window of them is owed.
     pub(crate) fn end_turn(&self) {
         let now = self.kernel.clock.now();
         for (node, peer) in self.peers.borrow_mut().iter_mut().filter(|(_, peer)| !peer.cut_off) {
@@ -446,7 +448,7 @@ impl Network {
         }
     }
 
-    /// Looks after the connections that are in use; to be called now and then.
+    /// Checks the connections that are in use; called regularly.
     pub(crate) fn look_after_peers(&self) {
         let now = self.kernel.clock.now();
         self.peers.borrow_mut().values_mut().filter(|peer| peer.used && !peer.cut_off).for_each(|peer| {
@@ -461,14 +463,14 @@ impl Network {
         self.busy.replace((0..self.fabrics.len()).map(reached).collect());
     }
 
-    /// Peers that missed something since this was last asked, and can be told again.
+    /// Takes the peers that missed a message since the last call and can be told again.
     pub(crate) fn take_missed(&self) -> Vec<NodeId> {
         let mut peers = self.peers.borrow_mut();
         let missed = peers.iter_mut().filter(|(_, peer)| peer.queue.is_empty());
         missed.filter_map(|(node, peer)| std::mem::take(&mut peer.missed_frames).then_some(*node)).collect()
     }
 
-    /// Ends the operations on a peer's bulk lane and begins it anew: they do not come to an end.
+    /// Ends the operations on a peer's bulk lane, which do not end by themselves, and opens the lane anew.
     pub(crate) fn reset_bulk(&self, node: NodeId) {
         if let Some(peer) = self.peers.borrow_mut().get_mut(&node).filter(|peer| !peer.cut_off) {
             peer.reset_bulk(&self.fabrics);

@@ -1,9 +1,9 @@
-//! Another member, and what stands between it and this node.
+//! A peer: another member, and the lanes between it and this node.
 //!
-//! Engine thread only. A peer has a lane for each fabric that both nodes have, best first, and one of them is
-//! in use. Where RDMA does not work although both have it (a port without a link, packets that are filtered),
-//! they talk over TCP until it does, and the log says so both times. Each side decides for what it sends; a
-//! segment can be read over the lane by which its description came.
+//! Engine thread only. A peer has a lane for each fabric that both nodes have, best first, and one of them
+//! is in use. Where RDMA does not work although both have it (a port without a link, filtered packets), the
+//! nodes talk over TCP until it works, and the log reports both changes. Each side decides for what it
+//! sends. A segment can be read over the lane by which its description came.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,55 +19,56 @@ use super::frame::{Envelope, Message};
 use super::members::{Member, Reach};
 use crate::kernel::random::{HashMap, HashSet};
 
-/// Messages under way towards a peer.
+/// Maximum number of messages under way towards a peer.
 pub(crate) const WINDOW: u32 = 32;
-/// A lane by which nothing has got through for so long is given up for the next.
+/// How long nothing may get through on a lane before the next lane is taken.
 const LANE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Another member.
 pub(crate) struct Peer {
     pub(crate) member: Member,
-    /// Best first; never empty.
+    /// The lanes, best first; never empty.
     lanes: Vec<Lane>,
     current: usize,
-    /// Messages that may still be sent.
+    /// Number of messages that may still be sent.
     pub(crate) credits: u32,
-    /// Credits to return.
+    /// Number of credits to return.
     pub(crate) owed: u32,
-    /// Frames, encoded.
+    /// Encoded frames to send.
     pub(crate) queue: VecDeque<BytesMut>,
     /// Messages given to the fabric that may still fail, oldest first.
     sending: VecDeque<Sending>,
-    /// Who waits for the queue to be short.
+    /// Tasks that wait for the queue to be short.
     pub(crate) drained: Vec<oneshot::Sender<()>>,
     pub(crate) used: bool,
-    /// Something was read over the bulk lane, by either side.
+    /// Whether something was read over the bulk lane, by either side.
     pub(crate) used_bulk: bool,
     pub(crate) missed_frames: bool,
     pub(crate) faults: Faults,
-    /// It sent too many frames that no member sends: nothing is sent to it, nor taken from it.
+    /// Whether the peer is cut off because of too many invalid frames: nothing is sent to it or taken from
+    /// it.
     pub(crate) cut_off: bool,
 }
 
-/// A way to a peer.
+/// A way to a peer by one fabric.
 pub(crate) struct Lane {
-    /// Which of this node's fabrics it is on.
+    /// The number of this node's fabric that the lane is on.
     pub(crate) fabric: usize,
     pub(crate) small: plasmon_fabric::Peer,
     pub(crate) bulk: plasmon_fabric::Peer,
-    /// Segments of ours that the peer knows how to read over it.
+    /// Segments of this node that the peer knows how to read over the lane.
     pub(crate) announced: HashSet<SegmentKey>,
-    /// Segments of its own that it told us.
+    /// Segments of the peer that it has described.
     pub(crate) segments: HashMap<SegmentKey, RemoteRegion>,
-    /// It knows where our stamps are.
+    /// Whether the peer knows where this node's stamps are.
     pub(crate) knows_stamps: bool,
-    /// Where its own are.
+    /// Where the peer's stamps are.
     pub(crate) stamps: Option<RemoteRegion>,
     /// The last attempt to find out whether the connection is whole.
     probe: Option<(Instant, Op)>,
-    /// Whether the last attempt went well.
+    /// Whether the last attempt succeeded.
     whole: bool,
-    /// Since when nothing has got through that was tried.
+    /// The time since which every attempt has failed; `None` after a success.
     failing: Option<Instant>,
 }
 
@@ -87,7 +88,7 @@ impl Lane {
         })
     }
 
-    /// Ends all operations, and begins both connections anew.
+    /// Ends all operations, and opens both connections anew.
     fn renew(&mut self, fabric: &Fabric, member: &Member) -> Result<(), FabricError> {
         let own = fabric.reach();
         fabric.small.disconnect(self.small);
@@ -117,9 +118,9 @@ struct Sending {
     operation: Op,
     at: Instant,
     lane: usize,
-    /// Credits it returns.
+    /// Number of credits that the message returns.
     credits: u16,
-    /// It took none itself.
+    /// Whether the message itself costs no credit.
     free: bool,
 }
 
@@ -160,12 +161,12 @@ impl Peer {
         }
     }
 
-    /// Ends what goes on with it, for as long as it lives.
+    /// Cuts the peer off: ends all exchange with it until it starts anew.
     pub(crate) fn cut_off(&mut self, fabrics: &[Fabric]) {
         self.cut_off = true;
         self.queue.clear();
         self.sending.clear();
-        // Whoever waits for it to take something sees that it takes nothing.
+        // Tasks that wait for the queue see that the peer takes nothing.
         self.drained.clear();
         for lane in &self.lanes {
             fabrics[lane.fabric].small.shun(lane.small);
@@ -178,12 +179,12 @@ impl Peer {
         &mut self.lanes[self.current]
     }
 
-    /// The fabric that is in use.
+    /// The number of the fabric that is in use.
     pub(crate) fn fabric(&self) -> usize {
         self.lanes[self.current].fabric
     }
 
-    /// Its lanes, that in use first.
+    /// The peer's lanes, the one in use first.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         let (before, after) = self.lanes.split_at(self.current);
         after.iter().chain(before)
@@ -194,7 +195,7 @@ impl Peer {
         self.lanes.iter_mut().find(|lane| lane.fabric == fabric)
     }
 
-    /// Why the lane in use is not the best that this node or the other has; nothing if it is.
+    /// Why the lane in use is not the best that this node or the other has; `None` if it is.
     pub(crate) fn why_not_better(&self, fabrics: &[Fabric]) -> Option<String> {
         let own = &fabrics[self.fabric()];
         let best = &self.member.fabrics[0].provider;
@@ -212,7 +213,7 @@ impl Peer {
         self.queue.push_back(envelope.encode(self.member.token));
     }
 
-    /// A message was given to the fabric, or refused by it.
+    /// Takes note of a message that was given to the fabric, or refused by it.
     pub(crate) fn posted(&mut self, posted: Result<Op, FabricError>, at: Instant, credits: u16, free: bool) {
         let lane = self.current;
         match posted {
@@ -221,7 +222,7 @@ impl Peer {
         }
     }
 
-    /// Forgets frames that were sent, and notes those that were not.
+    /// Forgets messages that were sent, and handles those that failed.
     pub(crate) fn reap(&mut self, now: Instant) {
         while let Some(result) = self.sending.front().and_then(|sending| sending.operation.result()) {
             let Some(Sending { credits, free, lane, .. }) = self.sending.pop_front() else { return };
@@ -236,8 +237,8 @@ impl Peer {
         }
     }
 
-    /// A message did not reach the peer: credits are as before it, and what the peer was told of
-    /// segments and objects is told again. Whoever waits for an answer asks again.
+    /// Handles a message that did not reach the peer: its credits are restored, and segments and objects
+    /// are described to the peer again. A task that waits for an answer asks again.
     fn missed(&mut self, error: &FabricError, credits: u16, free: bool) {
         if !self.missed_frames {
             warn!(node = %self.member.node, %error, "a message was not sent");
@@ -251,17 +252,17 @@ impl Peer {
         self.missed_frames = true;
     }
 
-    /// Tries the connections that are in use, and the better one that is not: a peer that lost its end of one
-    /// waits for that. Changes lanes if it has to be, or can be.
+    /// Probes the connections in use, and the better lane that is not: a peer that lost its end of a
+    /// connection waits for a probe. Changes lanes where that is needed or possible.
     pub(crate) fn look_after(&mut self, fabrics: &[Fabric], now: Instant) {
         let used_bulk = self.used_bulk;
         for lane in &mut self.lanes[..=self.current] {
             lane.judge(now);
             let fabric = &fabrics[lane.fabric];
-            // Without a block there is no memory, which others will say.
+            // Without a block there is no memory, which other code reports.
             let Ok(nothing) = fabric.pools.lend(0) else { return };
             if used_bulk {
-                // A failure shows in that the connection is made anew.
+                // After a failure the connection is made anew.
                 drop(fabric.bulk.probe(lane.bulk, nothing.clone()));
             }
             if lane.probe.is_none() {
@@ -293,7 +294,7 @@ impl Peer {
                 "nothing gets through to node {node} by {broken}: falling back to {instead}, which is \
                  slower, until it does; `plasmon doctor` there and here may say what is in the way"
             );
-            // What is under way ends now, and with it what waits for it.
+            // Operations under way end now, and so do the waits for them.
             let lane = &mut self.lanes[self.current];
             if let Err(error) = lane.renew(&fabrics[lane.fabric], &self.member) {
                 warn!("node {node} cannot be tried again by {broken}: {error}");
@@ -306,12 +307,12 @@ impl Peer {
         lane.announced.clear();
         lane.knows_stamps = false;
         lane.failing = None;
-        // They describe memory as it is reached by the other fabric.
+        // These frames describe memory as the other fabric reaches it.
         self.queue.retain(|frame| !Message::is_of_a_fabric(frame));
         self.missed_frames = true;
     }
 
-    /// Ends the operations on the bulk lane and begins it anew: they do not come to an end.
+    /// Ends the operations on the bulk lane, which do not end by themselves, and opens the lane anew.
     pub(crate) fn reset_bulk(&mut self, fabrics: &[Fabric]) {
         let lane = &mut self.lanes[self.current];
         let (fabric, own) = (&fabrics[lane.fabric], fabrics[lane.fabric].reach());

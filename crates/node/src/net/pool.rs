@@ -1,12 +1,13 @@
-//! Buffer pools: registered blocks for messages and what else is staged, one pool a size class.
+//! Buffer pools: registered blocks for messages and other staged bytes, one pool for each size of block.
 //!
-//! Engine thread only. A block has three areas. Its *descriptor*, what the fabric needs to reach it, is the
-//! registration of its slab, made once and carried by its [`Slice`]; a frame's header and fields are its
-//! *request*, and bytes of objects behind them its *data*: where the one ends the frame says. Blocks are used
-//! in pairs, a sent one for each that is posted to receive.
+//! Engine thread only. A block has three areas. Its *descriptor*, which the fabric needs to reach it, is
+//! the registration of its slab, made once and carried by its [`Slice`]. A frame's header and fields are
+//! its *request*, and the bytes of objects behind them its *data*; the frame says where the one ends.
+//! Blocks are used in pairs: one to send, and one posted to receive.
 //!
-//! Receives take blocks for good (explicit use); a send takes the smallest that will do and gives it back by
-//! itself when the fabric is finished with it (implicit use). A pool grows by whole slabs and never shrinks.
+//! Receives take blocks for good (explicit use). A send takes the smallest sufficient block, which returns
+//! by itself when the fabric is finished with it (implicit use). A pool grows by whole slabs and never
+//! shrinks.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -17,10 +18,10 @@ use plasmon_fabric::{Access, Domain, FabricError, Slice};
 
 use crate::memory::BlockMemory;
 
-/// Bytes in a slab, at most.
-const SLAB: usize = 1 << 20;
-/// Blocks in a slab, at most.
-const BLOCKS: usize = 256;
+/// Maximum number of bytes in a slab.
+const MAX_SLAB_BYTES: usize = 1 << 20;
+/// Maximum number of blocks in a slab.
+const MAX_SLAB_BLOCKS: usize = 256;
 
 /// The pools of a node, smallest blocks first.
 pub(crate) struct Pools {
@@ -39,14 +40,14 @@ struct Pool {
     lent_ever: Cell<u64>,
 }
 
-/// Returns a block to its pool when the last operation lets go of it.
+/// Returns a block to its pool when the last operation drops it.
 struct Lent {
     pool: Weak<Pool>,
     block: Option<Slice>,
 }
 
 impl Pools {
-    /// Pools of these block sizes, which grow, over this provider.
+    /// Makes pools of these block sizes, which grow on demand, over a provider.
     pub(crate) fn new(domain: &Domain, provider: &str, sizes: &[usize]) -> Self {
         debug_assert!(sizes.is_sorted());
         Self {
@@ -55,26 +56,26 @@ impl Pools {
         }
     }
 
-    /// A block of at least `len` bytes that returns by itself, cut to that length.
+    /// Lends a block of at least `len` bytes, cut to that length; it returns by itself.
     pub(crate) fn lend(&self, len: usize) -> Result<Slice, FabricError> {
         self.of(len).lend()?.slice(0, len)
     }
 
-    /// A block of at least `len` bytes that is never given back.
+    /// Gives a block of at least `len` bytes that is never returned.
     pub(crate) fn keep(&self, len: usize) -> Result<Slice, FabricError> {
         let pool = self.of(len);
         pool.kept.set(pool.kept.get() + 1);
         pool.take()
     }
 
-    /// The smallest that will do; the largest, whose blocks refuse to be cut longer than they are, if none
-    /// does.
+    /// The pool of the smallest sufficient blocks. If there is none, the pool of the largest, whose blocks
+    /// refuse to be cut longer than they are.
     fn of(&self, len: usize) -> &Rc<Pool> {
         let fits = self.pools.iter().find(|pool| pool.block >= len);
         fits.or(self.pools.last()).expect("there is a pool")
     }
 
-    /// How they are used.
+    /// How the pools are used.
     pub(crate) fn status(&self) -> Vec<PoolStatus> {
         let status = |pool: &Rc<Pool>| PoolStatus {
             provider: self.provider.clone(),
@@ -107,7 +108,7 @@ impl Pool {
         if let Some(block) = self.free.borrow_mut().pop() {
             return Ok(block);
         }
-        let count = (SLAB / self.block).clamp(1, BLOCKS);
+        let count = (MAX_SLAB_BYTES / self.block).clamp(1, MAX_SLAB_BLOCKS);
         let memory = Rc::new(BlockMemory::new(count * self.block));
         let region = self.domain.register(memory, Access::LOCAL)?;
         let mut free = self.free.borrow_mut();

@@ -1,9 +1,9 @@
-//! The registration cache: memory of clients, registered with the fabric when it is first used. Engine thread
-//! only.
+//! The registration cache: memory of clients, registered with the fabric when it is first used. Engine
+//! thread only.
 //!
-//! Bounded by number and by bytes: the one that was not used for longest goes first. A registration that an
-//! operation uses ends with that operation, whatever becomes of it here. It is by what a client registered
-//! explicitly, never by address: an address may be other memory tomorrow.
+//! The cache is bounded by number and by bytes; the least recently used registration goes first. A
+//! registration that an operation uses ends with that operation, even if the cache has dropped it. The key
+//! is the client's explicit registration, never an address: an address may be other memory later.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,12 +14,12 @@ use plasmon_fabric::{Access, Domain, FabricError, Region};
 
 use crate::memory::ForeignMemory;
 
-/// Most registrations.
-const MOST: usize = 1024;
-/// Most bytes; a single one may have more.
-const MOST_BYTES: u64 = 16 << 30;
+/// Maximum number of registrations.
+const MAX_REGISTRATIONS: usize = 1024;
+/// Maximum number of bytes; a single registration may have more.
+const MAX_REGISTERED_BYTES: u64 = 16 << 30;
 
-/// Memory of a client; its registration goes with it.
+/// Memory of a client; its registration ends with it.
 pub(crate) struct Adopted {
     number: u64,
     memory: Rc<ForeignMemory>,
@@ -31,7 +31,7 @@ impl Adopted {
         &self.memory
     }
 
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) fn len(&self) -> u64 {
         plasmon_fabric::Memory::len(&*self.memory) as u64
     }
@@ -43,12 +43,12 @@ impl Drop for Adopted {
     }
 }
 
-/// The cache.
+/// The registration cache.
 pub(crate) struct Registrations {
     next: u64,
-    /// By the memory, and the fabric it is registered with.
+    /// Registrations by the memory's number and the fabric.
     regions: LruCache<(u64, usize), Rc<Region>>,
-    /// Numbers whose memory nobody has any more.
+    /// Numbers whose memory nobody uses any more.
     gone: Rc<RefCell<Vec<u64>>>,
     status: RegistrationStatus,
 }
@@ -59,7 +59,7 @@ impl Registrations {
         Self { next: 0, regions, gone, status: RegistrationStatus::default() }
     }
 
-    /// Takes a client's memory up.
+    /// Takes a client's memory into use.
     pub(crate) fn adopt(&mut self, memory: ForeignMemory) -> Adopted {
         self.next += 1;
         Adopted { number: self.next, memory: Rc::new(memory), gone: Rc::clone(&self.gone) }
@@ -79,7 +79,9 @@ impl Registrations {
         self.status.misses += 1;
         let memory = Rc::clone(&adopted.memory) as Rc<dyn plasmon_fabric::Memory>;
         let len = memory.len() as u64;
-        while self.regions.len() >= MOST || (self.status.bytes > 0 && self.status.bytes + len > MOST_BYTES) {
+        while self.regions.len() >= MAX_REGISTRATIONS
+            || (self.status.bytes > 0 && self.status.bytes + len > MAX_REGISTERED_BYTES)
+        {
             let Some((_, oldest)) = self.regions.pop_lru() else { break };
             self.status.evicted += 1;
             self.status.bytes -= oldest.len() as u64;

@@ -1,11 +1,11 @@
-//! New keys for the arena when a node is no member any more: what it could read of it, it cannot read for
-//! long.
+//! Rekeying: the arena gets new keys when a node is not a member any more, so that the node can read from
+//! it only for a short time.
 //!
-//! Engine thread only. Closing the lanes ends what was under way, and does not keep a node from connecting
-//! again with keys that it knows. So every segment is registered anew, with RDMA one at each look since a
-//! card takes its time, and peers are told the new key at once. The former registration goes on for
-//! [`FORMER_KEY_GRACE`], for reads that began with it. It is done where there is a secret: without one, only
-//! this host can connect.
+//! Engine thread only. Closing the lanes ends operations under way, but does not keep a node from
+//! connecting again with keys that it knows. So every segment is registered anew, with RDMA one segment at
+//! each call since a card takes its time, and peers are told the new key at once. The former registration
+//! stays valid for [`FORMER_KEY_GRACE`], for reads that began with it. Rekeying is done where there is a
+//! secret: without one, only this host can connect.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,10 +18,10 @@ use tracing::info;
 use super::network::Network;
 use crate::memory::Arena;
 
-/// How long a former key can be used: longer than a lease, which reads may have.
+/// How long a former key stays valid. It is longer than a lease, which reads may have.
 const FORMER_KEY_GRACE: Duration = Duration::from_secs(15);
 
-/// What is still to be done.
+/// The segments that have yet to get new keys.
 #[derive(Default)]
 pub(crate) struct Rekeying {
     segments: RefCell<VecDeque<u32>>,
@@ -30,12 +30,12 @@ pub(crate) struct Rekeying {
 }
 
 impl Rekeying {
-    /// Nodes are no members any more: all segments of the arena are to have new keys.
+    /// Begins to give all segments of the arena new keys, since a node is not a member any more.
     pub(crate) fn begin(&self, arena: &Arena) {
         self.segments.replace((0..arena.segment_count()).collect());
     }
 
-    /// Gives further segments new keys; to be called now and then.
+    /// Gives further segments new keys; called regularly.
     pub(crate) fn go_on(&self, network: &Network, arena: &Arena) {
         let Self { segments, former } = self;
         let now = network.kernel.clock.now();
@@ -46,12 +46,12 @@ impl Rekeying {
             let (regions, news) = network.rekey(arena, segment);
             former.borrow_mut().extend(regions.into_iter().map(|region| (now + FORMER_KEY_GRACE, region)));
             for (node, key) in news {
-                // A peer that has just gone needs none.
+                // A peer that has just gone needs no key.
                 network.tell(node, key);
             }
         }
         if due > 0 && segments.borrow().is_empty() {
-            info!("the segments of this node have new keys, since a node is no member any more");
+            info!("the segments of this node have new keys, since a node is not a member any more");
         }
     }
 }

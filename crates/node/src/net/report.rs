@@ -1,11 +1,11 @@
-//! What the report says of fabrics and peers. Engine thread only.
+//! The network's part of the report: fabrics and peers. Engine thread only.
 
 use plasmon::status::{FabricStatus, Status};
 
 use super::network::Network;
 
 impl Network {
-    /// Enters what the network knows into a report.
+    /// Enters the network's state into a report.
     pub(crate) fn report(&self, status: &mut Status) {
         status.fabric = self.fabric_status();
         status.transfer.frames_dropped += self.dropped();

@@ -1,11 +1,11 @@
-//! Counting what the table holds: for reports and listings, not for the data path.
+//! Counting the objects of the table, for reports and listings; not for the data path.
 
 use plasmon::wire::{ObjectInfo, ObjectState};
 
 use super::table::{Creation, FastPins, Table};
 use super::{Replica, Role};
 
-/// Counts and bytes for the status report and for errors.
+/// Numbers of objects and bytes for the status report and for errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Census {
     pub(crate) primary: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Census {
 }
 
 impl Table {
-    /// Counts everything. Walks the whole table.
+    /// Counts all objects. Walks the whole table.
     pub(crate) fn census(&self, fast: &FastPins) -> Census {
         let mut census = Census::default();
         for replica in self.sealed() {
@@ -57,7 +57,7 @@ impl Table {
         census
     }
 
-    /// A row for every sealed object of one share of the table that this user may see.
+    /// Returns a row for every sealed object of one share of the table that this user may see.
     pub(crate) fn list_sealed(
         &self,
         shard: usize,
@@ -75,7 +75,7 @@ impl Table {
         sealed.map(move |replica| replica.info(state(replica), fast.of(replica), now))
     }
 
-    /// A row for everything else: what is deleted but pinned, and what is being created.
+    /// Returns a row for every object that is not sealed: doomed ones, and those that are being created.
     pub(crate) fn list_others(&self, tenant: u32, fast: &FastPins, now: u64) -> Vec<ObjectInfo> {
         let doomed = self.doomed().filter(|replica| replica.visible_to(tenant));
         let creating = self.creations().filter(|creation| creation.head.visible_to(tenant));

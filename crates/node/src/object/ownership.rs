@@ -1,34 +1,34 @@
-//! Whose an object is, and what others may do with it: one rule for every node and every order.
+//! Ownership of objects: the creator, and the rights of others. All nodes and requests use this one rule.
 
 use plasmon::wire::record;
 use plasmon::{DeleteOutcome, Error, ObjectId, Rights, not_allowed};
 
-/// The user whose orders are obeyed as if each object were its own, as long as it sees the object.
+/// The user that may change every object that it sees.
 const ROOT: u32 = 0;
 
 record! {
-    /// Whose an object is.
+    /// The owner of an object and the rights of others.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Ownership {
-        /// What others may do with it.
+        /// The rights of users other than the creator.
         pub(crate) rights: Rights,
-        /// The user who created it.
+        /// The user who created the object.
         pub(crate) user: u32,
     }
 }
 
 impl Ownership {
-    /// Whether a user may see it.
+    /// Whether a user may see the object.
     pub(crate) fn visible_to(self, user: u32) -> bool {
         !self.rights.is_private() || self.user == user
     }
 
-    /// Whether a user may delete it, and say which nodes hold it.
+    /// Whether a user may delete the object, and decide which nodes hold it.
     pub(crate) fn may_change(self, user: u32) -> bool {
         self.visible_to(user) && (self.user == user || user == ROOT || self.rights == Rights::ReadWrite)
     }
 
-    /// The outcome of a deletion by a user who may not.
+    /// The outcome of a deletion by a user who may not delete the object.
     pub(crate) fn refusal(self) -> DeleteOutcome {
         DeleteOutcome::NotAllowed { creator: self.told() }
     }
@@ -36,18 +36,18 @@ impl Ownership {
     /// Refuses a user who may not change the object.
     ///
     /// # Errors
-    /// `NotAllowed`, for that user.
+    /// `NotAllowed`, when the user may not.
     pub(crate) fn ensure_may_change(self, id: ObjectId, user: u32) -> Result<(), Error> {
         if self.may_change(user) { Ok(()) } else { Err(not_allowed(id, self.told(), user)) }
     }
 
-    /// Its creator, where others may know.
+    /// The creator, if other users may know it.
     fn told(self) -> Option<u32> {
         (!self.rights.is_private()).then_some(self.user)
     }
 }
 
-/// What a user is told of another user's private object.
+/// The error for a user who asks for another user's private object.
 pub(crate) fn not_visible(id: ObjectId, tenant: u32) -> Error {
     not_allowed(id, None, tenant)
 }
@@ -61,7 +61,7 @@ mod tests {
         let may = |rights| [7, 8, ROOT].map(|user| Ownership { user: 7, rights }.may_change(user));
         assert_eq!(may(Rights::Read), [true, false, true]);
         assert_eq!(may(Rights::ReadWrite), [true, true, true]);
-        // Nobody changes what he does not see.
+        // A user cannot change an object that it does not see.
         assert_eq!(may(Rights::Private), [true, false, false]);
     }
 }

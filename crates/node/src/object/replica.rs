@@ -1,4 +1,4 @@
-//! One object's bytes on this node, and the pins that keep them there.
+//! Replicas: one object's bytes on this node, and the pins that keep them in memory.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -15,30 +15,31 @@ use crate::kernel::index::Indexed;
 use crate::memory::{Domain, Extent, Run};
 use crate::spill::Place;
 
-/// More than any arena has, and so little that lengths can be added.
-const MAX_DATA: usize = 1 << 62;
+/// Limit of an object's data in bytes: more than any arena has, and so small that lengths can be added.
+const MAX_DATA_BYTES: usize = 1 << 62;
 
 record! {
-    /// What is known of an object before its bytes are there; the same on every node that holds it.
+    /// The description of an object, known before its bytes are there and the same on every node that holds
+    /// it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Head {
-        /// Its id.
+        /// The object's id.
         pub(crate) id: ObjectId,
-        /// Which life of the id this is: drawn at random when the object is created.
+        /// The life of the id, drawn at random when the object is created.
         pub(crate) life: u64,
-        /// The user who created it.
+        /// The user who created the object.
         pub(crate) tenant: u32,
-        /// What others may do with it.
+        /// The rights of other users.
         pub(crate) rights: Rights,
-        /// Bytes of data.
-        pub(crate) data_len: u64 as AtMost<MAX_DATA>,
-        /// Bytes of metadata, which lie behind the data.
+        /// Number of bytes of data.
+        pub(crate) data_len: u64 as AtMost<MAX_DATA_BYTES>,
+        /// Number of bytes of metadata, which lie behind the data.
         pub(crate) metadata_len: u32,
-        /// XXH3 of data and metadata, made at the seal; 0 for none.
+        /// XXH3 of data and metadata, computed at the seal; 0 for none.
         pub(crate) digest: u64,
-        /// How many nodes are to keep it; 0 and 1 for one.
+        /// Number of nodes that are to keep the object; 0 and 1 both mean one.
         pub(crate) copies: u16,
-        /// When it is to be deleted, in milliseconds since 1970; 0 for never.
+        /// When the object is to be deleted, in milliseconds since 1970; 0 for never.
         pub(crate) expires: u64,
         /// The name behind the id; empty when there is none.
         pub(crate) name: Box<str> as AtMost<MAX_NAME>,
@@ -46,22 +47,22 @@ record! {
 }
 
 impl Head {
-    /// Bytes it takes in the arena.
+    /// Number of bytes that the object takes in the arena.
     pub(crate) fn len(&self) -> u64 {
         self.data_len + u64::from(self.metadata_len)
     }
 
-    /// Whose it is.
+    /// The object's ownership.
     pub(crate) fn ownership(&self) -> Ownership {
         Ownership { user: self.tenant, rights: self.rights }
     }
 
-    /// The domain its memory belongs to.
+    /// The domain that the object's memory belongs to.
     pub(crate) fn domain(&self) -> Domain {
         if self.rights.is_private() { Domain::Private(self.tenant) } else { Domain::Shared }
     }
 
-    /// Whether a user may see it.
+    /// Whether a user may see the object.
     pub(crate) fn visible_to(&self, tenant: u32) -> bool {
         self.ownership().visible_to(tenant)
     }
@@ -71,23 +72,23 @@ codes! {
     /// Why this node holds an object.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Role: u8 {
-        /// It was created here: deleted only by its users, but in cache mode.
+        /// The object was created here. Except in cache mode, only its users delete it.
         0 Primary,
-        /// It was fetched from another node: dropped when room is needed.
+        /// The object was fetched from another node; it is dropped when room is needed.
         1 Cached,
-        /// It was brought here to be kept, as one of several: as a primary, but that it belongs to another
-        /// node.
+        /// The object was brought here to be kept, as one of several replicas. It is kept like a primary,
+        /// but the primary is on another node.
         2 Kept,
     }
 }
 
 impl Role {
-    /// Whether eviction leaves it alone.
+    /// Whether eviction does not drop an object of this role.
     pub(crate) fn stays(self) -> bool {
         self != Self::Cached
     }
 
-    /// Its name, for people.
+    /// The name of the role, for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -97,47 +98,48 @@ impl Role {
     }
 }
 
-/// What a replica is made of.
+/// The parts of which a replica is made.
 pub(crate) struct Sealing {
     pub(crate) head: Head,
     pub(crate) role: Role,
-    /// Whose quota it counts against.
+    /// The client whose quota the object counts against.
     pub(crate) creator: Option<ClientKey>,
     pub(crate) bytes: Held,
-    /// In milliseconds since 1970.
+    /// When the object came to this node, in milliseconds since 1970.
     pub(crate) created: u64,
 }
 
 /// Where a replica's bytes are at first.
 pub(crate) enum Held {
     Memory(Extent),
-    /// A former daemon left them there.
+    /// On disk, where a former daemon left them.
     Disk(Place),
 }
 
 /// A sealed object of this node: in memory, on disk, or both.
 ///
-/// There may be ten million of it: its id, creator, lengths, digest and offset are in its entry of the table
-/// that clients read, and nowhere else. Entry and memory are given back when it is dropped.
+/// There may be ten million replicas. The id, creator, lengths, digest and offset of one are in its entry
+/// of the table that clients read, and nowhere else. Entry and memory become free when the replica is
+/// dropped.
 pub(crate) struct Replica {
     table: Rc<DomainTable>,
     pub(crate) life: u64,
-    /// When it came to this node, in milliseconds since 1970.
+    /// When the object came to this node, in milliseconds since 1970.
     pub(crate) created: u64,
-    /// Whose quota it counts against.
+    /// The client whose quota the replica counts against.
     pub(crate) creator: Cell<Option<ClientKey>>,
     rare: OnceCell<Box<Rare>>,
-    /// Its number in the table.
+    /// The number of the replica's entry in the table of its domain.
     entry: u32,
-    /// What the index hashes it to, so that it can grow without a look at the entry.
+    /// The index's hash of the id, so that the index can grow without reading the entry.
     hash: u32,
     pins: Cell<u32>,
     role: Cell<Role>,
-    /// What its entry says of its place is an extent, and its own.
+    /// Whether the place in the entry is an extent that belongs to this replica.
     in_memory: Cell<bool>,
-    /// Read since the clock hand last passed.
+    /// Whether the object was read since the clock hand last passed.
     touched: Cell<bool>,
-    /// Every user may change it.
+    /// Whether every user may change the object.
     open: bool,
 }
 
@@ -151,7 +153,7 @@ impl Indexed for Rc<Replica> {
     }
 }
 
-/// What most objects do not have.
+/// Properties that most objects do not have.
 #[derive(Default)]
 struct Rare {
     name: Box<str>,
@@ -161,11 +163,12 @@ struct Rare {
     construction_s: Cell<u32>,
 }
 
-/// With the counts of an `Rc` and malloc's header, 80 bytes: the next larger piece has 96.
+/// With the counts of an `Rc` and malloc's header a replica takes 80 bytes; the next larger size of malloc
+/// is 96.
 const _: () = assert!(size_of::<Replica>() <= 56);
 
 impl Replica {
-    /// An object that clients can find already.
+    /// Makes a replica of an object whose entry clients can find already.
     pub(super) fn new(sealing: Sealing, table: Rc<DomainTable>, entry: u32, hash: u32) -> Rc<Self> {
         let Sealing { head, role, creator, bytes, created } = sealing;
         let rare = OnceCell::new();
@@ -184,7 +187,7 @@ impl Replica {
             pins: Cell::new(0),
             role: Cell::new(role),
             in_memory: Cell::new(false),
-            // Nobody has read it: those that were read stay longer.
+            // A new object was not read yet, and objects that were read stay longer.
             touched: Cell::new(false),
             open: head.rights == Rights::ReadWrite,
         };
@@ -195,17 +198,17 @@ impl Replica {
         Rc::new(replica)
     }
 
-    /// Its id.
+    /// The object's id.
     pub(crate) fn id(&self) -> ObjectId {
         self.table.writer.borrow().id(self.entry)
     }
 
-    /// Its number in the table of its domain.
+    /// The number of the replica's entry in the table of its domain.
     pub(crate) fn entry(&self) -> u32 {
         self.entry
     }
 
-    /// What its entry says.
+    /// A copy of the replica's entry.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.table.writer.borrow().get(self.entry)
     }
@@ -214,12 +217,12 @@ impl Replica {
         self.rare.get().map_or("", |rare| &rare.name)
     }
 
-    /// Bytes of data and metadata.
+    /// Number of bytes of data and metadata.
     pub(crate) fn len(&self) -> u64 {
         self.snapshot().total_len()
     }
 
-    /// What is known of it on every node.
+    /// The description of the object, the same on every node.
     pub(crate) fn head(&self) -> Head {
         let Snapshot { id, data_len, metadata_len, digest, uid, .. } = self.snapshot();
         Head {
@@ -236,7 +239,7 @@ impl Replica {
         }
     }
 
-    /// How many nodes are to keep it; 0 and 1 for one.
+    /// Number of nodes that are to keep the object; 0 and 1 both mean one.
     pub(crate) fn copies(&self) -> u16 {
         self.rare.get().map_or(0, |rare| rare.copies.get())
     }
@@ -247,8 +250,8 @@ impl Replica {
         }
     }
 
-    /// Notes how long its creator took from creation to seal. Only whole seconds are kept: few objects have
-    /// any.
+    /// Notes how long the client took from creation to seal. Only whole seconds are kept, since few objects
+    /// take that long.
     pub(super) fn took(&self, construction: Duration) {
         if construction.as_secs() > 0 {
             let seconds = u32::try_from(construction.as_secs()).unwrap_or(u32::MAX);
@@ -256,17 +259,17 @@ impl Replica {
         }
     }
 
-    /// When it is to be deleted, in milliseconds since 1970; 0 for never.
+    /// When the object is to be deleted, in milliseconds since 1970; 0 for never.
     pub(crate) fn expires(&self) -> u64 {
         self.rare.get().map_or(0, |rare| rare.expires)
     }
 
-    /// The domain its memory belongs to.
+    /// The domain that the object's memory belongs to.
     pub(crate) fn domain(&self) -> Domain {
         self.table.domain
     }
 
-    /// The user who alone sees it.
+    /// The user who alone sees the object; `None` if others see it.
     pub(crate) fn owner(&self) -> Option<u32> {
         match self.domain() {
             Domain::Shared => None,
@@ -274,7 +277,7 @@ impl Replica {
         }
     }
 
-    /// What users other than its creator may do with it.
+    /// The rights of users other than the creator.
     pub(crate) fn rights(&self) -> Rights {
         match self.domain() {
             Domain::Private(_) => Rights::Private,
@@ -283,17 +286,17 @@ impl Replica {
         }
     }
 
-    /// Whose it is.
+    /// The object's ownership.
     pub(crate) fn ownership(&self) -> Ownership {
         Ownership { user: self.snapshot().uid, rights: self.rights() }
     }
 
-    /// Whether a user may see it.
+    /// Whether a user may see the object.
     pub(crate) fn visible_to(&self, tenant: u32) -> bool {
         self.owner().is_none_or(|owner| owner == tenant)
     }
 
-    /// Why this node holds it.
+    /// Why this node holds the object.
     pub(crate) fn role(&self) -> Role {
         self.role.get()
     }
@@ -302,12 +305,12 @@ impl Replica {
         self.role.set(role);
     }
 
-    /// Whether its bytes are in memory.
+    /// Whether the object's bytes are in memory.
     pub(crate) fn in_memory(&self) -> bool {
         self.in_memory.get()
     }
 
-    /// Its bytes, if they are in memory. They stay there as long as it is pinned.
+    /// The object's bytes, if they are in memory. They stay there as long as the object is pinned.
     pub(crate) fn run(&self) -> Option<Run> {
         self.in_memory().then(|| {
             let seen = self.snapshot();
@@ -315,14 +318,14 @@ impl Replica {
         })
     }
 
-    /// Its bytes are where its entry says they are.
+    /// Takes over the extent to which the entry points.
     fn keep(&self, extent: Extent) {
         let offset = extent.leave();
         debug_assert_eq!(offset, self.snapshot().offset);
         self.in_memory.set(true);
     }
 
-    /// Its memory, which it has no more.
+    /// Takes the memory away from the replica.
     fn take(&self) -> Option<Extent> {
         let run = self.run()?;
         self.revoke();
@@ -330,12 +333,12 @@ impl Replica {
         Some(self.table.home.extent(run.offset(), run.len()))
     }
 
-    /// Gives its memory back; its bytes are nowhere, or on disk.
+    /// Frees the replica's memory; its bytes are then on disk or nowhere.
     pub(super) fn leave_memory(&self) {
         drop(self.take());
     }
 
-    /// Lets clients find it there, and gives back the memory it had.
+    /// Moves the replica to an extent that has its bytes, and frees its former memory.
     pub(crate) fn lay(&self, extent: Extent) {
         let former = self.take();
         self.table.writer.borrow_mut().set_sealed(self.entry, extent.offset());
@@ -343,33 +346,33 @@ impl Replica {
         drop(former);
     }
 
-    /// From now on no client can pin it; who has, shows in the next scan.
+    /// Hides the object: from now on no client can pin it, and existing pins show in the next scan.
     pub(crate) fn hide(&self) {
         self.table.writer.borrow_mut().hide(self.entry);
     }
 
-    /// It stays where it is after all.
+    /// Shows a hidden object again where it is.
     pub(crate) fn show(&self) {
         self.table.writer.borrow_mut().show(self.entry);
     }
 
-    /// Clients learn that it is on disk only.
+    /// Shows clients that the object is on disk only.
     pub(super) fn show_spilled(&self) {
         self.table.writer.borrow_mut().set_spilled(self.entry);
     }
 
-    /// Peers that read it where it is see that they must ask.
+    /// Clears the object's stamp, so that peers that read the object in place see that they must ask.
     fn revoke(&self) {
         self.table.stamps.borrow_mut().revoke(&self.id());
     }
 
-    /// No client finds it any more, and no peer.
+    /// Removes the object from the tables that clients and peers read.
     pub(super) fn unlist(&self) {
         self.revoke();
         self.table.writer.borrow_mut().remove(self.entry);
     }
 
-    /// Where it is on disk, if it is there.
+    /// The object's place on disk, if it is there.
     pub(crate) fn on_disk(&self) -> Option<Place> {
         self.rare.get()?.on_disk.get()
     }
@@ -378,22 +381,22 @@ impl Replica {
         self.rare.get_or_init(Box::default).on_disk.set(place);
     }
 
-    /// Holders of the bytes that the engine counts, clients and peers. Clients pin by themselves too.
+    /// Number of pins that the engine counts, of clients and peers. Clients set pins by themselves too.
     pub(crate) fn pins(&self) -> u32 {
         self.pins.get()
     }
 
-    /// Marks it as used just now.
+    /// Marks the object as used just now.
     pub(crate) fn touch(&self) {
         self.touched.set(true);
     }
 
-    /// Whether it was touched since this was last asked.
+    /// Whether the object was touched since the last call.
     pub(super) fn take_touched(&self) -> bool {
         self.touched.replace(false)
     }
 
-    /// Its row in a listing.
+    /// The object's row in a listing.
     pub(crate) fn info(&self, state: wire::ObjectState, pins: u32, now: u64) -> wire::ObjectInfo {
         let Snapshot { id, data_len, metadata_len, .. } = self.snapshot();
         wire::ObjectInfo {
@@ -417,11 +420,11 @@ impl Drop for Replica {
     }
 }
 
-/// Keeps an object's bytes in memory, where they are.
+/// A pin: it keeps an object's bytes in memory, where they are.
 pub(crate) struct Pin(Rc<Replica>);
 
 impl Pin {
-    /// Pins an object that is in memory.
+    /// Pins an object; `None` if it is not in memory.
     pub(crate) fn new(replica: &Rc<Replica>) -> Option<Self> {
         if !replica.in_memory() {
             return None;
@@ -431,17 +434,17 @@ impl Pin {
         Some(Self(Rc::clone(replica)))
     }
 
-    /// The object.
+    /// The pinned object.
     pub(crate) fn replica(&self) -> &Rc<Replica> {
         &self.0
     }
 
-    /// The bytes.
+    /// The object's bytes.
     pub(crate) fn run(&self) -> Run {
         self.0.run().expect("what is pinned stays in memory")
     }
 
-    /// Where a client finds it.
+    /// Where a client finds the object.
     pub(crate) fn span(&self) -> Span {
         self.snapshot().span()
     }

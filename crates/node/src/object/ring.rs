@@ -1,8 +1,8 @@
-//! Recency by CLOCK: objects stand in a ring, and the hand skips once those that were read since it
-//! last passed.
+//! Recency by CLOCK: objects stand in a ring, and the hand skips once those that were read since it last
+//! passed.
 //!
-//! Engine thread only. A ring holds objects of one kind; what has changed its kind since, or is gone,
-//! falls out when the hand comes by.
+//! Engine thread only. A ring holds objects of one kind. An object that has changed its kind since, or is
+//! gone, is removed when the hand reaches it.
 
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -18,7 +18,7 @@ impl Ring {
         self.0.push_back(Rc::downgrade(replica));
     }
 
-    /// Takes out objects that belong here and were not read lately, until `enough` says so of one.
+    /// Removes and returns objects that belong here and were not read lately, until `enough` accepts one.
     pub(super) fn take(
         &mut self,
         belongs: impl Fn(&Rc<Replica>) -> bool,
@@ -26,7 +26,7 @@ impl Ring {
         mut enough: impl FnMut(&Rc<Replica>) -> bool,
     ) -> Vec<Rc<Replica>> {
         let mut taken = Vec::new();
-        // Twice around: the first pass may only clear the marks.
+        // The hand goes twice around, since the first pass may only clear the marks.
         for _ in 0..2 * self.0.len() {
             let Some(replica) = self.0.pop_front() else { break };
             let Some(replica) = replica.upgrade().filter(|replica| belongs(replica)) else {
@@ -45,12 +45,12 @@ impl Ring {
         taken
     }
 
-    /// Takes one out, wherever it stands.
+    /// Removes an object, wherever it stands.
     pub(super) fn forget(&mut self, replica: &Rc<Replica>) {
         self.0.retain(|one| !std::ptr::eq(one.as_ptr(), Rc::as_ptr(replica)));
     }
 
-    /// Forgets what is gone.
+    /// Forgets objects that are gone.
     pub(super) fn prune(&mut self) {
         self.0.retain(|replica| replica.strong_count() > 0);
     }

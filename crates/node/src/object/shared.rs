@@ -1,8 +1,8 @@
-//! The tables that clients read by themselves: one for everybody's objects, one for each user's private
-//! ones. `plasmon::shared` has their protocol.
+//! The tables that clients read by themselves: one for the objects that all users see, and one for each
+//! user's private objects. `plasmon::shared` defines their protocol.
 //!
-//! Engine thread only, their one writer. What an entry says of its object, the engine reads there too:
-//! nobody else can write it. An entry is its [`Replica`](super::Replica)'s until that is dropped.
+//! Engine thread only, which is their one writer. The engine reads the fields of an entry there too, since
+//! only it can write them. An entry belongs to its [`Replica`](super::Replica) until that is dropped.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,28 +21,28 @@ use super::stamps::Stamps;
 use crate::kernel::random::HashMap;
 use crate::memory::{Domain, Home};
 
-/// For how long clients read by themselves at most after this node has said that they may.
+/// How long clients may read by themselves after this node has last allowed it.
 pub(crate) const TABLE_LIFE: Duration = Duration::from_secs(3);
-/// Words of a growing index that are moved in a turn.
-const TEND: usize = 4096;
+/// Number of words of a growing index that are moved in a turn.
+const TEND_WORDS: usize = 4096;
 
 /// The table of one domain.
 pub(super) struct DomainTable {
     pub(super) domain: Domain,
     pub(super) writer: RefCell<TableWriter>,
-    /// Of the memory that its entries name.
+    /// The home of the memory that the entries name.
     pub(super) home: Rc<Home>,
-    /// Of objects that peers know.
+    /// The stamps of objects that peers know.
     pub(super) stamps: Rc<RefCell<Stamps>>,
 }
 
-/// The tables, by domain.
+/// The tables that clients read, by domain.
 pub(crate) struct SharedTables {
     tables: HashMap<Domain, Rc<DomainTable>>,
     solo: bool,
-    /// Until when clients may read by themselves.
+    /// The time until which clients may read by themselves.
     until: Instant,
-    /// Of the arena's segments, for new tables.
+    /// The versions of the arena's segments, for new tables.
     versions: Vec<u32>,
     home: Rc<Home>,
     stamps: Rc<RefCell<Stamps>>,
@@ -70,7 +70,7 @@ impl SharedTables {
         Ok(&self.tables[&domain])
     }
 
-    /// Lets clients find an object, at this offset or on disk.
+    /// Enters an object at this offset, or on disk, so that clients find it.
     ///
     /// # Errors
     /// When the system has no memory or no descriptors for a larger table.
@@ -98,19 +98,20 @@ impl SharedTables {
         self.tables.values().for_each(|table| change(&mut table.writer.borrow_mut()));
     }
 
-    /// What is not in these tables exists nowhere, or may exist elsewhere.
+    /// Sets whether an object that is not in these tables exists nowhere; otherwise another node may have
+    /// it.
     pub(crate) fn set_solo(&mut self, solo: bool) {
         self.solo = solo;
         self.each(|table| table.set_solo(solo));
     }
 
-    /// Tells clients for how long they may read by themselves from now on; to be called every second.
+    /// Allows clients to read by themselves for `span` from now on; called every second.
     pub(crate) fn live(&mut self, span: Duration) {
         self.until = Instant::now() + span;
         self.each(|table| table.live_for(span));
     }
 
-    /// A segment of the arena has other memory from now on.
+    /// Notes that a segment of the arena has other memory from now on.
     pub(crate) fn set_segment_version(&mut self, segment: u32, version: u32) {
         let at = segment as usize;
         if self.versions.len() <= at {
@@ -120,11 +121,11 @@ impl SharedTables {
         self.each(|table| table.set_segment_version(segment, version));
     }
 
-    /// Moves growing indexes on; returns whether there is more to do.
+    /// Continues the growth of indexes; returns whether there is more to do.
     pub(crate) fn tend(&self) -> bool {
         let mut more = false;
         for table in self.tables.values() {
-            match table.writer.borrow_mut().tend(TEND) {
+            match table.writer.borrow_mut().tend(TEND_WORDS) {
                 Ok(going_on) => more |= going_on,
                 Err(error) => warn!("an object table cannot grow, gets will be slower: {error}"),
             }
@@ -132,10 +133,10 @@ impl SharedTables {
         more
     }
 
-    /// Descriptors of the parts that a user's clients may read now, but for those that one has.
+    /// The descriptors of the parts that a user's clients may read now, except those that the client has.
     ///
     /// # Errors
-    /// When the system has no more to give.
+    /// When the system has no descriptors left.
     pub(crate) fn grants(
         &mut self,
         uid: u32,
@@ -149,7 +150,7 @@ impl SharedTables {
         let mut grants = Vec::new();
         let tables = [(TableDomain::Shared, Domain::Shared), (TableDomain::Private, Domain::Private(uid))];
         for (name, domain) in tables {
-            // Made now, so that the client finds it when there is something to find.
+            // The table is made now, so that the client finds it when it has an object.
             let table = self.table(domain)?.writer.borrow();
             for (one, file) in table.grants() {
                 let part = part(name, one);
@@ -161,7 +162,7 @@ impl SharedTables {
         Ok(grants)
     }
 
-    /// Bytes the tables take.
+    /// Number of bytes that the tables take.
     pub(crate) fn memory(&self) -> u64 {
         self.tables.values().map(|table| table.writer.borrow().memory()).sum()
     }

@@ -1,9 +1,10 @@
 //! Stamps: words that peers read to see whether an object's bytes are still where they were told.
 //!
-//! Engine thread only; peers read the words one-sidedly. An object that is offered to a peer gets a stamp: a
-//! value that no object had before, in one of [`SLOTS`] words. Before its bytes may leave their place the
-//! word is cleared. So a peer that first reads the bytes, then the stamp, and finds what it was told, has the
-//! bytes. Slots go round: an object whose slot another takes has no stamp any more, and is asked for.
+//! Engine thread only; peers read the words one-sidedly. An object that is offered to a peer gets a stamp:
+//! a value that no object had before, in one of [`SLOTS`] words. The word is cleared before the object's
+//! bytes may leave their place. A peer that reads first the bytes and then the stamp, and finds the value
+//! it was told, therefore has the right bytes. Slots are used in turns. An object whose slot is given to
+//! another has no stamp any more, and has to be asked for.
 
 use std::rc::Rc;
 
@@ -12,16 +13,16 @@ use plasmon::ObjectId;
 use crate::kernel::random::HashMap;
 use crate::memory::BlockMemory;
 
-/// Objects that have a stamp at a time.
+/// Number of objects that have a stamp at a time.
 const SLOTS: usize = 1 << 16;
 
 plasmon::wire::record! {
     /// A word at the holder that says whether an object's bytes are still where they were.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Stamp {
-        /// Where it is, in words.
+        /// The position of the word, in words.
         pub(crate) slot: u32,
-        /// What it was. Never 0 while the object lies there, and never used again.
+        /// The value of the word. It is never 0 while the object lies there, and is never used again.
         pub(crate) value: u64,
     }
 }
@@ -50,7 +51,7 @@ impl Stamps {
         &self.memory
     }
 
-    /// The stamp of an object whose bytes are in memory.
+    /// The stamp of an object whose bytes are in memory; a new one if it has none.
     pub(crate) fn of(&mut self, id: ObjectId) -> Stamp {
         if let Some(slot) = self.slots.get(&id) {
             return Stamp { slot: *slot, value: self.memory.load(*slot as usize) };
@@ -66,7 +67,7 @@ impl Stamps {
         Stamp { slot, value: self.last }
     }
 
-    /// The bytes of an object are about to leave their place.
+    /// Clears the stamp of an object whose bytes are about to leave their place.
     pub(super) fn revoke(&mut self, id: &ObjectId) {
         if let Some(slot) = self.slots.remove(id) {
             self.owners[slot as usize] = None;

@@ -1,13 +1,13 @@
-//! The object table: id to replica or creation, the waiters, and what may leave memory.
+//! The object table: id to replica or creation, the waiters, and the objects that may leave memory.
 //!
-//! Engine thread only. An id is in at most one of three places: `sealed`, `creating`, or neither.
+//! Engine thread only. An id is in at most one of three states: sealed, being created, or neither.
 //!
-//! What leaves memory first: cached replicas, then primaries that are on disk already (*clean*), and in
-//! cache mode any primary; among each kind by CLOCK. Nothing leaves that somebody pins. Clients pin by
+//! Objects leave memory in this order: cached replicas, then primaries that are on disk already (*clean*),
+//! and in cache mode any primary; among each kind by CLOCK. A pinned object does not leave. Clients pin by
 //! themselves, so leaving takes three steps within one turn: [`Table::propose`] hides candidates in the
-//! clients' tables, the engine scans the clients' pins, [`Table::evict`] lets go of those that nobody
-//! has. A client that pinned before the hiding is seen by the scan; one that pins after it finds its
-//! pin invalid.
+//! clients' tables, the engine scans the clients' pins, and [`Table::evict`] drops the candidates without
+//! pins. The scan sees a client that pinned before the hiding; a client that pins after it finds its pin
+//! invalid.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -28,42 +28,42 @@ use crate::kernel::random::HashMap;
 use crate::memory::{Domain, Extent, Home};
 use crate::spill::Place;
 
-/// An object a client is writing.
+/// An object that a client is writing.
 pub(crate) struct Creation {
     pub(crate) head: Head,
     pub(crate) extent: Extent,
     /// The client, by the engine's key for its connection.
     pub(crate) client: ClientKey,
-    /// The client sends the data with its seal, and the engine writes it.
+    /// Whether the client sends the data with its seal, so that the engine writes it.
     pub(crate) inline: bool,
-    /// In milliseconds since 1970.
+    /// When the creation began, in milliseconds since 1970.
     pub(crate) created: u64,
 }
 
 /// Why an id cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conflict {
-    /// It is sealed here.
+    /// The id is sealed here.
     Sealed,
-    /// A client is writing it.
+    /// A client is writing the object.
     Creating {
-        /// That client's key.
+        /// The client's key.
         client: ClientKey,
     },
 }
 
-/// What becomes of primaries when memory is short.
+/// What happens to primaries when memory is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
-    /// They stay.
+    /// Primaries stay.
     Memory,
-    /// They go to disk.
+    /// Primaries go to disk.
     Disk,
-    /// They are dropped, the least recently used first.
+    /// Primaries are dropped, the least recently used first.
     Cache,
 }
 
-/// How often clients have pinned entries by themselves.
+/// Number of pins that clients have set by themselves, by entry.
 #[derive(Default)]
 pub(crate) struct FastPins(HashMap<(Domain, u32), u32>);
 
@@ -77,11 +77,11 @@ impl FastPins {
     }
 }
 
-/// Something for those who watch this node's objects.
+/// An event for the clients that watch this node's objects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Happening {
     pub(crate) event: Event,
-    /// Only this user may know of it.
+    /// The only user that may know of the event; `None` if all may.
     pub(crate) owner: Option<u32>,
 }
 
@@ -102,28 +102,28 @@ pub(crate) struct Table {
     sealed: Index<Rc<Replica>>,
     creating: HashMap<ObjectId, Creation>,
     waiting: HashMap<ObjectId, Vec<oneshot::Sender<()>>>,
-    /// Taken out while the engine counted pins.
+    /// Objects that were removed while pinned by the engine: doomed, as long as a pin remains.
     doomed: Vec<Weak<Replica>>,
-    /// Taken out; clients may have them pinned.
+    /// Removed objects that clients may still have pinned.
     limbo: Vec<Rc<Replica>>,
-    /// Some of it came since the last scan.
+    /// Whether an object came into limbo since the last scan.
     limbo_grew: bool,
-    /// In memory, by what may become of them.
+    /// Objects in memory, by what may become of them.
     cached: Ring,
     clean: Ring,
     primary: Ring,
-    /// What clients read by themselves.
+    /// The tables that clients read by themselves.
     pub(crate) shared: SharedTables,
-    /// What peers read to see whether an object is where it was.
+    /// The stamps that peers read to see whether an object is where it was.
     pub(crate) stamps: Rc<RefCell<Stamps>>,
-    /// Of sealed objects in memory, by whether they stay, and of creations.
+    /// Numbers of bytes in memory: of sealed objects that stay, of those that may leave, and of creations.
     primary_bytes: u64,
     cached_bytes: u64,
     unsealed_bytes: u64,
-    /// Sealed objects that stay, in memory or not, and their bytes.
+    /// Number and bytes of sealed objects that stay, in memory or not.
     staying: (u64, u64),
     evicted: u64,
-    /// What has happened, while somebody watches.
+    /// Events that were not told yet; `None` while no client watches.
     pub(crate) happenings: Option<Vec<Happening>>,
 }
 
@@ -152,7 +152,7 @@ impl Table {
         }
     }
 
-    /// What becomes of primaries when memory is short.
+    /// What happens to primaries when memory is short.
     pub(crate) fn keeping(&self) -> Keeping {
         self.keeping
     }
@@ -162,7 +162,7 @@ impl Table {
         self.sealed.get(id)
     }
 
-    /// What stands in the way of creating this id.
+    /// The reason why this id cannot be created, if there is one.
     pub(crate) fn conflict(&self, id: &ObjectId) -> Option<Conflict> {
         if self.sealed.get(id).is_some() {
             return Some(Conflict::Sealed);
@@ -181,12 +181,12 @@ impl Table {
         self.creating.get(id)
     }
 
-    /// Every creation.
+    /// All creations.
     pub(crate) fn creations(&self) -> impl Iterator<Item = &Creation> {
         self.creating.values()
     }
 
-    /// Takes a creation out: it is sealed next, or given up.
+    /// Removes and returns a creation, which is sealed next or given up.
     pub(crate) fn end(&mut self, id: &ObjectId) -> Option<Creation> {
         let creation = self.creating.remove(id)?;
         self.unsealed_bytes -= creation.head.len();
@@ -200,10 +200,10 @@ impl Table {
         ids.iter().filter_map(|id| self.end(id)).collect()
     }
 
-    /// Makes an object immutable and visible, and wakes those who wait for it.
+    /// Makes an object immutable and visible, and wakes the tasks that wait for it.
     ///
     /// # Errors
-    /// When there is no room for it in the table of clients.
+    /// When there is no room for the object in the table of clients.
     pub(crate) fn seal(&mut self, new: Sealing) -> Result<Rc<Replica>, Error> {
         let offset = match &new.bytes {
             Held::Memory(extent) => Some(extent.offset()),
@@ -213,13 +213,13 @@ impl Table {
         Ok(self.admit(new, table, entry))
     }
 
-    /// The same, for a creation, which stays one if that fails.
+    /// Seals a creation as [`Table::seal`] does. If that fails, it stays a creation.
     ///
     /// # Errors
-    /// When there is no room for it in the table of clients.
+    /// When there is no room for the object in the table of clients.
     ///
     /// # Panics
-    /// If there is no such creation.
+    /// When there is no such creation.
     pub(crate) fn seal_creation(
         &mut self,
         id: &ObjectId,
@@ -258,7 +258,7 @@ impl Table {
         match (replica.role(), replica.on_disk(), self.keeping) {
             (Role::Cached, ..) => self.cached.enter(replica),
             (_, Some(_), _) => self.clean.enter(replica),
-            // Nothing ever takes it out of memory.
+            // In this mode nothing takes a primary out of memory.
             (_, None, Keeping::Memory) => {}
             (_, None, _) => self.primary.enter(replica),
         }
@@ -270,14 +270,14 @@ impl Table {
         }
     }
 
-    /// Ends when this id is sealed here.
+    /// Returns a future that ends when this id is sealed here.
     pub(crate) fn wait(&mut self, id: ObjectId) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         self.waiting.entry(id).or_default().push(sender);
         receiver
     }
 
-    /// Forgets what has gone: waiters, and replicas that were deleted.
+    /// Forgets waiters that have gone, and replicas that were dropped.
     pub(crate) fn prune(&mut self) {
         self.waiting.retain(|_, waiters| {
             waiters.retain(|waiter| !waiter.is_canceled());
@@ -289,12 +289,12 @@ impl Table {
         self.doomed.retain(|replica| replica.strong_count() > 0);
     }
 
-    /// Bytes in memory of primaries, cached replicas and creations.
+    /// Numbers of bytes in memory of primaries, cached replicas and creations.
     pub(crate) fn bytes(&self) -> (u64, u64, u64) {
         (self.primary_bytes, self.cached_bytes, self.unsealed_bytes)
     }
 
-    /// Sealed objects that stay, and their bytes; objects that are being written.
+    /// Number and bytes of sealed objects that stay, and number of objects that are being written.
     pub(crate) fn staying(&self) -> (u64, u64, usize) {
         (self.staying.0, self.staying.1, self.creating.len())
     }
@@ -318,7 +318,7 @@ impl Table {
             *self.bytes_of(before) -= len;
             *self.bytes_of(role) += len;
             if !role.stays() {
-                // It may stand in any of them from before; in one twice it would be let go of twice.
+                // The replica may be in any ring from before. In two rings it would be evicted twice.
                 for ring in [&mut self.cached, &mut self.clean, &mut self.primary] {
                     ring.forget(&replica);
                 }
@@ -335,7 +335,7 @@ impl Table {
         }
     }
 
-    /// Takes a sealed object out. Its memory returns with its last pin: see [`Table::reap`].
+    /// Removes a sealed object. Its memory becomes free with its last pin: see [`Table::reap`].
     pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = self.sealed.remove(id)?;
         self.take_out(&replica);
@@ -348,7 +348,7 @@ impl Table {
         Some(replica)
     }
 
-    /// What was taken out of the table, and is not in limbo yet.
+    /// Subtracts a removed object from the counts, and tells the clients that watch.
     fn take_out(&mut self, replica: &Replica) {
         if replica.in_memory() {
             *self.bytes_of(replica.role()) -= replica.len();
@@ -357,18 +357,18 @@ impl Table {
         self.happened(|| Happening::deleted(replica));
     }
 
-    /// How many were taken out that clients may still have pinned.
+    /// Number of removed objects that clients may still have pinned.
     pub(crate) fn limbo(&self) -> usize {
         self.limbo.len()
     }
 
-    /// Whether something was taken out since the last scan.
+    /// Whether an object was removed since the last scan.
     pub(crate) fn limbo_grew(&self) -> bool {
         self.limbo_grew
     }
 
-    /// Lets go of what was taken out and nobody pins, as a scan begun since then shows.
-    /// Returns how many bytes that makes free, or nothing if it makes none.
+    /// Drops the removed objects without pins, according to a scan that began after their removal. Returns
+    /// the number of bytes that this frees; `None` if it frees none.
     pub(crate) fn reap(&mut self, fast: &FastPins) -> Option<u64> {
         self.limbo_grew = false;
         let mut freed = None;
@@ -383,15 +383,16 @@ impl Table {
         freed
     }
 
-    /// Objects that could leave memory until `bytes` are free, hidden from clients from now on: scan
-    /// their pins, and call [`Table::evict`].
+    /// Returns objects that could leave memory until `bytes` are free. They are hidden from clients: the
+    /// caller scans their pins, and calls [`Table::evict`].
     pub(crate) fn propose(
         &mut self,
         bytes: u64,
         held: impl Fn(&Replica) -> bool,
         accessed: impl Fn(&Replica) -> bool,
     ) -> Vec<Rc<Replica>> {
-        // Empty objects free no byte. An empty one that wants a place gets that of one with a byte at least.
+        // Empty objects free no byte. A new empty object gets the place of an object with at least one
+        // byte.
         let bytes = bytes.max(1);
         let mut left = bytes;
         let mut enough = |replica: &Rc<Replica>| {
@@ -416,8 +417,8 @@ impl Table {
         proposed
     }
 
-    /// Lets go of those that nobody pins; says of each whether it is gone from this node (it may be on
-    /// disk).
+    /// Takes proposed objects without pins out of memory. Returns with each whether it is gone from this
+    /// node; otherwise it is on disk.
     pub(crate) fn evict(&mut self, proposed: Vec<Rc<Replica>>, fast: &FastPins) -> Vec<(Rc<Replica>, bool)> {
         let mut evicted = Vec::new();
         for replica in proposed {
@@ -443,8 +444,8 @@ impl Table {
         evicted
     }
 
-    /// Primaries that only memory holds, of `bytes` in all and none longer than `longest`, least recently
-    /// read first: to be written to disk. They stay what and where they are, pinned.
+    /// Takes primaries that are in memory only, of `bytes` in all and none longer than `longest`, least
+    /// recently read first, to be written to disk. They keep their role and place, and are pinned.
     pub(crate) fn take_dirty(
         &mut self,
         bytes: u64,
@@ -466,7 +467,7 @@ impl Table {
         taken.iter().filter_map(Pin::new).collect()
     }
 
-    /// A primary has been written to disk; says whether it is still wanted there.
+    /// Notes that a primary has been written to disk; returns whether it is still wanted there.
     pub(crate) fn written(&mut self, replica: &Rc<Replica>, place: Place) -> bool {
         if !holds(&self.sealed, replica) || !replica.role().stays() {
             return false;
@@ -476,12 +477,12 @@ impl Table {
         true
     }
 
-    /// A primary could not be written to disk: it is what it was.
+    /// Notes that a primary could not be written to disk, so that it stays dirty.
     pub(crate) fn not_written(&mut self, replica: &Rc<Replica>) {
         self.primary.enter(replica);
     }
 
-    /// The bytes of an object that was on disk only are in memory again.
+    /// Notes that an object that was on disk only is in memory again.
     pub(crate) fn restored(&mut self, replica: &Rc<Replica>, extent: Extent) {
         if !holds(&self.sealed, replica) || replica.in_memory() {
             return;
@@ -492,43 +493,43 @@ impl Table {
         self.enter_ring(replica);
     }
 
-    /// Whether this very replica is in the table.
+    /// Whether this replica itself, not another of its id, is in the table.
     pub(crate) fn has(&self, replica: &Rc<Replica>) -> bool {
         holds(&self.sealed, replica)
     }
 
-    /// How many objects are sealed.
+    /// Number of sealed objects.
     pub(crate) fn len(&self) -> usize {
         self.sealed.len()
     }
 
-    /// Every sealed object.
+    /// All sealed objects.
     pub(crate) fn sealed(&self) -> impl Iterator<Item = &Rc<Replica>> {
         self.sealed.iter()
     }
 
-    /// Every sealed object of one of [`Table::SHARDS`] shares of the table.
+    /// All sealed objects of one of [`Table::SHARDS`] shares of the table.
     pub(crate) fn sealed_in(&self, shard: usize) -> impl Iterator<Item = &Rc<Replica>> {
         self.sealed.shard(shard)
     }
 
-    /// Shares of the table, for those who walk it a bit at a time.
+    /// Number of shares of the table, for walks that take one share at a time.
     pub(crate) const SHARDS: usize = index::SHARDS;
 
-    /// Deleted objects that somebody still has pinned.
+    /// Deleted objects that are still pinned.
     pub(crate) fn doomed(&self) -> impl Iterator<Item = Rc<Replica>> {
         let counted = self.doomed.iter().filter_map(Weak::upgrade);
         let limbo = self.limbo.iter().filter(|replica| replica.pins() == 0).cloned();
         counted.chain(limbo)
     }
 
-    /// Objects taken out of memory to make room, so far.
+    /// Number of objects taken out of memory to make room so far.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
 }
 
-/// Whether this very replica is the one in the table.
+/// Whether this replica itself, not another of its id, is in the table.
 fn holds(sealed: &Index<Rc<Replica>>, replica: &Rc<Replica>) -> bool {
     sealed.get(&replica.id()).is_some_and(|held| Rc::ptr_eq(held, replica))
 }

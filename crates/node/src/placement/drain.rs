@@ -1,12 +1,12 @@
-//! Draining: what a node is the one to keep moves to the others, and then it leaves.
+//! Draining: the objects that a node keeps move to other nodes, and then the node leaves.
 //!
-//! Engine thread only. From the moment it begins, nothing is created here and no order to keep anything is
-//! taken: what there is can only become less. Each object is moved by the first keeper of its shard, as any
-//! other move is ([`super::placing`]), so that whoever reads it meanwhile does not notice. What no node takes
-//! stays, is tried again, and keeps the node from leaving: nothing is lost by a drain. Nor does the node
-//! leave while it is not certain that others have what it let go of: when a death has left a cached replica
-//! of this node's the only one, the directory takes [`SETTLING_TIME`] to make that the primary. A pin of a
-//! client's does not delay it: its mapping outlives the node.
+//! Engine thread only. A node that is being drained creates nothing and takes no order to keep anything, so
+//! its objects can only become fewer. The first keeper of the shard moves each object, like any other move
+//! ([`super::distribution`]), so its readers do not notice. An object that no node takes stays, is tried
+//! again, and keeps the node from leaving: a drain loses nothing. The node also stays until other nodes
+//! certainly have what it dropped: when a death has left a cached replica of this node as the only one, the
+//! directory takes [`SETTLING_TIME`] to make that the primary. A client's pin does not delay the drain,
+//! since its mapping outlives the node.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,64 +17,64 @@ use plasmon::drain::{DrainStatus, DrainStep};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{debug, info};
 
-use super::copies::candidates;
+use super::replication::candidates;
 use crate::kernel::planted::{Bug, is_planted};
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Order, ask};
 use crate::object::{Replica, Role, Table};
 use crate::placement::Placement;
 
-/// Objects that are moved at a time: many small ones, for each takes some round trips. Those who receive
-/// large ones read no more of them at once than they do of others.
+/// Maximum number of objects moved at a time. It is large because each small object takes some round trips.
+/// A receiver of large objects reads no more of them at once than it does of others.
 const MAX_MOVES_AT_ONCE: usize = 32;
-/// Nodes that are asked to take an object, in one round.
+/// Maximum number of nodes that are asked to take an object in one round.
 const MAX_NODES_ASKED: usize = 4;
-/// How long a node may take for an object.
+/// How long a node may take to take an object.
 const MOVE_PATIENCE: Duration = Duration::from_secs(600);
-/// How long another node may take to begin, or to say how far it is.
+/// How long another node may take to begin a drain or to report its progress.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
-/// How long until what nobody took is offered again.
+/// The pause before objects that no node took are offered again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How long a node that is done waits for somebody to see it.
+/// How long a drained node waits for a client to see that it is done.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(3);
-/// How long it stays after that: others may be looking too.
+/// How long a drained node stays after that: other clients may be looking too.
 const LINGER_TIME: Duration = Duration::from_millis(500);
-/// How often it looks whether somebody has.
+/// Interval at which a drained node checks whether a client has seen it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// How long after a change of members, or after a replica was left to another node that kept it before,
-/// everybody knows what follows: the directory gives orphans 3 s, and looks once a second.
+/// How long after a change of members, or after a replica was left to another node that kept it before, all
+/// nodes have acted on it. The directory gives orphans 3 s, and looks once a second.
 const SETTLING_TIME: Duration = Duration::from_secs(6);
-/// Characters of what is in the way, so that a report fits a frame.
+/// Maximum number of characters of the reason why objects stay, so that a report fits a frame.
 const MAX_TROUBLE_CHARS: usize = 600;
 
-/// What is drained, if anything is.
+/// The drain of this node, if there is one.
 #[derive(Default)]
 pub(crate) struct Drain {
-    /// Drains so far.
+    /// Number of drains begun so far.
     begun: Cell<u64>,
     under_way: RefCell<Option<UnderWay>>,
-    /// Nothing is left: the node is to leave.
+    /// Whether nothing is left, so that the node is to leave.
     over: Cell<bool>,
 }
 
 #[derive(Default)]
 struct UnderWay {
-    /// Which drain it is: the tasks of one that was called off have no part in it.
+    /// The number of the drain. Tasks of a drain that was called off have no part in a later one.
     number: u64,
     /// When a replica was last left to another node that kept it before.
     left: Option<Instant>,
     moved_objects: u64,
     moved_bytes: u64,
-    /// Everything is elsewhere.
+    /// Whether everything is on other nodes.
     finished: bool,
-    /// Somebody was told so.
+    /// Whether a client was told so.
     told: bool,
-    /// Why what is left was not taken.
+    /// Why the remaining objects were not taken.
     trouble: String,
 }
 
 impl Drain {
-    /// Whether nothing is to come to this node any more.
+    /// Whether a drain is under way, so that nothing new comes to this node.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.borrow().is_some()
     }
@@ -83,7 +83,7 @@ impl Drain {
         self.under_way.borrow().as_ref().is_some_and(|drain| drain.number == number)
     }
 
-    /// Notes something of a drain, if it still goes on.
+    /// Changes the state of a drain, if that drain still goes on.
     fn note(&self, number: u64, what: impl FnOnce(&mut UnderWay)) {
         if let Some(drain) = self.under_way.borrow_mut().as_mut().filter(|drain| drain.number == number) {
             what(drain);
@@ -92,17 +92,17 @@ impl Drain {
 }
 
 impl Placement {
-    /// Whether this node is drained, and so takes nothing new.
+    /// Whether this node is being drained, and so takes nothing new.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.is_under_way()
     }
 
-    /// Whether everything has gone, and the node is to go as well.
+    /// Whether all objects have gone, and the node is to leave.
     pub(crate) fn is_drained(&self) -> bool {
         self.drain.over.get()
     }
 
-    /// An error while this node is drained.
+    /// Refuses with an error while this node is being drained.
     pub(crate) fn ensure_stays(&self) -> Result<(), Error> {
         match self.is_draining() {
             false => Ok(()),
@@ -113,10 +113,10 @@ impl Placement {
         }
     }
 
-    /// Has a node do a step of its drain, for a user, and says how far it is.
+    /// Has a node do a step of its drain, for a user; returns the progress.
     ///
     /// # Errors
-    /// `NotAllowed` for users other than root and the node's own, `Invalid` where it cannot be drained.
+    /// `NotAllowed` for users other than root and the node's own, `Invalid` if the node cannot be drained.
     pub(crate) async fn drain(
         self: &Rc<Self>,
         node: NodeId,
@@ -129,12 +129,12 @@ impl Placement {
         let ask::Reported { json } =
             self.network.ask(node, tenant, ask::Drain { step }, ASK_PATIENCE).await?;
         serde_json::from_slice(&json).map_err(|error| {
-            let text = format!("node {node} says of its drain what makes no sense: {error}; see its release");
+            let text = format!("node {node} sent an invalid report of its drain: {error}; see its release");
             Error::new(ErrorKind::Internal, text)
         })
     }
 
-    /// The same, for another node.
+    /// Does a step of this node's drain for another node.
     pub(crate) fn on_drain(self: &Rc<Self>, asked: &Envelope, step: DrainStep) {
         let message = match self.drain_here(step, asked.tenant) {
             Ok(status) => {
@@ -181,7 +181,7 @@ impl Placement {
         }
         if self.cluster.others(&[self.kernel.node]).is_empty() {
             let text = format!(
-                "node {} cannot be drained: its cluster has no other node that could take what it holds",
+                "node {} cannot be drained: its cluster has no other node that could take its objects",
                 self.kernel.node
             );
             return Err(Error::new(ErrorKind::Invalid, text));
@@ -196,7 +196,7 @@ impl Placement {
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        info!("draining: what this node holds for others moves to them, and then it leaves");
+        info!("draining: the objects of this node move to other nodes, and then it leaves");
         let number = drain.begun.get() + 1;
         drain.begun.set(number);
         drain.under_way.replace(Some(UnderWay { number, ..UnderWay::default() }));
@@ -220,7 +220,7 @@ impl Placement {
         })
     }
 
-    /// Moves everything, again and again until nothing is left; then has the node leave.
+    /// Moves all objects, round after round, until nothing is left; then has the node leave.
     async fn run_drain(self: Rc<Self>, number: u64) {
         let drain = &self.drain;
         if is_planted(Bug::DrainedTooSoon) {
@@ -241,14 +241,14 @@ impl Placement {
                 return;
             }
             if self.may_leave() && self.say_farewell(number).await {
-                info!("drained: everything that this node held for others is elsewhere");
+                info!("drained: all objects that this node kept are on other nodes");
                 return drain.over.set(true);
             }
             self.kernel.clock.sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Whether nothing is left, for certain, and the coordinator will hear that this node goes.
+    /// Whether certainly nothing is left, and the coordinator will learn that this node leaves.
     fn may_leave(&self) -> bool {
         let now = self.kernel.clock.now();
         let left = self.drain.under_way.borrow().as_ref().and_then(|drain| drain.left);
@@ -257,7 +257,7 @@ impl Placement {
         settled && self.cluster.trouble().is_none() && self.left_to_drain().nothing()
     }
 
-    /// Waits until somebody knows that nothing is left, or long enough; says whether that is still so.
+    /// Waits until a client knows that nothing is left, or long enough; returns whether that is still so.
     async fn say_farewell(&self, number: u64) -> bool {
         let drain = &self.drain;
         drain.note(number, |drain| drain.finished = true);
@@ -287,7 +287,7 @@ impl Placement {
                 drain.moved_objects += 1;
                 drain.moved_bytes += replica.len();
             }
-            // It was deleted, or its time was over.
+            // The object was deleted, or its time was over.
             Err(_) if !self.store.objects.borrow().has(&replica) => {}
             Err(error) => {
                 debug!("object {id} was not drained: {error}");
@@ -306,7 +306,7 @@ impl Placement {
         let (keeping, cached) = self.elsewhere(id, tenant).await?;
         let others = self.cluster.others(&[&keeping[..], &[self.kernel.node]].concat());
         let mut nodes = candidates(&id, others, &cached);
-        // Every round asks others, until all were asked.
+        // Every round asks other nodes, until all were asked.
         let asked = MAX_NODES_ASKED * round;
         let all_asked = asked + MAX_NODES_ASKED >= nodes.len();
         let first = asked.checked_rem(nodes.len()).unwrap_or_default();
@@ -325,7 +325,7 @@ impl Placement {
             }
         }
         let (keeping, _) = self.elsewhere(id, tenant).await?;
-        // Fewer keep it then than are to, and the directory looks for another that can.
+        // If fewer nodes then keep the object than are to, the directory looks for another one.
         match (replica.role(), keeping.first()) {
             (Role::Primary, Some(node)) if all_asked => {
                 self.migrate(id, tenant, *node, self.in_time()).await.map(drop)
@@ -341,7 +341,7 @@ impl Placement {
         }
     }
 
-    /// Who else keeps an object, and who has it cached.
+    /// Returns the other nodes that keep an object, and those that have it cached.
     async fn elsewhere(
         self: &Rc<Self>,
         id: ObjectId,
@@ -354,7 +354,7 @@ impl Placement {
         Ok((nodes(keeping), nodes(cached)))
     }
 
-    /// Has another node keep a replica that this one kept beside the primary.
+    /// Has another node keep an object that this node kept beside the primary.
     async fn keep_instead(
         self: &Rc<Self>,
         replica: &Rc<Replica>,
@@ -369,7 +369,7 @@ impl Placement {
         Ok(())
     }
 
-    /// Keeps a replica no longer, if it has not become the primary meanwhile.
+    /// Makes a replica cached, if it has not become the primary meanwhile.
     fn demote(&self, replica: &Rc<Replica>) {
         if self.store.objects.borrow().has(replica) && replica.role() == Role::Kept {
             self.keep_no_longer(replica);
@@ -386,11 +386,11 @@ impl Placement {
     }
 }
 
-/// What has not gone yet.
+/// What has not left the node yet.
 struct Left {
     objects: u64,
     bytes: u64,
-    /// Being written by clients.
+    /// Number of objects that clients are writing.
     unsealed: u64,
 }
 

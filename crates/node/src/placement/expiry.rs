@@ -1,8 +1,8 @@
-//! Objects that live for a time: deleted everywhere when it is over.
+//! Objects with a time to live: they are deleted everywhere when it is over.
 //!
-//! Engine thread only. The node of the primary sees to it, by its own clock; whoever inherits that role sees
-//! to it by his. The moment is part of what every replica knows, so that it outlives any of them. Replicas
-//! elsewhere stay until the deletion comes there, as with any other.
+//! Engine thread only. The node of the primary deletes the object, by its own clock; a node that inherits
+//! the role does so by its clock. Every replica has the time of expiry, so the time outlives any of them.
+//! Replicas elsewhere stay until the deletion reaches them, as with any other deletion.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -16,21 +16,21 @@ use tracing::{debug, warn};
 use crate::object::{Replica, Role};
 use crate::placement::Placement;
 
-/// Those that end later wait for the next look.
+/// How far ahead a task waits for an expiry; objects that end later wait for the next look.
 const EXPIRY_HORIZON: Duration = Duration::from_secs(2);
-/// When a deletion is tried again whose outcome is not known.
+/// How long until a deletion with an unknown outcome is tried again, in milliseconds.
 const AGAIN_MS: u64 = 5000;
 
-/// What ends when: milliseconds since 1970, object and life.
+/// Times of expiry: milliseconds since 1970, object and life.
 #[derive(Default)]
 pub(crate) struct Expiry {
     ends: RefCell<BinaryHeap<Reverse<(u64, ObjectId, u64)>>>,
-    /// A task waits for the next.
+    /// Whether a task waits for the next expiry.
     served: Cell<bool>,
 }
 
 impl Placement {
-    /// Notes when an object ends, if it does and this node is to see to it.
+    /// Notes when an object expires, if it does and this node is to delete it.
     pub(crate) fn note_expiry(self: &Rc<Self>, replica: &Replica) {
         if replica.expires() > 0 && replica.role() == Role::Primary {
             self.expiry.ends.borrow_mut().push(Reverse((replica.expires(), replica.id(), replica.life)));
@@ -38,7 +38,7 @@ impl Placement {
         }
     }
 
-    /// Waits for what ends soon; to be called now and then.
+    /// Waits for the objects that expire soon; called regularly.
     pub(crate) fn tend_expiry(self: &Rc<Self>) {
         if self.until_next_end().is_some_and(|span| span <= EXPIRY_HORIZON)
             && !self.expiry.served.replace(true)
@@ -60,7 +60,7 @@ impl Placement {
         Some(Duration::from_millis(end.saturating_sub(self.kernel.clock.unix_ms())))
     }
 
-    /// Deletes what is over. What could not be deleted everywhere is tried again.
+    /// Deletes the expired objects. Deletions that did not reach every node are tried again.
     fn end_overdue(self: &Rc<Self>) {
         let mut over = self.take_overdue();
         over.sort_unstable();
@@ -70,7 +70,7 @@ impl Placement {
             debug!("the time of {} objects is over", ids.len());
             self.count_expired(ids.len() as u64);
             let placement = Rc::clone(self);
-            // A node that does not answer delays nothing else.
+            // A node that does not answer delays only its own deletions.
             self.kernel.spawn(async move {
                 let Err(error) = placement.directory.delete_all(&ids, &lives, tenant).await else { return };
                 warn!("objects whose time is over are not deleted everywhere yet: {error}");
@@ -81,7 +81,7 @@ impl Placement {
         }
     }
 
-    /// Takes out what is over: users, their objects and lives.
+    /// Takes the expired objects: their users, ids and lives.
     fn take_overdue(&self) -> Vec<(u32, ObjectId, u64)> {
         let now = self.kernel.clock.unix_ms();
         let (mut ends, objects) = (self.expiry.ends.borrow_mut(), self.store.objects.borrow());

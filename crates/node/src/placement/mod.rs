@@ -1,19 +1,19 @@
-//! Where objects lie: how many nodes keep one ([`copies`]), moving and spreading them ([`placing`]), a node
-//! that leaves ([`drain`]), and objects whose time is over ([`expiry`]).
+//! Placement of objects: how many nodes keep an object ([`replication`]), moving and spreading objects
+//! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`]).
 //!
 //! Engine thread only.
 
-pub(crate) mod copies;
+pub(crate) mod distribution;
 pub(crate) mod drain;
 pub(crate) mod expiry;
-pub(crate) mod placing;
+pub(crate) mod replication;
 mod service;
 
 use std::rc::Rc;
 
-use self::copies::Copies;
 use self::drain::Drain;
 use self::expiry::Expiry;
+use self::replication::Replication;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
 use crate::membership::Cluster;
@@ -21,7 +21,7 @@ use crate::net::network::Network;
 use crate::store::Store;
 use crate::transfer::Transfer;
 
-/// Where objects are to lie, as far as this node sees to it.
+/// The state of this node's placement.
 pub(crate) struct Placement {
     pub(crate) kernel: Rc<Kernel>,
     pub(crate) network: Rc<Network>,
@@ -29,7 +29,7 @@ pub(crate) struct Placement {
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) directory: Rc<Directory>,
     pub(crate) transfer: Rc<Transfer>,
-    copies: Copies,
+    replication: Replication,
     drain: Drain,
     expiry: Expiry,
 }
@@ -43,7 +43,7 @@ impl Placement {
             cluster: Rc::clone(&transfer.cluster),
             directory: Rc::clone(&transfer.directory),
             transfer: Rc::clone(transfer),
-            copies: Copies::new(),
+            replication: Replication::new(),
             drain: Drain::default(),
             expiry: Expiry::default(),
         }

@@ -1,4 +1,4 @@
-//! Placement as a service: its frames, and what happens to it. Engine thread only.
+//! Placement as a service: its frames and its reactions to events. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -35,17 +35,16 @@ impl Service for Placement {
     }
 
     fn on_tick(self: Rc<Self>, _: Instant) {
-        self.tend_copies();
+        self.tend_replicas();
         self.tend_expiry();
     }
 
     fn report(&self, status: &mut Status) {
-        self.report_copies(&mut status.cluster.copies);
+        self.report_replication(&mut status.cluster.copies);
     }
 
     fn unfit(&self) -> Option<String> {
-        let text =
-            "it is being drained: it takes nothing new, and leaves when other nodes have what it holds";
+        let text = "it is being drained: it takes nothing new, and leaves when other nodes have its objects";
         self.is_draining().then(|| text.into())
     }
 }

@@ -1,7 +1,7 @@
-//! What a client holds, however it is connected.
+//! Clients: the pins, memory and waiting requests that one holds, however it is connected.
 //!
-//! Engine thread only. Dropping a [`Client`] is its end: its pins go, its waiting gets are aborted; its
-//! unsealed creations are the table's to drop.
+//! Engine thread only. Dropping a [`Client`] removes its pins and aborts its waiting gets. Its unsealed
+//! creations are dropped by the table.
 
 use std::cell::RefCell;
 use std::io;
@@ -26,37 +26,38 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connected client.
 pub(crate) struct Client {
-    /// Its connection.
+    /// The client's connection.
     pub(crate) session: Rc<dyn Session>,
-    /// The user on the other side.
+    /// The user of the client.
     pub(crate) uid: u32,
-    /// The process on the other side when it connected.
+    /// The process of the client when it connected.
     pub(crate) pid: u32,
-    /// What it calls itself.
+    /// The name that the client gave itself.
     pub(crate) name: String,
-    /// It has said hello.
+    /// Whether the client has said hello.
     pub(crate) greeted: bool,
     connected: Instant,
-    /// In the epoll set until the process ends, where the kernel says so.
+    /// The descriptor of the client's process, in the epoll set until the process ends, if the kernel
+    /// supports that.
     process: Option<OwnedFd>,
-    /// Its process has ended. A child of it may hold the connection open.
+    /// Whether the client's process has ended. A child of it may hold the connection open.
     pub(crate) orphaned: bool,
-    /// What it has pinned, by place; one for each time.
+    /// The objects that the client has pinned, by place, with one pin for each time.
     pub(crate) pins: HashMap<u64, Vec<Pin>>,
-    /// What it wants to stay in memory, until it says otherwise.
+    /// The objects that the client wants to stay in memory until it says otherwise.
     pub(crate) kept: HashMap<ObjectId, Pin>,
-    /// Versions of the segments whose descriptors it has.
+    /// Versions of the segments whose descriptors the client has.
     pub(crate) granted: HashMap<(u32, Access), u32>,
-    /// Memory it works in, by number.
+    /// Memory that the client works in, by number.
     pub(crate) lent: HashMap<u64, Lent>,
     pub(crate) next_lent: u64,
-    /// Parts of the object tables whose descriptors it has.
+    /// Parts of the object tables whose descriptors the client has.
     pub(crate) parts: HashSet<TablePart>,
-    /// Its page set, once it has asked for one.
+    /// The client's page set, once it has asked for one.
     pub(crate) channel: Option<Rc<Channel>>,
-    /// Requests that wait.
+    /// The client's requests that wait.
     pub(crate) waiting: HashMap<u64, AbortHandle>,
-    /// What its requests that are not done yet weigh, in objects.
+    /// The weight of the client's requests under way, in objects.
     pub(crate) under_way: usize,
 }
 
@@ -100,12 +101,12 @@ impl Client {
         }
     }
 
-    /// Keeps what tells of the end of its process.
+    /// Keeps the descriptor that tells of the end of the client's process.
     pub(crate) fn follow(&mut self, process: OwnedFd) {
         self.process = Some(process);
     }
 
-    /// Whether it takes a place without ever having said hello.
+    /// Whether the client takes a place without ever having said hello.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         !self.greeted && now.saturating_duration_since(self.connected) > HELLO_PATIENCE
     }
@@ -123,7 +124,7 @@ impl Readers for RefCell<HashMap<ClientKey, Client>> {
     }
 
     fn take_accessed(&self, replica: &Replica) -> bool {
-        // All of them are asked: each bit is to be cleared.
+        // Every client is asked, since each bit has to be cleared.
         self.borrow().values().fold(false, |accessed, client| accessed | client.take_accessed(replica))
     }
 

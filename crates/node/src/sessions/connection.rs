@@ -1,7 +1,7 @@
-//! A client's unix socket: bytes in, frames out.
+//! A client's unix socket: reads requests, and writes replies.
 //!
-//! Engine thread only. Nothing a client does makes the engine wait: output that it does not read stays
-//! queued, and above [`MAX_QUEUED_BYTES`] its requests are not read.
+//! Engine thread only. No client makes the engine wait: output that a client does not read stays queued,
+//! and above [`MAX_QUEUED_BYTES`] its requests are not read.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,32 +19,32 @@ use super::client::Farewell;
 use crate::kernel::ClientKey;
 use crate::service::Session;
 
-/// Queued output above which requests of the client wait.
+/// Number of bytes of queued output above which the client's requests wait.
 const MAX_QUEUED_BYTES: usize = 4 << 20;
-/// Bytes read of one client before the others have their turn.
+/// Number of bytes read from one client before the others get their turn.
 const TURN_BYTES: usize = 256 << 10;
-/// What wakes the engine for a client that is not behind.
+/// The events that wake the engine for a client that reads its replies.
 pub(super) const READS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 /// A client's socket.
 pub(crate) struct Connection {
     stream: UnixStream,
-    /// The user on the other side, as the kernel says.
+    /// The user of the client, as the kernel says.
     uid: u32,
-    /// The client's number, which is its token in the epoll set; none if it is refused.
+    /// The client's number, which is its token in the epoll set; `None` if it is refused.
     key: Option<ClientKey>,
     epoll: Rc<OwnedFd>,
     input: RefCell<Input>,
     output: RefCell<Output>,
 }
 
-/// What has been received.
+/// Bytes that have been received.
 struct Input {
     receiver: Receiver,
     gathering: Gathering,
 }
 
-/// What is to be sent.
+/// Frames that are to be sent.
 #[derive(Default)]
 struct Output {
     queue: VecDeque<Outgoing>,
@@ -53,7 +53,7 @@ struct Output {
     watched_for_room: bool,
 }
 
-/// Bytes to send, with descriptors on the first of them.
+/// Bytes to send; the descriptors go with the first of them.
 struct Outgoing {
     bytes: Bytes,
     descriptors: Vec<Arc<OwnedFd>>,
@@ -66,9 +66,9 @@ pub(crate) struct Incoming {
     pub(crate) file: Option<OwnedFd>,
 }
 
-/// What a turn of reading brought.
+/// The outcome of a turn of reading.
 pub(crate) enum Read {
-    /// Nothing more until the socket is readable.
+    /// There is nothing more until the socket is readable.
     Drained,
     /// More may be there: read again in the next turn.
     More,
@@ -96,7 +96,7 @@ impl Connection {
         Ok(Read::More)
     }
 
-    /// The next whole request, with the descriptor that it comes with.
+    /// The next whole request, with its descriptor.
     pub(crate) fn next(&self) -> Result<Option<Incoming>, WireError> {
         let Input { receiver, gathering } = &mut *self.input.borrow_mut();
         while let Some((header, body)) = Header::take_frame(&mut receiver.buffer)? {

@@ -1,11 +1,11 @@
-//! The unix socket of the node: taking its path, and giving it back.
+//! The unix socket of the node: it takes its path at the start, and removes it at the end.
 //!
-//! A path is taken under a lock of its directory, so that two starts at once cannot both find a
-//! stale socket there. The kernel drops that lock with the process, and nothing else is left behind.
+//! A path is taken under a lock of its directory, so that two starts at once cannot both find a stale
+//! socket there. The kernel drops that lock with the process, so that it leaves nothing behind.
 //!
-//! Below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the socket is
-//! root's or this daemon's user's, and writable by nobody else: whoever could exchange one would serve in
-//! this daemon's place.
+//! Below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the socket
+//! must belong to root or to this daemon's user, and be writable by nobody else: whoever could exchange one
+//! could serve in this daemon's place.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -18,57 +18,57 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
-/// So many links the kernel follows.
+/// Number of links that the kernel follows.
 const MAX_LINKS: u32 = 40;
 
-/// Why the socket cannot be had.
+/// Why the socket cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// A daemon serves there.
+    /// Another daemon serves at the path.
     #[error("another daemon serves at {0}; stop it, or choose another path with --socket")]
     InUse(PathBuf),
-    /// Something that is no socket is there.
+    /// A file that is not a socket is at the path.
     #[error("{0} exists and is not a socket; it was left alone: choose another path with --socket")]
     NotSocket(PathBuf),
-    /// Somebody else has made a folder on the way.
+    /// Another user has made a folder on the way to the path.
     #[error(
         "will not serve at {socket}: {place} is user {owner}'s, who could put another daemon there; choose \
          another path with --socket, or have {place} removed"
     )]
     Foreign {
-        /// Where it was to be.
+        /// The path of the socket.
         socket: PathBuf,
         /// The folder or link.
         place: PathBuf,
-        /// Its user.
+        /// The user of the folder or link.
         owner: u32,
     },
-    /// Somebody else may write a folder on the way.
+    /// Other users may write to a folder on the way to the path.
     #[error(
         "will not serve at {socket}: others may write {place} (its mode is {mode:03o}) and put another \
          daemon there; take that from them (chmod go-w {place}), or choose another path with --socket"
     )]
     Shared {
-        /// Where it was to be.
+        /// The path of the socket.
         socket: PathBuf,
-        /// The folder.
+        /// The folder that others may write.
         place: PathBuf,
-        /// Its permissions.
+        /// The permissions of the folder.
         mode: u32,
     },
-    /// The system refuses.
+    /// The system refuses an operation.
     #[error("cannot {action} {path}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// The path that it was for.
         path: PathBuf,
-        /// The reason.
+        /// The system's reason.
         source: io::Error,
     },
 }
 
-/// A bound socket; its path disappears with it.
+/// A bound socket; its path is removed when it is dropped.
 pub(crate) struct Listener {
     pub(crate) socket: UnixListener,
     path: PathBuf,
@@ -76,7 +76,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Binds `path`, over a stale socket if need be, with `mode`.
+    /// Binds `path` with `mode`, and replaces a stale socket.
     pub(crate) fn bind(path: &Path, mode: u32) -> Result<Self, ListenError> {
         let system = |action, path: &Path| {
             let path = path.to_owned();
@@ -91,7 +91,7 @@ impl Listener {
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o700);
             builder.create(directory).map_err(system("create the directory", directory))?;
-            // Somebody may have been faster.
+            // Another process may have made the folder first.
             check_way(path, directory)?;
         }
         let lock = File::open(directory).map_err(system("open the directory", directory))?;
@@ -106,8 +106,8 @@ impl Listener {
     }
 }
 
-/// Refuses a folder for the socket that somebody else than root and this user could exchange, as far as it
-/// exists.
+/// Refuses a folder for the socket that another user than root and this one could exchange. Parts of the
+/// path that do not exist are not checked.
 fn check_way(socket: &Path, folder: &Path) -> Result<(), ListenError> {
     let names =
         |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect::<Vec<OsString>>();
@@ -116,10 +116,10 @@ fn check_way(socket: &Path, folder: &Path) -> Result<(), ListenError> {
     let absolute = std::path::absolute(folder).map_err(|error| failed(folder, error))?;
     let mut ahead = VecDeque::from(names(&absolute));
     let (mut place, mut links) = (PathBuf::new(), 0);
-    // The folder that everybody may write.
+    // The last folder on the way that everybody may write.
     let mut open: Option<PathBuf> = None;
     while let Some(name) = ahead.pop_front() {
-        // What it was reached by has been looked at; the way down from there may be another.
+        // The way to this folder has been checked; the way back up from it may be another one.
         if Path::new(&name).components().next() == Some(Component::ParentDir) {
             place.pop();
             continue;
@@ -144,7 +144,7 @@ fn check_way(socket: &Path, folder: &Path) -> Result<(), ListenError> {
             names(&target).into_iter().rev().for_each(|name| ahead.push_front(name));
             continue;
         }
-        // In a folder with the sticky bit others can add to it, and exchange nothing.
+        // In a folder with the sticky bit, others can add files and exchange nothing.
         let sticky = mode & 0o1000 != 0;
         if in_the_open && mode & 0o022 != 0 && !sticky {
             return Err(ListenError::Shared { socket, place: next, mode: mode & 0o777 });
@@ -157,7 +157,7 @@ fn check_way(socket: &Path, folder: &Path) -> Result<(), ListenError> {
     Ok(())
 }
 
-/// Removes a socket that nobody serves; refuses everything else that is in the way.
+/// Removes a socket that nobody serves; refuses any other file that is in the way.
 fn make_way(path: &Path) -> Result<(), ListenError> {
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
@@ -179,7 +179,7 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Only what this listener made: someone may have moved it away and put another there.
+        // Only this listener's own socket is removed: somebody may have put another one at the path.
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
         if ours && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!("cannot remove {}: {error}", self.path.display());
@@ -195,7 +195,7 @@ mod tests {
 
     const STRANGER: u32 = 1234;
 
-    /// A folder that everybody may write, as `/tmp` is.
+    /// A folder that everybody may write, like `/tmp`.
     fn open_place() -> (tempfile::TempDir, PathBuf) {
         let own = tempfile::tempdir().unwrap();
         let open = folder(own.path().join("open"), 0o1777);

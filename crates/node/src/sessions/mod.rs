@@ -1,9 +1,9 @@
-//! Clients of this node: their connections, what they ask, and what they are told.
+//! Clients of this node: their connections, their requests, and the events that they are told.
 //!
-//! Engine thread only. [`listener`] takes connections and [`sockets`] serves them, [`connection`] is one of
-//! them and [`client`] what its client holds, [`places`] says how many may be there, [`rings`] are requests
-//! through shared memory, [`requests`] answers each kind, and [`subscriptions`] tells who wants to know what
-//! is sealed.
+//! Engine thread only. [`listener`] makes the socket and [`sockets`] serves its connections; [`connection`]
+//! is one of them, and [`client`] the state of its client. [`places`] limits their number. [`rings`] serves
+//! requests through shared memory, [`requests`] answers each kind of request, and [`subscriptions`] tells
+//! clients what is sealed or deleted.
 
 pub(crate) mod client;
 mod connection;
@@ -34,10 +34,10 @@ use crate::service::Services;
 use crate::store::Store;
 use crate::transfer::Transfer;
 
-/// Clients that a report names.
+/// Maximum number of clients that a report names.
 const MAX_NAMED_CLIENTS: usize = 1000;
 
-/// Clients by their numbers; what they read in place concerns the store as well.
+/// The clients by their numbers. The store shares them, since clients read objects in place.
 pub(crate) type Clients = Rc<RefCell<HashMap<ClientKey, Client>>>;
 
 /// The clients of this node.
@@ -56,7 +56,7 @@ pub(crate) struct Sessions {
     next_client: Cell<ClientKey>,
     /// Clients with replies of this turn.
     unsent: RefCell<Vec<ClientKey>>,
-    /// Everything the engine sleeps on.
+    /// The epoll set on which the engine sleeps.
     epoll: Rc<OwnedFd>,
 }
 

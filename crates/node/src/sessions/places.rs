@@ -1,8 +1,9 @@
-//! How many clients a node takes, by the descriptors that its process may have.
+//! Places: the number of clients that a node takes, given the descriptors that its process may have.
 //!
-//! Engine thread only. A reserve is kept for the node itself: segments, tables, the ports of other nodes and
-//! of health, and other nodes. Clients have the rest, and of them those that have not said hello only a part:
-//! so whoever takes descriptors, those who are connected are served, and new ones are served or told why not.
+//! Engine thread only. A reserve is kept for the node itself: segments, tables, the ports for other nodes
+//! and for health, and connections with other nodes. Clients have the rest, and of these the clients that
+//! have not said hello have only a part. So connected clients are served whoever takes descriptors, and new
+//! clients are served or told why not.
 
 use plasmon::{Error, ErrorKind};
 use tracing::{info, warn};
@@ -12,42 +13,42 @@ use crate::kernel::ClientKey;
 use crate::net::door::STRANGERS;
 use crate::sessions::Sessions;
 
-/// Descriptors of a client: its socket, its process, its bell; one on its way to it, and two that it has
-/// sent.
+/// Number of descriptors of a client: its socket, its process, its bell, one on its way to the client, and
+/// two that the client has sent.
 const CLIENT_DESCRIPTORS: u64 = 6;
-/// Descriptors of a segment.
+/// Number of descriptors of a segment.
 const SEGMENT_DESCRIPTORS: u64 = 2;
-/// Descriptors of tables, files, event loops and listeners.
+/// Number of descriptors of tables, files, event loops and listeners.
 const OTHER_DESCRIPTORS: u64 = 128;
-/// The part of all descriptors that is for connections with other nodes.
+/// The divisor of all descriptors that gives the part for connections with other nodes.
 const NODES_DIVISOR: u64 = 16;
-/// Clients that are taken in any case.
+/// Number of clients that are taken in any case.
 const MIN_CLIENTS: u64 = 8;
-/// The part of the places that one user leaves to others, and that those may have who have not said hello.
+/// The divisor of the places that gives the part that one user leaves to others, and the part for clients
+/// that have not said hello.
 const USER_RESERVE_DIVISOR: usize = 8;
-/// Most clients of one user that have not said hello.
+/// Maximum number of clients of one user that have not said hello.
 const MAX_SILENT_CLIENTS: usize = 1024;
-/// A node with fewer places for a user says so in a way that is noticed.
+/// Number of places for a user below which the node logs a warning.
 const FEW_CLIENTS: usize = 512;
 
 /// The places for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// For all users.
+    /// Number of places for all users.
     all: usize,
-    /// For one user.
+    /// Number of places for one user.
     each: usize,
-    /// Of one user, for those who have not said hello.
+    /// Number of places for one user's clients that have not said hello.
     silent_each: usize,
-    /// For all of those.
+    /// Number of places for all clients that have not said hello.
     silent: usize,
-    /// The clients that one user may have by the settings.
+    /// The number of clients of one user by the settings.
     wanted: usize,
 }
 
 impl Places {
-    /// The places where so many descriptors may be open (`None` for any number) and there are so many
-    /// segments.
+    /// Computes the places for a number of descriptors (`None` for any number) and of segments.
     pub(crate) fn new(descriptors: Option<u64>, segments: u32, max_clients: u32) -> Self {
         let all = descriptors.map_or(usize::MAX, |limit| {
             let own = SEGMENT_DESCRIPTORS * u64::from(segments)
@@ -67,7 +68,7 @@ impl Places {
         }
     }
 
-    /// Says so where there are fewer than the settings want.
+    /// Logs that there are fewer places than the settings want, if that is so.
     pub(crate) fn tell(&self, descriptors: Option<u64>) {
         let (Some(limit), true) = (descriptors, self.each < self.wanted) else { return };
         let text = format!(
@@ -79,26 +80,26 @@ impl Places {
     }
 }
 
-/// What gives more places.
+/// Advice that gives more places.
 const MORE: &str = "raise the limit (LimitNOFILE= of a service, `ulimit -Hn` of a shell)";
 
-/// Those who are connected, as one more client sees them.
+/// The connected clients, as counted for one more client of a user.
 #[derive(Default)]
 struct Crowd {
     all: usize,
     of_user: usize,
     silent: usize,
     silent_of_user: usize,
-    /// The one that has been silent longest.
+    /// The client that has been silent longest.
     longest: Option<ClientKey>,
     longest_of_user: Option<ClientKey>,
 }
 
 impl Sessions {
-    /// Has a place for one more client of a user; one who has not said hello may lose his.
+    /// Makes a place for one more client of a user; a client that has not said hello may lose its place.
     ///
     /// # Errors
-    /// When all places are taken by those who have.
+    /// When all places are taken by clients that have said hello.
     pub(crate) fn make_place(&self, uid: u32) -> Result<(), Error> {
         let places = &self.places;
         let crowd = self.crowd(uid);
@@ -117,7 +118,7 @@ impl Sessions {
         let more = if user_is_many && places.each == places.wanted {
             "start the node with more --max-clients".to_owned()
         } else {
-            format!("{MORE}, since the node's open files are no more")
+            format!("{MORE}, since the node may have no more open files")
         };
         let text = if user_is_many {
             format!(
@@ -133,7 +134,7 @@ impl Sessions {
     fn crowd(&self, uid: u32) -> Crowd {
         let mut crowd = Crowd::default();
         let longer = |longest: &mut Option<ClientKey>, key| {
-            // Keys grow.
+            // Keys grow, so the smallest is the oldest.
             *longest = Some(longest.map_or(key, |before| before.min(key)));
         };
         for (key, client) in &*self.clients.borrow() {
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(places(Some(1 << 20), 4096).1, 4096);
         assert_eq!(places(None, 4096).1, 4096);
         assert_eq!(places(Some(1 << 20), 1).1, 1);
-        // Where there are none, some are taken all the same.
+        // Without any descriptors, some clients are taken all the same.
         assert_eq!(places(Some(0), 4096), (8, 7));
     }
 

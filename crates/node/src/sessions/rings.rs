@@ -1,8 +1,8 @@
-//! Puts, creations and seals through clients' rings, without a system call while the engine is awake.
+//! Rings: puts, creations and seals through shared memory, without a system call while the engine is awake.
 //!
-//! Engine thread only. What a ring asks for is done at once or not at all: a client that is told to
-//! ask by the socket makes the same request there, which may wait and which has words for what is
-//! wrong. So an entry that cannot be served changes nothing.
+//! Engine thread only. A ring's entry is carried out at once or not at all. A client that is told to ask by
+//! the socket makes the same request there, where it may wait and gets a full error. So an entry that
+//! cannot be served changes nothing.
 //!
 //! A client rings its bell, an eventfd in the engine's epoll set, unless it sees that the engine looks at
 //! its ring anyway. The engine does so from the first ring on until it goes to sleep.
@@ -29,13 +29,14 @@ use crate::memory::Domain;
 use crate::object::{FastPins, Replica};
 use crate::sessions::Sessions;
 
-/// Entries of one client served before the others have their turn.
+/// Number of entries of one client served before the others get their turn.
 const TURN_ENTRIES: usize = 64;
 
 /// The engine's end of a client's page set.
 pub(crate) struct Channel {
     pages: EngineChannel,
-    /// In the epoll set; the client has it too, so that closing it here would not take it out.
+    /// The bell, in the epoll set; the client has it too, so that closing it here would not remove it from
+    /// the set.
     bell: Arc<OwnedFd>,
     epoll: Rc<OwnedFd>,
 }
@@ -43,16 +44,16 @@ pub(crate) struct Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.pages.close();
-        // It fails only for what is not in the set.
+        // The removal fails only for a descriptor that is not in the set.
         let _ = epoll::delete(&*self.epoll, &self.bell);
     }
 }
 
-/// The rings the engine looks at.
+/// The rings that the engine looks at.
 pub(crate) struct Rings {
     active: Vec<ClientKey>,
     cores: usize,
-    /// What came with an entry, copied once before anything of it is believed.
+    /// The payload of an entry, copied once before anything of it is checked.
     payload: Vec<u8>,
 }
 
@@ -61,7 +62,7 @@ impl Rings {
         Self { active: Vec::new(), cores, payload: Vec::new() }
     }
 
-    /// Serves the rings that were rung, and those looked at already; returns how much that was.
+    /// Serves the rings that were rung, and those looked at already; returns the number of entries.
     pub(crate) fn turn(&mut self, sessions: &Rc<Sessions>, rung: &mut Vec<ClientKey>) -> usize {
         let before = self.active.len();
         for key in rung.drain(..) {
@@ -90,7 +91,7 @@ impl Rings {
         served
     }
 
-    /// Tells all whose rings are looked at that they are.
+    /// Tells all clients whose rings are looked at that they need not ring.
     fn attend(&self, sessions: &Sessions) {
         let spare = self.spares_cores();
         for channel in self.active.iter().filter_map(|key| sessions.channel(*key)) {
@@ -98,17 +99,18 @@ impl Rings {
         }
     }
 
-    /// Whether any ring is looked at.
+    /// Whether the engine looks at any ring.
     pub(crate) fn are_active(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// Whether there are cores for the engine and all whose rings it looks at.
+    /// Whether there are cores for the engine and all clients whose rings it looks at.
     pub(crate) fn spares_cores(&self) -> bool {
         (1..self.cores).contains(&self.active.len())
     }
 
-    /// From now on everybody rings; returns whether somebody did not and has something already.
+    /// Tells all clients to ring from now on; returns whether a client has an entry already and did not
+    /// ring.
     pub(crate) fn rest(&mut self, sessions: &Sessions) -> bool {
         let channels: Vec<_> = self.active.iter().filter_map(|key| sessions.channel(*key)).collect();
         channels.iter().for_each(|channel| channel.pages.set_attention(false, false));
@@ -126,7 +128,7 @@ impl Sessions {
         self.clients.borrow().get(&key)?.channel.clone()
     }
 
-    /// Makes a client its page set and its bell; what it had before is forgotten.
+    /// Makes a client its page set and its bell.
     pub(crate) fn make_channel(&self, key: ClientKey) -> Result<(OwnedFd, Arc<OwnedFd>), Error> {
         let failed = |error: io::Error| cannot_share(error.to_string());
         if self.channel(key).is_some() {
@@ -156,7 +158,7 @@ impl Sessions {
         let mut served = 0;
         while served < TURN_ENTRIES {
             let Some(submission) = channel.pages.take() else { break };
-            let submission = submission.map_err(|error| format!("its ring holds nonsense: {error}"))?;
+            let submission = submission.map_err(|error| format!("its ring has an invalid entry: {error}"))?;
             served += 1;
             let offset = self.submitted(key, channel, &submission, payload);
             let completion = Completion {
@@ -174,8 +176,8 @@ impl Sessions {
         Ok(served)
     }
 
-    /// Does what an entry asks for; the place of a creation, 0 for others, nothing if it is to be asked
-    /// by the socket.
+    /// Carries out an entry; returns the place of a creation, 0 for other entries, and `None` if the client
+    /// is to ask by the socket.
     fn submitted(
         self: &Rc<Self>,
         key: ClientKey,
@@ -184,7 +186,7 @@ impl Sessions {
         payload: &mut Vec<u8>,
     ) -> Option<u64> {
         if entry.operation == Operation::Seal {
-            // Whoever has to wait, or was not first, is told by the socket.
+            // A client that has to wait, or was not first, is answered by the socket.
             self.directory.claim_holds(&entry.id)?.ok()?;
             return self.seal_creation(key, entry.id, entry.digest, &[]).ok().map(|()| 0);
         }
@@ -230,7 +232,7 @@ impl Sessions {
         }
     }
 
-    /// Begins a creation, if the client has all it takes to write there.
+    /// Begins a creation, if the client has all descriptors to write there.
     fn create_by_ring(self: &Rc<Self>, key: ClientKey, object: NewObject, data_len: u64) -> Option<u64> {
         let id: ObjectId = object.id;
         let (placement, segments) =
@@ -244,7 +246,7 @@ impl Sessions {
         }
     }
 
-    /// Tells the tables of clients which memory the arena's segments have.
+    /// Updates the clients' tables with the versions of the arena's segments.
     pub(crate) fn share_segments(&self) {
         let arena = self.store.arena.borrow();
         let mut objects = self.store.objects.borrow_mut();
@@ -255,14 +257,14 @@ impl Sessions {
 }
 
 impl Client {
-    /// Counts what this client has pinned by itself.
+    /// Adds the pins that this client has set by itself.
     pub(crate) fn fast_pins(&self, fast: &mut FastPins) {
         if let Some(channel) = &self.channel {
             channel.pages.for_each_pin(|table, entry| fast.add(self.domain(table), entry));
         }
     }
 
-    /// How many objects it has pinned by itself.
+    /// Number of objects that this client has pinned by itself.
     pub(crate) fn count_fast_pins(&self) -> u64 {
         let mut count = 0;
         if let Some(channel) = &self.channel {
@@ -271,7 +273,7 @@ impl Client {
         count
     }
 
-    /// Whether it has read an object by itself since this was last asked.
+    /// Whether this client has read an object by itself since the last call.
     pub(crate) fn take_accessed(&self, replica: &Replica) -> bool {
         let Some(channel) = &self.channel else { return false };
         let table = match replica.domain() {

@@ -1,9 +1,10 @@
-//! The sockets of the node's clients: accepting, reading, writing, and sleeping on them all.
+//! The sockets of the node's clients: accepting, reading, writing, and sleeping on all of them.
 //!
-//! Engine thread only. Readiness comes from one epoll set, edge-triggered for clients: one that was not
-//! drained in its turn stays on the list of those to look at, one that is behind with reading replies is
-//! watched for room until it is not: otherwise every reply that is read would wake the engine. The fabric's
-//! descriptor is in the set too, level-triggered, so that one system call sleeps on everything.
+//! Engine thread only. Readiness comes from one epoll set, edge-triggered for clients. A client that was
+//! not drained in its turn stays on the list of those to look at. A client that is behind with reading
+//! replies is watched for room only until it has caught up; otherwise every reply that it reads would wake
+//! the engine. The fabric's descriptor is in the set too, level-triggered, so that one system call sleeps
+//! on everything.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -33,25 +34,28 @@ use crate::kernel::seldom::Seldom;
 use crate::kernel::waker::Waker;
 use crate::service::{Asked, Session};
 
+/// The token of the listening socket in the epoll set.
 const LISTENER: u64 = 0;
+/// The token of the engine's waker in the epoll set.
 const WAKER: u64 = 1;
+/// The token of the fabric's descriptor in the epoll set.
 const FABRIC: u64 = 2;
-/// Tokens of clients are their keys, from here on.
+/// The first client's key. Tokens of clients are their keys.
 pub(crate) const FIRST_CLIENT: ClientKey = ClientKey::new(3).unwrap();
-/// In the tokens of clients' bells, beside the key.
+/// The bit in the tokens of clients' bells, beside the key.
 const BELL: u64 = 1 << 63;
-/// In the tokens of clients' processes, beside the key.
+/// The bit in the tokens of clients' processes, beside the key.
 const PROCESS: u64 = 1 << 62;
-/// Requests of one client served before the others have their turn.
+/// Number of requests of one client served before the others get their turn.
 const TURN_REQUESTS: usize = 128;
-/// Clients accepted before those who are there have their turn.
+/// Number of clients accepted before the connected ones get their turn.
 const TURN_ACCEPTS: usize = 64;
-/// Events taken at a time.
+/// Number of events taken at a time.
 const TURN_EVENTS: usize = 256;
 /// How long accepting rests when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The poll, the listening socket, and who is to be looked at.
+/// The epoll set, the listening socket, and the clients to be looked at.
 pub(crate) struct Sockets {
     epoll: Rc<OwnedFd>,
     events: Vec<Event>,
@@ -64,7 +68,7 @@ pub(crate) struct Sockets {
     pub(crate) rung: Vec<ClientKey>,
 }
 
-/// Why clients cannot be served.
+/// Why the node cannot serve clients.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
     #[error(transparent)]
@@ -98,17 +102,17 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// The set of descriptors the engine sleeps on.
+    /// The set of descriptors on which the engine sleeps.
     pub(crate) fn epoll(&self) -> Rc<OwnedFd> {
         Rc::clone(&self.epoll)
     }
 
-    /// Wakes the engine from another thread.
+    /// A handle that wakes the engine from another thread.
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Sleeps on the fabric's descriptor as well from now on.
+    /// Has the engine sleep on the fabric's descriptor as well from now on.
     pub(crate) fn watch_fabric(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.watch(descriptor, FABRIC, EventFlags::IN)
     }
@@ -117,7 +121,7 @@ impl Sockets {
         Ok(epoll::add(&*self.epoll, descriptor, EventData::new_u64(token), flags)?)
     }
 
-    /// Whether what ended the last sleep was not the fabric, which then has nothing.
+    /// Whether the last sleep ended without an event of the fabric, which then has nothing to do.
     pub(crate) fn fabric_is_quiet(&self) -> bool {
         let more = self.events.len() == self.events.capacity();
         !self.events.is_empty() && !more && self.events.iter().all(|event| event.data.u64() != FABRIC)
@@ -137,10 +141,10 @@ impl Sockets {
         }
     }
 
-    /// Serves whoever is ready, once; returns how much that was. Unless it is to look, only those of whom it
-    /// has been told.
+    /// Serves the ready clients once; returns the number of requests. Without `look`, it serves only the
+    /// clients that are known to be ready.
     pub(crate) fn turn(&mut self, sessions: &Rc<Sessions>, look: bool) -> io::Result<usize> {
-        // What ended a sleep is not asked for again: most of it is told only once.
+        // The events that ended a sleep are not asked for again: most of them are told only once.
         if self.events.is_empty() && look {
             self.wait(Some(Duration::ZERO))?;
         }
@@ -186,7 +190,7 @@ impl Sockets {
         for accepted in 0..TURN_ACCEPTS {
             match self.listener.socket.accept() {
                 Ok((stream, _)) => match self.admit(sessions, stream) {
-                    // Most have said hello by now, and are none of those who make way for others.
+                    // Most new clients have said hello by now, and so keep their places.
                     Ok(Some(key)) => _ = self.serve(sessions, key),
                     Ok(None) => {}
                     Err(error) => {
@@ -209,12 +213,12 @@ impl Sockets {
                 }
             }
         }
-        // More may be there, of which nothing tells again.
+        // More connections may wait, which no further event tells.
         self.accept_at = Some(Instant::now());
         TURN_ACCEPTS
     }
 
-    /// Lets a client in if there is a place for it, and else tells it why there is none.
+    /// Accepts a client if there is a place for it, or else tells it why there is none.
     fn admit(&self, sessions: &Rc<Sessions>, stream: UnixStream) -> io::Result<Option<ClientKey>> {
         static REFUSED: Seldom = Seldom::new();
         stream.set_nonblocking(true)?;
@@ -233,8 +237,8 @@ impl Sockets {
         let shown = pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
         let session = Rc::new(Connection::new(stream, uid, Some(key), self.epoll()));
         let mut client = Client::new(session, shown, sessions.kernel.clock.now());
-        // A process that crashes may leave children that hold its connection open, and have no use for it.
-        // Where it cannot be watched, what it holds goes with the last of them.
+        // A process that crashes may leave children that hold its connection open without using it. If the
+        // process cannot be watched, its pins are freed when the last child ends.
         if let Some(pid) = pid
             && let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
             && self.watch(&process, key.get() | PROCESS, EventFlags::IN | EventFlags::ET).is_ok()
@@ -245,7 +249,7 @@ impl Sockets {
         Ok(Some(key))
     }
 
-    /// A client's turn: sends what waits, reads, and answers, within limits.
+    /// Serves a client for a turn: sends queued output, reads, and answers, within limits.
     fn serve(&mut self, sessions: &Rc<Sessions>, key: ClientKey) -> usize {
         let Some(connection) = sessions.connection(key) else { return 0 };
         let read = match connection.ring() {
@@ -254,7 +258,7 @@ impl Sockets {
             Ok(()) => connection.receive().map(Some),
         };
         let (mut requests, mut end) = (0, None);
-        // What it said before it left still counts.
+        // Requests that came before the client left still count.
         while requests < TURN_REQUESTS && !connection.is_behind() {
             let asked = match connection.next() {
                 Ok(Some(next)) => {
@@ -277,7 +281,7 @@ impl Sockets {
             }
         }
         if let Some((request, farewell)) = &end {
-            // A last word for a client that sent nonsense; it may be gone already.
+            // A client that sent an invalid frame is told so; it may be gone already.
             let told = Error::new(ErrorKind::Invalid, format!("{farewell}; the connection is closed"));
             sessions.reply(key, *request, &Reply::Failed { error: told });
             let _ = connection.ring();
@@ -294,7 +298,7 @@ impl Sockets {
                 requests + 1
             }
             (None, Ok(Some(Read::Drained))) if requests < TURN_REQUESTS => requests,
-            // Readiness to write brings a client back that is behind.
+            // Readiness to write brings back a client that is behind.
             (None, Ok(_)) if behind => requests,
             (None, Ok(_)) => {
                 self.ready.push_back(key);
@@ -303,7 +307,7 @@ impl Sockets {
         }
     }
 
-    /// Sends what the turn's replies left queued, and lets go of those who cannot be reached.
+    /// Sends the replies that the turn left queued, and drops the clients that cannot be reached.
     pub(crate) fn flush(&mut self, sessions: &Rc<Sessions>) {
         for key in sessions.take_unsent() {
             if let Some(Err(error)) = sessions.session(key).map(|session| session.ring()) {
@@ -319,24 +323,24 @@ impl Sockets {
 }
 
 impl Sessions {
-    /// Looks at a client; the default when it has gone.
+    /// Reads a client's state; returns the default when the client has gone.
     pub(crate) fn client<T: Default>(&self, key: ClientKey, look: impl FnOnce(&Client) -> T) -> T {
         self.clients.borrow().get(&key).map(look).unwrap_or_default()
     }
 
-    /// Changes a client; nothing when it has gone.
+    /// Changes a client's state; `None` when the client has gone.
     pub(crate) fn client_mut<T>(&self, key: ClientKey, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
         self.clients.borrow_mut().get_mut(&key).map(change)
     }
 
-    /// A number for a new client.
+    /// Returns a number for a new client.
     pub(crate) fn next_key(&self) -> ClientKey {
         let key = self.next_client.get();
         self.next_client.set(key.saturating_add(1));
         key
     }
 
-    /// The session of a client; none when it has gone.
+    /// The session of a client; `None` when it has gone.
     pub(crate) fn session(&self, key: ClientKey) -> Option<Rc<dyn Session>> {
         Some(Rc::clone(&self.clients.borrow().get(&key)?.session))
     }
@@ -347,7 +351,7 @@ impl Sessions {
         session.downcast().ok()
     }
 
-    /// Whether a client has said hello, or says it now, and does not ask what it waits for already.
+    /// Whether a client has said hello, or says it now, and its request is not waiting already.
     fn may_ask(&self, key: ClientKey, request: u64, asked: &Request) -> Result<(), Farewell> {
         if !matches!(asked, Request::Hello { .. }) && !self.client(key, |client| client.greeted) {
             return Err(Farewell::Unannounced);
@@ -379,13 +383,12 @@ impl Sessions {
         }
     }
 
-    /// Clients that were replied to since this was last asked.
+    /// Takes the clients that were replied to since the last call.
     fn take_unsent(&self) -> Vec<ClientKey> {
         self.unsent.take()
     }
 
-    /// Ends a connection and frees what its client held. Closing the socket takes it out of the epoll
-    /// set.
+    /// Ends a connection and frees what its client held. Closing the socket removes it from the epoll set.
     pub(crate) fn let_go(&self, key: ClientKey, why: &str) {
         let Some(client) = self.clients.borrow_mut().remove(&key) else {
             return;
@@ -408,7 +411,7 @@ impl Sessions {
                 why,
                 pins,
                 unsealed,
-                "a client has gone, and what it held is freed"
+                "a client has gone, and its pins and memory are freed"
             );
         } else {
             debug!(client = name, process = pid, why, "a client has gone");

@@ -1,7 +1,7 @@
-//! Those who watch this node's objects: what is there first, then what happens.
+//! Subscriptions: a client that watches this node's objects gets the existing ones first, then the events.
 //!
-//! Engine thread only. A subscriber that does not read is told how much it missed, in the place where
-//! it missed it; it holds up nobody. Events leave at the end of the turn.
+//! Engine thread only. A subscriber that does not read is told how many events it missed, at the place
+//! where it missed them; it holds up no other client. Events leave at the end of the turn.
 
 use std::collections::VecDeque;
 use std::vec::IntoIter;
@@ -13,24 +13,25 @@ use crate::kernel::ClientKey;
 use crate::object::Happening;
 use crate::sessions::Sessions;
 
-/// Events kept for a subscriber that is behind with reading.
+/// Maximum number of events kept for a subscriber that is behind with reading.
 const MAX_QUEUED_EVENTS: usize = 1 << 16;
-/// Frames for one subscriber in a turn.
+/// Number of frames for one subscriber in a turn.
 const TURN_FRAMES: usize = 16;
 
 /// One client's subscription.
 pub(crate) struct Subscription {
     request: u64,
-    /// What was there when it began, and was not told yet.
+    /// Objects that existed when the subscription began and were not told yet.
     existing: IntoIter<ObjectId>,
     happened: VecDeque<Event>,
-    /// Not kept since `happened` was full.
+    /// Number of events that were not kept since `happened` was full.
     missed: u64,
 }
 
 impl Subscription {
     fn keep(&mut self, event: Event) {
-        // Once something is missed, all is until the subscriber has caught up: a gap has one place.
+        // After a missed event, all events are missed until the subscriber has caught up, so that a gap has
+        // one place.
         if self.missed > 0 || self.happened.len() >= MAX_QUEUED_EVENTS {
             self.missed += 1;
         } else {
@@ -42,7 +43,7 @@ impl Subscription {
         self.existing.len() == 0 && self.happened.is_empty() && self.missed == 0
     }
 
-    /// The events of the next frame; `sealed` tells of what is still there.
+    /// The events of the next frame; `sealed` describes an object that still exists.
     fn next(&mut self, sealed: impl Fn(&ObjectId) -> Option<Event>) -> Vec<Event> {
         let mut events: Vec<_> = self.existing.by_ref().take(MAX_IDS).filter_map(|id| sealed(&id)).collect();
         if self.existing.len() == 0 {
@@ -59,7 +60,7 @@ impl Subscription {
 impl Sessions {
     /// Begins a subscription; the client's former one ends.
     pub(crate) fn subscribe(&self, client: ClientKey, request: u64) {
-        // What has happened in this turn is for those who watch already.
+        // Earlier events of this turn are for the present subscribers.
         self.tell_subscribers();
         let tenant = self.client(client, |client| client.uid);
         let mut objects = self.store.objects.borrow_mut();
@@ -71,11 +72,11 @@ impl Sessions {
         self.subscriptions.borrow_mut().insert(client, subscription);
     }
 
-    /// Tells subscribers what has happened; returns whether one has more to hear at once.
+    /// Tells subscribers the events; returns whether one has more to hear at once.
     pub(crate) fn tell_subscribers(&self) -> bool {
         let mut subscriptions = self.subscriptions.borrow_mut();
         if subscriptions.is_empty() {
-            // The last has gone: nobody is to hear of this any more.
+            // The last subscriber has gone: events need not be noted any more.
             self.store.objects.borrow_mut().happenings = None;
             return false;
         }

@@ -1,8 +1,8 @@
 //! Writing a batch: records one behind the other, small ones gathered to one write.
 //!
-//! Invariant: nothing of a batch counts before all of it is written, and a batch that fails is
-//! taken back. A record that is written in several steps gets its header last, so that a daemon
-//! that dies meanwhile leaves zeros where the header would be.
+//! Invariant: no record of a batch is valid before all of it is written, and a batch that fails is taken
+//! back. A record that is written in several steps gets its header last, so that a daemon that dies
+//! meanwhile leaves zeros where the header would be.
 
 use std::fs::File;
 use std::io;
@@ -11,9 +11,9 @@ use std::os::unix::fs::FileExt;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::directory::Directory;
-use super::record::{self, FIRST_RECORD, Header, UNIT};
-use super::{ALIGN_FROM, CHUNK, FILE_SIZE, OWN_FILE};
-use crate::memory::{IoRange, PAGE};
+use super::record::{self, FIRST_RECORD_AT, Header, UNIT_BYTES};
+use super::{ALIGN_FROM_BYTES, CHUNK_BYTES, MAX_FILE_BYTES, OWN_FILE_BYTES};
+use crate::memory::{IoRange, PAGE_BYTES};
 
 /// The bytes of an object.
 pub(super) enum Payload<'a> {
@@ -54,23 +54,23 @@ pub(super) struct Tail {
     pub(super) number: u32,
     pub(super) salt: u64,
     pub(super) file: File,
-    /// Where the next record may start, in bytes.
+    /// The offset in bytes at which the next record may start.
     pub(super) end: u64,
-    /// Its length before the batch; 0 if there was no such file.
+    /// Length of the file in bytes before the batch; 0 if there was no such file.
     before: u64,
 }
 
 /// A batch that was written.
 pub(super) struct Done {
-    /// In the order of the batch.
+    /// The records, in the order of the batch.
     pub(super) written: Vec<Written>,
-    /// All files written to.
+    /// All files to which the batch was written.
     pub(super) files: Vec<Tail>,
-    /// Which of them the next batch goes on with.
+    /// The file to which the next batch is appended.
     pub(super) current: Option<usize>,
 }
 
-/// A batch that was taken back, and the file that the next one goes on with.
+/// A batch that was taken back, and the file to which the next one is appended.
 pub(super) struct Failed {
     pub(super) source: io::Error,
     pub(super) tail: Option<Tail>,
@@ -81,7 +81,7 @@ pub(super) struct Appender<'a> {
     pub(super) directory: &'a Directory,
     /// The number of the next file.
     pub(super) next_number: &'a mut u32,
-    /// Scratch space.
+    /// The buffer for gathering records.
     pub(super) buffer: &'a mut Vec<u8>,
 }
 
@@ -103,7 +103,7 @@ impl Appender<'_> {
     }
 }
 
-/// A batch under way. The buffer holds what was gathered for the end of the current file.
+/// A batch under way. The buffer holds the records gathered for the end of the current file.
 struct Batch<'a> {
     appender: Appender<'a>,
     files: Vec<Tail>,
@@ -117,7 +117,7 @@ impl Batch<'_> {
             let len = record::record_len(entry.head).ok_or(io::ErrorKind::FileTooLarge)?;
             let at = self.room(len)?;
             let tail = &mut self.files[at];
-            if len > CHUNK as u64 {
+            if len > CHUNK_BYTES as u64 {
                 stream(tail, self.appender.buffer, &entry)?;
             } else {
                 gather(tail, self.appender.buffer, &entry, len)?;
@@ -128,16 +128,16 @@ impl Batch<'_> {
         self.flush()
     }
 
-    /// Which file is to take a record of `len` bytes, at its end. If the record is too long for the
-    /// buffer, or does not come right behind what is in it, the buffer is empty then.
+    /// Chooses the file that takes a record of `len` bytes at its end. If the record is too long for the
+    /// buffer, or does not come right behind the gathered records, the buffer is empty afterwards.
     fn room(&mut self, len: u64) -> io::Result<usize> {
-        if len >= ALIGN_FROM || self.appender.buffer.len() as u64 + len > CHUNK as u64 {
+        if len >= ALIGN_FROM_BYTES || self.appender.buffer.len() as u64 + len > CHUNK_BYTES as u64 {
             self.flush()?;
         }
-        if len > OWN_FILE {
+        if len > OWN_FILE_BYTES {
             return self.create();
         }
-        let fits = |tail: &Tail| tail.end.next_multiple_of(PAGE) + len <= FILE_SIZE;
+        let fits = |tail: &Tail| tail.end.next_multiple_of(PAGE_BYTES) + len <= MAX_FILE_BYTES;
         let at = match self.current {
             Some(at) if fits(&self.files[at]) => at,
             _ => {
@@ -146,9 +146,9 @@ impl Batch<'_> {
                 *self.current.insert(made)
             }
         };
-        if len >= ALIGN_FROM {
+        if len >= ALIGN_FROM_BYTES {
             let tail = &mut self.files[at];
-            tail.end = tail.end.next_multiple_of(PAGE);
+            tail.end = tail.end.next_multiple_of(PAGE_BYTES);
         }
         Ok(at)
     }
@@ -159,14 +159,14 @@ impl Batch<'_> {
         let mut salt = [0; 8];
         getrandom::fill(&mut salt).map_err(io::Error::from)?;
         let salt = u64::from_le_bytes(salt);
-        // A number is used up even by a failure, which may leave a file behind.
+        // A failure uses up the number too, since it may leave a file behind.
         *self.appender.next_number = next;
         let file = self.appender.directory.create_file(number, salt)?;
-        self.files.push(Tail { number, salt, file, end: FIRST_RECORD, before: 0 });
+        self.files.push(Tail { number, salt, file, end: FIRST_RECORD_AT, before: 0 });
         Ok(self.files.len() - 1)
     }
 
-    /// Writes what was gathered.
+    /// Writes the gathered records.
     fn flush(&mut self) -> io::Result<()> {
         if let Some(at) = self.current {
             let tail = &self.files[at];
@@ -176,7 +176,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Removes what was written, and returns the file that was there before.
+    /// Removes what the batch wrote, and returns the file that was there before.
     fn take_back(self) -> Option<Tail> {
         let mut former = None;
         for mut tail in self.files {
@@ -221,10 +221,10 @@ fn stream(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>) -> io::Result<()
     let mut hash = Xxh3::new();
     let mut done = 0;
     while done < payload_len {
-        let step = (payload_len - done).min(CHUNK);
-        // With the padding, which the last step alone has.
+        let step = (payload_len - done).min(CHUNK_BYTES);
+        // The buffer includes the padding, which only the last step has.
         buffer.clear();
-        buffer.resize(step.next_multiple_of(UNIT as usize), 0);
+        buffer.resize(step.next_multiple_of(UNIT_BYTES as usize), 0);
         entry.payload.copy(done, &mut buffer[..step])?;
         hash.update(&buffer[..step]);
         tail.file.write_all_at(buffer, tail.end + (header_len + done) as u64)?;

@@ -1,7 +1,8 @@
-//! Emptying files of which little lives: small records that hold whole pages of disk.
+//! Compaction of spill files: emptying files with few live bytes, whose small records hold whole pages of
+//! disk.
 //!
-//! Spill thread, when nothing else is to be done; one file at a time, of which less than a quarter,
-//! so less than 16 MiB, is moved. A daemon that dies meanwhile leaves records twice, with the same
+//! Spill thread, when it has nothing else to do. It empties one file at a time, and moves less than a
+//! quarter of a file, so less than 16 MiB. A daemon that dies meanwhile leaves records twice, with the same
 //! sequence: either will do.
 
 use super::append::{Entry, Payload};
@@ -9,7 +10,7 @@ use super::directory::read_up_to;
 use super::disk::Disk;
 use super::record::{self, Place, Record};
 
-/// A record in memory.
+/// A record in memory that is being moved.
 struct Moving {
     from: Place,
     record: Record,
@@ -24,7 +25,7 @@ impl Moving {
 }
 
 impl Disk {
-    /// Empties one file, if there is one to be emptied.
+    /// Empties one file, if there is a sparse one; returns whether there was.
     pub(super) fn tidy(&mut self) -> bool {
         let Some(number) = self.sparse.pop_first() else { return false };
         let moving = self.load(number);
@@ -39,19 +40,19 @@ impl Disk {
                     self.relocate(moving.from, to);
                 }
                 self.erase_all(number, moving.iter().map(|moving| moving.from));
-                // What could not be moved would only be tried again.
+                // A file that could not be emptied is not tried again.
                 self.sparse.remove(&number);
             }
             Err(error) => {
                 let file = self.directory.file_path(number);
-                tracing::warn!(%error, file = %file.display(), "cannot empty a spill file that holds little");
+                tracing::warn!(%error, file = %file.display(), "cannot empty a sparse spill file");
             }
         }
         true
     }
 
-    /// Reads the live records of a file. Damaged ones stay where they are, for whoever asks for them
-    /// to be told.
+    /// Reads the live records of a file. Damaged ones stay where they are, so that a read of their object
+    /// reports the damage.
     fn load(&self, number: u32) -> Vec<Moving> {
         let Some(contents) = self.files.get(&number) else { return Vec::new() };
         let Ok(file) = self.directory.open_file(number) else { return Vec::new() };

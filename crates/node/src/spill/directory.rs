@@ -1,7 +1,7 @@
 //! The spill directory: its lock and the system calls on its files.
 //!
-//! Invariants: the lock is held as long as a [`Directory`] lives; files are reached through the
-//! directory's descriptor, so renaming it changes nothing; only this uid may write in it.
+//! Invariants: the lock is held as long as a [`Directory`] lives; files are reached through the directory's
+//! descriptor, so renaming the directory changes nothing; only this uid may write in it.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -14,11 +14,11 @@ use rustix::fs::{AtFlags, Dir, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::error::SpillError;
-use super::record::{self, FIRST_RECORD};
+use super::record::{self, FIRST_RECORD_AT};
 
 const LOCK: &str = "lock";
 
-/// The directory, locked.
+/// The spill directory, locked.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
@@ -48,7 +48,7 @@ impl Directory {
         &self.path
     }
 
-    /// Bytes that its disk has left; 0 if it does not say.
+    /// Number of bytes that are free on the directory's disk; 0 if the system does not tell.
     pub(super) fn free(&self) -> u64 {
         rustix::fs::fstatvfs(&self.descriptor).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
@@ -74,9 +74,9 @@ impl Directory {
         Ok(numbers)
     }
 
-    /// Opens a file to read and write.
+    /// Opens a file for reading and writing.
     pub(super) fn open_file(&self, number: u32) -> io::Result<File> {
-        // Not to wait for whoever may have put a pipe there.
+        // NONBLOCK avoids a wait if somebody has put a pipe there.
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.descriptor, file_name(number), flags, Mode::empty())?;
         Ok(File::from(file))
@@ -87,7 +87,7 @@ impl Directory {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = File::from(rustix::fs::openat(&self.descriptor, file_name(number), flags, mode)?);
-        let mut page = [0; FIRST_RECORD as usize];
+        let mut page = [0; FIRST_RECORD_AT as usize];
         let header = record::encode_file(salt);
         for at in record::FILE_HEADERS_AT {
             page[at as usize..][..header.len()].copy_from_slice(&header);
@@ -107,7 +107,7 @@ impl Directory {
     }
 }
 
-/// Takes the lock of a directory, and leaves our process number in it.
+/// Takes the lock of a directory, and writes this process's number into it.
 fn lock(directory: &File, path: &Path) -> Result<File, SpillError> {
     let failed = |source| SpillError::Directory { dir: path.to_owned(), action: "lock", source };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -115,7 +115,7 @@ fn lock(directory: &File, path: &Path) -> Result<File, SpillError> {
     let mut file = File::from(file.map_err(|error| failed(error.into()))?);
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
-            // The number only helps a message along: a full disk is no reason to refuse.
+            // The number only improves a message: a full disk is no reason to refuse.
             let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
             Ok(file)
         }
@@ -128,18 +128,18 @@ fn lock(directory: &File, path: &Path) -> Result<File, SpillError> {
     }
 }
 
-/// Bytes a file takes up on disk.
+/// Number of bytes that a file takes on disk.
 pub(super) fn disk_bytes(file: &File) -> io::Result<u64> {
     Ok(rustix::fs::fstat(file)?.st_blocks as u64 * 512)
 }
 
-/// Frees what lies behind a range of a file, which reads as zeros afterwards.
+/// Frees the disk space of a range of a file, which reads as zeros afterwards.
 pub(super) fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(rustix::fs::fallocate(file, flags, at, len)?)
 }
 
-/// Fills `into` from `at` on as far as the file goes; returns how many bytes that were.
+/// Fills `into` from `at` on as far as the file goes; returns the number of bytes.
 pub(super) fn read_up_to(file: &File, mut at: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
@@ -157,7 +157,7 @@ fn file_name(number: u32) -> String {
     format!("{number}.spill")
 }
 
-/// The number of a spill file, if it is one: only names that [`file_name`] gives.
+/// The number of a spill file, if `name` is one that [`file_name`] gives.
 fn number_of(name: &OsStr) -> Option<u32> {
     let number = name.to_str()?.strip_suffix(".spill")?.parse().ok()?;
     (file_name(number).as_str() == name).then_some(number)

@@ -1,7 +1,7 @@
-//! The state of the spill directory, and what is done to it. Spill thread only.
+//! The state of the spill directory, and the operations on it. Spill thread only.
 //!
-//! Invariants: `files` has exactly the files with live records; the space of a live record is
-//! touched by nobody; what lies between live records is dead, padding, or damage found at start.
+//! Invariants: `files` has exactly the files with live records; the space of a live record is not written;
+//! the bytes between live records are dead, padding, or damage found at the start.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -18,19 +18,19 @@ use rustix::io::Errno;
 use super::append::{Appender, Done, Entry, Failed, Payload, Tail};
 use super::directory::{self, Directory};
 use super::error::SpillError;
-use super::record::{self, FIRST_RECORD, Place, Record, Recovered};
+use super::record::{self, FIRST_RECORD_AT, Place, Record, Recovered};
 use super::scan::{self, Scan};
 use super::store::Item;
 use super::usage::Counters;
-use crate::memory::PAGE;
+use crate::memory::PAGE_BYTES;
 
 /// One file that has live records.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) salt: u64,
-    /// Where its last record ends, in bytes.
+    /// Offset in bytes at which the file's last record ends.
     end: u64,
-    /// Offset and length of each live record.
+    /// The offset and length in bytes of each live record.
     pub(super) live: BTreeMap<u64, u64>,
     live_bytes: u64,
     disk_bytes: u64,
@@ -40,13 +40,13 @@ pub(super) struct Contents {
 pub(super) struct Disk {
     pub(super) directory: Directory,
     pub(super) files: BTreeMap<u32, Contents>,
-    /// The file that is appended to.
+    /// The file to which records are appended.
     tail: Option<Tail>,
     next_number: u32,
     next_sequence: u64,
-    /// Where records have been moved: from the place the engine knows.
+    /// The present places of moved records, by the places that the engine knows.
     moved: HashMap<Place, Place>,
-    /// The same, the other way.
+    /// The places that the engine knows, by the present places of moved records.
     known: HashMap<Place, Place>,
     /// Files that should be emptied.
     pub(super) sparse: BTreeSet<u32>,
@@ -59,7 +59,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Opens the directory and finds what a former daemon left.
+    /// Opens the directory and finds the objects that a former daemon left.
     pub(super) fn open(path: &Path, counters: Arc<Counters>) -> Result<(Disk, Vec<Recovered>), SpillError> {
         let mut disk = Disk {
             directory: Directory::open(path)?,
@@ -76,7 +76,8 @@ impl Disk {
             buffer: Vec::new(),
             counters,
         };
-        // By sequence; of two that are the same, one that is whole comes before one that was cut off.
+        // The record with the highest sequence counts; of two with the same one, a whole record comes
+        // before one that was cut off.
         let mut newest: HashMap<ObjectId, ((u64, bool), Recovered)> = HashMap::new();
         let mut remains = Vec::new();
         for number in disk.directory.list()? {
@@ -122,8 +123,8 @@ impl Disk {
         if damaged > 0 {
             tracing::warn!(
                 file = %path.display(), damaged, intact = live.len(),
-                "a spill file is damaged, or was being written when the daemon died: what was in the \
-                 damaged places is lost, and which objects that were cannot be told"
+                "a spill file is damaged, or was being written when the daemon died: the objects in \
+                 the damaged places are lost, and their ids are unknown"
             );
             self.counters.failed(damaged);
             self.counters.found_unreadable(damaged);
@@ -131,7 +132,7 @@ impl Disk {
         if let Some((offset, record)) = &cut_off {
             tracing::warn!(
                 file = %path.display(), offset, object = %record.head.id,
-                "a spill file was cut off in the middle of an object, which is damaged for whoever gets it"
+                "a spill file was cut off in the middle of an object: gets of this object will fail"
             );
             self.counters.failed(1);
         }
@@ -154,7 +155,7 @@ impl Disk {
         live.into_iter().map(|(offset, record)| (Place::new(number, offset), record)).collect()
     }
 
-    /// Writes a batch, or nothing of it.
+    /// Writes a batch as a whole or not at all.
     pub(super) fn write(&mut self, items: &[Item]) -> Result<Vec<Place>, SpillError> {
         items.iter().try_for_each(check)?;
         let first = self.next_sequence;
@@ -183,7 +184,7 @@ impl Disk {
         }
     }
 
-    /// Writes records; all of them live then, or none.
+    /// Writes records; then all of them are live, or none.
     pub(super) fn append<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> io::Result<Vec<Place>> {
         let Disk { directory, next_number, buffer, .. } = self;
         let appender = Appender { directory, next_number, buffer };
@@ -213,7 +214,7 @@ impl Disk {
         Ok(written.iter().map(|record| Place::new(record.file, record.offset)).collect())
     }
 
-    /// Gives up an object's record.
+    /// Makes the record of an object dead.
     pub(super) fn forget(&mut self, place: Place) {
         let present = match self.moved.remove(&place) {
             Some(present) => {
@@ -226,7 +227,7 @@ impl Disk {
         self.count_space();
     }
 
-    /// Makes a record dead on disk, and frees what space it can.
+    /// Marks a record as dead on disk, and frees the space that can be freed.
     pub(super) fn erase(&mut self, place: Place) {
         let (number, offset) = (place.file, place.offset());
         let Some(contents) = self.files.get_mut(&number) else { return };
@@ -245,7 +246,7 @@ impl Disk {
         self.review(number);
     }
 
-    /// The same for many records of one file.
+    /// Marks many records of one file as dead on disk.
     pub(super) fn erase_all(&mut self, number: u32, places: impl ExactSizeIterator<Item = Place>) {
         if self.files.get(&number).is_some_and(|contents| contents.live.len() == places.len()) {
             if let Err(error) = self.remove(number) {
@@ -257,14 +258,14 @@ impl Disk {
         self.count_space();
     }
 
-    /// Notes that a record lies elsewhere now, for who knows its former place.
+    /// Notes the new place of a record, whose former place the engine keeps.
     pub(super) fn relocate(&mut self, from: Place, to: Place) {
         let known = self.known.remove(&from).unwrap_or(from);
         self.moved.insert(known, to);
         self.known.insert(to, known);
     }
 
-    /// Removes a file and all that is in it.
+    /// Removes a file with all its records.
     fn remove(&mut self, number: u32) -> io::Result<()> {
         self.tail.take_if(|tail| tail.number == number);
         self.sparse.remove(&number);
@@ -285,16 +286,19 @@ impl Disk {
                 &opened
             }
         };
-        // A scan that comes to a hole goes on where its zeros end, which has to be a record: so the
-        // run is zeroed as a whole, as soon as that frees pages which its neighbours did not.
-        let freed = run.start.max(record.start / PAGE * PAGE)..run.end.min(record.end.next_multiple_of(PAGE));
-        let whole = freed.start.next_multiple_of(PAGE) < freed.end / PAGE * PAGE;
+        // A scan that comes to a hole goes on where the zeros end, which has to be a record. So the run is
+        // zeroed as a whole, as soon as that frees pages that erasing its neighbours did not.
+        let freed = run.start.max(record.start / PAGE_BYTES * PAGE_BYTES)
+            ..run.end.min(record.end.next_multiple_of(PAGE_BYTES));
+        let whole = freed.start.next_multiple_of(PAGE_BYTES) < freed.end / PAGE_BYTES * PAGE_BYTES;
         if whole && self.punches {
             match directory::punch(file, run.start, run.end - run.start) {
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
                     let dir = self.directory.path().display();
-                    tracing::info!(%dir, "no holes can be punched here: deletions free disk space a file at \
-                        a time");
+                    tracing::info!(
+                        %dir,
+                        "no holes can be punched here, so deletions free disk space only a file at a time"
+                    );
                     self.punches = false;
                 }
                 punched => {
@@ -308,7 +312,7 @@ impl Disk {
         file.write_all_at(&record::DEAD.to_le_bytes(), record.start)
     }
 
-    /// Where a record lies now.
+    /// The present place of a record.
     pub(super) fn present(&self, place: Place) -> Place {
         self.moved.get(&place).copied().unwrap_or(place)
     }
@@ -323,7 +327,7 @@ impl Disk {
     }
 
     fn complain(&self, number: u32, error: &io::Error) {
-        // What somebody else has removed is erased as well.
+        // A file that somebody else has removed counts as erased.
         if error.kind() != io::ErrorKind::NotFound {
             let file = self.directory.file_path(number);
             tracing::warn!(%error, file = %file.display(), "cannot erase spilled objects: a restart may \
@@ -352,11 +356,11 @@ impl Disk {
 }
 
 impl Contents {
-    /// The bytes around a dead range up to the nearest live records.
+    /// The dead bytes around a dead range, up to the nearest live records.
     fn run(&self, dead: Range<u64>) -> Range<u64> {
         let before = self.live.range(..dead.start).next_back();
         let after = self.live.range(dead.end..).next();
-        let start = before.map_or(FIRST_RECORD, |(offset, len)| offset + len);
+        let start = before.map_or(FIRST_RECORD_AT, |(offset, len)| offset + len);
         start..after.map_or(self.end, |(offset, _)| *offset)
     }
 }

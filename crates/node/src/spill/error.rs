@@ -1,4 +1,4 @@
-//! What can go wrong with objects on disk, and what to do about it.
+//! Errors of spilling and restoring objects, with advice.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bytesize::ByteSize;
 use plasmon::ObjectId;
 
-/// An object cannot be spilled or brought back, or there can be no spill store.
+/// Why an object cannot be spilled or read back, or why there is no spill store.
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     /// The directory cannot be used.
@@ -16,94 +16,94 @@ pub enum SpillError {
         .dir.display()
     )]
     Directory {
-        /// The directory.
+        /// The path of the directory.
         dir: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others could put objects of their own making there.
+    /// Other users could put objects into the directory.
     #[error(
         "the spill directory {} belongs to uid {owner} and has mode {mode:o}: it must belong to the daemon's \
          uid {uid} and be writable by nobody else (`chown {uid}`, `chmod 700`)",
         .dir.display()
     )]
     Exposed {
-        /// The directory.
+        /// The path of the directory.
         dir: PathBuf,
-        /// Its owner.
+        /// The owner of the directory.
         owner: u32,
-        /// Its permission bits.
+        /// The permission bits of the directory.
         mode: u32,
         /// The daemon's effective uid.
         uid: u32,
     },
-    /// Another daemon spills there.
+    /// Another daemon uses the directory.
     #[error(
         "the spill directory {} is in use by another daemon{}: give every daemon a --spill-dir of its own",
         .dir.display(), .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
     InUse {
-        /// The directory.
+        /// The path of the directory.
         dir: PathBuf,
-        /// The other daemon's process, if it said.
+        /// The other daemon's process, if it is known.
         pid: Option<u32>,
     },
-    /// The thread that does the work cannot be had.
+    /// The spill thread cannot be started.
     #[error("cannot start the spill thread: {0}; raise the limit of processes (`ulimit -u`)")]
     Thread(#[source] io::Error),
-    /// No room on disk: the whole batch stays in memory.
+    /// The disk has no room: the whole batch stays in memory.
     #[error(
         "no room for {} ({bytes} bytes) more in the spill directory {}, where {} are free: {source}; free \
          disk space or delete objects",
         ByteSize(*bytes), .dir.display(), ByteSize(*free)
     )]
     NoSpace {
-        /// The directory.
+        /// The path of the directory.
         dir: PathBuf,
-        /// Bytes of the batch, with its record headers.
+        /// Number of bytes of the batch, with its record headers.
         bytes: u64,
-        /// Bytes that the disk has for others.
+        /// Number of bytes that are free on the disk.
         free: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The batch could not be written: all of it stays in memory.
     #[error("cannot write {bytes} bytes to the spill directory {}: {source}; check the disk", .dir.display())]
     Write {
-        /// The directory.
+        /// The path of the directory.
         dir: PathBuf,
-        /// Bytes of the batch, with its record headers.
+        /// Number of bytes of the batch, with its record headers.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Header and bytes of an object do not belong together.
     #[error("object {id} cannot be spilled: {reason}; this is a bug in Plasmon, please report it")]
     Unfit {
-        /// The object.
+        /// The id of the object.
         id: ObjectId,
-        /// Why not.
+        /// The contradiction.
         reason: &'static str,
     },
-    /// The object's record is not what was written.
+    /// The object's record on disk is not what was written.
     #[error(
         "spilled object {id} is lost: {reason} (at {offset} in {}); delete it and put it again, and check \
          the disk",
         .file.display()
     )]
     Damaged {
-        /// The object.
+        /// The id of the object.
         id: ObjectId,
-        /// Its file.
+        /// The object's file.
         file: PathBuf,
-        /// Where its record starts, in bytes.
+        /// Offset in bytes at which the record starts.
         offset: u64,
-        /// What is wrong with it.
+        /// The damage.
         reason: &'static str,
     },
-    /// The object's record is what was written, and not what was sealed.
+    /// The object's record is as it was written, and differs from the object that was sealed.
     #[error(
         "spilled object {id} is lost: it is not what was sealed, its digest is {found:016x} and was \
          {sealed:016x} \
@@ -112,15 +112,15 @@ pub enum SpillError {
         .file.display()
     )]
     Altered {
-        /// The object.
+        /// The id of the object.
         id: ObjectId,
-        /// Its file.
+        /// The object's file.
         file: PathBuf,
-        /// Where its record starts, in bytes.
+        /// Offset in bytes at which the record starts.
         offset: u64,
-        /// The digest made at its seal.
+        /// The digest made at the seal.
         sealed: u64,
-        /// The digest of what its record holds.
+        /// The digest of the bytes in the record.
         found: u64,
     },
     /// The object's record could not be read; a later attempt may succeed.
@@ -129,16 +129,16 @@ pub enum SpillError {
         .file.display()
     )]
     Read {
-        /// The object.
+        /// The id of the object.
         id: ObjectId,
-        /// Its file.
+        /// The object's file.
         file: PathBuf,
-        /// Where its record starts, in bytes.
+        /// Offset in bytes at which the record starts.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The thread is gone.
+    /// The spill thread has ended.
     #[error("the spill thread has ended: restart the daemon, and see its log for why")]
     Stopped,
 }

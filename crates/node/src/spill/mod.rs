@@ -1,21 +1,21 @@
-//! Sealed objects on disk: primaries leave memory for files when it is short, and come back on get,
-//! also after a restart of the daemon.
+//! Sealed objects on disk: primaries leave memory for files when it is short, and come back on a get, also
+//! after a restart of the daemon.
 //!
-//! Owns: the directory given with `--spill-dir`, its files, and the thread `plasmon-spill`, which
-//! alone touches them. The engine holds a [`SpillStore`] (not `Send`), asks, and gets futures; no
-//! call on it does file I/O, except that opening reads what a former daemon left and dropping waits
-//! for what is under way.
+//! This module owns the directory given with `--spill-dir`, its files, and the thread `plasmon-spill`,
+//! which alone touches them. The engine holds a [`SpillStore`] (not `Send`), makes requests, and gets
+//! futures. No call on it does file I/O, with two exceptions: opening it reads what a former daemon left,
+//! and dropping it waits for the requests under way.
 //!
-//! **What it promises.** The files are an extension of memory, not a database: nothing is synced,
-//! so they survive the daemon, whatever kills it, but not a power cut. Whatever was damaged is
-//! noticed and never handed out as an object: every record carries checksums of itself and of its
-//! payload, and what is read back is compared with the digest of its seal, if one was made. Damage
-//! costs the objects it hits, not their neighbours. What the thread had not come to when the daemon was
-//! killed has not happened: an object deleted at the last moment may come back.
+//! **Promises.** The files are an extension of memory, not a database: nothing is synced, so they survive
+//! the daemon, whatever kills it, but not a power cut. Damage is noticed, and damaged bytes are never
+//! returned as an object: every record has checksums of itself and of its payload, and an object that is
+//! read back is compared with the digest of its seal, if one was made. Damage costs the objects that it
+//! hits, not their neighbours. Requests that the thread had not begun when the daemon was killed have not
+//! happened: an object that was deleted at the last moment may come back.
 //!
-//! **Files.** `<dir>/<number>.spill`, written once from front to back: objects follow each other
-//! until a file has 64 MiB; one of more than 16 MiB has a file to itself. A restarted daemon appends to
-//! none of its predecessor's files.
+//! **Files.** `<dir>/<number>.spill`, written once from front to back: objects follow each other until a
+//! file has 64 MiB; an object of more than 16 MiB has a file to itself. A restarted daemon appends to none
+//! of its predecessor's files.
 //!
 //! ```text
 //! file:    0     header: magic, version, salt, checksum      2048  the header again
@@ -28,23 +28,24 @@
 //!          72    tenant (4), id (20)       96  name       then payload: data, metadata
 //! ```
 //!
-//! All little-endian; name and payload are padded to 8 bytes. Checksums are XXH3-64; a record's is
-//! seeded with the file's salt and its offset, so that bytes of an object that look like a record
-//! are not taken for one when a scan has to search behind damage.
+//! All numbers are little-endian; name and payload are padded to 8 bytes. Checksums are XXH3-64. The
+//! checksum of a record is seeded with the file's salt and the record's offset, so that a scan that
+//! searches behind damage does not take bytes of an object for a record.
 //!
-//! **Space.** A forgotten record is marked dead; once dead neighbours cover whole pages, those are
-//! punched out, on a filesystem that can; a file without a live record is unlinked. A file whose
-//! live records are less than a quarter of what it takes up is emptied: its records are moved behind
-//! the others when nothing else is to be done. Nobody sees that: a [`Place`] is good until forgotten.
+//! **Space.** A forgotten record is marked dead. Once dead neighbours cover whole pages, these are punched
+//! out, on a filesystem that can punch holes. A file without a live record is unlinked. A file whose live
+//! records are less than a quarter of its disk space is emptied: its records are moved behind the others
+//! when the thread has nothing else to do. A move is not visible outside: a [`Place`] is valid until it is
+//! forgotten.
 //!
 //! Invariants:
-//! - A record is written before anyone knows its place; a batch that fails leaves nothing behind.
+//! - A record is written before its place is returned; a batch that fails leaves nothing behind.
 //! - No place is used twice while the daemon lives.
-//! - Zeros are nobody's: holes, padding, and what was to become a header.
-//! - Of records of one id the one with the highest sequence counts; others are remains.
+//! - Zeros belong to no record: they are holes, padding, or headers that were never written.
+//! - Of several records of one id, the one with the highest sequence counts; the others are remains.
 //!
-//! Read in this order: `record`, `store`, `disk`, `append`, `restore`, `scan`, `compact`; `directory` has the
-//! system calls.
+//! Read in this order: `record`, `store`, `disk`, `append`, `restore`, `scan`, `compact`; `directory` has
+//! the system calls.
 
 mod append;
 mod compact;
@@ -66,16 +67,16 @@ pub use record::{Header, Place, Recovered};
 pub use store::{Item, Pending, SpillStore};
 pub use usage::Usage;
 
-/// A file is appended to until it has this many bytes.
-const FILE_SIZE: u64 = 64 << 20;
+/// Number of bytes up to which records are appended to a file.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// A longer record has a file of its own.
-const OWN_FILE: u64 = FILE_SIZE / 4;
+/// Length in bytes above which a record has a file of its own.
+const OWN_FILE_BYTES: u64 = MAX_FILE_BYTES / 4;
 
-/// Records at least this long start on a page, so that all their pages can be punched out.
-const ALIGN_FROM: u64 = 64 << 10;
+/// Length in bytes from which a record starts on a page, so that all its pages can be punched out.
+const ALIGN_FROM_BYTES: u64 = 64 << 10;
 
-/// Files are read and written in steps of at most this many bytes, through a buffer that stays in
-/// the processor's cache: what is written is what was checksummed, even if a client of the creator's
-/// uid alters the object at that moment.
-const CHUNK: usize = 256 << 10;
+/// Maximum number of bytes of a step in which files are read and written, through a buffer that stays in
+/// the processor's cache. So the bytes that are written are those that were checksummed, even if a client
+/// of the creator's uid changes the object at that moment.
+const CHUNK_BYTES: usize = 256 << 10;

@@ -1,7 +1,7 @@
-//! What lies in a spill file: its header and the records. Plain encoding, no I/O.
+//! The encoding of spill files: their headers and their records. Plain encoding, no I/O.
 //!
-//! Everything decoded is untrusted: lengths are checked before they are used, and nothing counts
-//! that its checksum does not cover.
+//! Decoded values are untrusted: lengths are checked before they are used, and only values that a checksum
+//! covers are used.
 
 use plasmon::wire::MAX_NAME;
 use plasmon::{ObjectId, Rights};
@@ -11,56 +11,58 @@ const FILE_MAGIC: [u8; 8] = *b"PLSPILL\0";
 const FILE_VERSION: u32 = 1;
 const RECORD_VERSION: u8 = 1;
 const FLAG_PRIVATE: u8 = 1;
-/// How many nodes keep it and when it ends stand behind the name.
+/// The flag of a record with terms behind the name: the number of nodes that keep the object, and its
+/// expiry.
 const FLAG_TERMS: u8 = 2;
-/// Everybody may change it.
+/// The flag of an object that every user may change.
 const FLAG_OPEN: u8 = 4;
 
-/// The state of a record that counts. Neither state is a few flipped bits away from the other.
+/// The state of a live record. The two states differ in many bits.
 const LIVE: u64 = 0x4556_494c_d0c5_b7a9;
 /// The state of a record that was forgotten.
 pub(super) const DEAD: u64 = 0x4441_4544_2f3a_4856;
 
-/// Bytes of a file's header.
-pub(super) const FILE_HEADER: usize = 32;
-/// Where in a file its header lies, twice: without the salt no record can be checked.
+/// Length of a file's header in bytes.
+pub(super) const FILE_HEADER_BYTES: usize = 32;
+/// Offsets in bytes of the two copies of a file's header: without the salt no record can be checked.
 pub(super) const FILE_HEADERS_AT: [u64; 2] = [0, 2048];
-/// Where the first record of a file starts, in bytes.
-pub(super) const FIRST_RECORD: u64 = 4096;
-/// Every record starts at a multiple of this, in bytes.
-pub(super) const UNIT: u64 = 8;
+/// Offset in bytes at which the first record of a file starts.
+pub(super) const FIRST_RECORD_AT: u64 = 4096;
+/// Number of bytes of which every record's offset is a multiple.
+pub(super) const UNIT_BYTES: u64 = 8;
 
-/// A record's header before the name.
-const FIXED: usize = 96;
-/// The longest header of a record.
-pub(super) const MAX_HEADER: usize = FIXED + (MAX_NAME).next_multiple_of(UNIT as usize) + TERMS;
-/// What stands behind the name, where it does.
-const TERMS: usize = 16;
+/// Length in bytes of a record's header before the name.
+const FIXED_BYTES: usize = 96;
+/// Maximum length in bytes of a record's header.
+pub(super) const MAX_HEADER_BYTES: usize =
+    FIXED_BYTES + (MAX_NAME).next_multiple_of(UNIT_BYTES as usize) + TERMS_BYTES;
+/// Length in bytes of the terms behind the name, where there are any.
+const TERMS_BYTES: usize = 16;
 
-/// What a sealed object needs, beside its bytes, to live again.
+/// The description of a sealed object: with its bytes, it is enough to restore the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Its id.
+    /// The object's id.
     pub id: ObjectId,
     /// The name behind the id; empty when there is none.
     pub name: String,
-    /// Which life of the id this is.
+    /// The life of the id.
     pub life: u64,
-    /// The user who created it.
+    /// The user who created the object.
     pub tenant: u32,
-    /// What others may do with it.
+    /// The rights of other users.
     pub rights: Rights,
-    /// Bytes of data.
+    /// Number of bytes of data.
     pub data_len: u64,
-    /// Bytes of metadata, which lie behind the data.
+    /// Number of bytes of metadata, which lie behind the data.
     pub metadata_len: u32,
-    /// The digest made at seal; 0 when none was.
+    /// The digest made at the seal; 0 when none was made.
     pub digest: u64,
-    /// When it was created, in milliseconds since 1970.
+    /// When the object was created, in milliseconds since 1970.
     pub created: u64,
-    /// How many nodes are to keep it; 0 and 1 for one.
+    /// Number of nodes that are to keep the object; 0 and 1 both mean one.
     pub copies: u16,
-    /// When it is to be deleted, in milliseconds since 1970; 0 for never.
+    /// When the object is to be deleted, in milliseconds since 1970; 0 for never.
     pub expires: u64,
 }
 
@@ -69,14 +71,14 @@ impl Header {
         self.copies != 0 || self.expires != 0
     }
 
-    /// Bytes of data and metadata, if that is a number.
+    /// Number of bytes of data and metadata; `None` if the sum overflows.
     pub(super) fn payload_len(&self) -> Option<u64> {
         self.data_len.checked_add(u64::from(self.metadata_len))
     }
 }
 
-/// Where an object lies on disk: good from the moment it was written or recovered until it is
-/// forgotten.
+/// The place of an object on disk. It is valid from the moment the object was written or recovered until it
+/// is forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     pub(super) file: u32,
@@ -85,39 +87,41 @@ pub struct Place {
 }
 
 impl Place {
+    /// Makes the place of a record at an offset in bytes.
+    ///
     /// # Panics
     /// If the offset is beyond 32 GiB: files that hold more than one record end long before.
     pub(super) fn new(file: u32, offset: u64) -> Place {
-        let unit = u32::try_from(offset / UNIT).expect("records start in the first 64 MiB of a file");
+        let unit = u32::try_from(offset / UNIT_BYTES).expect("records start in the first 64 MiB of a file");
         Place { file, unit }
     }
 
     pub(super) fn offset(self) -> u64 {
-        u64::from(self.unit) * UNIT
+        u64::from(self.unit) * UNIT_BYTES
     }
 }
 
 /// An object that a former daemon spilled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    /// What it is.
+    /// The description of the object.
     pub header: Header,
-    /// Where it lies.
+    /// The place of the object.
     pub place: Place,
 }
 
-/// Bytes of a record's header.
+/// Length in bytes of a record's header.
 pub(super) fn header_len(head: &Header) -> usize {
-    before_terms(head.name.len()) + if head.has_terms() { TERMS } else { 0 }
+    before_terms(head.name.len()) + if head.has_terms() { TERMS_BYTES } else { 0 }
 }
 
 fn before_terms(name: usize) -> usize {
-    FIXED + name.next_multiple_of(UNIT as usize)
+    FIXED_BYTES + name.next_multiple_of(UNIT_BYTES as usize)
 }
 
-/// Bytes from a record's start to the next's; `None` if no file could hold it.
+/// Number of bytes from a record's start to the next record's; `None` if no file could hold it.
 pub(super) fn record_len(head: &Header) -> Option<u64> {
-    let payload = head.payload_len()?.checked_next_multiple_of(UNIT)?;
+    let payload = head.payload_len()?.checked_next_multiple_of(UNIT_BYTES)?;
     payload.checked_add(header_len(head) as u64).filter(|len| *len <= i64::MAX as u64 / 2)
 }
 
@@ -125,23 +129,23 @@ pub(super) fn record_len(head: &Header) -> Option<u64> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) head: Header,
-    /// Grows from record to record.
+    /// The sequence number, which grows from record to record.
     pub(super) sequence: u64,
     /// XXH3-64 of the payload.
     pub(super) payload_hash: u64,
-    /// From its start to the next record's, in bytes.
+    /// Number of bytes from the record's start to the next record's.
     pub(super) len: u64,
     pub(super) live: bool,
 }
 
 impl Record {
-    /// Whether these are the bytes of the object.
+    /// Whether `payload` has the bytes of the object.
     pub(super) fn holds(&self, payload: &[u8]) -> bool {
         xxh3_64(payload) == self.payload_hash
     }
 }
 
-/// Why bytes are not a record.
+/// The error for bytes that are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NoRecord;
 
@@ -159,7 +163,7 @@ pub(super) fn encode(
     salt: u64,
     offset: u64,
 ) {
-    let (fixed, name) = into.split_at_mut(FIXED);
+    let (fixed, name) = into.split_at_mut(FIXED_BYTES);
     fixed[0..8].copy_from_slice(&LIVE.to_le_bytes());
     fixed[16] = RECORD_VERSION;
     let rights = match head.rights {
@@ -179,7 +183,7 @@ pub(super) fn encode(
     name[..head.name.len()].copy_from_slice(head.name.as_bytes());
     name[head.name.len()..].fill(0);
     if head.has_terms() {
-        let terms = name.len() - TERMS;
+        let terms = name.len() - TERMS_BYTES;
         name[terms..terms + 2].copy_from_slice(&head.copies.to_le_bytes());
         name[terms + 8..].copy_from_slice(&head.expires.to_le_bytes());
     }
@@ -187,9 +191,9 @@ pub(super) fn encode(
     into[8..16].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Reads the header of a record at `offset`. `bytes` may go on beyond it.
+/// Decodes the header of a record at `offset`. `bytes` may go on beyond it.
 pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoRecord> {
-    let fixed: &[u8; FIXED] = bytes.first_chunk().ok_or(NoRecord)?;
+    let fixed: &[u8; FIXED_BYTES] = bytes.first_chunk().ok_or(NoRecord)?;
     let word = |at: usize| u64::from_le_bytes(*fixed[at..].first_chunk().expect("all words lie before 96"));
     let live = match word(0) {
         LIVE => true,
@@ -198,20 +202,21 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
     };
     let name_len = usize::from(u16::from_le_bytes([fixed[18], fixed[19]]));
     let terms = before_terms(name_len);
-    let header = terms + if fixed[17] & FLAG_TERMS != 0 { TERMS } else { 0 };
+    let header = terms + if fixed[17] & FLAG_TERMS != 0 { TERMS_BYTES } else { 0 };
     let covered = bytes.get(16..header).ok_or(NoRecord)?;
     if xxh3_64_with_seed(covered, seed(salt, offset)) != word(8) || fixed[16] != RECORD_VERSION {
         return Err(NoRecord);
     }
-    let name = bytes.get(FIXED..FIXED + name_len).ok_or(NoRecord)?;
-    let (copies, expires) = match bytes.get(terms..header).and_then(|terms| terms.first_chunk::<TERMS>()) {
-        Some(terms) => (
-            u16::from_le_bytes([terms[0], terms[1]]),
-            u64::from_le_bytes(*terms[8..].first_chunk().ok_or(NoRecord)?),
-        ),
-        None => (0, 0),
-    };
-    // Where they say nothing they are not there.
+    let name = bytes.get(FIXED_BYTES..FIXED_BYTES + name_len).ok_or(NoRecord)?;
+    let (copies, expires) =
+        match bytes.get(terms..header).and_then(|terms| terms.first_chunk::<TERMS_BYTES>()) {
+            Some(terms) => (
+                u16::from_le_bytes([terms[0], terms[1]]),
+                u64::from_le_bytes(*terms[8..].first_chunk().ok_or(NoRecord)?),
+            ),
+            None => (0, 0),
+        };
+    // Terms without content are not encoded.
     if header > terms && copies == 0 && expires == 0 {
         return Err(NoRecord);
     }
@@ -239,22 +244,22 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
     Ok(Record { head, sequence: word(40), payload_hash: word(32), len, live })
 }
 
-/// Gives what may be a record's header the checksum that belongs to it.
+/// Writes the matching checksum into bytes that may be a record's header.
 #[cfg(feature = "fuzzing")]
 pub(super) fn make_checksum_right(bytes: &mut [u8], salt: u64, offset: u64) {
-    let Some(fixed) = bytes.first_chunk::<FIXED>() else { return };
+    let Some(fixed) = bytes.first_chunk::<FIXED_BYTES>() else { return };
     let state = u64::from_le_bytes(*fixed.first_chunk().expect("96 bytes"));
     let name_len = usize::from(u16::from_le_bytes([fixed[18], fixed[19]]));
-    let terms = if fixed[17] & FLAG_TERMS != 0 { TERMS } else { 0 };
+    let terms = if fixed[17] & FLAG_TERMS != 0 { TERMS_BYTES } else { 0 };
     if let (LIVE | DEAD, Some(covered)) = (state, bytes.get(16..before_terms(name_len) + terms)) {
         let checksum = xxh3_64_with_seed(covered, seed(salt, offset));
         bytes[8..16].copy_from_slice(&checksum.to_le_bytes());
     }
 }
 
-/// A file's header.
-pub(super) fn encode_file(salt: u64) -> [u8; FILE_HEADER] {
-    let mut bytes = [0; FILE_HEADER];
+/// Encodes a file's header.
+pub(super) fn encode_file(salt: u64) -> [u8; FILE_HEADER_BYTES] {
+    let mut bytes = [0; FILE_HEADER_BYTES];
     bytes[0..8].copy_from_slice(&FILE_MAGIC);
     bytes[8..12].copy_from_slice(&FILE_VERSION.to_le_bytes());
     bytes[16..24].copy_from_slice(&salt.to_le_bytes());
@@ -263,8 +268,8 @@ pub(super) fn encode_file(salt: u64) -> [u8; FILE_HEADER] {
     bytes
 }
 
-/// The salt of a file, if this is the header of one that can be read.
-pub(super) fn decode_file(bytes: &[u8; FILE_HEADER]) -> Result<u64, NoRecord> {
+/// The salt of a file, if the bytes are a header of this version.
+pub(super) fn decode_file(bytes: &[u8; FILE_HEADER_BYTES]) -> Result<u64, NoRecord> {
     let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("all words lie before 32"));
     let version = word(8) as u32;
     if bytes[..8] != FILE_MAGIC || word(24) != xxh3_64(&bytes[..24]) || version != FILE_VERSION {

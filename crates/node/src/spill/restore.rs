@@ -1,15 +1,16 @@
 //! Reading an object back. Spill thread only.
 //!
-//! Nothing read is believed before its checksum was seen: where lengths come from it, they only ever
-//! bound what is read into memory of the length the engine expects. A record's checksum tells that what
-//! was written is read; the digest made at the seal, where there is one, that it is what was sealed.
+//! Bytes are not trusted before their checksum is verified. Lengths from the file only ever bound a read
+//! into memory of the length that the engine expects. A record's checksum shows that the bytes are those
+//! that were written; the digest made at the seal, where there is one, shows that they are those that were
+//! sealed.
 
 use std::io;
 
 use plasmon::ObjectId;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::CHUNK;
+use super::CHUNK_BYTES;
 use super::directory;
 use super::disk::Disk;
 use super::error::SpillError;
@@ -44,8 +45,8 @@ impl Disk {
         let contents = self.files.get(&place.file).ok_or(Fault::Damage(FORGOTTEN))?;
         let len = *contents.live.get(&offset).ok_or(Fault::Damage(FORGOTTEN))?;
         let file = self.directory.open_file(place.file)?;
-        // A short record comes whole, of a long one its beginning.
-        self.buffer.resize(len.min(CHUNK as u64) as usize, 0);
+        // A short record is read whole, of a long one only its beginning.
+        self.buffer.resize(len.min(CHUNK_BYTES as u64) as usize, 0);
         let filled = directory::read_up_to(&file, offset, &mut self.buffer)?;
         let record = record::decode(&self.buffer[..filled], contents.salt, offset);
         let record = record.map_err(|_| Fault::Damage("its record is damaged or cut off"))?;
@@ -59,7 +60,7 @@ impl Disk {
         while done < into.len() {
             if done > 0 {
                 from = 0;
-                self.buffer.resize((into.len() - done).min(CHUNK), 0);
+                self.buffer.resize((into.len() - done).min(CHUNK_BYTES), 0);
                 directory::read_up_to(&file, offset + (header + done) as u64, &mut self.buffer)?;
             }
             let step = (self.buffer.len() - from).min(into.len() - done);
@@ -71,7 +72,7 @@ impl Disk {
         if hash.digest() != record.payload_hash {
             return Err(Fault::Damage("its bytes are damaged or cut off"));
         }
-        // The same hash over the same bytes: nothing is gone through twice.
+        // The digest is computed by the same pass over the bytes as the checksum.
         let found = digest_of(&hash);
         if digest != 0 && digest != found {
             return Err(Fault::Altered(found));
@@ -80,7 +81,7 @@ impl Disk {
     }
 }
 
-/// The digest that clients make of data and metadata, which stands for none if it is 0.
+/// The digest that clients make of data and metadata. A digest of 0 means that there is none.
 fn digest_of(payload: &Xxh3) -> u64 {
     payload.digest().max(1)
 }
@@ -90,7 +91,7 @@ const FORGOTTEN: &str = "it was forgotten";
 /// Why an object was not read.
 enum Fault {
     Damage(&'static str),
-    /// The digest of what was read is another.
+    /// The digest of the bytes differs from that of the seal; this is the digest found.
     Altered(u64),
     Io(io::Error),
 }

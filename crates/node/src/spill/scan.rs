@@ -1,8 +1,8 @@
 //! Finding the records in a file that a former daemon left.
 //!
-//! Only headers are read, so that opening does not take as long as reading everything; a payload is
-//! checked when it is asked for. Where no header stands, zeros are skipped (holes without reading
-//! them), and through anything else the scan searches for the next header.
+//! Only headers are read, so that opening does not take as long as reading everything; a payload is checked
+//! when it is asked for. Between headers, zeros are skipped (holes without reading them), and the scan
+//! searches any other bytes for the next header.
 
 use std::fs::File;
 use std::io;
@@ -11,28 +11,30 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::directory::read_up_to;
-use super::record::{self, FILE_HEADER, FILE_HEADERS_AT, FIRST_RECORD, MAX_HEADER, Record, UNIT};
-use super::{CHUNK, FILE_SIZE};
+use super::record::{
+    self, FILE_HEADER_BYTES, FILE_HEADERS_AT, FIRST_RECORD_AT, MAX_HEADER_BYTES, Record, UNIT_BYTES,
+};
+use super::{CHUNK_BYTES, MAX_FILE_BYTES};
 
-/// What a file holds.
+/// The result of a scan.
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) salt: u64,
     /// Length of the file in bytes.
     pub(super) end: u64,
-    /// The live records that lie within the file, and where.
+    /// The live records that lie within the file, with their offsets.
     pub(super) live: Vec<(u64, Record)>,
-    /// A live record behind them that begins in the file and is cut off.
+    /// A live record behind the others that begins in the file and is cut off.
     pub(super) cut_off: Option<(u64, Record)>,
-    /// Stretches that are neither records nor zeros: damage, or a write that was never finished. Whose they
-    /// were cannot be told.
+    /// Number of stretches that are neither records nor zeros: damage, or writes that were never finished.
+    /// The objects to which they belonged are unknown.
     pub(super) damaged: u64,
 }
 
 /// Why a file was not scanned.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScanError {
-    #[error("it is no spill file that this version can read")]
+    #[error("it is not a spill file that this version can read")]
     Foreign,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -47,15 +49,15 @@ pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
     let end = metadata.len();
     let mut found = Scan { salt: salt(file)?, end, live: Vec::new(), cut_off: None, damaged: 0 };
     let mut window = Window { file, end, start: 0, bytes: Vec::new() };
-    let mut at = FIRST_RECORD;
+    let mut at = FIRST_RECORD_AT;
     // Whether `at` lies in a damaged stretch that is counted already.
     let mut lost = false;
     // No record starts further behind: a longer file is the beginning and the rest of one object.
-    while at < end.min(FILE_SIZE) {
+    while at < end.min(MAX_FILE_BYTES) {
         let bytes = window.at(at)?;
         match record::decode(bytes, found.salt, at) {
             Ok(record) if record.len > end - at => {
-                // Nothing can follow.
+                // Nothing can follow a record that is cut off.
                 found.cut_off = record.live.then_some((at, record));
                 break;
             }
@@ -67,28 +69,30 @@ pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
                     found.live.push((start, record));
                 }
             }
-            Err(_) => match bytes.chunks(UNIT as usize).position(|unit| unit.iter().any(|byte| *byte != 0)) {
-                Some(0) => {
-                    found.damaged += u64::from(!lost);
-                    lost = true;
-                    at += UNIT;
+            Err(_) => {
+                match bytes.chunks(UNIT_BYTES as usize).position(|unit| unit.iter().any(|byte| *byte != 0)) {
+                    Some(0) => {
+                        found.damaged += u64::from(!lost);
+                        lost = true;
+                        at += UNIT_BYTES;
+                    }
+                    Some(zeros) => at += zeros as u64 * UNIT_BYTES,
+                    None => {
+                        let zeros = bytes.len() as u64;
+                        at = window.next_data(at + zeros).next_multiple_of(UNIT_BYTES);
+                    }
                 }
-                Some(zeros) => at += zeros as u64 * UNIT,
-                None => {
-                    let zeros = bytes.len() as u64;
-                    at = window.next_data(at + zeros).next_multiple_of(UNIT);
-                }
-            },
+            }
         }
     }
     Ok(found)
 }
 
-/// The salt of a file, from whichever of its headers is intact.
+/// The salt of a file, from a header that is intact.
 fn salt(file: &File) -> Result<u64, ScanError> {
     for at in FILE_HEADERS_AT {
-        let mut header = [0; FILE_HEADER];
-        if read_up_to(file, at, &mut header)? == FILE_HEADER
+        let mut header = [0; FILE_HEADER_BYTES];
+        if read_up_to(file, at, &mut header)? == FILE_HEADER_BYTES
             && let Ok(salt) = record::decode_file(&header)
         {
             return Ok(salt);
@@ -97,7 +101,7 @@ fn salt(file: &File) -> Result<u64, ScanError> {
     Err(ScanError::Foreign)
 }
 
-/// A piece of a file in memory, moved along as it is looked at.
+/// A piece of a file in memory, which moves along with the scan.
 struct Window<'a> {
     file: &'a File,
     end: u64,
@@ -106,11 +110,11 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// What lies at `at`, which is before the end: enough for any header, unless the file ends.
+    /// The bytes at `at`, which is before the end: enough for any header, unless the file ends.
     fn at(&mut self, at: u64) -> io::Result<&[u8]> {
-        let wanted = (self.end - at).min(MAX_HEADER as u64);
+        let wanted = (self.end - at).min(MAX_HEADER_BYTES as u64);
         if at < self.start || at + wanted > self.start + self.bytes.len() as u64 {
-            self.bytes.resize((self.end - at).min(CHUNK as u64) as usize, 0);
+            self.bytes.resize((self.end - at).min(CHUNK_BYTES as u64) as usize, 0);
             let filled = read_up_to(self.file, at, &mut self.bytes)?;
             if filled < self.bytes.len() {
                 return Err(io::ErrorKind::UnexpectedEof.into());

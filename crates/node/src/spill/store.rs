@@ -1,12 +1,12 @@
-//! The engine's side: asking the spill thread and waiting for its answers.
+//! The engine's side of the spill store: requests to the spill thread and their answers.
 //!
-//! Engine thread, except for [`Worker`], which is the spill thread. Requests are done in order, but
-//! a read before everything else that waits, since somebody waits for it. So it may still succeed
-//! after its place was given up.
+//! Engine thread, except for [`Worker`], which is the spill thread. Requests are carried out in order,
+//! except that a read comes before all other waiting requests, since a client waits for it. So a read may
+//! still succeed after its place was forgotten.
 //!
-//! Invariant: memory that the spill thread copies from or to stays its object's until it is done
-//! with it. Whatever holds that memory travels with the future, and a future that is dropped early
-//! leaves it with the store until then.
+//! Invariant: memory that the spill thread copies from or to stays its object's until the thread has
+//! finished with it. The owner of that memory travels with the future, and a future that is dropped early
+//! leaves the owner with the store until then.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -32,28 +32,28 @@ use crate::memory::{Extent, IoRange};
 /// A sealed object to be spilled.
 #[derive(Debug)]
 pub struct Item {
-    /// What it is.
+    /// The description of the object.
     pub head: Header,
-    /// Its data and metadata.
+    /// The object's data and metadata.
     pub bytes: IoRange,
 }
 
-/// Objects on disk. Dropping it finishes what was asked and ends the thread.
+/// Objects on disk. Dropping it finishes the pending requests and ends the thread.
 pub struct SpillStore {
-    /// `None` only while it is dropped.
+    /// The sender of requests; `None` only while the store is dropped.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
     abandoned: Rc<RefCell<Vec<Abandoned>>>,
 }
 
-/// What the memory of a dropped future belongs to, until the thread drops its half of the token.
+/// The owner of a dropped future's memory, until the thread drops its half of the token.
 type Abandoned = (Arc<()>, Box<dyn Any>);
 
 impl SpillStore {
-    /// Opens the directory, which is made if need be, and returns what a former daemon left in it, in
-    /// no particular order. Reads every header there, so it takes time. `wake` is called on the spill
-    /// thread after every answer.
+    /// Opens the directory, which is made if there is none, and returns the objects that a former daemon
+    /// left in it, in no particular order. It reads every header there, so it takes time. `wake` is called
+    /// on the spill thread after every answer.
     pub fn open(
         dir: &Path,
         wake: impl Fn() + Send + 'static,
@@ -68,21 +68,21 @@ impl SpillStore {
         Ok((store, recovered))
     }
 
-    /// Writes objects, all or none; small ones together in one go. `hold` is what keeps their memory,
-    /// such as pins. If the future is dropped before it is ready, what was written is forgotten.
+    /// Writes objects, all or none; small ones together in one write. `hold` keeps their memory, such as
+    /// pins. If the future is dropped before it is ready, the written objects are forgotten.
     pub fn write<H: 'static>(&self, items: Vec<Item>, hold: H) -> Pending<Vec<Place>, H> {
         self.ask(hold, |token, answer| Job::Write { items, token, answer })
     }
 
-    /// Reads an object back into an extent of its size, which is returned in any case; unless the
-    /// result is `Ok`, what it holds is worth nothing. Its bytes are compared with the digest made at
-    /// its seal, unless that is 0.
+    /// Reads an object back into an extent of its size, which is returned in any case. Unless the result is
+    /// `Ok`, the bytes of the extent are not valid. They are compared with the digest made at the object's
+    /// seal, unless that is 0.
     pub fn read(&self, place: Place, id: ObjectId, digest: u64, into: Extent) -> Pending<(), Extent> {
         let range = into.io_range();
         self.ask(into, |token, answer| Job::Read(Read { place, id, digest, into: range, token, answer }))
     }
 
-    /// Gives up an object that was deleted, or is to live in memory alone again.
+    /// Forgets an object that was deleted, or is to be in memory alone again.
     pub fn forget(&self, place: Place) {
         self.send(Job::Forget(place));
     }
@@ -102,7 +102,8 @@ impl SpillStore {
     fn send(&self, job: Job) {
         sweep(&self.abandoned);
         if let Some(jobs) = &self.jobs {
-            // It fails when the thread has panicked: the answer's other end is dropped with the job.
+            // Sending fails when the thread has panicked: then the answer's other end is dropped with the
+            // job.
             let _ = jobs.send(job);
         }
     }
@@ -120,7 +121,7 @@ impl Drop for SpillStore {
     }
 }
 
-/// Lets go of what the thread is done with.
+/// Drops the memory owners with which the thread has finished.
 fn sweep(abandoned: &RefCell<Vec<Abandoned>>) {
     let mut done = Vec::new();
     abandoned.borrow_mut().retain_mut(|(token, hold)| {
@@ -132,21 +133,23 @@ fn sweep(abandoned: &RefCell<Vec<Abandoned>>) {
     });
 }
 
-/// An answer that will come: the result, and what held the memory.
+/// A pending answer: the result, and the owner of the memory.
 #[must_use = "a write that nobody waits for is undone"]
 pub struct Pending<T, H: 'static> {
     answer: oneshot::Receiver<Result<T, SpillError>>,
-    /// `None` once it was ready.
+    /// The token and the owner of the memory; `None` once the future was ready.
     waiting: Option<(Arc<()>, H)>,
     abandoned: Rc<RefCell<Vec<Abandoned>>>,
 }
 
-/// Nothing in it is pinned.
+/// No field is structurally pinned.
 impl<T, H> Unpin for Pending<T, H> {}
 
 impl<T, H> Future for Pending<T, H> {
     type Output = (Result<T, SpillError>, H);
 
+    /// Polls the answer.
+    ///
     /// # Panics
     /// If it was ready before.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -168,7 +171,7 @@ impl<T, H: 'static> Drop for Pending<T, H> {
 
 type Answer<T> = oneshot::Sender<Result<T, SpillError>>;
 
-/// What the engine asks. The token goes when no byte of the memory will be touched any more.
+/// A request of the engine. The token is dropped when no byte of the memory will be touched any more.
 enum Job {
     Write { items: Vec<Item>, token: Arc<()>, answer: Answer<Vec<Place>> },
     Read(Read),
@@ -212,7 +215,7 @@ impl<W: Fn()> Worker<W> {
         }
     }
 
-    /// Takes in what was asked meanwhile; returns whether nothing more will come.
+    /// Takes the requests that came meanwhile; returns whether no more will come.
     fn collect(&mut self) -> bool {
         loop {
             match self.jobs.try_recv() {
@@ -247,7 +250,7 @@ impl<W: Fn()> Worker<W> {
     fn read(&mut self, Read { place, id, digest, into, token, answer }: Read) {
         let result = self.disk.read(place, id, digest, &into);
         drop((into, token));
-        // Whoever asked may have gone.
+        // The requester may have gone.
         let _ = answer.send(result);
         (self.wake)();
     }

@@ -1,28 +1,28 @@
-//! What the spill store tells about itself. Counted on its thread, read on any.
+//! Counters of the spill store. The spill thread counts, and any thread reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How the spill directory is used. Sums are since the daemon started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Files there are.
+    /// Number of files.
     pub files: u64,
-    /// Bytes of live records: objects, and about a hundred bytes for each.
+    /// Number of bytes of live records: of the objects, and about a hundred bytes for each.
     pub live_bytes: u64,
-    /// Bytes the files take up on disk, holes not counted.
+    /// Number of bytes that the files take on disk, holes not counted.
     pub disk_bytes: u64,
-    /// Bytes of objects written, in all.
+    /// Number of bytes of objects written so far.
     pub written: u64,
-    /// Bytes of objects read back, in all.
+    /// Number of bytes of objects read back so far.
     pub read: u64,
-    /// Batches that could not be written, objects that could not be read back, and damaged places
-    /// found at start.
+    /// Number of batches that could not be written, objects that could not be read back, and damaged places
+    /// found at the start.
     pub failures: u64,
-    /// Files and damaged places found at start of which nobody can tell whose objects they were.
+    /// Number of files and damaged places found at the start whose objects are unknown.
     pub unreadable: u64,
 }
 
-/// The same, shared between the threads. The numbers are for people: no order among them.
+/// The counters, shared between the threads. The numbers are for people: there is no order among them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     files: AtomicU64,

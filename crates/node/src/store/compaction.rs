@@ -1,9 +1,9 @@
-//! Moving objects together, so that free memory in pieces can be had in one.
+//! Compaction: moving objects together, so that scattered free memory becomes one piece.
 //!
-//! Engine thread only. A *clearing* is a window of segments that would make room if what lies in it
-//! went elsewhere. Objects are copied a bit at a time, so that the engine serves others meanwhile; each
-//! is hidden from clients, looked for among their pins, and shown again at its new place, within one
-//! turn. Pinned objects and creations stay: windows with such are not begun with, and one in which
+//! Engine thread only. A *clearing* is a window of segments that would make room if its objects went
+//! elsewhere. Objects are copied a bit at a time, so that the engine serves others meanwhile. Within one
+//! turn, each object is hidden from clients, looked for among their pins, and shown again at its new place.
+//! Pinned objects and creations stay. A window that has any is not begun with, and a window in which
 //! something is pinned meanwhile is given up for another.
 
 use std::collections::BTreeSet;
@@ -15,15 +15,15 @@ use crate::object::{Replica, Table};
 
 use super::Store;
 
-/// Bytes copied before others have their turn.
+/// Number of bytes copied before other tasks get their turn.
 const STEP_BYTES: u64 = 4 << 20;
-/// Bytes that pass through the processor's cache at a time.
+/// Number of bytes that pass through the processor's cache at a time.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Windows tried for one object.
+/// Maximum number of windows tried for one object.
 const MAX_WINDOWS_TRIED: usize = 8;
 
 impl Store {
-    /// Whether moving objects could make room, as far as sizes say.
+    /// Whether moving objects could make room, judged by sizes.
     pub(crate) fn could_compact(&self, len: u64) -> bool {
         !self.arena.borrow_mut().clearings(len).is_empty()
     }
@@ -47,7 +47,7 @@ impl Store {
         None
     }
 
-    /// Segments in which something lies that cannot be moved now.
+    /// Segments that have something that cannot be moved now.
     async fn held_segments(&self) -> BTreeSet<u32> {
         self.reap();
         let fast = self.scan_pins();
@@ -65,13 +65,13 @@ impl Store {
                 let pinned = objects.sealed_in(shard).filter(pinned).filter_map(|replica| replica.run());
                 held.extend(pinned.flat_map(|run| run.segments()));
             }
-            // Looking through a large table takes its time.
+            // Looking through a large table takes time, so other tasks get their turn.
             self.kernel.clock.sleep(Duration::ZERO).await;
         }
         held
     }
 
-    /// Moves everything out of a window; gives up at what cannot be moved.
+    /// Moves everything out of a window; gives up at the first thing that cannot be moved.
     async fn clear(self: &Rc<Self>, clearing: &Clearing) -> bool {
         let touches = |run: &Run| {
             let segments = run.segments();
@@ -103,10 +103,10 @@ impl Store {
         true
     }
 
-    /// Moves an object that nobody pins.
+    /// Moves an object that nobody pins; returns whether the object is out of the way.
     fn relocate(&self, replica: &Rc<Replica>) -> bool {
         let Some(from) = replica.run().filter(|_| self.objects.borrow().has(replica)) else {
-            // It has left memory since, or was deleted.
+            // The object has left memory meanwhile, or was deleted.
             return true;
         };
         if replica.pins() > 0 {
@@ -117,7 +117,8 @@ impl Store {
             return false;
         };
         if !replica.in_memory() || !self.objects.borrow().has(replica) {
-            // It left memory to make room for itself, or was deleted: a removed entry is never shown again.
+            // The object was evicted to make room for itself, or was deleted: a removed entry is never
+            // shown again.
             return true;
         }
         replica.hide();
@@ -132,7 +133,8 @@ impl Store {
     }
 }
 
-/// Copies what is sealed: nobody writes there meanwhile but a user who breaks the rules, at his own cost.
+/// Copies a sealed object. Nobody writes it meanwhile, except a user that breaks the rules, at its own
+/// cost.
 fn copy(from: &Run, to: &Run) -> Result<(), OutOfBounds> {
     let mut buffer = vec![0; BUFFER_BYTES.min(from.len() as usize)];
     let mut at = 0;

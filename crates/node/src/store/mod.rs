@@ -1,8 +1,8 @@
-//! The objects of this node and the room for them: who has how much of it, and what makes more of it.
+//! The objects of this node and the memory for them: how much each user has, and how room is made.
 //!
-//! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and reads
-//! them back, [`compaction`] moves objects together, [`quotas`] counts what each user and client holds. What
-//! changes is noted in the *outbox*: the directory takes it at the end of the turn.
+//! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and
+//! reads them back, [`compaction`] moves objects together, and [`quotas`] counts what each user and client
+//! holds. Changes are noted in the *outbox*, from which the directory takes them at the end of the turn.
 
 pub(crate) mod compaction;
 pub(crate) mod quotas;
@@ -25,26 +25,26 @@ use crate::net::network::Network;
 use crate::object::{FastPins, Replica, Sealing, Table};
 use crate::spill::SpillStore;
 
-/// Who reads objects in place, without a word to the engine.
+/// The clients that read objects in place, without telling the engine.
 pub(crate) trait Readers {
-    /// Adds what they have pinned by themselves.
+    /// Adds the pins that the clients have set by themselves.
     fn fast_pins(&self, fast: &mut FastPins);
-    /// Whether one of them has read an object since this was last asked.
+    /// Whether a client has read an object by itself since the last call.
     fn take_accessed(&self, replica: &Replica) -> bool;
-    /// What people call one of them.
+    /// Describes a client for people.
     fn describe(&self, client: ClientKey) -> String;
 }
 
-/// What has changed of the objects of this node.
+/// A change of this node's objects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {
-    /// The node holds an object, as this says, from now on.
+    /// The node holds an object from now on.
     Publish(Holding),
     /// The node does not hold an object any more.
     Unpublish { id: ObjectId, how: Withdrawal },
 }
 
-/// The objects of this node and the room for them.
+/// The objects of this node and the memory for them.
 pub(crate) struct Store {
     pub(crate) kernel: Rc<Kernel>,
     pub(crate) network: Rc<Network>,
@@ -52,13 +52,13 @@ pub(crate) struct Store {
     pub(crate) objects: RefCell<Table>,
     pub(crate) quotas: RefCell<Quotas>,
     pub(crate) room: Room,
-    /// Where primaries go when memory is short.
+    /// The files to which primaries go when memory is short.
     spill: Option<SpillStore>,
     spill_failure: RefCell<Option<Failing>>,
     restoring: RefCell<Restoring>,
     pub(crate) readers: Rc<dyn Readers>,
     outbox: RefCell<Vec<Change>>,
-    /// No other member was ever seen: nobody is to be told of changes.
+    /// Whether no other member was ever seen, so that nobody is to be told of changes.
     solo: Cell<bool>,
 }
 
@@ -88,18 +88,18 @@ impl Store {
         }
     }
 
-    /// Seals an object on this node: waiters wake, the directory learns of it.
+    /// Seals an object on this node: waiters wake, and the directory learns of it.
     ///
     /// # Errors
-    /// When there is no room for it in the table of clients.
+    /// When there is no room for the object in the table of clients.
     pub(crate) fn seal(&self, new: Sealing) -> Result<Rc<Replica>, Error> {
         let replica = self.objects.borrow_mut().seal(new)?;
         self.publish(Holding::of(&replica));
         Ok(replica)
     }
 
-    /// Takes an object off this node: by a user's deletion, or the cluster's. Its memory returns with its
-    /// last pin.
+    /// Removes an object from this node, after a deletion by a user or by the cluster. Its memory becomes
+    /// free with its last pin.
     pub(crate) fn remove(&self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = self.objects.borrow_mut().remove(id)?;
         self.quotas.borrow_mut().give_back(&replica);
@@ -117,21 +117,21 @@ impl Store {
         self.note(Change::Unpublish { id, how });
     }
 
-    /// Puts a change into the outbox. A node that is alone keeps none: at its start it may take over millions
-    /// of objects in one turn.
+    /// Puts a change into the outbox. A node that is alone keeps none: at its start it may take over
+    /// millions of objects in one turn.
     fn note(&self, change: Change) {
         if !self.solo.get() {
             self.outbox.borrow_mut().push(change);
         }
     }
 
-    /// Says whether another member was ever seen.
+    /// Sets whether no other member was ever seen.
     pub(crate) fn set_solo(&self, solo: bool) {
         self.solo.set(solo);
         self.objects.borrow_mut().shared.set_solo(solo);
     }
 
-    /// What has changed since this was last asked, in order.
+    /// Takes the changes since the last call, in order.
     pub(crate) fn take_changes(&self) -> Vec<Change> {
         self.outbox.take()
     }

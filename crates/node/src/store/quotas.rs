@@ -1,7 +1,7 @@
-//! What users and clients may fill, and have filled. Engine thread only.
+//! Quotas: the bytes that users and clients may fill, and have filled. Engine thread only.
 //!
-//! Every object counts that was created on this node and was not deleted, from its creation on, in
-//! memory or on disk: against its user, and against its client for as long as that is connected.
+//! Every object that was created on this node counts from its creation until its deletion, in memory or on
+//! disk. It counts against its user, and against its client while that is connected.
 
 use std::cmp::Reverse;
 
@@ -12,12 +12,12 @@ use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
 use crate::object::{Head, Replica};
 
-/// The creator of what a former daemon left on disk.
+/// The stand-in for the creator of objects that a former daemon left on disk.
 pub(crate) const NOBODY: ClientKey = ClientKey::MAX;
-/// How many of those who hold most are named.
+/// Maximum number of the largest users that an error names.
 const MAX_NAMED: usize = 3;
 
-/// Accounts, in bytes.
+/// Accounts in bytes.
 #[derive(Default)]
 pub(crate) struct Quotas {
     users: HashMap<u32, u64>,
@@ -29,7 +29,7 @@ pub(crate) struct Quotas {
 #[derive(Default)]
 struct Account {
     bytes: u64,
-    /// Its own wish.
+    /// The limit that the client has set itself.
     limit: Option<u64>,
 }
 
@@ -66,17 +66,17 @@ impl Quotas {
         Ok(())
     }
 
-    /// Counts what is there already.
+    /// Counts bytes that are there already.
     pub(crate) fn count(&mut self, user: u32, len: u64) {
         *self.users.entry(user).or_default() += len;
     }
 
-    /// An object is gone, or was never finished.
+    /// Subtracts an object that is gone or was never finished.
     pub(crate) fn forget(&mut self, head: &Head, client: ClientKey) {
         self.subtract(head.tenant, client, head.len());
     }
 
-    /// A replica is gone from this node, or is another node's object from now on.
+    /// Subtracts a replica that is gone from this node, or is another node's object from now on.
     pub(crate) fn give_back(&mut self, replica: &Replica) {
         if let Some(creator) = replica.creator.take() {
             let seen = replica.snapshot();
@@ -84,7 +84,7 @@ impl Quotas {
         }
     }
 
-    /// What was counted is to be counted no more.
+    /// Subtracts bytes from the accounts of a user and a client.
     pub(crate) fn subtract(&mut self, user: u32, client: ClientKey, len: u64) {
         if let Some(bytes) = self.users.get_mut(&user) {
             *bytes = bytes.saturating_sub(len);
@@ -94,17 +94,17 @@ impl Quotas {
         }
     }
 
-    /// A client's own wish; none ends it.
+    /// Sets the limit that a client wishes for itself; `None` removes it.
     pub(crate) fn limit_client(&mut self, client: ClientKey, limit: Option<u64>) {
         self.clients.entry(client).or_default().limit = limit;
     }
 
-    /// A client has gone.
+    /// Closes the account of a client that has gone.
     pub(crate) fn close(&mut self, client: ClientKey) {
         self.clients.remove(&client);
     }
 
-    /// What a client's objects take, and the least of its limits.
+    /// Number of bytes that a client's objects take, and the smallest of its limits.
     pub(crate) fn of_client(&self, client: ClientKey) -> (u64, Option<u64>) {
         let account = self.clients.get(&client);
         let own = account.and_then(|account| account.limit);

@@ -1,4 +1,5 @@
-//! What the report says of memory, objects and spilled objects. Engine thread only; walks the table.
+//! The store's part of the report: memory, objects and spilled objects. Engine thread only; walks the
+//! table.
 
 use plasmon::status::{MemoryStatus, ObjectsStatus, SpillStatus, Status};
 
@@ -7,7 +8,7 @@ use crate::memory::PageKind;
 use crate::object::FastPins;
 
 impl Store {
-    /// Enters what the store knows into a report.
+    /// Enters the store's state into a report.
     pub(crate) fn report(&self, status: &mut Status) {
         status.memory = self.memory_status();
         status.objects = self.objects_status();

@@ -1,10 +1,10 @@
-//! Room in the arena, and who waits for it.
+//! Room in the arena, and the queue for it.
 //!
-//! Engine thread only. Room is made, in this order, by letting go of what may leave memory
-//! ([`crate::object::Table::propose`]), by writing primaries to disk where there is a spill
-//! directory, and by moving objects together ([`super::compaction`]). Who finds none waits in one queue,
-//! first come, first served, for as long as the node itself can make room, and beyond that for as long
-//! as he has said. Who would not wait at all is served past the queue, or refused at once.
+//! Engine thread only. The store makes room in this order: it evicts objects that may leave memory
+//! ([`crate::object::Table::propose`]), writes primaries to disk if there is a spill directory, and moves
+//! objects together ([`super::compaction`]). A request that finds no room waits in one queue, first come,
+//! first served. It waits for as long as the node itself can make room, and beyond that for as long as it
+//! asked to wait. A request that does not want to wait is served past the queue, or refused at once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,45 +21,47 @@ use crate::memory::{AllocError, Extent, Zone};
 use crate::net::frame::Withdrawal;
 use crate::object::{FastPins, Keeping, Replica};
 
-/// How often a queue that only others can help looks whether they did.
+/// Interval at which a queue that only clients can help is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long what was of no use is not tried again.
+/// How long spilling and moving are not tried again after they were of no use.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// Written to disk at a time, at least: fewer, larger writes, and room for those who come next.
+/// Minimum number of bytes written to disk at a time: writes are fewer and larger, and the next requests
+/// find room.
 const SPILL_BATCH_BYTES: u64 = 16 << 20;
 
-/// Those who wait for room.
+/// The requests that wait for room.
 #[derive(Default)]
 pub(crate) struct Room {
     queue: RefCell<VecDeque<Waiting>>,
-    /// The task that serves the queue is running.
+    /// Whether the task that serves the queue is running.
     served: Cell<bool>,
     pub(crate) compacted: Cell<u64>,
-    /// Spilling and moving were of no use: they are not tried again before.
+    /// The time until which spilling and moving are not tried again, since they were of no use.
     rest_until: Cell<Option<Instant>>,
 }
 
 struct Waiting {
     zone: Zone,
     len: u64,
-    /// When waiting for others ends.
+    /// When the request stops waiting for clients to free memory.
     due: Instant,
     answer: oneshot::Sender<Result<Extent, Error>>,
 }
 
 impl Room {
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> u64 {
         self.queue.borrow().iter().filter(|one| !one.answer.is_canceled()).count() as u64
     }
 }
 
 impl Store {
-    /// Room in the arena, at once or after a wait: for what the node does to make room however long
-    /// that takes, for others at most `patience`.
+    /// Finds room in the arena, at once or after a wait. What the node itself does to make room is waited
+    /// for however long it takes; clients that could free memory are waited for at most `patience`.
     ///
     /// # Errors
-    /// `TooLarge` for what can never fit, `Full` when what remains may not leave memory.
+    /// `TooLarge` for an object that can never fit, `Full` when the objects that remain may not leave
+    /// memory.
     pub(crate) async fn room(
         self: &Rc<Self>,
         zone: Zone,
@@ -85,13 +87,13 @@ impl Store {
         answered.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
     }
 
-    /// Whether waiting makes sense even for those who wait for nobody else.
+    /// Whether the node itself could make room, so that even a request without patience waits.
     fn can_make_room(&self, len: u64) -> bool {
         let spills = self.objects.borrow().keeping() == Keeping::Disk && !self.spilling_rests();
         spills || self.could_compact(len)
     }
 
-    /// Serves those who wait, one after the other.
+    /// Serves the waiting requests, one after the other.
     async fn serve_queue(self: Rc<Self>) {
         loop {
             let front = {
@@ -121,7 +123,7 @@ impl Store {
                     self.answer_front(Ok(extent));
                     continue;
                 }
-                // A disk that is full and objects that are held stay so for a while: only others can help.
+                // A full disk and pinned objects stay so for a while: only clients can help.
                 self.room.rest_until.set(Some(self.kernel.clock.now() + RETRY_PAUSE));
                 self.refuse_impatient(&error);
             }
@@ -133,41 +135,41 @@ impl Store {
         }
     }
 
-    /// Ends the wait of all who would not wait for others any longer.
+    /// Ends the wait of all requests that would not wait for clients any longer.
     fn refuse_impatient(&self, error: &AllocError) {
         let now = self.kernel.clock.now();
         let (impatient, patient) = self.room.queue.take().into_iter().partition(|one| one.due <= now);
         *self.room.queue.borrow_mut() = patient;
         let impatient: VecDeque<Waiting> = impatient;
         for one in impatient {
-            // The first in the queue may want more than there is, and this one not.
+            // The first request in the queue may want more than there is, and this one less.
             let answer = self.allocate(one.zone, one.len).map_err(|_| self.no_room(one.len, error));
-            // Who has gone need not know.
+            // A requester that has gone needs no answer.
             let _ = one.answer.send(answer);
         }
     }
 
     fn answer_front(&self, answer: Result<Extent, Error>) {
         if let Some(front) = self.room.queue.borrow_mut().pop_front() {
-            // Who has gone gives the extent back by not taking it.
+            // If the requester has gone, the extent is dropped and becomes free again.
             let _ = front.answer.send(answer);
         }
     }
 
-    /// Room in the arena at once; what may leave memory makes way for it.
+    /// Finds room in the arena at once; objects that may leave memory make way for it.
     pub(crate) fn allocate(&self, zone: Zone, len: u64) -> Result<Extent, AllocError> {
         loop {
             let allocated = self.arena.borrow_mut().allocate(zone, len);
             self.follow_arena();
             match allocated {
-                // What letting go of everything could not make room for costs nothing.
+                // If evicting everything would not make room, nothing is evicted.
                 Err(AllocError::Full { .. }) if self.could_hold(len) && self.make_way(len).is_some() => {}
                 other => return other,
             }
         }
     }
 
-    /// Registers what has changed of the arena with the fabric, and tells clients.
+    /// Registers changes of the arena with the fabric, and tells clients.
     fn follow_arena(&self) {
         let mut arena = self.arena.borrow_mut();
         let changes = self.network.follow_arena(&mut arena);
@@ -179,15 +181,15 @@ impl Store {
         }
     }
 
-    /// Lets objects leave memory until `bytes` are free that were not, or as many as may; returns how many
-    /// bytes of data and metadata they had, or nothing if none may.
+    /// Evicts objects until `bytes` more are free, or until no more may leave. Returns the bytes of data
+    /// and metadata that were freed; `None` if nothing may leave.
     pub(crate) fn make_way(&self, bytes: u64) -> Option<u64> {
         let reaped = self.reap();
         if reaped.is_some() {
             return reaped;
         }
-        // What clients hold now is passed over; what they pin in the meantime, the scan after the hiding
-        // shows.
+        // Objects that clients hold now are passed over. Pins that they set in the meantime are found by
+        // the scan after the hiding.
         let held = self.scan_pins();
         let proposed = self.objects.borrow_mut().propose(
             bytes,
@@ -210,8 +212,8 @@ impl Store {
         freed
     }
 
-    /// Lets go of deleted objects that no client has pinned any more; returns how many bytes are free now, or
-    /// nothing if there was none.
+    /// Frees doomed objects (deleted but pinned) that no client has pinned any more. Returns the number of
+    /// bytes freed; `None` if there was no such object.
     pub(crate) fn reap(&self) -> Option<u64> {
         if self.objects.borrow().limbo() == 0 {
             return None;
@@ -220,21 +222,22 @@ impl Store {
         self.objects.borrow_mut().reap(&fast)
     }
 
-    /// What clients have pinned by themselves. Whoever was hidden before cannot be pinned after.
+    /// Scans the pins that clients have set by themselves. An object that was hidden before the scan cannot
+    /// be pinned after it.
     pub(crate) fn scan_pins(&self) -> FastPins {
-        // Pairs with the fence between a client's pin and its second look at the generation.
+        // The fence pairs with the one between a client's pin and its second look at the generation.
         fence(Ordering::SeqCst);
         let mut fast = FastPins::default();
         self.readers.fast_pins(&mut fast);
         fast
     }
 
-    /// Whether a client has read an object by itself since this was last asked.
+    /// Whether a client has read an object by itself since the last call.
     pub(crate) fn take_accessed(&self, replica: &Replica) -> bool {
         self.readers.take_accessed(replica)
     }
 
-    /// Writes primaries to disk, so that their memory can be had; says whether any were.
+    /// Writes primaries to disk, so that their memory becomes free; returns whether any were written.
     async fn spill(self: &Rc<Self>, bytes: u64) -> bool {
         if self.objects.borrow().keeping() != Keeping::Disk || self.spilling_rests() {
             return false;
@@ -249,7 +252,7 @@ impl Store {
         }
         match self.write_to_disk(pins).await {
             Ok(()) => true,
-            // None of those fits on the disk: others may.
+            // None of these objects fits on the disk; others may.
             Err(left) if left > 0 => {
                 let pins = take(left, left);
                 !pins.is_empty() && self.write_to_disk(pins).await.is_ok()
@@ -258,7 +261,7 @@ impl Store {
         }
     }
 
-    /// Whether letting go of everything that may go could make room.
+    /// Whether evicting everything that may leave could make room.
     fn could_hold(&self, len: u64) -> bool {
         let objects = self.objects.borrow();
         let (primary, _, unsealed) = objects.bytes();
@@ -266,7 +269,7 @@ impl Store {
         len <= self.arena.borrow().capacity().saturating_sub(stays)
     }
 
-    /// Why there is no room, and what holds it.
+    /// The error that says why there is no room, and what holds it.
     fn no_room(&self, len: u64, error: &AllocError) -> Error {
         let size = |bytes| ByteSize::b(bytes).display().iec();
         match error {
@@ -285,9 +288,8 @@ impl Store {
                     ErrorKind::Full,
                     format!(
                         "the store is full: {} wanted, {} free in segments that such an object may use ({} \
-                         in \
-                         one piece); primaries hold {}, unsealed objects {}, cached replicas {} (what is \
-                         pinned of them stays){}; delete objects, release what is held, or start the node \
+                         in one piece); primaries hold {}, unsealed objects {}, cached replicas {} \
+                         (pinned ones stay){}; delete objects, release what is held, or start the node \
                          with more {}{}",
                         size(len),
                         size(*free_total),
@@ -305,7 +307,7 @@ impl Store {
         }
     }
 
-    /// The settings that the store could have more of.
+    /// The settings that limit the store.
     fn what_limits(&self) -> &'static str {
         if self.kernel.config.capacity.is_some() { "--capacity and --memory" } else { "--memory" }
     }

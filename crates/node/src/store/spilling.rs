@@ -1,9 +1,10 @@
-//! Primaries on their way to disk and back. Engine thread only; the store's own thread does the files.
+//! Spilling: primaries are written to disk and read back. Engine thread only; the spill thread does the
+//! I/O.
 //!
-//! An object that is being written stays readable, pinned, where it is; only when it is on disk may it
-//! leave memory. One that is read back gets new memory of the engine's. Both go on if nobody waits any
-//! more. A disk that fails is tried again after longer and longer pauses, and at once when an object on it
-//! was deleted.
+//! An object that is being written stays readable, pinned, where it is; it leaves memory only when it is on
+//! disk. An object that is read back gets new memory. Both go on if nobody waits any more. After a failure
+//! of the disk, writing is tried again after longer and longer pauses, and at once when an object on it was
+//! deleted.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -23,15 +24,17 @@ use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
 /// How long an object on disk waits for others to make room for its return.
 const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long after a failure nothing is written: twice as long after each further one, up to a limit.
+/// The pause after a failure, in which nothing is written. It doubles with each further failure, up to a
+/// limit.
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause after failures.
 const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(30);
 
-/// Bytes on disk beside those of an object, at most: its record, what is left of its pages, its file's
-/// header.
+/// Maximum number of bytes on disk beside an object's own: its record, the rest of its last page, its
+/// file's header.
 const RECORD_OVERHEAD_BYTES: u64 = 16 << 10;
 
-/// Objects could not be written to disk when that was last tried.
+/// The last failure to write objects to disk.
 pub(crate) struct Failing {
     error: SpillError,
     pause: Duration,
@@ -39,19 +42,19 @@ pub(crate) struct Failing {
 }
 
 impl Failing {
-    /// A failure after another, or the first.
+    /// Makes the state after a failure, which may follow another failure.
     fn after(before: Option<Failing>, error: SpillError, now: Instant) -> Failing {
         let pause = before.map_or(FAILURE_PAUSE, |before| (before.pause * 2).min(MAX_FAILURE_PAUSE));
         Failing { error, pause, retry: now + pause }
     }
 
-    /// Whether this is the same failure going on.
+    /// Whether `error` is the same failure again.
     fn goes_on(&self, error: &SpillError) -> bool {
         std::mem::discriminant(&self.error) == std::mem::discriminant(error)
     }
 }
 
-/// Objects that are being read back, and those who wait for them.
+/// Objects that are being read back, with the tasks that wait for them.
 pub(crate) type Restoring = HashMap<ObjectId, Shared<oneshot::Receiver<Result<(), Error>>>>;
 
 impl Store {
@@ -62,10 +65,10 @@ impl Store {
     /// Writes objects to disk, or those of them that it has room for.
     ///
     /// # Errors
-    /// When none of them is there now: for objects of so many bytes, and no more, the disk has room.
+    /// When none of them was written: the number of bytes of objects for which the disk has room.
     pub(crate) async fn write_to_disk(&self, mut pins: Vec<Pin>) -> Result<(), u64> {
         let Some(disk) = self.spill_store() else { return Err(0) };
-        // Why some were left out.
+        // The reason why some objects were left out.
         let mut full = None;
         loop {
             let item = |pin: &Pin| Item { head: header(pin), bytes: pin.run().io_range() };
@@ -104,7 +107,7 @@ impl Store {
         }
     }
 
-    /// Notes that objects are in memory still that should be on disk, and says so once.
+    /// Notes that objects that should be on disk stay in memory, and logs a new failure once.
     fn spilling_failed(&self, error: SpillError) {
         let before = self.spill_failure.take();
         if before.as_ref().is_some_and(|before| before.goes_on(&error)) {
@@ -121,12 +124,12 @@ impl Store {
         self.spill_failure.borrow().as_ref().is_some_and(|failing| self.kernel.clock.now() < failing.retry)
     }
 
-    /// Why writing to disk failed when it was last tried.
+    /// Why writing to disk failed at the last attempt.
     pub(crate) fn spill_failure(&self) -> Option<String> {
         self.spill_failure.borrow().as_ref().map(|failing| failing.error.to_string())
     }
 
-    /// Why the store is full although it spills.
+    /// Explains for an error why the store is full although it spills.
     pub(crate) fn spill_advice(&self) -> String {
         match (self.spill_failure(), self.spill_store()) {
             (Some(failure), _) => format!(". Spilling failed: {failure}"),
@@ -150,7 +153,7 @@ impl Store {
             self.kernel.spawn(async move {
                 let restored = store.restore(&replica).await;
                 store.restoring.borrow_mut().remove(&id);
-                // Perhaps nobody waits any more.
+                // The receiver is gone if nobody waits any more.
                 let _ = sender.send(restored);
             });
             receiver
@@ -162,11 +165,11 @@ impl Store {
         let id = replica.id();
         let zone = Zone { domain: replica.domain(), writer: Writer::Engine };
         let extent = self.room(zone, replica.len(), ROOM_PATIENCE).await.map_err(|error| {
-            let text = format!("object {id} is on disk and finds no memory: {}", error.message());
+            let text = format!("object {id} is on disk, and there is no memory for it: {}", error.message());
             Error::new(error.kind(), text)
         })?;
         let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) else {
-            // It was deleted: whoever waits looks again.
+            // The object was deleted: the waiters look again.
             return Ok(());
         };
         let digest = replica.snapshot().digest;
@@ -179,19 +182,19 @@ impl Store {
         Ok(())
     }
 
-    /// An object is gone: its bytes on disk are not needed any more.
+    /// Frees the bytes on disk of an object that is gone.
     pub(crate) fn forget_on_disk(&self, replica: &Replica) {
         if let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) {
             replica.set_on_disk(None);
             disk.forget(place);
             if let Some(failing) = &mut *self.spill_failure.borrow_mut() {
-                // There may be room now.
+                // The disk may have room now.
                 failing.retry = self.kernel.clock.now();
             }
         }
     }
 
-    /// Takes over what a former daemon left on disk; returns the objects that there are now.
+    /// Takes over the objects that a former daemon left on disk; returns them.
     pub(crate) fn recover(&self, recovered: Vec<Recovered>) -> Vec<Rc<Replica>> {
         let mut taken = Vec::new();
         for Recovered { header, place } in recovered {
@@ -204,7 +207,7 @@ impl Store {
                     self.quotas.borrow_mut().count(user, len);
                     taken.push(replica);
                 }
-                Err(error) => warn!("it stays on disk for the next daemon: {error}"),
+                Err(error) => warn!("a spilled object stays on disk for the next daemon: {error}"),
             }
         }
         let count = taken.len();
@@ -215,11 +218,11 @@ impl Store {
     }
 }
 
-/// Those of some objects that a disk has room for together, fewer than all, and the rest.
+/// Splits objects into those that a disk has room for together, fewer than all, and the rest.
 fn fitting(pins: Vec<Pin>, free: u64) -> (Vec<Pin>, Vec<Pin>) {
     let need = |pin: &Pin| pin.replica().len().saturating_add(RECORD_OVERHEAD_BYTES);
     let all = pins.iter().fold(0u64, |sum, pin| sum.saturating_add(need(pin)));
-    // What a disk says is not what a user may have of it.
+    // A disk may grant a user less than it reports as free.
     let mut left = if free < all { free } else { all / 2 };
     pins.into_iter().partition(|pin| {
         let fits = need(pin) <= left;
@@ -228,7 +231,7 @@ fn fitting(pins: Vec<Pin>, free: u64) -> (Vec<Pin>, Vec<Pin>) {
     })
 }
 
-/// What its record on disk says of an object.
+/// The header of an object's record on disk.
 fn header(replica: &Replica) -> Header {
     let Head { id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires } =
         replica.head();

@@ -1,12 +1,13 @@
-//! Asking an object's keepers for it, again and again, until an answer comes. Engine thread only.
+//! Asking an object's keepers for it repeatedly, until an answer comes. Engine thread only.
 //!
-//! A keeper sends a request on to a holder or keeps it until there is one. It is asked again when the members
-//! change, when a holder has failed, and from time to time in any case, so that no lost message can strand a
-//! get. A keeper that is silent where the other one is not comes second for a while: it may be dead, and
-//! nobody have noticed yet.
+//! A keeper forwards a request to a holder, or keeps it until there is one. A keeper is asked again when
+//! the members change, when a holder has failed, and from time to time in any case, so that no lost message
+//! can strand a get. A keeper that is silent while the other one answers is asked second for a while: it
+//! may have died without being noticed yet.
 //!
-//! Invariants: at most two requests of a get are open, and an answer to either ends both; whoever has not
-//! answered a request that ended is told so, and a lease that came with an answer nobody takes is given back.
+//! Invariants: a get has at most two open requests, and an answer to either ends both. A request that ends
+//! without an answer is withdrawn at its receiver. A lease that comes with an answer that nobody takes is
+//! given back.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -19,12 +20,13 @@ use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message};
 use crate::transfer::Transfer;
 
-/// When the other keeper is asked as well: far more than an answer takes, and little to whoever waits for a
-/// keeper that has just died.
+/// How long the first keeper may take before the other keeper is asked as well. It is much longer than an
+/// answer takes, and short for a client whose keeper has just died.
 const ASK_OTHER: Duration = Duration::from_millis(50);
-/// When an unanswered request is made again then; every further time after twice as long.
+/// How long an unanswered request then waits until it is made again; every further wait is twice as long.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// The longest wait before an unanswered request is made again: a keeper forgets later that this node waits.
+/// The longest wait before an unanswered request is made again. It is shorter than the time after which a
+/// keeper forgets that this node waits.
 const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
 
 /// A get that asks the keepers of its object.
@@ -32,42 +34,42 @@ pub(super) struct Asking {
     transfer: Rc<Transfer>,
     id: ObjectId,
     tenant: u32,
-    /// Holders that have failed since the keepers were last silent or others.
+    /// Holders that have failed since the last silence or change of the keepers.
     avoid: Vec<NodeId>,
-    /// Requests made since the keepers were last others.
+    /// Number of requests made since the keepers last changed.
     attempt: usize,
-    /// How long the next request is waited for until the one after it is made.
+    /// How long the next request waits for an answer until another is made.
     patience: Duration,
-    /// The request before the last: its answer may still come.
+    /// The request before the last; its answer may still come.
     earlier: Option<Ask>,
 }
 
-/// An answer to a get: the object, how it can be had, or a refusal.
+/// An answer to a get: the object, how it can be read, or a refusal.
 pub(super) struct Answered {
     pub(super) answer: Envelope,
     /// When the request was made.
     pub(super) asked_at: Instant,
 }
 
-/// A request to a keeper, withdrawn if it is dropped before its answer came.
+/// A request to a keeper. It is withdrawn if this is dropped before its answer came.
 struct Ask {
     transfer: Rc<Transfer>,
     call: Call,
     id: ObjectId,
     keeper: NodeId,
     at: Instant,
-    /// Nobody is to be told: it was answered, or could not be asked.
+    /// Whether the receiver need not be told of the end: it has answered, or could not be asked.
     settled: bool,
 }
 
-/// What came first of what a get waits for.
+/// The first of the events that a get waits for.
 enum Heard {
     /// The answer to the last request.
     Last(Option<Envelope>),
-    /// The answer to the one before it.
+    /// The answer to the request before the last.
     Earlier(Option<Envelope>),
     NewView,
-    /// It is time to ask again.
+    /// No answer: it is time to ask again.
     Nothing,
 }
 
@@ -84,14 +86,14 @@ impl Asking {
         }
     }
 
-    /// Has the keepers send the object from other holders than this one, which has failed.
+    /// Has the keepers choose other holders than this one, which has failed.
     pub(super) fn avoid(&mut self, holder: NodeId) {
         if !self.avoid.contains(&holder) {
             self.avoid.push(holder);
         }
     }
 
-    /// The next answer, however long it takes.
+    /// Returns the next answer, however long it takes.
     pub(super) async fn next(&mut self) -> Answered {
         loop {
             self.until_it_may_come().await;
@@ -101,24 +103,24 @@ impl Asking {
         }
     }
 
-    /// Waits until this node is a member, and no client of it is creating the object.
+    /// Waits until this node is a member and no client of it is creating the object.
     async fn until_it_may_come(&self) {
         loop {
             if self.transfer.cluster.fenced() {
-                // Whom to ask is known when this node is a member again.
+                // The keepers are known when this node is a member again.
                 let _ = self.transfer.cluster.next_view().await;
                 continue;
             }
             if self.transfer.store.objects.borrow().creation(&self.id).is_none() {
                 return;
             }
-            // A replica could not be sealed now; a seal here ends the gets, and an abort this wait.
+            // A replica could not be sealed now. A seal here ends the gets, and an abort ends this wait.
             self.transfer.kernel.clock.sleep(ASK_AGAIN).await;
         }
     }
 
-    /// Makes a request, and waits for its answer or that to the one before it; nothing when it is to be made
-    /// again.
+    /// Makes a request and waits for an answer to it or to the one before it; `None` when another request
+    /// is to be made.
     async fn ask_once(&mut self) -> Option<Answered> {
         let next_view = self.transfer.cluster.next_view();
         let again = self.transfer.kernel.clock.sleep(self.patience);
@@ -133,7 +135,7 @@ impl Asking {
                 Either::Right((Either::Right(_), _)) => Heard::Nothing,
             }
         };
-        // Whoever has not answered is dropped here: what comes nevertheless is given back.
+        // A request without an answer is dropped here; a lease that it still brings is given back.
         match heard {
             Heard::Last(answer) => {
                 self.suspect_silent(&ask);
@@ -141,7 +143,7 @@ impl Asking {
             }
             Heard::Earlier(answer) => self.earlier.take()?.settle(answer),
             Heard::NewView => {
-                // Other keepers, perhaps: all begins anew.
+                // The keepers may have changed, so everything starts anew.
                 self.avoid.clear();
                 (self.attempt, self.patience, self.earlier) = (0, ASK_OTHER, None);
                 None
@@ -154,7 +156,7 @@ impl Asking {
         }
     }
 
-    /// Sends a request to the keeper whose turn it is; nothing if the other one is to be asked at once.
+    /// Sends a request to the keeper whose turn it is; `None` if the other keeper is to be asked at once.
     fn send(&mut self) -> Option<Ask> {
         let at = self.transfer.kernel.clock.now();
         let keeper = self.transfer.cluster.keeper_for(&self.id, self.attempt, at);
@@ -165,17 +167,17 @@ impl Asking {
         let (avoid, wish) = (self.avoid.clone(), self.transfer.wish());
         let find = Message::Find { id: self.id, missed: false, wish, avoid };
         if !ask.call.send(keeper, self.tenant, find) && self.attempt % 2 == 1 {
-            // It cannot be reached.
+            // The keeper cannot be reached.
             ask.settled = true;
             return None;
         }
         Some(ask)
     }
 
-    /// The last request was answered: whoever was asked before and is still silent comes second from now on.
+    /// Notes which keeper was silent when the last request was answered: it is asked second from now on.
     fn suspect_silent(&mut self, answered: &Ask) {
         let now = self.transfer.kernel.clock.now();
-        // If the answer came at once: otherwise the object may have been put only now.
+        // Only a fast answer shows silence: after a slow one, the object may have been put only now.
         if let Some(silent) = self.earlier.take().filter(|_| now < answered.at + ASK_OTHER)
             && silent.keeper != answered.keeper
         {
@@ -185,7 +187,7 @@ impl Asking {
 }
 
 impl Ask {
-    /// The answer, if there was a request.
+    /// Waits for the answer, if there was a request.
     async fn answer(ask: &mut Option<Self>) -> Option<Envelope> {
         match ask {
             Some(ask) => ask.call.answer().await,
@@ -193,7 +195,7 @@ impl Ask {
         }
     }
 
-    /// Ends it with its answer; nothing if there will be none.
+    /// Ends the request with its answer; `None` if there will be none.
     fn settle(mut self, answer: Option<Envelope>) -> Option<Answered> {
         self.settled = true;
         answer.map(|answer| Answered { answer, asked_at: self.at })
@@ -207,7 +209,7 @@ impl Drop for Ask {
         }
         let (transfer, request) = (&self.transfer, self.call.request());
         match self.call.take_answer() {
-            // It came, and nobody wants it any more.
+            // The answer came, and nobody wants it any more.
             Some(answer) if answer.message.comes_with_a_lease() => {
                 transfer.network.tell(answer.from, Message::Release { requests: vec![request] });
             }

@@ -1,8 +1,10 @@
-//! Measuring what is best towards a peer, on the real peer and the real fabric. Engine thread only.
+//! Measuring the best protocol parameters towards a peer, on the real peer and the real fabric. Engine
+//! thread only.
 //!
-//! The peer lends memory that is no object's, under a lease. Small sizes: bytes asked for inside a message
-//! against a message to and fro and a read. A large size: chunks and windows, in turns, so that what else
-//! goes on meets all of them alike. Medians of some rounds; the whole takes a second or two.
+//! The peer lends memory that belongs to no object, under a lease. For small sizes, bytes inside a message
+//! are compared with a message, its answer and a read. For a large size, chunks and windows are compared in
+//! turns, so that other load affects all of them alike. The results are medians of some rounds; the whole
+//! takes a second or two.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,17 +26,23 @@ use crate::net::frame::{Envelope, Location, Message};
 use crate::object::Head;
 use crate::transfer::Transfer;
 
+/// The zone of the memory that is lent.
 const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
-/// Sizes up to what a message takes beside its header.
+/// The small sizes in bytes, up to what fits a message beside its header.
 const SMALL_BYTES: [u64; 9] = [64, 256, 1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 15 << 10];
+/// Number of rounds for each small size.
 const SMALL_ROUNDS: usize = 41;
+/// The lengths of chunks that are compared, in bytes.
 const CHUNKS_BYTES: [u64; 4] = [256 << 10, 512 << 10, 1 << 20, 4 << 20];
+/// The windows that are compared, in reads.
 const WINDOWS_READS: [u32; 4] = [1, 2, 4, 8];
+/// Number of rounds for each chunk and window.
 const LARGE_ROUNDS: usize = 5;
-/// The large object; on a slow network it is shorter, down to `LARGE_LEAST_BYTES`.
+/// Length of the large object; on a slow network it is shorter, down to `LARGE_LEAST_BYTES`.
 const LARGE_BYTES: u64 = 32 << 20;
+/// Minimum length of the large object.
 const LARGE_LEAST_BYTES: u64 = 8 << 20;
-/// How long one read of it may take, for the whole to stay short.
+/// How long one read of the large object may take, so that the whole stays short.
 const LARGE_READ_TIME: Duration = Duration::from_millis(100);
 /// How long the peer may take to lend memory.
 const PEER_PATIENCE: Duration = Duration::from_secs(5);
@@ -51,7 +59,7 @@ impl Transfer {
                 Message::Eager { head, bytes: bytes.into() }
             }
             _ => {
-                let text = "not served: it was lent no such memory";
+                let text = "not served: this memory was not lent to it";
                 Message::Refused { error: Error::new(ErrorKind::Invalid, text) }
             }
         };
@@ -75,10 +83,10 @@ impl Transfer {
         });
     }
 
-    /// Measures towards a peer, and puts what is best in force.
+    /// Measures towards a peer, and puts the best parameters in force.
     ///
     /// # Errors
-    /// When the peer or this node has no memory for it, or the peer goes.
+    /// When the peer or this node has no memory for it, or the peer leaves.
     pub(crate) async fn calibrate(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Error> {
         let failed = |failure: Failure| match failure {
             Failure::Here(error) => error,
@@ -97,7 +105,7 @@ impl Transfer {
         let asked_at = self.kernel.clock.now();
         let mut call = Call::open(&self.network, Some(peer));
         if !call.send(peer, 0, Message::Lend { len: LARGE_BYTES }) {
-            return Err(Failure::Holder("it is no member of the cluster".into()));
+            return Err(Failure::Holder("it is not a member of the cluster".into()));
         }
         let answer = self.kernel.clock.bounded(Some(asked_at + PEER_PATIENCE), call.answer()).await.flatten();
         let (request, pieces, lease_ms) = match answer {
@@ -149,7 +157,7 @@ impl Transfer {
                 here.landing.write(0, &sent.bytes).map_err(|error| Failure::Holder(error.to_string()))?;
                 eager.push(self.micros_since(began));
                 let began = self.kernel.clock.now();
-                // The message and its answer that a read of an object begins with.
+                // A read of an object begins with such a message and its answer.
                 let renew = ask::Renew { lease: lease.request };
                 let answer = self.network.ask(lease.holder, 0, renew, PEER_PATIENCE).await;
                 answer.map_err(|error| Failure::Holder(error.message().to_owned()))?;
@@ -205,7 +213,7 @@ impl Transfer {
     }
 }
 
-/// What stands for an object in a probe.
+/// A head that stands for an object in a probe.
 fn scratch(len: u64) -> Head {
     Head {
         id: ObjectId::from_bytes([0; ObjectId::LEN]),
@@ -226,7 +234,7 @@ fn median(times: &mut [f64]) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// The largest size from which on downward a message is no slower; without limit if it never is.
+/// The largest size up to which a message is never slower; unlimited if it is never slower at all.
 fn eager_max(points: &[SmallPoint]) -> u32 {
     let slower = points.iter().position(|point| point.eager_us > point.read_us);
     match slower {

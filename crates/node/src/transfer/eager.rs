@@ -1,4 +1,5 @@
-//! *eager*: the object comes inside a message. One copy on each side, one round trip. Engine thread only.
+//! *eager*: the object comes inside a message. It takes one copy on each side and one round trip. Engine
+//! thread only.
 
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use crate::object::{Head, Pin};
 use crate::transfer::Transfer;
 
 impl Transfer {
-    /// The holder's answer to a fetch: the object, inside the message.
+    /// Makes the holder's answer to a fetch: the object, inside the message.
     pub(super) fn enclose(&self, pin: &Pin, head: Head, protocol: &str) -> Message {
         let mut bytes = vec![0; head.len() as usize];
         pin.run().read(0, &mut bytes).expect("as long as its object");

@@ -1,29 +1,30 @@
-//! Why an attempt to bring an object here fails, and after how long without a byte it does. Plain values.
+//! Reasons why an attempt to fetch an object fails, and the time without a byte after which it does. Plain
+//! values.
 
 use std::time::Duration;
 
 use plasmon::Error;
 use plasmon_fabric::FabricError;
 
-/// How long a chunk may take, and how long the next part of an object that is sent may stay away.
+/// How long a chunk may take, and how long the next part of an object may stay away.
 pub(super) const STALLED: Duration = Duration::from_secs(10);
 
-/// Why an attempt at a holder failed.
+/// Why an attempt to fetch from a holder failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The holder is to blame: another may do better.
+    /// The holder is the cause: another holder may succeed.
     #[error("{0}")]
     Holder(String),
-    /// The object was deleted meanwhile: there may be another of its id.
+    /// The object was deleted meanwhile: there may be another object of its id.
     #[error("it was deleted while it was on its way")]
     Ended,
-    /// This node is to blame: no holder will do better.
+    /// This node is the cause: no other holder will succeed.
     #[error("{0}")]
     Here(Error),
 }
 
 impl Failure {
-    /// The holder has left the cluster.
+    /// The failure of a holder that has left the cluster.
     pub(super) fn gone() -> Self {
         Self::Holder("it has left the cluster".into())
     }

@@ -1,11 +1,12 @@
-//! The requester's side: bringing an object here. Engine thread only.
+//! The requester's side of a transfer: fetching an object to this node. Engine thread only.
 //!
-//! One fetch serves all gets of an object by one user; it ends when the last of them stops waiting. Where an
-//! object was before is tried first ([`read_first`](super::read_first)); else its keepers are asked
-//! ([`asking`](super::asking)), and what a holder answers says by which protocol it comes.
+//! One fetch serves all gets of an object by one user. It ends when the last of them stops waiting. A place
+//! where the object was before is tried first ([`read_first`](super::read_first)). Otherwise the object's
+//! keepers are asked ([`asking`](super::asking)). The answer of a holder decides by which protocol the
+//! object comes.
 //!
-//! Invariant: what is sealed here was the object's when its holder gave it, and of a life that has not ended
-//! since.
+//! Invariant: the bytes that are sealed here were the object's when its holder gave them, and are of a life
+//! that has not ended since.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +29,7 @@ use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Stage, Withdrawal};
 use crate::transfer::Transfer;
 
-/// How long to wait before an object is asked for again that was deleted on its way.
+/// How long to wait before asking again for an object that was deleted during its fetch.
 const ASK_ANEW: Duration = Duration::from_millis(2);
 
 pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
@@ -36,14 +37,14 @@ pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 pub(super) type WeakFetch = WeakShared<Outcome>;
 
 impl Transfer {
-    /// Brings an object here for a user. The future ends when it is sealed on this node, or with the
+    /// Fetches an object for a user. The future ends when the object is sealed on this node, or with the
     /// reason why it will never be; it has no deadline of its own.
     pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
         self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::Replica)))
     }
 
-    /// The fetch of an object for a user that is under way, or a new one.
+    /// Returns the fetch of an object for a user that is under way, or begins one.
     fn share_fetch(&self, id: ObjectId, tenant: u32, begin: impl FnOnce() -> Outcome) -> Shared<Outcome> {
         let mut fetches = self.fetches.borrow_mut();
         if let Some(fetch) = fetches.get(&(id, tenant)).and_then(WeakShared::upgrade)
@@ -56,8 +57,8 @@ impl Transfer {
         fetch
     }
 
-    /// Brings an object here from a node that has it, or is about to, and from any other if that fails. Gets
-    /// of the object join it.
+    /// Fetches an object from a node that has it or is about to have it, and from any other node if that
+    /// fails. Gets of the object join the fetch.
     pub(crate) fn fetch_from(self: &Rc<Self>, id: ObjectId, tenant: u32, parent: NodeId) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
         self.share_fetch(id, tenant, move || {
@@ -65,7 +66,8 @@ impl Transfer {
                 if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
                     let mut trace = Trace::begin(&transfer, id, tenant, Target::Replica);
                     let _noted = Noted::begin(&transfer.directory, id);
-                    // The directory is not asked for it, and is to know whom a deletion concerns.
+                    // The directory is not asked for the object, and has to know which nodes a deletion
+                    // concerns.
                     transfer.directory.enroll(id).await?;
                     match transfer.relayed(parent, &mut trace).await {
                         Ok(()) => {
@@ -86,14 +88,14 @@ impl Transfer {
         })
     }
 
-    /// Whether objects can come from elsewhere, into memory that clients give as well.
+    /// Whether objects can come from other nodes, into memory given by clients as well.
     pub(crate) fn lands_anywhere(&self) -> bool {
         !self.cluster.solo()
     }
 
-    /// Brings an object's data into memory that a client gives; `given` says how much it is then. The future
-    /// has no deadline of its own; what it leaves under way when it fails or is dropped, [`Transfer::settle`]
-    /// waits for.
+    /// Fetches an object's data into memory that a client gives; `given` then has its length. The future
+    /// has no deadline of its own. When it fails or is dropped, [`Transfer::settle`] waits for the
+    /// operations that it leaves under way.
     ///
     /// # Errors
     /// The reason why the object will never come.
@@ -107,7 +109,7 @@ impl Transfer {
     }
 }
 
-/// Fetches an object from wherever it is, until it is here or will never be.
+/// Fetches an object from any holder, until it is here or it is certain that it will never be.
 async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
     let mut trace = Trace::begin(&transfer, id, tenant, target);
     let mut noted = Noted::begin(&transfer.directory, id);
@@ -132,7 +134,7 @@ async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target
             Err(Failure::Ended) => {
                 debug!("object {id} was deleted while it was on its way here; asking anew");
                 trace.failed();
-                // Nothing else is under way: what comes from now on was there after that.
+                // Nothing else is under way: bytes that come from now on were requested after the deletion.
                 drop(noted);
                 noted = Noted::begin(&transfer.directory, id);
                 transfer.kernel.clock.sleep(ASK_ANEW).await;
@@ -148,7 +150,7 @@ async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target
 }
 
 impl Transfer {
-    /// Fetches an object from where it was, if that is known; nothing when the directory is to be asked.
+    /// Fetches an object from where it was, if that is known; `None` when the directory is to be asked.
     async fn fetch_known(self: &Rc<Self>, trace: &mut Trace) -> Option<Result<(), Error>> {
         let (id, tenant) = (trace.id, trace.tenant);
         if self.kernel.config.protocol != Protocol::Auto
@@ -158,7 +160,7 @@ impl Transfer {
         }
         let place = self.directory.known.borrow_mut().get(&id).cloned()?;
         if !self.cluster.kept_since(&id, place.epoch) {
-            // Its keepers of now may not know that this node may have it.
+            // The present keepers may not know that this node may have the object.
             self.directory.known.borrow_mut().pop(&id);
             return None;
         }
@@ -171,14 +173,14 @@ impl Transfer {
             Err(Failure::Here(error)) => Some(Err(error)),
             Err(Failure::Ended) => None,
             Err(Failure::Holder(reason)) => {
-                debug!("object {id} is not to be had from node {}, where it was: {reason}", place.holder);
+                debug!("object {id} cannot be fetched from node {}, where it was: {reason}", place.holder);
                 self.directory.known.borrow_mut().pop(&id);
                 self.settle_target(&trace.target).await.err().map(Err)
             }
         }
     }
 
-    /// Asks a holder without the directory.
+    /// Asks a holder for an object without the directory.
     async fn fetch_direct(self: &Rc<Self>, holder: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(holder));
         let asked_at = self.kernel.clock.now();
@@ -193,7 +195,7 @@ impl Transfer {
         }
     }
 
-    /// Brings an object here as a holder's answer says.
+    /// Fetches an object as a holder's answer says.
     async fn take(self: &Rc<Self>, answered: Answered, trace: &mut Trace) -> Result<(), Failure> {
         let Answered { answer: Envelope { from, request, message, .. }, asked_at } = answered;
         let epoch = self.cluster.epoch();
@@ -217,7 +219,7 @@ impl Transfer {
             }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
                 let why = match protocol {
-                    Protocol::Auto => "it fits no message".to_owned(),
+                    Protocol::Auto => "it does not fit a message".to_owned(),
                     _ => asked_for(),
                 };
                 trace.answered(from, "read", head.len(), why);
@@ -252,7 +254,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Remembers where an object is that came here, unless it was deleted meanwhile.
+    /// Remembers where a fetched object is, unless it was deleted meanwhile.
     fn remember(&self, id: ObjectId, life: u64, place: Place) {
         if self.directory.has_ended(&id, life) {
             return;
@@ -261,7 +263,7 @@ impl Transfer {
         if let Some((forgotten, _)) = forgotten.filter(|(forgotten, _)| *forgotten != id)
             && self.store.objects.borrow().get(&forgotten).is_none()
         {
-            // Its keepers need not think of this node any more.
+            // The object's keepers need not remember this node any more.
             self.store.unpublish(forgotten, Withdrawal::Evicted);
         }
     }

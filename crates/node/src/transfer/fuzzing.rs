@@ -1,4 +1,4 @@
-//! The fuzzer's way to what decodes bytes here.
+//! Access for the fuzzer to the decoders of this room.
 
 pub(crate) use super::socket::fuzzing as data;
 pub(crate) use super::tuning::fuzzing as calibration;

@@ -1,11 +1,11 @@
-//! Where the bytes of a fetched object go: a replica's memory, or memory that a client has given for them.
-//! Every protocol brings them to a [`Landing`]; it is made here, and what is whole is sealed here. Engine
-//! thread only.
+//! Landings: the memory to which the bytes of a fetched object come, in a replica or in memory that a
+//! client has given. Every protocol writes to a [`Landing`]. This module makes landings, and seals the
+//! objects that are complete. Engine thread only.
 //!
-//! Invariant: every operation of a fabric or a socket owns its landing until it is finished with it, and lets
-//! go of it before it is seen to be over. An attempt that failed leaves its memory to those operations and
-//! the next one takes other memory, but what a client has given is the same each time: nobody writes there
-//! again, and no answer goes to the client, before they are over.
+//! Invariant: every operation of a fabric or a socket owns its landing until it is finished with it, and
+//! drops it before the operation is reported as over. An attempt that failed leaves its memory to those
+//! operations, and the next attempt takes other memory. Memory that a client has given is the same each
+//! time: nothing else is written there, and the client gets no answer, before those operations are over.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -23,20 +23,20 @@ use crate::net::registrations::Adopted;
 use crate::object::{Head, Held, Role, Sealing};
 use crate::transfer::Transfer;
 
-/// How long to wait before looking again whether operations are over.
+/// How long to wait before checking again whether operations are over.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// What an object is fetched for.
+/// The receiver of a fetched object's bytes.
 #[derive(Clone)]
 pub(super) enum Target {
     /// A replica on this node.
     Replica,
-    /// Its data alone, into a client's memory.
+    /// A client's memory, for the object's data alone.
     Given(Rc<Given>),
 }
 
 impl Target {
-    /// Its name, for `explain`.
+    /// The name of the target, for `explain`.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Replica => "replica",
@@ -48,25 +48,25 @@ impl Target {
 /// Memory that a client has given for the data of one object.
 pub(crate) struct Given {
     memory: GivenMemory,
-    /// Bytes that may be written there.
+    /// Number of bytes that may be written to the memory.
     room: u64,
     attempts: RefCell<Vec<Weak<Landing>>>,
-    /// Bytes of data, once all are there.
+    /// Number of bytes of data, once all are there.
     landed: Cell<Option<u64>>,
 }
 
-/// Where memory that a client has given lies.
+/// The place of memory that a client has given.
 pub(crate) enum GivenMemory {
-    /// A piece of what the arena has lent.
+    /// A piece of an extent that the arena has lent.
     Lent { extent: Rc<Extent>, at: u64 },
-    /// A piece of memory of the client's own.
+    /// A piece of the client's own memory.
     Adopted { adopted: Rc<Adopted>, at: u64 },
 }
 
 /// The memory of one attempt.
 pub(super) struct Landing {
     place: Place,
-    /// Bytes that are kept: all of the object's, or its data alone.
+    /// Number of bytes that are kept: all of the object's, or its data alone.
     len: u64,
 }
 
@@ -80,23 +80,23 @@ enum Place {
         given: Rc<Given>,
         adopted: Rc<Adopted>,
         at: u64,
-        /// Its registration that was last used, and with which fabric.
+        /// The last used registration of the memory, and the number of its fabric.
         region: RefCell<Option<(usize, Rc<Region>)>>,
     },
 }
 
 impl Given {
-    /// The first `room` bytes of a client's memory, which lie within it.
+    /// Takes the first `room` bytes of a client's memory, which lie within it.
     pub(crate) fn new(memory: GivenMemory, room: u64) -> Rc<Self> {
         Rc::new(Self { memory, room, attempts: RefCell::default(), landed: Cell::new(None) })
     }
 
-    /// Bytes of data that were brought, once all are there.
+    /// Number of bytes of data, once all are there.
     pub(crate) fn landed(&self) -> Option<u64> {
         self.landed.get()
     }
 
-    /// The memory for one attempt at an object.
+    /// Takes the memory for one attempt at an object.
     fn take(self: &Rc<Self>, head: &Head) -> Result<Rc<Landing>, Failure> {
         let too_small = || {
             let text = format!(
@@ -129,12 +129,12 @@ impl Given {
 }
 
 impl Landing {
-    /// Bytes that are kept here: metadata is behind the data, and only a replica has room for it.
+    /// Number of bytes that are kept here: metadata is behind the data, and only a replica has room for it.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Where a replica's memory lies; nothing if it is a client's.
+    /// The place of a replica's memory; `None` if the memory is a client's.
     pub(super) fn replica(&self) -> Option<Run> {
         match &self.place {
             Place::Replica(extent) => Some(Run::clone(extent)),
@@ -142,7 +142,7 @@ impl Landing {
         }
     }
 
-    /// Its pieces in order.
+    /// The pieces of the memory in order.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         match &self.place {
             Place::Replica(extent) => extent.pieces().collect(),
@@ -151,7 +151,7 @@ impl Landing {
         }
     }
 
-    /// Copies in the object's `bytes` from `at` on, as far as they are kept here; says how many are.
+    /// Copies in the object's `bytes` from `at` on, as far as they are kept here; returns how many are.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<u64, OutOfBounds> {
         let room = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
@@ -165,7 +165,8 @@ impl Landing {
         Ok(bytes.len() as u64)
     }
 
-    /// Its bytes for another thread, which stay the object's for as long as the landing is owned.
+    /// The bytes of the memory for another thread. They stay the object's for as long as the landing is
+    /// owned.
     pub(super) fn io_range(&self) -> Result<IoRange, OutOfBounds> {
         match &self.place {
             Place::Replica(extent) => Ok(extent.io_range()),
@@ -174,7 +175,8 @@ impl Landing {
         }
     }
 
-    /// A piece of one of its pieces, for an operation of a fabric, which owns it from now on.
+    /// A part of one of the landing's pieces, for an operation of a fabric, which owns the landing from now
+    /// on.
     pub(super) fn slice(
         self: &Rc<Self>,
         transfer: &Transfer,
@@ -201,7 +203,7 @@ impl Landing {
         Ok(self.owned(slice))
     }
 
-    /// Its memory, registered with a fabric for one transfer, in order.
+    /// Registers the memory with a fabric for one transfer; returns the regions in order.
     pub(super) fn register(
         &self,
         transfer: &Transfer,
@@ -220,13 +222,13 @@ impl Landing {
         Ok(regions.map(|of| Span { at: 0, len: of.len() as u64, of }).collect())
     }
 
-    /// A slice of its memory, for an operation of a fabric, which owns the landing from now on.
+    /// A slice of the memory, for an operation of a fabric, which owns the landing from now on.
     pub(super) fn owned(self: &Rc<Self>, slice: Slice) -> Slice {
         slice.with_owner(Rc::clone(self) as Rc<dyn Any>)
     }
 }
 
-/// The registration of a client's memory with a fabric.
+/// Registers a client's memory with a fabric.
 fn register(transfer: &Transfer, on: usize, adopted: &Adopted) -> Result<Rc<Region>, Error> {
     transfer.registration((on, transfer.network.domain(on)), adopted).map_err(|error| {
         let text = format!("memory of {} bytes cannot be registered with the fabric: {error}", adopted.len());
@@ -235,7 +237,7 @@ fn register(transfer: &Transfer, on: usize, adopted: &Adopted) -> Result<Rc<Regi
 }
 
 impl Transfer {
-    /// Memory for the next attempt: for a replica, what this node can make itself is waited for.
+    /// Returns memory for the next attempt. For a replica, waits for room that this node can make.
     pub(super) async fn landing(
         self: &Rc<Self>,
         head: &Head,
@@ -252,15 +254,15 @@ impl Transfer {
         }
     }
 
-    /// Registers bytes of the arena by themselves, piece by piece; none need nothing.
+    /// Registers a run of the arena for one transfer, piece by piece; an empty run needs no registration.
     pub(super) fn register_run(&self, on: usize, run: &Run) -> Result<Vec<Rc<Region>>, FabricError> {
         let arena = self.store.arena.borrow();
         let pieces = run.pieces().filter(|piece| piece.len > 0);
         pieces.map(|piece| self.network.register_part(on, &arena, piece)).collect()
     }
 
-    /// All bytes are there: seals the replica, unless the object came to be here in another way, or says how
-    /// many bytes a client was given.
+    /// Completes a landing: seals the replica, unless the object came to this node in another way, or notes
+    /// how many bytes a client was given.
     pub(super) fn land(&self, head: Head, landing: Rc<Landing>) -> Result<(), Failure> {
         let held = || Error::new(ErrorKind::Internal, "a transfer that is over still owns its memory");
         let landing = Rc::into_inner(landing).ok_or_else(|| Failure::Here(held()))?;
@@ -275,7 +277,7 @@ impl Transfer {
             return Err(Failure::Ended);
         }
         if self.store.objects.borrow().conflict(&head.id).is_some() {
-            debug!("object {} came to be here while it was being fetched", head.id);
+            debug!("object {} came to this node in another way while it was being fetched", head.id);
             return Ok(());
         }
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
@@ -283,10 +285,10 @@ impl Transfer {
         self.store.seal(sealing).map(drop).map_err(Failure::Here)
     }
 
-    /// Waits until another attempt may use what an object is fetched for.
+    /// Waits until another attempt may use the target of a fetch.
     ///
     /// # Errors
-    /// As `settle`.
+    /// The same as [`Transfer::settle`].
     pub(super) async fn settle_target(&self, target: &Target) -> Result<(), Error> {
         match target {
             // The next attempt takes other memory.
@@ -295,10 +297,10 @@ impl Transfer {
         }
     }
 
-    /// Waits until no operation writes to what a client has given.
+    /// Waits until no operation writes to memory that a client has given.
     ///
     /// # Errors
-    /// When that takes too long.
+    /// When the operations take too long.
     pub(crate) async fn settle(&self, given: &Given) -> Result<(), Error> {
         let due = self.kernel.clock.now() + STALLED;
         while !given.is_settled() {

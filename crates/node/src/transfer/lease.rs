@@ -1,7 +1,7 @@
-//! Leases: what a holder keeps for a reader whose reads it cannot see. Engine thread only.
+//! Leases: the pins that a holder keeps for readers whose reads it cannot see. Engine thread only.
 //!
-//! The reader counts from before it asked and relies on nine tenths of the span; the holder counts from when
-//! it answered. The reader's end therefore comes first.
+//! The reader counts from before it asked, and relies on nine tenths of the span; the holder counts from
+//! when it answered. So the reader's end of a lease comes before the holder's.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -20,27 +20,29 @@ use crate::net::frame::{Envelope, Message};
 use crate::object::Pin;
 use crate::transfer::Transfer;
 
-/// How long a reader may read without renewing.
+/// How long a reader may read without renewing the lease.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
+/// The span of a lease in milliseconds.
 pub(super) const LEASE_MS: u32 = LEASE.as_millis() as u32;
 
-/// The holder's end: it goes by itself.
+/// The holder's side of a lease. It ends by itself.
 pub(super) struct Granted {
     pub(super) kept: Kept,
     pub(super) owed: Owed,
     pub(super) until: Instant,
 }
 
-/// What is kept: an object, or memory that is none's.
+/// What a lease keeps: an object, or memory that belongs to no object.
 pub(super) enum Kept {
     Object(Pin),
     Lent(Extent),
-    /// What will be an object, of which others read as much as is there. Whoever reads it here owns it.
+    /// Memory that will be an object. Others read as much of it as is there; the node's own reader of the
+    /// object owns it.
     Passing(Run),
 }
 
 impl Kept {
-    /// Its bytes.
+    /// The bytes that are kept.
     pub(super) fn run(&self) -> Run {
         match self {
             Self::Object(pin) => pin.run(),
@@ -50,12 +52,12 @@ impl Kept {
     }
 }
 
-/// What a reader of a lease is owed beside what is kept for it.
+/// What the holder still owes the reader of a lease, beside keeping the bytes.
 pub(super) enum Owed {
     Nothing,
-    /// The object, in parts, when it says that it is ready.
+    /// The object in parts, when the reader says that it is ready.
     Parts,
-    /// The object, through a socket that shows this.
+    /// The object through a socket, to a reader that shows this secret.
     Socket(u128),
     /// Registrations made for this reader.
     Regions {
@@ -63,17 +65,17 @@ pub(super) enum Owed {
     },
 }
 
-/// The reader's end. Dropping it tells the holder that it is over.
+/// The reader's side of a lease. Dropping it tells the holder that the lease is over.
 pub(super) struct Lease {
     transfer: Rc<Transfer>,
     pub(super) holder: NodeId,
     pub(super) request: u64,
     span: Cell<Duration>,
-    /// Bytes read before this moment are certainly the object's.
+    /// The time before which bytes that were read are certainly the object's.
     until: Cell<Instant>,
 }
 
-/// The part of a lease that the reader relies on: two clocks may differ in speed, if only by little.
+/// The part of a span that the reader relies on: two clocks may differ slightly in speed.
 fn trusted(span: Duration) -> Duration {
     span * 9 / 10
 }
@@ -91,7 +93,7 @@ impl Lease {
         Self { transfer: Rc::clone(transfer), holder, request, span: Cell::new(span), until }
     }
 
-    /// Whether what was read is certainly the object's.
+    /// Checks that the bytes read so far are certainly the object's.
     ///
     /// # Errors
     /// When the lease has ended.
@@ -102,10 +104,10 @@ impl Lease {
         Err(Failure::Holder("the lease ended before the last byte came".into()))
     }
 
-    /// Awaits what is done under the lease, and renews it meanwhile.
+    /// Awaits an operation under the lease, and renews the lease meanwhile.
     ///
     /// # Errors
-    /// Its own, or when the holder does not renew the lease.
+    /// The operation's own, or when the holder does not renew the lease.
     pub(super) async fn during<T>(
         &self,
         done: impl Future<Output = Result<T, Failure>>,
@@ -116,7 +118,7 @@ impl Lease {
         }
     }
 
-    /// Renews at half time, for ever; ends when the holder does not.
+    /// Renews the lease at half time, for ever; returns when the holder does not renew it.
     async fn keep(&self) -> Failure {
         loop {
             let half = self.span.get() / 2;
@@ -141,28 +143,28 @@ impl Drop for Lease {
 }
 
 impl Transfer {
-    /// Keeps an object for the asker of a fetch.
+    /// Keeps an object for the node that fetches it.
     pub(super) fn grant_lease(&self, asked: &Envelope, pin: Pin, owed: Owed) {
         self.keep_for(asked, Kept::Object(pin), owed);
     }
 
-    /// Keeps memory that is no object's for a peer.
+    /// Keeps memory that belongs to no object for a peer.
     pub(super) fn lend(&self, asked: &Envelope, extent: Extent) {
         self.keep_for(asked, Kept::Lent(extent), Owed::Nothing);
     }
 
     pub(super) fn keep_for(&self, asked: &Envelope, kept: Kept, owed: Owed) {
         let lease = Granted { kept, owed, until: self.kernel.clock.now() + LEASE };
-        // Whoever asks for another may not have a reader's own lease replaced.
+        // A request in another node's name may not replace the lease of that reader.
         self.leases.borrow_mut().entry((asked.reply_to, asked.request)).or_insert(lease);
     }
 
-    /// Whether a lease was given out for this request already. No node asks for two things in one.
+    /// Whether a lease was given out for this request already. A node asks for one object in a request.
     pub(super) fn has_lease(&self, asked: &Envelope) -> bool {
         self.leases.borrow().contains_key(&(asked.reply_to, asked.request))
     }
 
-    /// Extends a lease, unless it has ended: then the reader must fetch again.
+    /// Extends a lease. After its end the reader has to fetch again.
     pub(crate) fn renew(&self, asked: &Envelope, lease: u64) {
         let until = self.kernel.clock.now() + LEASE;
         let key = (asked.from, lease);
@@ -179,7 +181,7 @@ impl Transfer {
         self.network.answer(asked, message);
     }
 
-    /// Ends leases that their reader does not need any more.
+    /// Ends the leases that their reader does not need any more.
     pub(crate) fn release_leases(&self, reader: NodeId, requests: &[u64]) {
         let mut leases = self.leases.borrow_mut();
         for request in requests {

@@ -1,25 +1,26 @@
 //! Moving objects between arenas: serving them, fetching them, and the leases in between.
 //!
-//! Engine thread only. A holder answers a fetch with the object itself (*eager*, when it fits a
-//! message) or with its location and a lease (*rendezvous*): the requester then reads it, arena to
-//! arena, on the bulk lane. The holder cannot see those reads, so its pin is a lease that the reader
-//! renews while it reads. Both clocks only measure spans: the reader counts from before it asked,
-//! the holder from when it answered, so that bytes read before the reader's end of the lease are
-//! certainly the object's. What was fetched once is remembered ([`read_first`]): it is asked for without the
-//! directory, or read without anybody, and a stamp at the holder says whether it was still there.
+//! Engine thread only. A holder answers a fetch with the object itself (*eager*, when it fits a message) or
+//! with its location and a lease (*rendezvous*): the requester then reads it, arena to arena, on the bulk
+//! lane. The holder cannot see those reads, so its pin is a lease that the reader renews while it reads.
+//! Both clocks only measure spans: the reader counts from before it asked, the holder from when it
+//! answered, so bytes read before the reader's end of the lease are certainly the object's. The place of a
+//! fetched object is remembered ([`read_first`]). When the object is needed again, it is asked for at its
+//! holder without the directory, or read without asking any node; then a stamp at the holder tells whether
+//! the object was still there.
 //!
-//! This file composes them. They import only from files on the floors below theirs, and from those named
-//! before them on their own:
+//! This file composes the other files. A file imports only from files on floors below its own, and from
+//! files that the table names before it on the same floor:
 //!
 //! | floor | files |
 //! |---|---|
 //! | 6 | [`serve`]: the holder's answer to a fetch; [`calibrate`]: measuring what is best |
 //! | 5 | [`asking`]: requests of a get to the keepers; [`fetch`]: a get from the first request to the seal |
 //! | 4 | protocols: [`eager`], [`striped_read`], [`read`], [`read_first`], [`relay`], [`relayed_read`], [`send`], [`read_register`], [`socket`] |
-//! | 3 | [`reading`]: one-sided reads, some at a time |
-//! | 2 | [`record`]: what becomes of a fetch; [`tuning`]: what is best towards a peer |
-//! | 1 | [`landing`]: where the bytes go, and the seal; [`lease`]: its two ends |
-//! | 0 | [`pieces`]: cutting; [`failure`]: why an attempt fails |
+//! | 3 | [`reading`]: one-sided reads, a limited number at a time |
+//! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
+//! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
+//! | 0 | [`pieces`]: cutting objects; [`failure`]: why an attempt fails |
 
 mod asking;
 mod calibrate;
@@ -74,34 +75,34 @@ use crate::net::registrations::Adopted;
 use crate::net::registrations::Registrations;
 use crate::store::Store;
 
-/// Most objects being read at once.
+/// Maximum number of objects being read at once.
 const OBJECTS_AT_ONCE: usize = 8;
 
-/// Transfers of this node.
+/// The transfers of this node.
 pub(crate) struct Transfer {
     pub(crate) kernel: Rc<Kernel>,
     pub(crate) network: Rc<Network>,
     pub(crate) store: Rc<Store>,
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) directory: Rc<Directory>,
-    /// What is kept for peers: by the peer and its request.
+    /// The leases given to peers, by the peer and its request.
     leases: RefCell<HashMap<(NodeId, u64), Granted>>,
-    /// Fetches under way: gets of one object by one user share one.
+    /// Fetches under way. All gets of one object by one user share one.
     fetches: RefCell<HashMap<(ObjectId, u32), WeakFetch>>,
-    /// Objects that come in pieces: by the holder and the request.
+    /// Objects that come in parts, by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
     relays: Relays,
     feeds: Feeds,
     records: RefCell<Records>,
-    /// Long objects that are on their way: by the object and the user.
+    /// Long objects that are being fetched, by the object and the user.
     moving: RefCell<HashMap<(ObjectId, u32), Moving>>,
     tunings: RefCell<Tunings>,
     registrations: RefCell<Registrations>,
-    /// Objects that were asked for ahead and are on their way.
+    /// Number of prefetched objects that are still being fetched.
     pub(crate) prefetched: Rc<Cell<u64>>,
-    /// Room on the bulk lane.
+    /// The free places on the bulk lane.
     slots: Semaphore,
-    /// Made when the protocol is first used.
+    /// The thread of sockets, started when the protocol is first used.
     socket: OnceCell<Service>,
     waker: Waker,
     counters: RefCell<TransferStatus>,
@@ -132,12 +133,12 @@ impl Transfer {
         }
     }
 
-    /// Notes bytes that the CPU copied.
+    /// Counts bytes that the CPU copied.
     pub(crate) fn count_copy(&self, bytes: u64) {
         self.counters.borrow_mut().cpu_copied_bytes += bytes;
     }
 
-    /// Waits for room on the bulk lane, for one object.
+    /// Waits for a place on the bulk lane, for one object.
     async fn slot(&self) -> SemaphorePermit<'_> {
         self.slots.acquire().await.expect("the semaphore is never closed")
     }
@@ -147,7 +148,7 @@ impl Transfer {
         self.slots.available_permits() < OBJECTS_AT_ONCE
     }
 
-    /// The counters, now.
+    /// The present counters.
     pub(crate) fn status(&self) -> TransferStatus {
         let alive = |fetch: &&WeakFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
         TransferStatus {
@@ -159,7 +160,7 @@ impl Transfer {
         }
     }
 
-    /// Takes up memory of a client's own.
+    /// Takes a client's own memory into use.
     pub(crate) fn adopt(&self, memory: ForeignMemory) -> Adopted {
         self.registrations.borrow_mut().adopt(memory)
     }
@@ -169,7 +170,7 @@ impl Transfer {
         self.registrations.borrow_mut().region(on, adopted)
     }
 
-    /// Ends the leases whose readers have not renewed.
+    /// Ends the leases whose readers have not renewed them.
     pub(crate) fn expire(&self, now: Instant) {
         self.leases.borrow_mut().retain(|_, lease| lease.until > now);
         self.fetches.borrow_mut().retain(|_, fetch| fetch.upgrade().is_some());

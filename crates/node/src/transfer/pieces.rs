@@ -1,7 +1,8 @@
-//! Cutting objects: the same bytes lie in pieces at the holder and in other pieces here. Engine thread only.
+//! Cutting objects: the same bytes lie in pieces at the holder and in other pieces here. Engine thread
+//! only.
 //!
-//! Invariants, kept by [`pairs`], which does all cutting: what it gives comes in the object's order, covers
-//! every byte once, is never empty, and crosses the end of no piece on either side.
+//! Invariants, kept by [`pairs`], which does all cutting: its pairs come in the object's order, cover every
+//! byte once, are never empty, and cross the end of no piece on either side.
 
 use plasmon_fabric::RemoteRegion;
 
@@ -9,13 +10,13 @@ use crate::memory::{Piece, Run};
 use crate::net::frame::Location;
 use crate::transfer::Transfer;
 
-/// Bytes of an object that a node takes on at a time where several nodes take part.
+/// Number of bytes of an object that a node takes on at a time when several nodes take part.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
 
-/// Bytes that lie in one place, and can be cut.
+/// Bytes that lie in one place and can be cut.
 pub(super) trait Stretch: Clone {
     fn len(&self) -> u64;
-    /// Cuts off the first `len` bytes, of no more than there are, and gives them.
+    /// Cuts off and returns the first `len` bytes, which are at most all of them.
     fn cut_front(&mut self, len: u64) -> Self;
 }
 
@@ -69,8 +70,8 @@ impl<T: Clone> Stretch for Span<T> {
     }
 }
 
-/// Cuts what lies on two sides into pairs of equal length, none longer than `longest`, until one side has no
-/// more.
+/// Cuts the bytes of two sides into pairs of equal length, none longer than `longest`, until one side has
+/// no more.
 pub(super) fn pairs<There: Stretch, Here: Stretch>(
     there: impl IntoIterator<Item = There>,
     here: impl IntoIterator<Item = Here>,
@@ -92,13 +93,13 @@ pub(super) fn pairs<There: Stretch, Here: Stretch>(
     })
 }
 
-/// Cuts an object's memory into pieces of at most [`PIECE_BYTES`], each with where in the object it begins.
+/// Cuts an object's memory into pieces of at most [`PIECE_BYTES`], each with its offset in the object.
 pub(super) fn cut(memory: impl IntoIterator<Item = Piece>) -> impl Iterator<Item = (u64, Piece)> {
     let object = Span { of: (), at: 0, len: u64::MAX };
     pairs([object], memory, PIECE_BYTES).map(|(span, piece)| (span.at, piece))
 }
 
-/// The length of what lies in these; nothing if no memory can be so long.
+/// The sum of the pieces' lengths; `None` if no memory can be so long.
 pub(super) fn whole(pieces: &[Location]) -> Option<u64> {
     pieces.iter().try_fold(0u64, |sum, piece| {
         piece.offset.checked_add(piece.len)?;
@@ -106,7 +107,7 @@ pub(super) fn whole(pieces: &[Location]) -> Option<u64> {
     })
 }
 
-/// The pieces of `len` bytes from `at` on, in an object that lies in these.
+/// The pieces of `len` bytes from `at` on, of an object that lies in `pieces`.
 pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
     let (mut skip, mut left) = (at, len);
     let mut part = Vec::new();
@@ -127,7 +128,7 @@ pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
 }
 
 impl Transfer {
-    /// Where bytes of this node's arena lie, for peers.
+    /// The locations of bytes of this node's arena, for peers.
     pub(super) fn locate(&self, run: &Run) -> Vec<Location> {
         let arena = self.store.arena.borrow();
         let locate = |piece: Piece| Location {

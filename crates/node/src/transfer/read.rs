@@ -1,5 +1,5 @@
-//! *read*: the requester reads the object where it lies, arena to arena, under a lease. No copy on either
-//! side. Engine thread only.
+//! *read*: the requester reads the object from the holder's arena into its own, under a lease. Neither side
+//! copies. Engine thread only.
 
 use std::rc::Rc;
 

@@ -1,13 +1,13 @@
-//! *read-first*, and what it needs: where objects were that this node does not hold any more. Engine thread
-//! only.
+//! *read-first*, and the remembered places of objects that this node no longer holds. Engine thread only.
 //!
-//! An object that was fetched and let go of is asked for at its holder, without the directory; or, *read
-//! first*, its bytes are read from where they were, and behind them the holder's stamp. The stamp is what it
-//! was only if the bytes were the object's when they were read: the holder clears it before they leave their
-//! place. Then nobody was asked: no message, no lease, no work for the holder's processor where the fabric
-//! reads by itself.
+//! An object that was fetched and evicted is asked for at its former holder, without the directory. Or its
+//! bytes are *read first*, from where they were, and behind them the holder's stamp. The holder clears the
+//! stamp before the bytes leave their place. So an unchanged stamp means that the bytes were the object's
+//! when they were read. Such a read takes no message, no lease, and no work of the holder's processor where
+//! the fabric reads by itself.
 //!
-//! Nothing here is a truth. An entry that turns out wrong is forgotten, and the directory is asked.
+//! A remembered place may be out of date. When it turns out to be wrong, it is forgotten and the directory
+//! is asked.
 
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ impl Transfer {
     /// Reads an object from where it was.
     ///
     /// # Errors
-    /// When it is not there any more, or cannot be read.
+    /// When the object is not there any more, or cannot be read.
     pub(super) async fn read_first(
         self: &Rc<Self>,
         holder: NodeId,
@@ -38,7 +38,7 @@ impl Transfer {
         let _slot = self.slot().await;
         let landing = self.landing(head, &trace.target).await?;
         trace.allocated();
-        // Behind the last byte: a read that is made later sees what was there later.
+        // The stamp is read behind the last byte: a later read sees a later state.
         if self.network.reads_in_order(holder, pieces, &remote) {
             self.read_all(holder, pieces, &landing, Some((word.clone(), remote)), trace).await?;
         } else {

@@ -1,5 +1,5 @@
-//! *read-register*: what *read* would cost if memory were registered for each transfer, on both sides, for
-//! measuring. Engine thread only.
+//! *read-register*: *read* with memory that is registered for each transfer, on both sides. It exists to
+//! measure what that would cost. Engine thread only.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use crate::object::{Head, Pin};
 use crate::transfer::Transfer;
 
 impl Transfer {
-    /// The holder's answer to a fetch: where the object lies, registered for this reader alone.
+    /// Makes the holder's answer to a fetch: the object's location, registered for this reader alone.
     pub(super) fn registered(&self, asked: &Envelope, pin: Pin, head: Head) -> Message {
         let regions = match self.register_run(self.network.fabric_to(asked.from), &pin.run()) {
             Ok(regions) => regions,

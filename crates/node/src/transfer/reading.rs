@@ -1,10 +1,10 @@
-//! One-sided reads of an object's pieces into its landing, some at a time. The protocols that read stand on
-//! it: *read*, *read-first*, *striped-read*, *relayed-read*, *read-register*, and what is measured. Engine
-//! thread only.
+//! One-sided reads of an object's pieces into its landing, a limited number at a time. The protocols
+//! *read*, *read-first*, *striped-read*, *relayed-read* and *read-register* use it, and so do measurements.
+//! Engine thread only.
 //!
-//! Invariants: an operation owns its memory until the fabric is finished with it. Where one read fails the
-//! whole is given up at once, and what is under way goes on by itself: the provider may still write what a
-//! failed read was to bring, so that memory is not used again before its landing is let go of.
+//! Invariants: an operation owns its memory until the fabric is finished with it. When one read fails, the
+//! whole transfer is given up at once, and the reads under way go on by themselves. The provider may still
+//! write the bytes of a failed read, so that memory is not used again before its landing is dropped.
 
 use std::future::{Future, ready};
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::net::network::Remote;
 use crate::object::Head;
 use crate::transfer::Transfer;
 
-/// What a holder offered to be read.
+/// A holder's offer of an object to be read.
 pub(super) struct Offer {
     pub(super) head: Head,
     pub(super) pieces: Vec<Location>,
@@ -34,7 +34,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Whether it is of this object, and its pieces make up the whole of it.
+    /// Checks that the offer is of this object and that its pieces make up the whole of it.
     pub(super) fn check(&self, id: ObjectId) -> Result<(), Failure> {
         if self.head.id != id || whole(&self.pieces) != Some(self.head.len()) {
             return Err(Failure::Holder("it offered another object or another length".into()));
@@ -43,15 +43,15 @@ impl Offer {
     }
 }
 
-/// Where an object arrives.
+/// The landing of an object on this node, with the counter of its bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Here<'a> {
     pub(super) landing: &'a Rc<Landing>,
     pub(super) arrived: &'a Arrived,
 }
 
-/// Awaits reads, `window` of them at a time, begun in their order; each says how many reads of the fabric it
-/// was, and so does the sum. The first that fails ends it.
+/// Awaits reads, `window` of them at a time, begun in their order. Returns the sum of the fabric's reads
+/// that they report. The first failure ends it.
 pub(super) async fn in_window(
     reads: impl Iterator<Item = impl Future<Output = Result<u64, Failure>>>,
     window: u32,
@@ -61,7 +61,7 @@ pub(super) async fn in_window(
 }
 
 impl Transfer {
-    /// Reads all of an object from one holder, some chunks at a time, and behind the last of them a word.
+    /// Reads all of an object from one holder, some chunks at a time, and a word behind the last chunk.
     pub(super) async fn read_all(
         &self,
         holder: NodeId,
@@ -81,8 +81,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Reads the first bytes of what lies in pieces at a holder, and behind them a word; says how many reads
-    /// it took.
+    /// Reads the first bytes of pieces at a holder, and a word behind them; returns the number of the
+    /// fabric's reads.
     pub(super) async fn read_part(
         &self,
         holder: NodeId,
@@ -98,8 +98,8 @@ impl Transfer {
         in_window(reads.chain(word), window).await
     }
 
-    /// Reads one piece of an object, which begins `at` bytes from its start, a chunk after the other; says
-    /// how many reads it took.
+    /// Reads one piece of an object, which begins `at` bytes from its start, one chunk after the other;
+    /// returns the number of the fabric's reads.
     pub(super) async fn read_piece(
         &self,
         offer: &Offer,
@@ -130,15 +130,15 @@ impl Transfer {
         Ok(reads)
     }
 
-    /// Reads what fits a slice, by one read. The lease says that the holder lives; only bytes say that the
-    /// bulk lane does.
+    /// Fills a slice by one read. The lease shows that the holder lives, but only bytes show that the bulk
+    /// lane works.
     pub(super) async fn read_slice(&self, holder: NodeId, into: Slice, from: Remote) -> Result<u64, Failure> {
         let read = self.network.read(holder, into, from).ok_or_else(Failure::gone)?;
         let due = self.kernel.clock.now() + STALLED;
         match self.kernel.clock.bounded(Some(due), read).await {
             Some(result) => result.map(|()| 1).map_err(Failure::from),
             None => {
-                // What does not end by itself would hold the extent for as long as TCP is patient.
+                // A read that does not end by itself would hold the extent until TCP gives up.
                 self.network.reset_bulk(holder);
                 Err(Failure::Holder(format!("no bytes came on the bulk lane for {STALLED:?}")))
             }
@@ -177,7 +177,7 @@ mod tests {
             pool.spawner().spawn_local_with_handle(in_window(reads, 3)).expect("spawn")
         };
         let mut ends: Vec<_> = ends.into_iter().map(Some).collect();
-        // The second of those under way ends first, and the next takes its place.
+        // The second of the reads under way ends first, and the next read takes its place.
         for (number, so_far) in [(1, 4), (0, 5), (3, 6), (2, 7), (6, 7), (5, 7), (4, 7)] {
             pool.run_until_stalled();
             assert!(under_way.get() <= 3);

@@ -1,5 +1,5 @@
-//! What becomes of fetches: for `explain`, while they go on and afterwards, and counted by protocol. Engine
-//! thread only, but for what counts the bytes that arrive, which the socket thread does as well.
+//! Records of fetches, for `explain` during and after a fetch, and counts by protocol. Engine thread only,
+//! except the counter of arrived bytes, which the socket thread uses as well.
 
 use std::num::NonZeroUsize;
 use std::rc::Rc;
@@ -16,20 +16,22 @@ use super::landing::Target;
 use crate::object::Head;
 use crate::transfer::Transfer;
 
-/// Fetches that are remembered.
+/// Maximum number of fetches remembered.
 const KEPT_FETCHES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// The last fetches, by object.
+/// The most recent fetches, by object.
 pub(super) type Records = LruCache<ObjectId, Fetched>;
 
 pub(super) fn records() -> Records {
     LruCache::new(KEPT_FETCHES)
 }
 
-/// Bytes of a long object: a shorter one is here before anybody can look at how far it has come.
+/// The length in bytes from which an object counts as long. A shorter one arrives before anybody can look
+/// at its progress.
 const LONG_BYTES: u64 = 1 << 20;
 
-/// Bytes of an object that have arrived so far: counted by whatever moves them, a piece at a time.
+/// Number of bytes of an object that have arrived so far. The mover of the bytes counts them, a piece at a
+/// time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrived(Arc<AtomicU64>);
 
@@ -43,7 +45,7 @@ impl Arrived {
     }
 }
 
-/// A long object on its way, to be looked at from outside.
+/// A long object that is being fetched, visible to `explain`.
 #[derive(Debug)]
 pub(super) struct Moving {
     what: Fetched,
@@ -51,7 +53,7 @@ pub(super) struct Moving {
     arrived: Arrived,
 }
 
-/// Takes a fetch out of those that can be looked at, when it ends in whatever way.
+/// Removes a fetch from those that `explain` shows, however it ends.
 struct Shown {
     transfer: Rc<Transfer>,
     key: (ObjectId, u32),
@@ -63,12 +65,12 @@ impl Drop for Shown {
     }
 }
 
-/// A fetch: what is wanted, and how it goes. Marks are set as it goes on, later ones in place of earlier
-/// ones.
+/// A fetch: what is wanted, and how it goes. Marks are set as it goes on; a later mark replaces an earlier
+/// one.
 pub(super) struct Trace {
     transfer: Rc<Transfer>,
     pub(super) id: ObjectId,
-    /// The user it is for.
+    /// The user for whom the object is fetched.
     pub(super) tenant: u32,
     pub(super) target: Target,
     shown: Option<Shown>,
@@ -100,7 +102,7 @@ impl Trace {
         }
     }
 
-    /// A holder has answered, and the object comes by this protocol.
+    /// Notes that a holder has answered, and by which protocol the object comes.
     pub(super) fn answered(&mut self, holder: NodeId, protocol: &str, bytes: u64, why: impl Into<String>) {
         self.answered = self.transfer.kernel.clock.now();
         let (provider, why_not_better) = match protocol {
@@ -121,13 +123,13 @@ impl Trace {
             into: self.target.name().to_owned(),
             ..Fetched::default()
         };
-        // What a former attempt may still count is not of this one.
+        // Bytes that a former attempt still counts do not belong to this one.
         self.arrived = Arrived::default();
         self.shown = (bytes >= LONG_BYTES).then(|| self.show());
     }
 
     fn show(&mut self) -> Shown {
-        // A former attempt is taken out before this one is put in.
+        // A former attempt is removed before this one is entered.
         self.shown = None;
         let key = (self.id, self.tenant);
         let moving = Moving { what: self.fetched.clone(), since: self.began, arrived: self.arrived.clone() };
@@ -135,17 +137,17 @@ impl Trace {
         Shown { transfer: Rc::clone(&self.transfer), key }
     }
 
-    /// Where to count the bytes that arrive.
+    /// The counter for the bytes that arrive.
     pub(super) fn arrived(&self) -> Arrived {
         self.arrived.clone()
     }
 
-    /// More of why.
+    /// Adds to the reason for the protocol.
     pub(super) fn because(&mut self, more: &str) {
         self.fetched.why.push_str(more);
     }
 
-    /// Another holder takes part.
+    /// Notes that another holder takes part.
     pub(super) fn also_from(&mut self, holder: NodeId) {
         self.fetched.holders.push(holder.to_string());
         "striped-read".clone_into(&mut self.fetched.protocol);
@@ -171,13 +173,13 @@ impl Trace {
         self.fetched.reads += reads;
     }
 
-    /// The attempt was in vain.
+    /// Notes that the attempt failed.
     pub(super) fn failed(&mut self) {
         self.fetched.failures += 1;
         self.transfer.counters.borrow_mut().fetch_failures += 1;
     }
 
-    /// The object is sealed.
+    /// Notes that the object is sealed, and counts it.
     pub(super) fn finish(self) {
         let Self { transfer, id, began, answered, allocated, moved, mut fetched, .. } = self;
         let now = transfer.kernel.clock.now();
@@ -200,7 +202,7 @@ impl Trace {
 }
 
 impl super::Transfer {
-    /// Counts for a protocol.
+    /// Changes the counters of a protocol.
     pub(super) fn count(&self, protocol: &str, change: impl FnOnce(&mut ProtocolStatus)) {
         let mut counters = self.counters.borrow_mut();
         match counters.protocols.get_mut(protocol) {
@@ -211,7 +213,7 @@ impl super::Transfer {
 }
 
 impl Transfer {
-    /// Counts an object that this node gave away.
+    /// Counts an object that this node served.
     pub(super) fn count_served(&self, protocol: &str, head: &Head) {
         self.count(protocol, |count| {
             count.served += 1;
@@ -226,12 +228,13 @@ impl Transfer {
         counters.rendezvous_fetched_bytes += head.len();
     }
 
-    /// Whether a long object is on its way here.
+    /// Whether a long object is being fetched here.
     pub(crate) fn moves_here(&self, id: &ObjectId, tenant: u32) -> bool {
         self.moving.borrow().contains_key(&(*id, tenant))
     }
 
-    /// How an object came to be here, as far as this node remembers, or how far it has come for a user.
+    /// Explains how an object came to this node, as far as this node remembers, or how far its fetch for a
+    /// user is.
     pub(crate) fn explain(&self, id: &ObjectId, tenant: u32) -> Explanation {
         let here = match self.store.objects.borrow().get(id).map(|replica| replica.role()) {
             Some(role) => role.name(),

@@ -1,11 +1,12 @@
 //! Passing an object on while it is being read: the parent's side of *relayed-read*. Engine thread only.
 //!
-//! A node that was ordered to have an object and is asked for it by a fetch of the stage *relayed* offers the
-//! memory it is being read into, as soon as there is some, and says again and again how many bytes from the
-//! beginning have come (*passed*). Those who asked earlier wait for that.
+//! A node that was ordered to have an object may be asked for it by a fetch of the stage *relayed*. It
+//! offers the memory into which it reads the object, as soon as there is some, and reports repeatedly how
+//! many bytes from the beginning have come (*passed*). Nodes that asked earlier wait for that memory.
 //!
-//! Invariants: who reads here is told an end in any case, that the object is sealed or that it will not be; a
-//! lease on what becomes an object becomes a lease on that object, and one on anything else goes with it.
+//! Invariants: every reader is told an end, either that the object is sealed or that it will not be. A
+//! lease on memory that becomes an object becomes a lease on that object; a lease on other memory ends with
+//! that memory.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,9 +22,9 @@ use crate::net::frame::{Envelope, Message, Passing};
 use crate::object::{Head, Pin, not_visible};
 use crate::transfer::Transfer;
 
-/// How long a node that was asked for an object may be about to be ordered to have it.
+/// How long a node that was asked for an object waits for the order to have it.
 const EXPECTED_WITHIN: Duration = Duration::from_secs(10);
-/// Most nodes that may wait for one object here.
+/// Maximum number of nodes that may wait for one object here.
 const MOST_WAITING: usize = 4096;
 
 /// Objects that this node passes on while it reads them.
@@ -32,25 +33,25 @@ pub(super) struct Relays(RefCell<HashMap<ObjectId, Relay>>);
 
 /// An object that others are to read from this node.
 struct Relay {
-    /// Where it is being read into, once it is.
+    /// The memory into which the object is being read, once it is.
     arrival: Option<Arrival>,
-    /// Those who asked before that.
+    /// Fetches that came before the object was being read.
     waiting: Vec<Envelope>,
-    /// When they are told that nothing will come.
+    /// When the waiting nodes are told that nothing will come.
     until: Instant,
 }
 
-/// Memory that an object is being read into, and who reads it there.
+/// Memory into which an object is being read, and the readers of it.
 struct Arrival {
     head: Head,
     run: Run,
-    /// Bytes from the beginning that are there.
+    /// Number of bytes from the beginning that are there.
     bytes: u64,
     readers: Vec<(NodeId, u64)>,
 }
 
 impl Relays {
-    /// Takes out those who waited for too long.
+    /// Removes and returns the fetches that waited for too long.
     pub(super) fn overdue(&self, now: Instant) -> Vec<Envelope> {
         let mut overdue = Vec::new();
         self.0.borrow_mut().retain(|_, relay| {
@@ -63,7 +64,7 @@ impl Relays {
         overdue
     }
 
-    /// Takes out those who wait for an object, unless it is being read by now.
+    /// Removes and returns the fetches that wait for an object, unless it is being read by now.
     pub(super) fn end_waiting(&self, id: &ObjectId) -> Vec<Envelope> {
         let mut relays = self.0.borrow_mut();
         match relays.get(id) {
@@ -75,20 +76,20 @@ impl Relays {
     }
 }
 
-/// An object that is being passed on. Its end without a seal is told to those who read it.
+/// An object that is being passed on. When this is dropped without a seal, the readers are told so.
 pub(super) struct Passer {
     transfer: Rc<Transfer>,
     id: ObjectId,
 }
 
 impl Passer {
-    /// Lets those who wait read what comes.
+    /// Lets waiting nodes read the object as it comes; `None` if it is passed on already.
     pub(super) fn begin(transfer: &Rc<Transfer>, head: &Head, landing: &Landing) -> Option<Self> {
         let run = landing.replica()?;
         let mut relays = transfer.relays.0.borrow_mut();
         let relay = relays.entry(head.id).or_insert_with(|| Relay::expected(transfer.kernel.clock.now()));
         if relay.arrival.is_some() {
-            // It comes here twice, and is passed on once.
+            // The object comes here twice, and is passed on once.
             return None;
         }
         relay.arrival = Some(Arrival { head: head.clone(), run, bytes: 0, readers: Vec::new() });
@@ -98,7 +99,7 @@ impl Passer {
         Some(Self { transfer: Rc::clone(transfer), id: head.id })
     }
 
-    /// So many bytes from the beginning are there.
+    /// Tells the readers that so many bytes from the beginning are there.
     pub(super) fn advance(&self, bytes: u64) {
         let mut relays = self.transfer.relays.0.borrow_mut();
         let Some(arrival) = relays.get_mut(&self.id).and_then(|relay| relay.arrival.as_mut()) else { return };
@@ -109,7 +110,8 @@ impl Passer {
         }
     }
 
-    /// It is sealed: who reads it reads an object from now on, if it is where it was read into.
+    /// Ends the passing of a sealed object: its readers read an object from now on, if it lies where it was
+    /// read into.
     pub(super) fn seal(self) {
         let transfer = Rc::clone(&self.transfer);
         let replica = transfer.store.objects.borrow().get(&self.id).cloned();
@@ -142,7 +144,7 @@ impl Relay {
 }
 
 impl Transfer {
-    /// A node wants to read an object here that is not, or not yet.
+    /// Answers a node that wants to read an object here that this node does not have, or not yet.
     pub(super) fn relay_to(self: &Rc<Self>, asked: &Envelope, id: ObjectId) {
         let arrives = {
             let mut relays = self.relays.0.borrow_mut();
@@ -157,7 +159,7 @@ impl Transfer {
         }
     }
 
-    /// Offers memory that an object is being read into.
+    /// Offers memory into which an object is being read.
     fn offer_passing(&self, asked: &Envelope, id: ObjectId) {
         let mut relays = self.relays.0.borrow_mut();
         let Some(arrival) = relays.get_mut(&id).and_then(|relay| relay.arrival.as_mut()) else { return };
@@ -177,8 +179,8 @@ impl Transfer {
             .tell(asked.reply_to, Message::Passed { request: asked.request, bytes, state: Passing::Under });
     }
 
-    /// Tells the readers of what was passed on that it is an object now, which they keep, or that it will be
-    /// none.
+    /// Tells the readers of passed memory that it is an object now, which they keep, or that it will not be
+    /// one.
     fn end_passing(&self, arrival: &Arrival, sealed: Option<&Pin>) {
         let bytes = arrival.run.len();
         let mut leases = self.leases.borrow_mut();
@@ -197,7 +199,7 @@ impl Transfer {
         }
     }
 
-    /// Says that all of an object that was just offered is there.
+    /// Tells a reader that all of an object that was just offered is there.
     pub(super) fn pass_whole(&self, asked: &Envelope) {
         let passed = Message::Passed { request: asked.request, bytes: u64::MAX, state: Passing::Sealed };
         self.network.tell(asked.reply_to, passed);

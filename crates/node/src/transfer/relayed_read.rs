@@ -1,14 +1,15 @@
-//! *relayed-read*: an object goes to many nodes at once, each reading from another what that has got so far,
-//! so that all links are busy at the same time. This is the child's side; [`relay`](super::relay) is the
+//! *relayed-read*: an object goes to many nodes at once. Each node reads from another what that one has so
+//! far, so all links are busy at the same time. This is the child's side; [`relay`](super::relay) is the
 //! parent's. Engine thread only.
 //!
-//! A node that was ordered to asks its *parent* with a fetch of the stage *relayed*. One that has the object
-//! offers it as always. One that is about to have it offers the memory it is being read into, and says again
-//! and again how far it has come; the child reads those bytes, and passes them on itself. A parent that gives
-//! up says so, and the child fetches the object as anybody would.
+//! A node that was ordered to have an object asks its *parent* with a fetch of the stage *relayed*. A
+//! parent that has the object offers it as always. A parent that is about to have it offers the memory into
+//! which it reads the object, and reports repeatedly how far it has come. The child reads those bytes, and
+//! passes them on itself. A parent that gives up says so, and the child then fetches the object like any
+//! other.
 //!
-//! Invariant: nobody seals what he read before his parent says that it has sealed. Until then the bytes may
-//! be those of an attempt that fails, and the memory may become something else's.
+//! Invariant: a node seals what it read only after its parent has said that it has sealed. Until then the
+//! bytes may belong to an attempt that fails, and the memory may be used for something else.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,10 +33,10 @@ use crate::transfer::Transfer;
 
 /// How long a parent may take until it has memory to read from.
 const OFFER_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a parent may say nothing new: it may be waiting for its own.
+/// How long a parent may report no progress. It may be waiting for its own parent.
 const PASSED_PATIENCE: Duration = Duration::from_secs(2 * STALLED.as_secs());
 
-/// What parents have said, by the parent and the request.
+/// The reports of parents, by the parent and the request.
 pub(super) type Feeds = RefCell<HashMap<(NodeId, u64), watch::Sender<Feed>>>;
 
 /// How far a parent has come.
@@ -45,7 +46,7 @@ pub(super) struct Feed {
     state: Passing,
 }
 
-/// What comes of a parent, until it is dropped.
+/// The reports of one parent, until this is dropped.
 struct Following {
     transfer: Rc<Transfer>,
     key: (NodeId, u64),
@@ -95,7 +96,7 @@ impl Drop for Following {
 }
 
 impl Transfer {
-    /// Reads an object from a node that has it, or is about to.
+    /// Reads an object from a node that has it or is about to have it.
     pub(super) async fn relayed(self: &Rc<Self>, parent: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(parent));
         let following = Following::begin(self, parent, call.request());
@@ -124,7 +125,7 @@ impl Transfer {
         }
     }
 
-    /// Reads what a parent has, as it comes, and passes it on.
+    /// Reads a parent's bytes as they come, and passes them on.
     async fn take_passing(
         self: &Rc<Self>,
         offer: Offer,
@@ -173,11 +174,11 @@ impl Transfer {
         Ok((landing, passer))
     }
 
-    /// A parent says how far it has come.
+    /// Takes a parent's report of how far it has come.
     pub(crate) fn take_passed(&self, from: NodeId, request: u64, bytes: u64, state: Passing) {
         if let Some(feed) = self.feeds.borrow().get(&(from, request)) {
             feed.send_modify(|feed| {
-                // It does not take back what it has said.
+                // A parent's end is final.
                 if feed.state == Passing::Under {
                     *feed = Feed { bytes: feed.bytes.max(bytes), state };
                 }
@@ -185,7 +186,7 @@ impl Transfer {
         }
     }
 
-    /// Parents that have gone pass nothing on.
+    /// Ends the feeds of parents that have gone.
     pub(crate) fn abandon_feeds(&self, gone: &[NodeId]) {
         for ((parent, _), feed) in self.feeds.borrow().iter() {
             if gone.contains(parent) {
@@ -195,7 +196,7 @@ impl Transfer {
     }
 }
 
-/// How much of an object is there from its beginning on, although its pieces come in any order.
+/// Tracks how much of an object is there from its beginning on, although its pieces come in any order.
 struct Prefix {
     ends: Vec<u64>,
     done: Vec<bool>,
@@ -208,7 +209,7 @@ impl Prefix {
         Self { done: vec![false; ends.len()], ends, first: 0 }
     }
 
-    /// A piece is there; says how many bytes are, if that are more now.
+    /// Notes that a piece is there; returns the length of the complete beginning if that has grown.
     fn done(&mut self, number: usize) -> Option<u64> {
         self.done[number] = true;
         let before = self.first;

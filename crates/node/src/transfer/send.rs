@@ -1,8 +1,8 @@
-//! *send*: messages only. What fits one comes as *eager* does; for the rest the requester makes room, says
-//! that it is ready, and the holder sends part after part, copied into registered blocks and out of them.
-//! Credits keep the holder from sending what finds no block. Parts that were under way when a connection
-//! broke are not sent again: the next one comes out of order, and behind the last there is silence, which
-//! ends the attempt too. Engine thread only.
+//! *send*: the object comes in messages only. An object that fits one message comes as *eager* does. For
+//! others, the requester takes memory and says that it is ready, and the holder sends part after part,
+//! copied into registered blocks and out of them. Credits keep the holder from sending parts that find no
+//! block. Parts that were under way when a connection broke are not sent again. Then the next part comes
+//! out of order, or there is silence after the last one; either ends the attempt. Engine thread only.
 
 use std::rc::Rc;
 
@@ -19,28 +19,28 @@ use crate::net::frame::{FRAME_MAX, HEADER_LEN, Message};
 use crate::object::Head;
 use crate::transfer::Transfer;
 
-/// Bytes of a part: what fits a message beside its header and what says where they belong.
+/// Number of bytes of a part: what fits a message beside its header and the part's position.
 const PART_BYTES: usize = FRAME_MAX - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
 
 /// An object that comes in parts.
 pub(super) struct Incoming {
     landing: Rc<Landing>,
-    /// Bytes of all its parts.
+    /// Number of bytes of all parts.
     len: u64,
     received: u64,
     arrived: Arrived,
     whole: Option<oneshot::Sender<()>>,
 }
 
-/// The wait for an object that comes in parts. However it ends, no part is taken any more.
+/// The wait for an object that comes in parts. However the wait ends, no part is taken afterwards.
 struct Arrival<'a> {
     transfer: &'a Transfer,
     key: (NodeId, u64),
 }
 
 impl Arrival<'_> {
-    /// Ends when no part has come for a while. The lease says that the holder lives; only parts say that
-    /// they come.
+    /// Returns when no part has come for a while. The lease shows that the holder lives, but only parts
+    /// show that it sends them.
     async fn stalls(&self) -> Failure {
         let received = || self.transfer.incoming.borrow().get(&self.key).map(|object| object.received);
         loop {
@@ -92,7 +92,7 @@ impl Transfer {
             }
         };
         lease.during(receiving).await?;
-        // It must not own the memory any more.
+        // The entry must not own the memory any more.
         drop(arrival);
         let copied = landing.len();
         trace.copied(copied);
@@ -105,14 +105,14 @@ impl Transfer {
     pub(crate) fn take_part(&self, holder: NodeId, request: u64, at: u64, bytes: &Bytes) {
         let mut incoming = self.incoming.borrow_mut();
         let Some(object) = incoming.get_mut(&(holder, request)) else {
-            // Also the rest of what was given up.
+            // The rest of a transfer that was given up comes here as well.
             self.network.drop_frame(&format!("a part from node {holder} that nobody waits for"));
             return;
         };
         let len = bytes.len() as u64;
         let fits = at == object.received && len <= object.len - object.received;
         if !fits || object.landing.write(at, bytes).is_err() {
-            // Whoever waits sees that the sender is gone.
+            // The waiting task sees that the sender is gone.
             incoming.remove(&(holder, request));
             return;
         }
@@ -121,17 +121,17 @@ impl Transfer {
         if object.received == object.len
             && let Some(whole) = object.whole.take()
         {
-            // Whoever has given up needs no news.
+            // A task that has given up needs no news.
             let _ = whole.send(());
         }
     }
 
-    /// The reader of a lease is ready: sends it the object, once, as fast as it takes it.
+    /// Sends a leased object to its reader, which is ready, once and as fast as the reader takes it.
     pub(crate) fn stream(self: &Rc<Self>, reader: NodeId, request: u64) {
         let key = (reader, request);
         let mut leases = self.leases.borrow_mut();
         let Some(lease) = leases.get_mut(&key).filter(|lease| matches!(lease.owed, Owed::Parts)) else {
-            self.network.drop_frame(&format!("node {reader} is ready for what it is not owed"));
+            self.network.drop_frame(&format!("node {reader} is ready for an object that it was not offered"));
             return;
         };
         lease.owed = Owed::Nothing;
@@ -156,7 +156,7 @@ impl Transfer {
         });
     }
 
-    /// The length of a leased object and its part from `at` on; nothing when the lease has ended.
+    /// The length of a leased object, and its part from `at` on; `None` when the lease has ended.
     fn part(&self, lease: &(NodeId, u64), at: u64) -> Option<(u64, Vec<u8>)> {
         let leases = self.leases.borrow();
         let whole = leases.get(lease)?.kept.run();

@@ -1,4 +1,4 @@
-//! The holder's side: answering a fetch by the protocol that the asker wishes. Engine thread only.
+//! The holder's side of a fetch: answering by the protocol that the asker wishes. Engine thread only.
 //!
 //! Invariant: a request is answered once, and has one lease at most.
 
@@ -12,7 +12,7 @@ use crate::object::{Head, Pin, Replica, not_visible};
 use crate::transfer::Transfer;
 
 impl Transfer {
-    /// Answers a fetch that came to this node as a holder. `others` hold the object too.
+    /// Answers a fetch that came to this node as a holder. The nodes `others` hold the object too.
     pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId, wish: Wish, others: &[NodeId]) {
         if self.has_lease(asked) {
             let why = format!("a fetch of {} for a request that node {} has a lease for", id, asked.reply_to);
@@ -32,9 +32,10 @@ impl Transfer {
             }
             None => {
                 if matches!(asked.message, Message::Fetch { stage: Stage::Forwarded, .. }) {
-                    // Most likely it was just deleted, and the directory is about to hear of it. Should it
-                    // not, it hears it now; the asker asks it again. Who asks without the directory says
-                    // nothing of what that knows: that all have lost it, perhaps.
+                    // Most likely the object was just deleted, and the directory is about to learn of it.
+                    // If not, the directory learns of it now, and the asker asks it again. A holder that
+                    // was asked without the directory cannot say what the directory knows, such as that all
+                    // nodes have lost the object.
                     self.store.unpublish(id, Withdrawal::Deleted);
                 }
                 let text = format!("node {} does not hold object {id} any more", self.kernel.node);
@@ -58,7 +59,7 @@ impl Transfer {
         }
     }
 
-    /// Answers when the object is in memory again.
+    /// Answers a fetch when the object is in memory again.
     fn serve_from_disk(
         self: &Rc<Self>,
         asked: Envelope,
@@ -75,7 +76,7 @@ impl Transfer {
         });
     }
 
-    /// The object itself, or how it can be had and for how long.
+    /// Makes the answer to a fetch: the object itself, or how it can be read and for how long.
     fn offer(self: &Rc<Self>, asked: &Envelope, pin: Pin, wish: Wish, others: &[NodeId]) -> Message {
         let head = pin.head();
         let fits = Message::fits_eager(&head);
@@ -95,12 +96,12 @@ impl Transfer {
         }
     }
 
-    /// Where the object lies, to be read there.
+    /// Makes an offer of the place of an object, to be read there.
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
         self.count_served("read", &head);
         self.counters.borrow_mut().rendezvous_served += 1;
         let pieces = self.locate(&pin.run());
-        // One that was taken out of the table and is pinned by somebody has none.
+        // An object that was removed from the table and is still pinned has no stamp.
         let objects = self.store.objects.borrow();
         let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(head.id));
         drop(objects);
@@ -108,16 +109,17 @@ impl Transfer {
         Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
     }
 
-    /// What this node was ordered to have is here, or will not be: those who waited for it are told.
+    /// Answers the nodes that waited for an object that this node was ordered to have: it is here, or will
+    /// not be.
     pub(crate) fn serve_waiting(self: &Rc<Self>, id: ObjectId) {
         self.serve_at_last(self.relays.end_waiting(&id));
     }
 
-    /// Answers those who have waited, with the object or without.
+    /// Answers fetches that have waited, with the object or without it.
     fn serve_at_last(self: &Rc<Self>, waiting: Vec<Envelope>) {
         for asked in waiting {
             if let Message::Fetch { id, wish, ref others, .. } = asked.message {
-                // What is not here by now is refused.
+                // An object that is not here by now is refused.
                 let here = self.store.objects.borrow().get(&id).is_some();
                 let stage = if here { Stage::Relayed } else { Stage::Direct };
                 let message = Message::Fetch { id, stage, wish, others: others.clone() };
@@ -126,7 +128,7 @@ impl Transfer {
         }
     }
 
-    /// Tells those who wait in vain; to be called now and then.
+    /// Answers the nodes that waited for too long; called regularly.
     pub(crate) fn tend_relays(self: &Rc<Self>) {
         let overdue = self.relays.overdue(self.kernel.clock.now());
         self.serve_at_last(overdue);

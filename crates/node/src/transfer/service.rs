@@ -1,4 +1,4 @@
-//! Transfers as a service: their frames, and what happens to them. Engine thread only.
+//! Transfers as a service: their frames and their reactions to events. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -33,10 +33,10 @@ impl Service for Transfer {
             Message::Lend { len } => self.on_lend(&frame, *len),
             Message::Probe { of, len } => self.on_probe(&frame, *of, *len),
             message if message.comes_with_a_lease() => {
-                // Whoever asked has given up: the holder need not keep the object for this node.
+                // The asker has given up: the holder need not keep the object for this node.
                 self.network.tell(from, Message::Release { requests: vec![frame.request] });
             }
-            // An answer that nobody waits for any more.
+            // The answer comes too late: nobody waits for it any more.
             _ if frame.is_answer() => {}
             other => return Err(WireError::Opcode(other.opcode())),
         }

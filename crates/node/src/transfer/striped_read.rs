@@ -1,8 +1,8 @@
-//! *striped-read*: a large object that several nodes hold is read from all of them. Whoever is done with a
-//! piece takes the next. Engine thread only.
+//! *striped-read*: a large object that several nodes hold is read from all of them. A holder whose piece is
+//! done gets the next. Engine thread only.
 //!
-//! Invariant: an attempt in which any holder fails is given up as a whole, with its memory: the provider may
-//! still write what a failed read was to bring.
+//! Invariant: an attempt in which any holder fails is given up as a whole, with its memory: the provider
+//! may still write the bytes of a failed read.
 
 use std::cell::RefCell;
 use std::iter::{Peekable, from_fn};
@@ -24,21 +24,21 @@ use crate::net::frame::{Envelope, Message, Stage, Wish};
 use crate::object::Head;
 use crate::transfer::Transfer;
 
-/// Bytes of the shortest object that is read so: asking others takes as long as reading so much.
+/// Length in bytes of the shortest object that is read so: asking others takes as long as reading so much.
 const STRIPED_BYTES: u64 = 16 << 20;
 /// How long another holder may take to offer its replica.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The pieces that nobody has taken yet; all holders have the same bytes at the same place of the object.
+/// The pieces that are not being read yet. All holders have the same bytes at the same place of the object.
 type Work = RefCell<Peekable<Box<dyn Iterator<Item = (u64, Piece)>>>>;
 
-/// Whether an object is to be read from these as well.
+/// Whether an object is to be read from these holders as well.
 pub(super) fn is_striped(head: &Head, others: &[NodeId]) -> bool {
     head.len() >= STRIPED_BYTES && !others.is_empty()
 }
 
 impl Transfer {
-    /// Reads an object from who offered it, and from those of `others` that offer it too.
+    /// Reads an object from the holder that offered it, and from those of `others` that offer it too.
     pub(super) async fn read_striped(
         self: &Rc<Self>,
         offer: &Offer,
@@ -65,7 +65,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Reads pieces from another holder, if it offers the same object; says how many reads it took.
+    /// Reads pieces from another holder, if it offers the same object; returns the number of the fabric's
+    /// reads.
     async fn stripe_of(
         self: &Rc<Self>,
         holder: NodeId,
@@ -85,7 +86,7 @@ impl Transfer {
         let Some(Some(Envelope { request, message: Message::Offer { head, lease_ms, pieces, .. }, .. })) =
             self.kernel.clock.bounded(Some(due), call.answer()).await
         else {
-            // The first does it without.
+            // The first holder goes on without this one.
             return Ok(None);
         };
         let offer = Offer { head, pieces, lease: Lease::new(self, holder, request, lease_ms, asked_at) };
@@ -98,7 +99,7 @@ impl Transfer {
         Ok((reads > 0).then_some(reads))
     }
 
-    /// Reads pieces from a holder until there are none; says how many reads it took.
+    /// Reads pieces from a holder until there are none; returns the number of the fabric's reads.
     async fn stripe(&self, offer: &Offer, work: &Work, here: Here<'_>) -> Result<u64, Failure> {
         let plan = self.choose_plan(offer.lease.holder, 0).plan;
         let pieces = from_fn(|| work.borrow_mut().next());

@@ -1,9 +1,9 @@
-//! How this node reads objects from each peer: what was calibrated, and what it has seen since. Engine thread
-//! only.
+//! How this node reads objects from each peer: the results of calibrations, and of reads since. Engine
+//! thread only.
 //!
 //! Without a calibration the defaults hold. Every so often a large read tries a chunk or a window next to
-//! those in force; one that is certainly faster takes their place. That stays within bounds and is said in
-//! the log, and `explain` says what was used. A calibration begins anew.
+//! those in force. One that is certainly faster replaces them. It stays within bounds, the log reports the
+//! change, and `explain` says what was used. A calibration begins anew.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,27 +17,29 @@ use crate::kernel::random::HashMap;
 use crate::net::frame::Wish;
 use crate::transfer::Transfer;
 
-/// Bytes of a read: small enough that reads of several objects share the lane fairly, and that over TCP the
-/// one end takes a read out of its socket while the other puts in the next. It does not look for
-/// acknowledgements in the midst of one.
+/// Number of bytes of a read. It is small enough that reads of several objects share the lane fairly, and
+/// that over TCP one end takes a read out of its socket while the other puts in the next. TCP's sender does
+/// not look for acknowledgements in the middle of a read.
 const CHUNK_BYTES: u64 = 512 << 10;
+/// The bounds of chunks in bytes.
 const CHUNK_BYTES_RANGE: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
-/// Reads of one object that are under way at one holder.
+/// Number of reads of one object that are under way at one holder.
 const WINDOW_READS: u32 = 2;
+/// The bounds of windows in reads.
 const WINDOW_READS_RANGE: std::ops::RangeInclusive<u32> = 1..=16;
 
-/// Bytes of the shortest read that says much about chunks and windows.
+/// Length in bytes of the shortest read that says much about chunks and windows.
 const TELLING_BYTES: u64 = 8 << 20;
-/// One telling read in so many is a trial of something else.
+/// Number of telling reads of which one is a trial of another plan.
 const READS_A_TRIAL: u64 = 16;
-/// Fewest reads by a plan before what was seen of it counts.
+/// Minimum number of reads by a plan before its results count.
 const LEAST_TRIALS: u32 = 3;
-/// How much faster another plan has to be to take over.
+/// How many times faster another plan has to be to replace the one in force.
 const BETTER_RATIO: f64 = 1.05;
 /// Weight of the latest read in the mean of all.
 const LATEST_WEIGHT: f64 = 0.25;
 
-/// How to read from a peer.
+/// A plan for reading from a peer: the length of a chunk, and the number of reads under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Plan {
     pub(super) chunk: u64,
@@ -64,7 +66,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// A plan, and in what words to explain it.
+/// A plan, and the words that explain it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choice {
     pub(super) plan: Plan,
@@ -83,7 +85,7 @@ struct Tuning {
     plan: Plan,
     source: Source,
     reads: u64,
-    /// Bytes a microsecond, and how often it was seen.
+    /// The mean rate in bytes a microsecond, and the number of reads, by plan.
     seen: HashMap<Plan, (f64, u32)>,
 }
 
@@ -116,7 +118,7 @@ impl Tuning {
         (CHUNK_BYTES_RANGE.contains(&plan.chunk) && WINDOW_READS_RANGE.contains(&plan.window)).then_some(plan)
     }
 
-    /// Notes what a plan brought; returns the new plan if another is in force from now on.
+    /// Notes the rate of a read by a plan; returns the new plan if another is in force from now on.
     fn saw(&mut self, plan: Plan, len: u64, took: Duration) -> Option<Plan> {
         if len < TELLING_BYTES || took.is_zero() {
             return None;
@@ -136,7 +138,7 @@ impl Tuning {
     }
 }
 
-/// All peers' hosts.
+/// The tunings of all peers' hosts.
 #[derive(Default)]
 pub(crate) struct Tunings {
     by_host: HashMap<String, Tuning>,
@@ -144,7 +146,7 @@ pub(crate) struct Tunings {
 }
 
 impl Tunings {
-    /// Takes what was calibrated before with this provider. What cannot be read is done without.
+    /// Loads the calibrations made with this provider before. Without a readable file there are none.
     pub(crate) fn load(path: Option<&Path>, provider: &str) -> Self {
         Self::of_provider(path.map(read).unwrap_or_default(), provider)
     }
@@ -159,7 +161,7 @@ impl Tunings {
         tunings
     }
 
-    /// A calibration is in force from now on.
+    /// Puts a calibration in force.
     fn calibrated(&mut self, calibration: Calibration) {
         let chunk = calibration.chunk.clamp(*CHUNK_BYTES_RANGE.start(), *CHUNK_BYTES_RANGE.end());
         let window = calibration.window.clamp(*WINDOW_READS_RANGE.start(), *WINDOW_READS_RANGE.end());
@@ -176,29 +178,29 @@ impl Tunings {
         self.by_host.get_mut(host).expect("just made")
     }
 
-    /// Up to how many bytes objects are to come inside a message. Who will answer a fetch is not known
-    /// before: what is best for the most cautious of the calibrated.
+    /// The number of bytes up to which objects are to come inside a message. The holder that will answer a
+    /// fetch is not known before, so this is the smallest of the calibrated values.
     fn eager_max(&self) -> u32 {
         self.calibrations.values().map(|one| one.eager_max).min().unwrap_or(u32::MAX)
     }
 }
 
 impl Transfer {
-    /// How to read an object of this length from a peer.
+    /// Chooses how to read an object of this length from a peer.
     pub(super) fn choose_plan(&self, holder: NodeId, len: u64) -> Choice {
         self.tunings.borrow_mut().of(&self.host_of(holder)).choose(len)
     }
 
-    /// A read of this length came to its end.
+    /// Takes note of a finished read of this length.
     pub(super) fn saw_plan(&self, holder: NodeId, plan: Plan, len: u64, took: Duration) {
         let host = self.host_of(holder);
         if let Some(plan) = self.tunings.borrow_mut().of(&host).saw(plan, len, took) {
             let Plan { chunk, window } = plan;
-            info!(%host, chunk, window, "large reads from this host are faster so: from now on");
+            info!(%host, chunk, window, "large reads from this host use a faster plan from now on");
         }
     }
 
-    /// How objects are to come here.
+    /// How objects are to come to this node.
     pub(super) fn wish(&self) -> Wish {
         let eager_max = self.tunings.borrow().eager_max();
         Wish { protocol: self.kernel.config.protocol, eager_max }
@@ -232,7 +234,7 @@ fn read(path: &Path) -> Vec<Calibration> {
         Ok(text) => parse(&text).map_err(|error| error.to_string()),
     };
     parsed.unwrap_or_else(|error| {
-        warn!("what was calibrated is not used: {} cannot be read: {error}", path.display());
+        warn!("calibrations are not used: cannot read {}: {error}", path.display());
         Vec::new()
     })
 }
@@ -241,7 +243,7 @@ fn parse(text: &[u8]) -> serde_json::Result<Vec<Calibration>> {
     serde_json::from_slice(text)
 }
 
-/// Writes the file whole or not at all.
+/// Writes the file as a whole or not at all.
 fn write(path: &Path, calibrations: &[Calibration]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -284,7 +286,7 @@ mod tests {
             assert_eq!(choice.plan, DEFAULT);
             tuning.saw(choice.plan, TELLING_BYTES - 1, Duration::from_micros(1));
             let choice = tuning.choose(LEN);
-            // A little noise, the same for all.
+            // The rates have a little noise, the same for all.
             tuning.saw(choice.plan, LEN, Duration::from_micros(10_000 + round % 7 * 20));
         }
         assert_eq!((tuning.plan, tuning.source), (DEFAULT, Source::Calibrated));

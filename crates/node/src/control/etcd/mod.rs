@@ -1,9 +1,10 @@
-//! Coordination by etcd: a key a member, with a lease that ends when the node does.
+//! Coordination by etcd: a key for each member, with a lease that ends when the node does.
 //!
 //! Control thread. Below the prefix, `members/<node id>` has the node's [`record`]. A node is a member from
-//! the transaction that wrote its key, in which nobody had come whom it was not compared with, until the key
-//! is gone: deleted by the node when it stops, by etcd when the lease is over. Every node watches the keys
-//! and so follows the same views; their epoch is etcd's revision ([`roster`]).
+//! the transaction that wrote its key until the key is gone. That transaction succeeds only if the node was
+//! compared with all members. The node deletes the key when it stops; etcd deletes it when the lease is
+//! over. Every node watches the keys, so all nodes follow the same views; their epoch is etcd's revision
+//! ([`roster`]).
 //!
 //! A node counts its lease from before it asked for it, and ends its membership by itself when that time is
 //! over ([`Validity`]): before etcd can have told the others.
@@ -36,39 +37,39 @@ use crate::net::members::{Incarnation, Member};
 #[cfg(feature = "fuzzing")]
 pub(super) use self::record::{decode, encode};
 
-/// The longest that a server is waited for while this node is no member: nothing ends meanwhile.
+/// How long a server may take to answer while this node is not a member: no membership can end meanwhile.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
-/// After a server failed, before the next is asked.
+/// The pause after a server failed, before the next is asked.
 const SERVER_PAUSE: Duration = Duration::from_millis(100);
-/// Members that may come between comparing with all and joining, before this node gives it up for now.
+/// Number of times that other nodes may join first until this node gives up joining for now.
 const MAX_JOIN_ATTEMPTS: u32 = 64;
 
 /// The coordinator that is an etcd cluster.
 pub(super) struct Etcd {
     config: EtcdConfig,
     guard: Guard,
-    /// The lease that was asked for.
+    /// The length of the lease that was asked for.
     wanted: Duration,
     validity: Arc<Validity>,
-    /// Which server is asked next.
+    /// The number of the server that is asked next.
     turn: usize,
     membership: Option<Membership>,
-    /// Servers that failed in a row.
+    /// Number of servers that failed in a row.
     failed: usize,
-    /// A lease that is not what was asked for was mentioned.
+    /// Whether the log has mentioned that the lease is not what was asked for.
     said: bool,
 }
 
-/// What this node is in etcd.
+/// This node's membership in etcd.
 struct Membership {
     node: plasmon::NodeId,
     incarnation: Incarnation,
     key: String,
     record: Vec<u8>,
     lease: i64,
-    /// What etcd granted.
+    /// The length of the lease that etcd granted.
     ttl: Duration,
-    /// When the lease ends, if no more time is given.
+    /// When the lease ends, if it is not prolonged.
     until: Instant,
     roster: Roster,
     session: Option<Session>,
@@ -76,7 +77,7 @@ struct Membership {
     endpoint: String,
 }
 
-/// What came next on a session.
+/// The next event on a session.
 enum Happened {
     Prolonged(Option<LeaseKeepAliveResponse>),
     Watched(Option<WatchResponse>),
@@ -101,7 +102,7 @@ impl Etcd {
         endpoint
     }
 
-    /// A lease, with what etcd made of the wish.
+    /// Asks for a lease; returns it with the length that etcd granted.
     async fn grant(&mut self, client: &mut Client, endpoint: &str) -> Result<(i64, Duration), JoinError> {
         let seconds = self.wanted.as_secs_f64().ceil().max(1.0) as i64;
         let granted = client_answer(endpoint, client.lease_grant(seconds, None)).await?;
@@ -125,12 +126,12 @@ impl Etcd {
                 (server::connect(&self.config, &endpoint, SERVER_PATIENCE).await?, endpoint)
             }
         };
-        // A lease that is not there any more needs no end: an answer may have been lost.
+        // A lease that does not exist has ended: the answer to an earlier request may have been lost.
         let revoked = async { client.lease_revoke(lease).await.map(drop).or_else(server::absent) };
         Ok(server::within(&endpoint, SERVER_PATIENCE, revoked).await?)
     }
 
-    /// Writes the record, at a moment at which this node can be a member beside all that are.
+    /// Writes the record, at a moment when this node can be a member beside all others.
     async fn enter(
         &self,
         client: &mut Client,
@@ -153,14 +154,16 @@ impl Etcd {
             if joined.succeeded() {
                 return roster_of(&joined, self.guard.clone());
             }
-            // Many may come at once: not all again at the same moment.
+            // Many nodes may join at once, and should not all try again at the same moment.
             sleep(Duration::from_millis(u64::from(random_byte() % 32))).await;
         }
-        Err(io::Error::other(format!("{MAX_JOIN_ATTEMPTS} times other nodes joined at the same moment"))
-            .into())
+        Err(io::Error::other(format!(
+            "other nodes joined at the same moment {MAX_JOIN_ATTEMPTS} times in a row"
+        ))
+        .into())
     }
 
-    /// The transaction that writes this node's record and reads everybody's, if a condition holds.
+    /// The transaction that writes this node's record and reads all records, if a condition holds.
     fn write_if(&self, condition: Compare, key: &str, record: &[u8], lease: i64) -> Txn {
         let put = TxnOp::put(key, record, Some(PutOptions::new().with_lease(lease)));
         let read = TxnOp::get(self.prefix(), Some(GetOptions::new().with_prefix()));
@@ -185,7 +188,7 @@ impl Etcd {
         if membership.prolong(asked, &self.validity) { Ok(()) } else { Err(Failure::LeaseOver) }
     }
 
-    /// Waits for the next thing on the session.
+    /// Waits for the next event on the session.
     async fn happening(&mut self) -> Option<Happened> {
         let membership = self.membership.as_mut()?;
         let until = membership.until;
@@ -204,7 +207,7 @@ impl Etcd {
         })
     }
 
-    /// Acts on what happened: news for the engine, or nothing.
+    /// Acts on an event; returns news for the engine, if there are any.
     async fn act(&mut self, happened: Happened) -> Result<Option<News>, Loss> {
         let Some(membership) = &mut self.membership else { return Err(over()) };
         match happened {
@@ -234,8 +237,8 @@ impl Etcd {
         }
     }
 
-    /// What happened meanwhile cannot be told any more. The record is written again, which makes a revision
-    /// that is the last change for everybody, and everything is read.
+    /// Reads all records, because etcd cannot tell the changes since the last seen revision any more. The
+    /// record is written again first, which makes a revision that is the last change for all nodes.
     async fn catch_up(&mut self) -> Result<Option<News>, Loss> {
         let Some(membership) = &self.membership else { return Err(over()) };
         let Membership { key, record, lease, endpoint, .. } = membership;
@@ -256,7 +259,7 @@ impl Etcd {
         match roster {
             Ok(roster) => {
                 membership.roster = roster;
-                // The watch has ended; the next session goes on from here.
+                // The watch has ended; the next session goes on from this revision.
                 membership.session = None;
                 Ok(Some(News::View(membership.roster.view())))
             }
@@ -266,23 +269,23 @@ impl Etcd {
 }
 
 impl Membership {
-    /// How long a server is waited for before another is tried.
+    /// How long a server may take until another is tried.
     fn patience(&self) -> Duration {
         (self.ttl / 4).min(SERVER_PATIENCE)
     }
 
-    /// How often more time is asked for.
+    /// How often this node asks to prolong the lease.
     fn period(&self) -> Duration {
         self.ttl / 5
     }
 
-    /// The lease lasts for its time from when more was asked for; `false` if it was over before.
+    /// Prolongs the lease from the time at which that was asked for; `false` if the lease was over before.
     fn prolong(&mut self, asked: Instant, validity: &Validity) -> bool {
         self.until = self.until.max(asked + self.ttl);
         validity.prolong(self.until.into_std())
     }
 
-    /// Asks for more time, unless the server does not answer.
+    /// Asks to prolong the lease, unless the server does not answer.
     async fn beat(&mut self) -> Option<News> {
         let patience = self.patience();
         let session = self.session.as_mut()?;
@@ -300,20 +303,20 @@ impl Membership {
         }
     }
 
-    /// Lets go of a server; another goes on.
+    /// Ends the session with a server; another server goes on.
     fn drop_session(&mut self, reason: &str) -> Option<News> {
-        info!("etcd at {} is left: {reason}", self.endpoint);
+        info!("the session with etcd at {} has ended: {reason}", self.endpoint);
         self.session = None;
         None
     }
 
-    /// Follows what the watch tells.
+    /// Follows the events of the watch.
     fn follow(&mut self, news: &WatchResponse) -> Result<Option<News>, Loss> {
         let mut changed = false;
         for event in news.events() {
             changed |= self.roster.apply(event);
         }
-        // Without events it says how far it has come, and with them the last one does.
+        // A response without events says how far the watch has come; with events, the last event does.
         match news.header() {
             Some(header) if news.events().is_empty() && !news.created() => self.roster.saw(header.revision()),
             _ => self.roster.saw(self.roster.revision()),
@@ -346,7 +349,7 @@ impl Coordinator for Etcd {
         let roster = match self.enter(&mut client, &endpoint, member, &key, &record, lease).await {
             Ok(roster) => roster,
             Err(error) => {
-                // It ends by itself, too.
+                // The lease ends by itself, too.
                 let _ = server::within(&endpoint, SERVER_PATIENCE, client.lease_revoke(lease)).await;
                 return Err(error);
             }
@@ -364,7 +367,7 @@ impl Coordinator for Etcd {
             session: None,
             endpoint: endpoint.clone(),
         };
-        // Joining may have taken most of the lease; opening a session begins with asking for more.
+        // Joining may have taken most of the lease. Opening a session begins with prolonging it.
         let asked = Instant::now();
         let (since, period) = (membership.roster.next(), membership.period());
         let patience = membership.patience();
@@ -411,7 +414,7 @@ impl Coordinator for Etcd {
                 }
                 Err(Failure::Server(reason)) => {
                     self.failed += 1;
-                    // Each server once: that goes on for a while.
+                    // The log mentions each server once, since the attempts go on for a while.
                     if self.failed <= servers {
                         info!("{reason}")
                     } else {
@@ -431,7 +434,7 @@ impl Coordinator for Etcd {
         self.validity.end();
         let Some(Membership { lease, session, endpoint, until, .. }) = self.membership.take() else { return };
         let mut known = session.map(|session| (session.client, endpoint));
-        // As long as whoever calls is patient: otherwise the others learn it from the lease.
+        // The attempts go on for as long as the caller waits; otherwise the others learn from the lease.
         while Instant::now() < until {
             match self.revoke(lease, known.take()).await {
                 Ok(()) => return,
@@ -446,7 +449,7 @@ fn over() -> Loss {
     Loss::Membership("it could not reach etcd for a whole lease".into())
 }
 
-/// An answer of etcd while this node joins, or why the node cannot join.
+/// Awaits an answer of etcd while this node joins; the error says why the node cannot join.
 async fn client_answer<T>(
     endpoint: &str,
     request: impl Future<Output = Result<T, etcd_client::Error>>,
@@ -459,7 +462,7 @@ async fn client_answer<T>(
     answer.map_err(|error| refusal.unwrap_or_else(|| error.into()))
 }
 
-/// Whether this node can be a member beside these.
+/// Checks that this node can be a member beside these.
 fn compare_with_all(member: &Member, records: &[KeyValue], guard: &Guard) -> Result<(), JoinError> {
     let others = records.iter().map(|record| {
         let key = String::from_utf8_lossy(record.key());
@@ -478,7 +481,7 @@ fn roster_of(written: &TxnResponse, guard: Guard) -> Result<Roster, JoinError> {
         TxnOpResponse::Get(read) => Some(read),
         _ => None,
     });
-    let read = read.ok_or_else(|| io::Error::other("etcd answered a transaction with too little"))?;
+    let read = read.ok_or_else(|| io::Error::other("etcd's answer to a transaction is incomplete"))?;
     Ok(Roster::new(read.kvs(), revision, guard))
 }
 

@@ -1,8 +1,8 @@
-//! A member as it stands in etcd: JSON, with the version of the cluster protocol ahead of all that depends on
-//! it.
+//! The record of a member in etcd: JSON, with the version of the cluster protocol before all fields that
+//! depend on it.
 //!
-//! Where the cluster has a secret, the member is sealed with it, as that of its key: whoever can read or
-//! write etcd learns nothing that would let him speak to a node, and cannot add a member.
+//! Where the cluster has a secret, the record is sealed with it, for its key. So a user who can read or
+//! write etcd learns nothing that would let it talk to a node, and cannot add a member.
 
 use std::fmt::Write;
 
@@ -46,7 +46,7 @@ enum Contents {
     Sealed(String),
 }
 
-/// The record of a member, to stand under a key.
+/// Encodes the record of a member for a key.
 pub(crate) fn encode(member: &Member, key: &str, secret: Option<&Secret>) -> Vec<u8> {
     let contents = match secret {
         None => Written::Member(member),
@@ -55,9 +55,9 @@ pub(crate) fn encode(member: &Member, key: &str, secret: Option<&Secret>) -> Vec
     json(&Record { protocol: PROTOCOL, contents })
 }
 
-/// The member of the record under a key, or what is the matter with it.
+/// Decodes the record under a key; the error says what is wrong with it.
 pub(crate) fn decode(record: &[u8], key: &str, secret: Option<&Secret>) -> Result<Member, String> {
-    let damaged = |error| format!("it is no record of a member ({error})");
+    let damaged = |error| format!("it is not a record of a member ({error})");
     let Version { protocol } = serde_json::from_slice(record).map_err(damaged)?;
     if protocol != PROTOCOL {
         return Err(other_protocol("its node", protocol, "this one", PROTOCOL));
@@ -71,9 +71,9 @@ pub(crate) fn decode(record: &[u8], key: &str, secret: Option<&Secret>) -> Resul
             serde_json::from_slice(&opened).map_err(damaged)
         }
         (Contents::Sealed(_), None) => {
-            Err("its node has a secret, and this one none: give --secret-file".into())
+            Err("its node has a secret, and this node has none: give --secret-file".into())
         }
-        (Contents::Member(_), Some(_)) => Err("its node has no secret, and this one has".into()),
+        (Contents::Member(_), Some(_)) => Err("its node has no secret, and this node has one".into()),
     }
 }
 

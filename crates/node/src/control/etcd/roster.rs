@@ -1,7 +1,7 @@
-//! The members as they stand in etcd, revision by revision.
+//! The members according to etcd, revision by revision.
 //!
-//! A view's epoch is the revision of the last change below the prefix, which is the same for every node. It
-//! is known exactly from a transaction that writes there, and from the watch ever after.
+//! A view's epoch is the revision of the last change below the prefix, which is the same for every node. A
+//! transaction that writes there tells it exactly, and from then on the watch does.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use crate::net::members::{Incarnation, Member, View};
 /// The members of a revision.
 pub(super) struct Roster {
     guard: Guard,
-    /// By key, with the revision that made the key.
+    /// The members by key, with the revision that made the key.
     members: BTreeMap<Vec<u8>, (i64, Member)>,
     revision: i64,
-    /// Up to where the watch has told everything.
+    /// The revision up to which the watch has told everything.
     seen: i64,
 }
 
 impl Roster {
-    /// What a transaction left that wrote below the prefix.
+    /// Makes the roster from the records and the revision of a transaction that wrote below the prefix.
     pub(super) fn new<'a>(
         records: impl IntoIterator<Item = &'a KeyValue>,
         revision: i64,
@@ -35,12 +35,13 @@ impl Roster {
         roster
     }
 
-    /// Takes a change in; whether there is one. What was told before is none.
+    /// Applies an event; returns whether the members changed. An event that was applied before changes
+    /// nothing.
     pub(super) fn apply(&mut self, event: &Event) -> bool {
         let Some(record) = event.kv().filter(|record| record.mod_revision() > self.seen) else {
             return false;
         };
-        // Several changes may be of one revision: `seen` follows behind them.
+        // Several changes may have one revision, so `seen` moves only afterwards.
         self.revision = self.revision.max(record.mod_revision());
         match event.event_type() {
             EventType::Put => self.enter(record),
@@ -51,22 +52,22 @@ impl Roster {
         true
     }
 
-    /// Everything up to here was told.
+    /// Notes that everything up to this revision was told.
     pub(super) fn saw(&mut self, revision: i64) {
         self.seen = self.seen.max(revision);
     }
 
-    /// The last change.
+    /// The revision of the last change.
     pub(super) fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// From where a watch is to go on.
+    /// The revision from which a watch is to go on.
     pub(super) fn next(&self) -> i64 {
         self.seen + 1
     }
 
-    /// Whether this life of a node is a member.
+    /// Whether this incarnation of a node is a member.
     pub(super) fn has(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.members.values().any(|(_, member)| (member.node, member.incarnation) == (node, incarnation))
     }
@@ -88,7 +89,7 @@ impl Roster {
                 self.members.insert(record.key().to_vec(), (record.create_revision(), member));
             }
             Err(reason) => {
-                // Nobody of this release can join beside it; every node leaves it out alike.
+                // No node of this release can join beside the record; every node leaves it out alike.
                 warn!("etcd's key {key} is left out: {reason}");
                 self.members.remove(record.key());
             }

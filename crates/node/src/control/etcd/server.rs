@@ -1,7 +1,8 @@
-//! Talking to one of the etcd servers at a time.
+//! Sessions with etcd servers, one at a time.
 //!
-//! Control thread. Which server it is does not matter: a session that fails or falls silent is opened anew
-//! with the next one, and the lease and the revision go on. Nothing here waits for longer than it is told to.
+//! Control thread. The servers are interchangeable: a session that fails or falls silent is opened anew
+//! with the next one, and the lease and the revision go on. No function waits longer than its caller
+//! allows.
 
 use std::error::Error as _;
 use std::fs;
@@ -24,15 +25,15 @@ pub(super) struct Session {
     pub(super) keeper: LeaseKeeper,
     pub(super) answers: LeaseKeepAliveStream,
     pub(super) watch: WatchStream,
-    /// When to ask for more time.
+    /// The interval at which to prolong the lease.
     pub(super) beat: Interval,
-    /// Since when an answer to that is waited for.
+    /// Since when an answer to a request for more time is awaited; `None` if none is awaited.
     pub(super) asked: Option<Instant>,
 }
 
 /// Why there is no session.
 pub(super) enum Failure {
-    /// This server, or its answer, is not what it should be; another may be.
+    /// This server or its answer is faulty; another server may work.
     Server(String),
     /// The lease has ended.
     LeaseOver,
@@ -55,7 +56,7 @@ pub(super) async fn connect(
     patience: Duration,
 ) -> Result<Client, JoinError> {
     let mut options = ConnectOptions::new()
-        // One that has lost the others must not be believed.
+        // A server that has lost the others must not be believed.
         .with_require_leader(true)
         .with_connect_timeout(patience)
         .with_tcp_keepalive(Duration::from_secs(30));
@@ -81,7 +82,7 @@ pub(super) async fn connect(
     }
 }
 
-/// Opens a session with a server: the lease is alive, and changes since a revision will be told.
+/// Opens a session with a server: it keeps the lease alive, and watches for changes since a revision.
 pub(super) async fn open(
     mut client: Client,
     endpoint: &str,
@@ -108,7 +109,7 @@ pub(super) async fn open(
     Ok(Session { client, keeper, answers, watch, beat, asked: None })
 }
 
-/// The answer to a request, if it comes in time.
+/// Awaits the answer to a request for at most `patience`.
 pub(super) async fn within<T>(
     endpoint: &str,
     patience: Duration,
@@ -120,7 +121,7 @@ pub(super) async fn within<T>(
     }
 }
 
-/// What is asked to end and is not there, has ended.
+/// Turns the error that something to be ended does not exist into success.
 pub(super) fn absent(error: Error) -> Result<(), Error> {
     match &error {
         Error::GRpcStatus(status) if i32::from(status.code()) == 5 => Ok(()),
@@ -128,10 +129,10 @@ pub(super) fn absent(error: Error) -> Result<(), Error> {
     }
 }
 
-/// What is said of a user who may not: no other server would say otherwise.
+/// The error for a user without permission, if `error` says that: no other server would decide otherwise.
 pub(super) fn refused(error: &Error) -> Option<JoinError> {
     let Error::GRpcStatus(status) = error else { return None };
-    // gRPC's invalid argument, permission denied and unauthenticated.
+    // The codes are gRPC's invalid argument, permission denied and unauthenticated.
     let denied = matches!(i32::from(status.code()), 3 | 7 | 16);
     denied.then(|| {
         JoinError::Refused(format!(
@@ -147,7 +148,7 @@ fn failed(endpoint: &str, error: &Error) -> io::Error {
         Error::TransportError(error) => (error.to_string(), error.source()),
         other => (other.to_string(), None),
     };
-    // The innermost reason says most: refused, no route, an unknown issuer.
+    // The innermost reason is the most specific: refused, no route, an unknown issuer.
     while let Some(inner) = cause {
         reason = inner.to_string();
         cause = inner.source();

@@ -15,10 +15,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// What the text is.
+/// The content type of the text.
 pub(super) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics of a report.
+/// Encodes all metrics of a report.
 pub(super) fn text(status: Status) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot(status)));
@@ -55,7 +55,7 @@ impl Snapshot {
         let mut info =
             out.0.encode_descriptor("plasmon_node_info", "The node; always 1", None, MetricType::Gauge)?;
         ConstGauge::new(1u64).encode(info.encode_family(&labels)?)?;
-        out.gauge("plasmon_uptime_seconds", "Since the start of the node", status.uptime_seconds)?;
+        out.gauge("plasmon_uptime_seconds", "Time since the start of the node", status.uptime_seconds)?;
         out.gauge(
             "plasmon_unfit",
             "1 if the node does not serve as it should",
@@ -72,10 +72,10 @@ impl Snapshot {
 fn memory_metrics(out: &mut Out<'_>, memory: &MemoryStatus) -> fmt::Result {
     out.gauge("plasmon_memory_capacity_bytes", "Memory for objects", real(memory.capacity))?;
     out.gauge("plasmon_memory_used_bytes", "Memory held by objects", real(memory.used))?;
-    out.gauge("plasmon_memory_free_bytes", "Memory not held by anything", real(memory.free))?;
+    out.gauge("plasmon_memory_free_bytes", "Memory that is free", real(memory.free))?;
     let largest = "Largest object that fits without making room";
     out.gauge("plasmon_memory_largest_free_bytes", largest, real(memory.largest_free))?;
-    out.gauge("plasmon_memory_prefaulted_bytes", "Memory that was touched", real(memory.prefaulted))?;
+    out.gauge("plasmon_memory_prefaulted_bytes", "Memory that was pre-faulted", real(memory.prefaulted))?;
     out.gauge("plasmon_memory_huge_bytes", "Memory in huge pages", real(memory.huge))?;
     out.gauge("plasmon_memory_tables_bytes", "Object tables that clients map", real(memory.tables))?;
     out.gauge("plasmon_memory_waiting_objects", "Objects that wait for room", real(memory.waiting))?;
@@ -111,7 +111,7 @@ fn fabric_metrics(out: &mut Out<'_>, fabric: &FabricStatus) -> fmt::Result {
     out.counter("plasmon_fabric_messages_sent", "Messages sent to other nodes", fabric.messages_sent)?;
     out.counter("plasmon_fabric_messages_received", "Messages from other nodes", fabric.messages_received)?;
     out.counter("plasmon_fabric_reads", "One-sided reads made by this node", fabric.reads)?;
-    out.counter("plasmon_fabric_completions", "Operations that came to their end", fabric.completions)?;
+    out.counter("plasmon_fabric_completions", "Operations that have ended", fabric.completions)?;
     out.gauge("plasmon_fabric_operations", "Operations under way", real(fabric.in_flight))?;
     out.counter("plasmon_fabric_registrations", "Registrations of memory made", fabric.registrations)?;
     out.gauge("plasmon_fabric_regions", "Regions of memory registered", real(fabric.regions))?;
@@ -123,15 +123,20 @@ fn transfer_metrics(out: &mut Out<'_>, transfer: &TransferStatus) -> fmt::Result
         transfer.protocols.iter().map(|(name, protocol)| (name.as_str(), what(protocol))).collect()
     };
     let name = "protocol";
-    out.counters("plasmon_fetched_objects", "Objects fetched from others", name, &each(|one| one.fetched))?;
-    out.counters("plasmon_fetched_bytes", "Bytes of those", name, &each(|one| one.fetched_bytes))?;
-    let served = "Objects that others asked for and were given";
+    out.counters(
+        "plasmon_fetched_objects",
+        "Objects fetched from other nodes",
+        name,
+        &each(|one| one.fetched),
+    )?;
+    out.counters("plasmon_fetched_bytes", "Bytes of fetched objects", name, &each(|one| one.fetched_bytes))?;
+    let served = "Objects served to other nodes";
     out.counters("plasmon_served_objects", served, name, &each(|one| one.served))?;
-    out.counters("plasmon_served_bytes", "Bytes of those", name, &each(|one| one.served_bytes))?;
+    out.counters("plasmon_served_bytes", "Bytes of served objects", name, &each(|one| one.served_bytes))?;
     out.gauge("plasmon_fetches", "Fetches under way", real(transfer.fetching))?;
     out.counter("plasmon_fetch_failures", "Attempts at a holder that failed", transfer.fetch_failures)?;
     out.gauge("plasmon_leases", "Objects pinned for other nodes", real(transfer.leases))?;
-    out.counter("plasmon_frames_dropped", "Frames thrown away", transfer.frames_dropped)?;
+    out.counter("plasmon_frames_dropped", "Frames dropped", transfer.frames_dropped)?;
     let copied = "Bytes of objects copied by this daemon's processor";
     out.counter("plasmon_copied_bytes", copied, transfer.cpu_copied_bytes)
 }
@@ -145,7 +150,7 @@ fn cluster_metrics(out: &mut Out<'_>, cluster: &ClusterStatus) -> fmt::Result {
     out.gauge("plasmon_directory_entries", entries, real(cluster.directory_entries))
 }
 
-/// Where metrics go. The format appends `_total` to the names of counters.
+/// The receiver of metrics. The format appends `_total` to the names of counters.
 struct Out<'a>(DescriptorEncoder<'a>);
 
 impl Out<'_> {
@@ -174,7 +179,7 @@ impl Out<'_> {
     }
 }
 
-/// Metrics are real numbers: exact up to 2^53.
+/// Converts a count to a real number, which is exact up to 2^53.
 fn real(value: u64) -> f64 {
     value as f64
 }

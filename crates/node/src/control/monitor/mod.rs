@@ -1,10 +1,9 @@
-//! What watches over a node asks over HTTP: `/metrics`, `/healthz` and `/livez`.
+//! The HTTP service for monitoring a node: `/metrics`, `/healthz` and `/livez`.
 //!
-//! Control thread (tokio). It owns nothing of the node: a request becomes a [`Question`] to the engine, which
-//! answers between two turns with what it counts anyway. So metrics cost what a scrape costs, and nothing
-//! where nobody scrapes. Whoever connects is a stranger: connections, their time and what they may send are
-//! bounded, and who connects and asks nothing makes way for who comes next, so that health is told whatever
-//! else is connected.
+//! Control thread (tokio). The module owns nothing of the node: a request becomes a [`Question`] to the
+//! engine, which answers between two turns with its counters. So metrics cost nothing where nobody scrapes.
+//! Every client is a stranger: connections, their time and their requests are bounded. A connection without
+//! a request makes way for the next one, so that health is told whatever else is connected.
 
 mod metrics;
 
@@ -35,18 +34,18 @@ use crate::net::door::{Door, HEALTH, Place};
 /// How long a request may take to come, and the engine to answer it.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may take altogether.
-const WHOLE: Duration = Duration::from_secs(30);
-/// Most bytes of a request's head.
-const MAX_HEAD: usize = 16 << 10;
+const CONNECTION_PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum number of bytes of a request's head.
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What is asked of the engine.
+/// A question to the engine.
 #[derive(Debug)]
 pub(crate) enum Question {
-    /// The whole report.
+    /// Asks for the whole report.
     Status(oneshot::Sender<Box<Status>>),
-    /// Why the node does not serve as it should, if it does not.
+    /// Asks why the node does not serve as it should; the answer is `None` if it does.
     Health(oneshot::Sender<Option<String>>),
 }
 
@@ -60,7 +59,7 @@ impl Listener {
     /// Binds a `host:port`.
     ///
     /// # Errors
-    /// When it does not resolve or is taken.
+    /// When the address does not resolve or is taken.
     pub(crate) async fn bind(address: &str) -> Result<Self, ControlError> {
         let error = |source| ControlError::Metrics { address: address.to_owned(), source };
         let listener = TcpListener::bind(address).await.map_err(error)?;
@@ -68,7 +67,7 @@ impl Listener {
         Ok(Self { listener, address })
     }
 
-    /// With the port that was taken.
+    /// The address, with the port that was taken.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -102,7 +101,7 @@ async fn attend(stream: TcpStream, peer: SocketAddr, mut place: Place, engine: E
         async move {
             served.store(true, Ordering::Relaxed);
             let answer = answer(request.method(), request.uri().path(), &engine).await;
-            // From here on its reader may take its time, but not others' places.
+            // From here on the reader may take its time, but not the places of others.
             served.store(false, Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
         }
@@ -110,10 +109,10 @@ async fn attend(stream: TcpStream, peer: SocketAddr, mut place: Place, engine: E
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_PATIENCE)
-        .max_buf_size(MAX_HEAD)
+        .max_buf_size(MAX_HEAD_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    match place.hold(timeout(WHOLE, connection)).await {
+    match place.hold(timeout(CONNECTION_PATIENCE, connection)).await {
         Ok(Ok(Ok(()))) => {}
         Ok(Ok(Err(error))) => debug!(%peer, %error, "a connection for metrics broke"),
         Ok(Err(_)) => debug!(%peer, "a connection for metrics took too long"),
@@ -145,7 +144,7 @@ async fn answer(method: &Method, path: &str, engine: &EventSender) -> Response<F
     }
 }
 
-/// Asks the engine; nothing if it is too busy to answer, or ends.
+/// Asks the engine; `None` if it is too busy to answer, or ends.
 async fn ask<T>(engine: &EventSender, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {
     let (sender, answer) = oneshot::channel();
     engine.send(Event::Asked(question(sender)));

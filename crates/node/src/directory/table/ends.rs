@@ -1,11 +1,12 @@
-//! How objects leave the directory: who has to let go of one that is deleted, and which lives have ended.
+//! How objects leave the directory: the nodes that have to drop a deleted object, and the lives that have
+//! ended.
 //!
-//! Engine thread only. Whoever may come to hold an object without asking here again is known: its *holders*
-//! have published it; its *readers* were sent to a holder, or remember where it was. A deletion *begins* by
-//! holding back whoever asks for the object; it is *ended* (its lives buried) when all of these have let go.
-//! In between the object is there for whoever asks whether it is, and cannot be had: nobody learns that it is
-//! gone before it is gone everywhere. Only the first keeper begins a deletion by itself; the second does so
-//! for the first.
+//! Engine thread only. Every node that may come to hold an object without asking here again is known: its
+//! *holders* have published it; its *readers* were sent to a holder, or remember where it was. A deletion
+//! *begins* by holding back every request for the object. It is *ended*, and its lives are buried, when all
+//! holders and readers have dropped it. In between the object exists for every node that asks, and cannot
+//! be fetched: nobody learns that it is gone before it is gone everywhere. Only the first keeper begins a
+//! deletion by itself; the second keeper does so for the first.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::object::Ownership;
 
 /// How long a deletion is remembered: a node that was away comes back with what it held.
 pub(super) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(3600);
-/// Tombstones kept at most; the oldest give way.
+/// Maximum number of tombstones; the oldest are forgotten first.
 const MAX_TOMBSTONES: usize = 1 << 18;
 
 /// An object that is being deleted.
@@ -29,7 +30,8 @@ pub(super) struct Leaving {
     by: NodeId,
     /// The lives that end.
     lives: SmallVec<[u64; 1]>,
-    /// Nodes that withdrew their replicas meanwhile: what the directory says if the deletion is given up.
+    /// Nodes that withdrew their replicas meanwhile; the directory applies this if the deletion is given
+    /// up.
     withdrawn: Vec<(NodeId, Withdrawal)>,
 }
 
@@ -38,19 +40,19 @@ pub(super) struct Leaving {
 pub(crate) enum Ending {
     /// Nothing is known of the object here.
     Unknown,
-    /// It is another user's.
+    /// The object belongs to another user.
     NotAllowed(Ownership),
-    /// Nobody is sent to it any more.
+    /// The deletion has begun: no node is sent to the object any more.
     Begun {
         /// The lives that end.
         lives: Vec<u64>,
-        /// Who holds it, or may be about to.
+        /// The nodes that hold the object, or may be about to.
         nodes: Vec<NodeId>,
     },
 }
 
 impl Table {
-    /// A node may bring an object to itself from now on without asking here again.
+    /// Notes that a node may fetch an object from now on without asking here again.
     pub(crate) fn note_reader(&mut self, id: ObjectId, node: NodeId) {
         let readers = self.readers.entry(id).or_default();
         if !readers.contains(&node) {
@@ -67,7 +69,8 @@ impl Table {
         }
     }
 
-    /// A node holds its replica no longer. Without another the object is lost, unless it was deleted.
+    /// Removes a holder that no longer has its replica. Without another holder the object is lost, unless
+    /// it was deleted.
     pub(crate) fn withdrawn(&mut self, node: NodeId, id: ObjectId, how: Withdrawal, now: Instant) {
         if let Some(leaving) = self.leaving.get_mut(&id) {
             return leaving.withdrawn.push((node, how));
@@ -79,10 +82,10 @@ impl Table {
             Withdrawal::Evicted | Withdrawal::Deleted => self.forget_reader(&id, node),
         }
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        // One that made room with it would do so again.
+        // A node that made room with the object would do so again.
         let restored = (how == Withdrawal::Deleted).then_some(now + SHORTAGE_GRACE);
         self.concerns.retain(entry, now, restored, |holder| holder.node != node);
-        // The node dropped it because the object was deleted, perhaps before it had published it.
+        // The node dropped the object because it was deleted, perhaps before the node had published it.
         if how == Withdrawal::Deleted && entry.lost && entry.holders.iter().any(|holder| holder.node == node)
         {
             self.entries.remove(&id);
@@ -90,7 +93,8 @@ impl Table {
         }
     }
 
-    /// Begins the deletion of an object for a user, led by a keeper. That it was lost is forgotten at once.
+    /// Begins the deletion of an object for a user, led by the keeper `by`. The memory that the object was
+    /// lost is dropped at once.
     pub(crate) fn begin_end(&mut self, id: ObjectId, tenant: u32, by: NodeId, now: Instant) -> Ending {
         self.settle(&id);
         let readers = self.readers.get(&id).map(SmallVec::as_slice).unwrap_or_default();
@@ -118,7 +122,7 @@ impl Table {
         self.entries.get(id).is_some_and(|entry| entry.holders.iter().any(|holder| holder.life == life))
     }
 
-    /// Further lives of an object end that is being deleted, or begins to be.
+    /// Adds a life to the deletion of an object, or begins the deletion.
     pub(crate) fn end_too(&mut self, id: ObjectId, life: u64, by: NodeId) {
         let new = || Leaving { by, lives: SmallVec::new(), withdrawn: Vec::new() };
         let leaving = self.leaving.entry(id).or_insert_with(new);
@@ -128,19 +132,19 @@ impl Table {
         }
     }
 
-    /// Whether an object is being deleted, and nobody is sent to it.
+    /// Whether an object is being deleted, so that no node is sent to it.
     pub(crate) fn is_leaving(&self, id: &ObjectId) -> bool {
         self.leaving.contains_key(id)
     }
 
-    /// The deletion of an object that this keeper leads is over, or given up.
+    /// Ends the deletion of an object that the keeper `by` leads, complete or given up.
     pub(crate) fn end_over(&mut self, id: &ObjectId, by: NodeId, now: Instant) {
         if self.leaving.get(id).is_none_or(|leaving| leaving.by != by) {
             return;
         }
         let leaving = self.leaving.remove(id).expect("just seen");
         for (node, how) in leaving.withdrawn {
-            // Not what the node holds by now, if that is of a later life.
+            // What the node holds by now stays, if it is of a later life.
             let holders = self.entries.get(id).map(|entry| entry.holders.as_slice()).unwrap_or_default();
             if holders.iter().any(|holder| holder.node == node && leaving.lives.contains(&holder.life)) {
                 self.withdrawn(node, *id, how, now);
@@ -148,14 +152,14 @@ impl Table {
         }
     }
 
-    /// Gives up the deletions whose leader is not to lead them any more.
+    /// Gives up the deletions that their leader is no longer to lead.
     pub(crate) fn give_up_ends(&mut self, leads: impl Fn(&ObjectId, NodeId) -> bool, now: Instant) {
         let given_up = self.leaving.iter().filter(|(id, leaving)| !leads(id, leaving.by));
         let given_up: Vec<_> = given_up.map(|(id, leaving)| (*id, leaving.by)).collect();
         given_up.iter().for_each(|(id, by)| self.end_over(id, *by, now));
     }
 
-    /// Forgets readers of objects of which nothing else is known, and was not when they were looked at last.
+    /// Forgets the readers of objects of which nothing else is known now, nor was at the last look.
     pub(super) fn forget_stray_readers(&mut self) {
         if self.sweep.is_some() {
             return;
@@ -172,7 +176,7 @@ impl Table {
             || self.leaving.get(id).is_some_and(|leaving| leaving.lives.contains(&life))
     }
 
-    /// A life of an object has ended: its replicas are turned away from now on.
+    /// Buries a life of an object: its replicas are turned away from now on.
     pub(crate) fn bury(&mut self, id: ObjectId, life: u64, now: Instant) {
         self.tombstones.entry(id).or_default().push(life);
         self.buried.push_back((now, id, life));
@@ -186,7 +190,7 @@ impl Table {
             }
         }
         if self.entries.get(&id).is_none() {
-            // They have let go of it, and ask again.
+            // The readers have dropped the object, and ask again.
             self.readers.remove(&id);
         }
     }
@@ -196,7 +200,7 @@ impl Table {
         if let Some((_, id, life)) = self.buried.pop_front()
             && let Some(lives) = self.tombstones.get_mut(&id)
         {
-            // Once: a life that was buried again stays so.
+            // Removes one mention only: a life that was buried again stays buried.
             lives.iter().position(|buried| *buried == life).map(|at| lives.swap_remove(at));
             if lives.is_empty() {
                 self.tombstones.remove(&id);
@@ -204,14 +208,14 @@ impl Table {
         }
     }
 
-    /// Forgets burials that are long past.
+    /// Forgets the burials whose time is over.
     pub(super) fn unbury_before(&mut self, now: Instant) {
         while self.buried.front().is_some_and(|(at, ..)| *at + TOMBSTONE_LIFETIME <= now) {
             self.unbury();
         }
     }
 
-    /// Whether a life of it was ended by a deletion not long ago.
+    /// Whether a life of the object was ended by a deletion that is still remembered.
     pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
         self.tombstones.contains_key(id)
     }

@@ -1,4 +1,4 @@
-//! What the directory says of objects that too few nodes keep. Engine thread only.
+//! Objects that too few nodes keep, as the directory knows them. Engine thread only.
 
 use std::time::Instant;
 
@@ -11,19 +11,19 @@ use super::Table;
 pub(crate) struct Shortage {
     pub(crate) id: ObjectId,
     pub(crate) life: u64,
-    /// The user who created it.
+    /// The user who created the object.
     pub(crate) creator: u32,
-    /// How many are to keep it.
+    /// Number of nodes that are to keep the object.
     pub(crate) copies: u16,
-    /// Those that do.
+    /// The nodes that keep the object.
     pub(crate) keeping: Vec<NodeId>,
-    /// Those that hold it, and may drop it.
+    /// The nodes that hold the object and may drop it.
     pub(crate) cached: Vec<NodeId>,
 }
 
 impl Table {
-    /// Objects of which replicas are to be made, `most` of them, as far as this node is to see to them; they
-    /// are not told again before `again`.
+    /// Takes at most `most` objects of which this node is to have replicas made. They are not returned
+    /// again before `again`.
     pub(crate) fn take_short(
         &mut self,
         now: Instant,
@@ -55,26 +55,26 @@ impl Table {
         due.filter_map(shortage).collect()
     }
 
-    /// An object may be looked at again from that moment on, if too few nodes keep it still.
+    /// Sets the time from which an object may be looked at again, if too few nodes still keep it.
     pub(crate) fn look_again(&mut self, id: &ObjectId, at: Instant) {
         if let Some(next) = self.concerns.shorts.get_mut(id) {
             *next = Some(at);
         }
     }
 
-    /// Whether as many nodes as are to keep an object do so without these, as far as is known here.
+    /// Whether enough nodes would keep an object without `nodes`, as far as this keeper knows.
     pub(crate) fn suffices_without(&mut self, id: &ObjectId, nodes: &[NodeId]) -> bool {
         self.settle(id);
         let members = self.concerns.members;
         self.entries.get(id).is_some_and(|entry| !entry.lost && !entry.is_short_without(nodes, members))
     }
 
-    /// How many objects too few nodes keep, as far as is known.
+    /// Number of objects that too few nodes keep, as far as this keeper knows.
     pub(crate) fn short(&self) -> usize {
         self.concerns.shorts.len()
     }
 
-    /// Whether too few nodes keep an object still, in that life.
+    /// Whether too few nodes still keep an object, in that life.
     pub(crate) fn lacks(&mut self, id: &ObjectId, life: u64) -> bool {
         self.settle(id);
         let members = self.concerns.members;

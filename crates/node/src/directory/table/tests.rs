@@ -1,4 +1,4 @@
-//! What the directory says of what it was told.
+//! Tests of the table: its answers after publications, deletions and changes of members.
 
 use crate::kernel::random::HashSet;
 
@@ -16,7 +16,7 @@ fn waiter(node: NodeId) -> Waiter {
     Waiter { node, request: 7, tenant: 0, wish: Wish { protocol: Protocol::Auto, eager_max: 0 } }
 }
 
-/// User 7's.
+/// The ownership of user 7.
 fn of_seven(rights: Rights) -> Ownership {
     Ownership { user: 7, rights }
 }
@@ -33,14 +33,15 @@ fn new() -> (Table, ObjectId, Instant) {
     (Table::default(), ObjectId::random(), Instant::now())
 }
 
-/// Has all of a directory follow the members.
+/// Has all entries of a directory follow the members.
 fn follow(directory: &mut Table, kept: bool, alive: &[NodeId], now: Instant) -> Vec<(ObjectId, Waiter)> {
     let mut lost = directory.follow(move |_| kept, alive.iter().copied().collect(), now);
     lost.extend(directory.finish());
     lost
 }
 
-/// Begins a deletion for a user, as keeper A; says who has to let go, and of what.
+/// Begins a deletion for a user, as keeper A; returns the nodes that have to drop the object, and its
+/// lives.
 fn begin(directory: &mut Table, id: ObjectId, tenant: u32) -> Ending {
     directory.begin_end(id, tenant, A, Instant::now())
 }
@@ -49,7 +50,7 @@ fn begun(nodes: &[NodeId]) -> Ending {
     Ending::Begun { lives: vec![1], nodes: nodes.to_vec() }
 }
 
-/// Everybody has let go of an object's first life.
+/// Ends the deletion of an object's first life: every node has dropped it.
 fn end(directory: &mut Table, id: ObjectId, now: Instant) {
     directory.bury(id, 1, now);
     directory.end_over(&id, A, now);
@@ -200,7 +201,7 @@ fn whoever_may_come_to_hold_an_object_is_known() {
     directory.fetch(id, waiter(C), &[], now);
     assert_eq!(begin(&mut directory, id, 0), begun(&[A, B, C]));
     directory.end_over(&id, A, now);
-    // Now it holds it, and then remembers where it was.
+    // B holds the object now, and later remembers where it was.
     directory.publish(B, cached(id, 1), now);
     directory.withdrawn(C, id, Withdrawal::Evicted, now);
     assert_eq!(begin(&mut directory, id, 0), begun(&[A, B]));
@@ -281,7 +282,7 @@ fn whoever_asks_before_all_entries_have_followed_hears_nothing_of_the_dead() {
     assert_eq!(directory.holders(&left, 0), [(B, Role::Cached)]);
     assert_eq!(directory.publish(C, primary(again, 2), now), Published::Welcome(vec![]), "A's has gone");
     assert_eq!(directory.expire(now + ORPHAN_GRACE), [], "not all is known yet");
-    // A later change finds them all where they should be.
+    // A later change finds all entries where they should be.
     assert_eq!(directory.follow(|_| true, HashSet::from_iter([C]), now), [(waited, waiter(C))]);
     assert_eq!(directory.fetch(left, waiter(C), &[], now), Lookup::Lost);
     assert_eq!(directory.finish(), []);
@@ -339,14 +340,14 @@ fn how_many_nodes_are_to_keep_an_object_outlives_each_of_them() {
     directory.publish(C, of(0, Role::Cached, primary(id, 1)), now);
     assert_eq!(directory.short(), 0);
     follow(&mut directory, true, &[B, C], now);
-    // What is kept takes the role before what may be dropped, whatever the ids.
+    // A holder that keeps the object becomes primary before one that may drop it, whatever the ids.
     assert_eq!(directory.expire(now + ORPHAN_GRACE), [(B, Heir { id, life: 1, copies: 2 })]);
     let short = directory.take_short(now + SHORTAGE_GRACE, now + SHORTAGE_GRACE, 9, |_| true);
     assert_eq!(
         short.iter().map(|one| (one.copies, one.keeping.as_slice())).collect::<Vec<_>>(),
         [(2, &[B][..])]
     );
-    // Nor can more keep it than there are.
+    // No more nodes can keep it than there are.
     follow(&mut directory, true, &[B], now);
     assert_eq!(directory.take_short(now + 2 * SHORTAGE_GRACE, now + SHORTAGE_GRACE, 9, |_| true), []);
 }
@@ -358,7 +359,7 @@ fn how_many_are_to_keep_an_object_is_not_forgotten_by_one_who_was_away() {
     directory.publish(A, of(2, Role::Primary, primary(id, 1)), now);
     directory.publish(B, of(3, Role::Kept, primary(id, 1)), now);
     assert_eq!(directory.short(), 1, "A is back with what it had before three were wished");
-    // Nor when all that keep it are gone: who has it from before that is told.
+    // The number survives the nodes that keep the object: a cached holder from before is told of it.
     directory.publish(C, of(0, Role::Cached, primary(id, 1)), now);
     follow(&mut directory, true, &[C], now);
     assert_eq!(directory.expire(now + ORPHAN_GRACE), [(C, Heir { id, life: 1, copies: 3 })]);
@@ -376,7 +377,8 @@ fn who_keeps_an_object_no_more_is_missed_however_it_left() {
     directory.withdrawn(A, id, Withdrawal::Deleted, now);
     assert_eq!(directory.take_short(now + SHORTAGE_GRACE, now + 2 * SHORTAGE_GRACE, 9, |_| true).len(), 1);
 
-    // Who made room with it is missed as well; another takes its place when the members change.
+    // A node that made room with its replica is missed as well; another takes its place when the members
+    // change.
     let made_room = ObjectId::random();
     for node in [A, B] {
         directory.publish(node, of(2, Role::Primary, primary(made_room, 1)), now);

@@ -1,8 +1,8 @@
-//! Clearings: windows of segments that would make room if what lies in them went elsewhere.
+//! Clearings: windows of segments that would make room if their extents went elsewhere.
 //!
-//! The arena proposes windows and withholds what is free in one while the engine moves objects out of it;
-//! it knows sizes, not objects. Invariant: while a clearing is under way, nothing is allocated in its
-//! segments, and what becomes free there is in `Withheld::runs`, or in slabs that are listed nowhere.
+//! The arena proposes windows, and withholds the free bytes of one while the engine moves objects out of
+//! it; it knows sizes, not objects. Invariant: while a clearing is under way, nothing is allocated in its
+//! segments, and bytes that become free there are in `Withheld::runs`, or in slabs that are listed nowhere.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,19 +10,19 @@ use std::ops::Range;
 use super::{Arena, Zone};
 use crate::memory::zone::{Domain, Writer};
 
-/// Most windows that are proposed.
-const PROPOSED: usize = 64;
+/// Maximum number of windows that are proposed.
+const MAX_WINDOWS_PROPOSED: usize = 64;
 
 /// A window of adjacent segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clearing {
-    /// Its segments.
+    /// The segments of the window.
     pub segments: Range<u32>,
-    /// Bytes to move: what extents take up there.
+    /// Number of bytes to move: those that extents take there.
     pub used: u64,
 }
 
-/// What is free in the window that is being cleared.
+/// The free bytes of the window that is being cleared.
 #[derive(Debug)]
 pub(super) struct Withheld {
     segments: Range<u32>,
@@ -35,7 +35,7 @@ impl Withheld {
         self.segments.contains(&(segment as u32))
     }
 
-    /// Takes what became free inside the window, and returns what lies outside.
+    /// Takes a stretch that became free inside the window; returns the parts outside the window.
     pub(super) fn keep(&mut self, zone: Zone, pages: Range<u64>) -> [Range<u64>; 2] {
         let (start, end) = (pages.start.max(self.bounds.start), pages.end.min(self.bounds.end));
         if start >= end {
@@ -47,8 +47,8 @@ impl Withheld {
 }
 
 impl Arena {
-    /// Windows that could hold `len` bytes as a whole, for any zone, cheapest to clear first; none where that
-    /// much is not free in all, or what would have to be moved surely has nowhere to go.
+    /// Windows that could hold `len` bytes as a whole, for any zone, cheapest to clear first. There are
+    /// none if that much is not free in all, or if the objects to be moved certainly have nowhere to go.
     pub fn clearings(&mut self, len: u64) -> Vec<Clearing> {
         self.drain_returned();
         let count = len.div_ceil(self.segment_size()).max(1) as usize;
@@ -65,16 +65,16 @@ impl Arena {
         let mut clearings: Vec<_> = live.windows(count).enumerate().map(clearing).collect();
         clearings.retain(|one| one.used > 0 && self.could_move(&one.segments));
         clearings.sort_by_key(|one| one.used);
-        clearings.truncate(PROPOSED);
+        clearings.truncate(MAX_WINDOWS_PROPOSED);
         clearings
     }
 
-    /// Whether there is room outside a window for what lies in it. The engine writes what it moves, so
-    /// that goes to the engine's zone of its domain, or to segments in which nothing lies.
+    /// Whether there is room outside a window for its extents. The engine writes what it moves, so that
+    /// goes to the engine's zone of its domain, or to empty segments.
     fn could_move(&self, window: &Range<u32>) -> bool {
         let size = self.segment_size();
         let mut empty = 0;
-        // For each domain, what must move and what its engine-written segments could take.
+        // For each domain, the bytes that must move, and those that its engine-written segments could take.
         let mut needs: BTreeMap<Domain, (u64, u64)> = BTreeMap::new();
         for (index, segment) in self.segments.iter().enumerate() {
             let inside = window.contains(&(index as u32));
@@ -90,7 +90,7 @@ impl Arena {
         needs.values().map(|(moved, free)| moved.saturating_sub(*free).div_ceil(size)).sum::<u64>() <= empty
     }
 
-    /// From now on nothing is allocated in the window. One at a time.
+    /// Begins a clearing: nothing is allocated in the window from now on. One clearing at a time.
     pub fn begin_clearing(&mut self, clearing: &Clearing) {
         self.drain_returned();
         let size = self.segment_size();
@@ -103,7 +103,7 @@ impl Arena {
         self.withheld = Some(Withheld { segments: clearing.segments.clone(), bounds, runs });
     }
 
-    /// What is free in the window can be had again.
+    /// Ends the clearing: the free bytes of the window can be allocated again.
     pub fn end_clearing(&mut self) {
         self.drain_returned();
         let Some(withheld) = self.withheld.take() else { return };

@@ -1,9 +1,9 @@
 //! A segment, and how it passes from one zone to another.
 //!
 //! Invariants: a segment that has been in a zone, or whose memory is of the wrong kind for the next one,
-//! gets fresh memory and a higher version before it is assigned. In an arena of the pool's huge pages, what
-//! another user writes is not of the pool: whoever holds a writable descriptor of such a page can take it
-//! away, and the engine's next touch would be its end.
+//! gets fresh memory and a higher version before it is assigned. In an arena of the pool's huge pages,
+//! segments that another user writes are not of the pool: a process with a writable descriptor of such a
+//! page can take the page away, and the engine's next touch would end it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,14 +21,15 @@ use crate::memory::zone::{Writer, Zone};
 
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// `None` if a replacement could not be had: the next to take the segment tries again.
+    /// The segment's file; `None` if a replacement failed, and the next zone that takes the segment tries
+    /// again.
     pub(super) file: Option<Memfd>,
     pub(super) memory: Rc<SegmentMemory>,
     pub(super) zone: Option<Zone>,
     pub(super) version: u32,
-    /// Bytes in pages that extents and slabs cover.
+    /// Number of bytes in pages that extents and slabs cover.
     pub(super) used: u64,
-    /// Bytes that extents take up: what would have to be moved to empty it.
+    /// Number of bytes that extents take: those to be moved to empty the segment.
     pub(super) live: u64,
 }
 
@@ -52,7 +53,7 @@ impl Segment {
 }
 
 impl Arena {
-    /// Assigns a segment in which nothing lies to a zone.
+    /// Assigns an empty segment to a zone.
     pub(super) fn claim(&mut self, index: usize, zone: Zone) -> Result<(), SegmentError> {
         let number = index as u32;
         let failed = |action| move |source| SegmentError { segment: number, action, source };
@@ -76,7 +77,7 @@ impl Arena {
         Ok(())
     }
 
-    /// The pages that a writer's segments are made of, if they can be had.
+    /// The kind of pages for a writer's segments, if the system has such pages.
     fn pages_for(&self, writer: Writer) -> PageKind {
         match writer {
             Writer::Uid(uid) if uid != rustix::process::geteuid().as_raw() => PageKind::Base,
@@ -108,7 +109,7 @@ impl Arena {
         }
     }
 
-    /// Puts fresh memory in the place of a segment, of huge pages only if they can be had.
+    /// Replaces the memory of a segment by fresh memory, of huge pages only if there are some.
     fn renew(&mut self, index: usize, pages: PageKind) -> io::Result<()> {
         if let Some(prefaulter) = &self.prefaulter {
             prefaulter.forget(index);
@@ -116,7 +117,7 @@ impl Arena {
         let was_huge = self.segments[index].is_huge();
         self.segments[index].file = None;
         if was_huge {
-            // There may be no huge pages to spare for both the old and the new.
+            // There may be no huge pages to spare for both the old and the new memory.
             let size = self.segment_size() as usize;
             self.home.range.vacate(index * size, size)?;
         }
@@ -135,11 +136,11 @@ impl Arena {
         Ok(())
     }
 
-    /// A new file, mapped in the place of a segment.
+    /// Makes a new file and maps it in the place of a segment.
     fn fresh(&self, index: usize, pages: PageKind) -> io::Result<Memfd> {
         let size = self.segment_size();
         if pages != self.pages {
-            // The arena was checked against the pool of huge pages, not against this.
+            // The arena was checked against the pool of huge pages, not against available memory.
             system::check_available(size)?;
         }
         let file = Memfd::new(size, pages)?;

@@ -1,4 +1,4 @@
-//! The header of frames: the one list of its fields. What depends on where a field is asks here.
+//! The header of frames: the one list of its fields and their positions.
 
 use std::mem::offset_of;
 
@@ -19,14 +19,14 @@ macro_rules! header {
             }
         }
 
-        /// Where the fields are on the wire: one behind the other, each as long as it is in memory.
+        /// The layout of the fields on the wire: one behind the other, each as long as it is in memory.
         #[allow(dead_code, reason = "only its measures count")]
         #[repr(C, packed)]
         struct Layout {
             $( $field: $type, )+
         }
 
-        /// Place, length, name and description of each field.
+        /// Offset, length, name and description of each field.
         #[cfg(test)]
         pub(super) const FIELDS: &[(usize, usize, &str, &str)] = &[
             $( (offset_of!(Layout, $field), size_of::<$type>(), stringify!($field), $about), )+
@@ -67,17 +67,17 @@ header! {
     credits: u16,
 }
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub(crate) const HEADER_LEN: usize = size_of::<Layout>();
 
 impl Header {
-    /// The header of a frame, if it has a whole one.
+    /// Decodes the header of a frame; `None` if the frame is shorter than a header.
     pub(crate) fn of(frame: &[u8]) -> Option<Self> {
         let bytes = Bytes::copy_from_slice(frame.get(..HEADER_LEN)?);
         Self::take(&mut Reader::new(bytes, "node frame")).ok()
     }
 
-    /// The length of a frame's body, as its header says.
+    /// Length of a frame's body in bytes, as its header says.
     pub(super) fn body_len(frame: &[u8]) -> Option<u32> {
         let field = frame.get(offset_of!(Layout, body_len)..)?;
         field.first_chunk().copied().map(u32::from_le_bytes)
@@ -88,7 +88,7 @@ impl Header {
         frame[at..at + size_of::<u32>()].copy_from_slice(&body_len.to_le_bytes());
     }
 
-    /// Has the first frame of a message return so many credits.
+    /// Sets the number of credits that the first frame of a message returns.
     pub(crate) fn set_credits(message: &mut [u8], credits: u16) {
         let at = offset_of!(Layout, credits);
         message[at..at + size_of::<u16>()].copy_from_slice(&credits.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What frames say, in parts: structs and numbers that several frames, or lists in them, are made of.
+//! Parts of frames: structs and numbers that several frames, or lists in them, are made of.
 
 use plasmon::wire::{codes, record};
 use plasmon::{NodeId, ObjectId, Protocol};
@@ -6,13 +6,13 @@ use plasmon::{NodeId, ObjectId, Protocol};
 use crate::object::{Ownership, Replica, Role};
 
 record! {
-    /// A piece of a holder's arena: never an address or a key.
+    /// A piece of a holder's arena; it has no address and no key.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Location {
         pub(crate) segment: u32,
-        /// The segment's version, which stands for its generation: a segment is replaced whole.
+        /// The segment's version, which stands for its generation: a segment is replaced as a whole.
         pub(crate) version: u32,
-        /// From the segment's start.
+        /// Offset in bytes from the segment's start.
         pub(crate) offset: u64,
         pub(crate) len: u64,
     }
@@ -22,69 +22,69 @@ codes! {
     /// Why a node does not hold a replica any more.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Withdrawal: u8 {
-        /// To make room.
+        /// The replica made room for others.
         0 Evicted,
         /// The object was deleted.
         1 Deleted,
-        /// To make room; the node knows where else the object is, and may fetch it from there.
+        /// The replica made room; the node knows where else the object is, and may fetch it from there.
         2 Remembered,
     }
 }
 
 codes! {
-    /// What a keeper says to a claim.
+    /// A keeper's answer to a claim.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Verdict: u8 {
-        /// The id is the asker's.
+        /// The asker may create the id.
         0 Granted,
-        /// An object of this id is there.
+        /// An object of this id exists.
         1 Exists,
-        /// Another node is creating it.
+        /// Another node is creating the id.
         2 Creating,
-        /// The sender is not the first keeper, as far as it knows, or cannot say yet: ask again.
+        /// The sender is not the first keeper, as far as it knows, or cannot decide yet: ask again.
         3 NotKeeper,
     }
 }
 
 codes! {
-    /// How far a node has come with an object that it passes on.
+    /// The state of an object that a node passes on.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Passing: u8 {
-        /// More will come.
+        /// More bytes will come.
         0 Under,
-        /// All is there, and it is certainly the object.
+        /// All bytes are there, and they are certainly the object's.
         1 Sealed,
-        /// It gave up.
+        /// The node gave up.
         2 Failed,
     }
 }
 
 record! {
-    /// What a node is to hold.
+    /// An order to a node to hold an object.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Order {
         pub(crate) id: ObjectId,
-        /// Which life; another that is there does not count.
+        /// The life to hold; another life that is there does not count.
         pub(crate) life: u64,
         pub(crate) role: Role,
-        /// How many nodes are to keep it.
+        /// Number of nodes that are to keep the object.
         pub(crate) copies: u16,
-        /// Nobody waits for it: it takes its turn.
+        /// Whether nobody waits for the order, so that it takes its turn.
         pub(crate) patient: bool,
-        /// The node to read it from, which may be about to have it itself.
+        /// The node to read the object from, which may be about to have it itself.
         pub(crate) from: Option<NodeId>,
     }
 }
 
 codes! {
-    /// Who sends a fetch to a holder.
+    /// The sender of a fetch to a holder.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Stage: u8 {
-        /// A keeper, for the asker.
+        /// A keeper sends the fetch, for the asker.
         0 Forwarded,
-        /// The asker itself, which knows the holder.
+        /// The asker itself sends the fetch, since it knows the holder.
         1 Direct,
-        /// The asker itself, to one that may be about to have the object.
+        /// The asker itself sends the fetch, to a node that may be about to have the object.
         2 Relayed,
     }
 }
@@ -94,7 +94,8 @@ record! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Wish {
         pub(crate) protocol: Protocol,
-        /// With [`Protocol::Auto`]: inside a message up to so many bytes of data and metadata, if it fits.
+        /// With [`Protocol::Auto`]: the number of bytes of data and metadata up to which the object comes
+        /// inside a message, if it fits.
         pub(crate) eager_max: u32,
     }
 }
@@ -104,28 +105,28 @@ record! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Life {
         pub(crate) life: u64,
-        /// Whose it is.
+        /// The ownership of the object.
         pub(crate) ownership: Ownership,
     }
 }
 
 record! {
-    /// An object that a node holds, as it tells the directory.
+    /// An object that a node holds, as the node tells the directory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Holding {
         pub(crate) id: ObjectId,
         pub(crate) role: Role,
-        /// How many nodes are to keep it; 0 and 1 for one.
+        /// Number of nodes that are to keep the object; 0 and 1 both mean one.
         pub(crate) copies: u16,
-        /// Which life of the id.
+        /// The life of the id.
         pub(crate) life: u64,
-        /// Whose it is.
+        /// The ownership of the object.
         pub(crate) ownership: Ownership,
     }
 }
 
 impl Holding {
-    /// Of this replica.
+    /// Describes a replica of this node.
     pub(crate) fn of(replica: &Replica) -> Self {
         Self {
             id: replica.id(),
@@ -138,12 +139,13 @@ impl Holding {
 }
 
 record! {
-    /// A life of an object that a node is to be the primary of.
+    /// A life of an object of which a node is to be the primary.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Heir {
         pub(crate) id: ObjectId,
         pub(crate) life: u64,
-        /// How many nodes are to keep it, as far as the directory remembers; 0 and 1 for one.
+        /// Number of nodes that are to keep the object, as far as the directory remembers; 0 and 1 both
+        /// mean one.
         pub(crate) copies: u16,
     }
 }

@@ -1,5 +1,5 @@
-//! The one list of frames between nodes: number, body and answer of each. All else follows from it: how they
-//! are written and read, what tests and the fuzzer try, and the list in `docs/design.md`.
+//! The one list of frames between nodes: number, body and answer of each. The encoding, the inputs of tests
+//! and of the fuzzer, and the list in `docs/design/net.md` follow from it.
 
 use std::ops::RangeInclusive;
 
@@ -22,11 +22,11 @@ pub(crate) const DIRECTORY_FRAMES: RangeInclusive<u8> = 1..=29;
 pub(crate) const TRANSFER_FRAMES: RangeInclusive<u8> = 30..=59;
 /// Numbers of the frames of placement.
 pub(crate) const PLACEMENT_FRAMES: RangeInclusive<u8> = 60..=79;
-/// Numbers of the frames by which nodes look at each other.
+/// Numbers of the frames by which nodes report to each other.
 pub(crate) const OVERVIEW_FRAMES: RangeInclusive<u8> = 80..=89;
 
 table! {
-    /// What a node says to another. Numbers from 90 on are the network's own, or of every service.
+    /// A frame between nodes. Numbers from 90 on are the network's own, or of every service.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) enum Message in ask -> Message in self {
         /// Asks a keeper for an object, to be sent to `reply_to`. The keeper sends a *fetch* to a holder that
@@ -40,33 +40,34 @@ table! {
         3 Publish { holdings: Vec<Holding> },
         /// Says which replicas the sender holds no longer.
         4 Unpublish { how: Withdrawal, ids: Vec<ObjectId> },
-        /// Asks the first keeper to delete objects on all nodes, for the tenant. A life of 0 stands for any
+        /// Asks the first keeper to delete objects on all nodes, for the user. A life of 0 stands for any
         /// life.
         5 Delete { lives: Vec<(ObjectId, u64)> } -> Deleted,
-        /// Says what became of each object of a *delete*. Every holder has let go.
+        /// Gives the outcome of each object of a *delete*. Every holder has dropped its replicas.
         6 Deleted { outcomes: Vec<DeleteOutcome> },
-        /// Has the second keeper send nobody to objects any more, and say which nodes may hold them. The
-        /// lives are those that are known to end. A life of 0 stands for none.
+        /// Orders the second keeper to send no node to objects any more, and to answer which nodes may hold
+        /// them. The lives are those that are known to end. A life of 0 stands for none.
         7 Enlist { lives: Vec<(ObjectId, u64)> } -> Enlisted,
-        /// Says which nodes may hold lives of the objects of an *enlist*. There are more if the list is not
-        /// complete.
+        /// Answers an *enlist*: the nodes that may hold lives of its objects. If the list is not complete,
+        /// there are more.
         8 Enlisted { complete: bool, lives: Vec<(ObjectId, u64, NodeId)> },
         /// Tells the second keeper that a deletion is over, and which lives have ended. A life of 0 stands
         /// for none.
         9 Bury { lives: Vec<(ObjectId, u64)> } -> Done,
-        /// Orders the receiver to drop its replicas of these lives, and to make none of what is under way.
+        /// Orders the receiver to drop its replicas of these lives, and to make none from fetches under
+        /// way.
         10 Drop { lives: Vec<(ObjectId, u64)> } -> Done,
-        /// Asks which lives of objects the receiver holds and the tenant may see.
+        /// Asks which lives of objects the receiver holds and the user may see.
         11 Hold { ids: Vec<ObjectId> } -> Held,
         /// Says of each object of a *hold* which life is held, if any.
         12 Held { lives: Vec<Option<Life>> },
-        /// Tells a keeper that the sender may bring this object to itself without asking a keeper.
+        /// Tells a keeper that the sender may fetch this object without asking a keeper.
         13 Enroll { id: ObjectId } -> Done,
         /// Asks the first keeper whether objects are on any node.
         14 Query { ids: Vec<ObjectId> } -> Found,
         /// Says of each object of a *query* whether it is on any node.
         15 Found { known: Vec<bool> },
-        /// Asks a keeper which nodes hold an object, as far as the tenant may know.
+        /// Asks a keeper which nodes hold an object, as far as the user may know.
         16 Locate { id: ObjectId } -> Located,
         /// Says which nodes hold the object of a *locate*, each in which role.
         17 Located { holders: Vec<(NodeId, Role)> },
@@ -105,8 +106,8 @@ table! {
         33 Registered { head: Head, lease_ms: u32, regions: Vec<RemoteRegion> as Each<Region> },
         /// Offers an object in pieces. They are sent when the asker is *ready*.
         34 Stream { head: Head, lease_ms: u32 },
-        /// Offers an object through a socket at this port of the sender's address. Whoever knows the secret
-        /// may ask for it there as long as the lease stands.
+        /// Offers an object through a socket at this port of the sender's address. A client that shows the
+        /// secret may ask for it there as long as the lease stands.
         35 Dial { head: Head, lease_ms: u32, port: u16, secret: u128 },
         /// Extends the lease that came with the answer to the sender's request `lease`.
         36 Renew { lease: u64 } -> Renewed,

@@ -1,4 +1,5 @@
-//! Frames survive the wire, and whatever else comes is refused. What is tried is drawn from the table.
+//! Tests of frames: encoded frames decode to the same, and other bytes are refused. The inputs are drawn
+//! from the table.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,7 +8,7 @@ use plasmon::wire::{Draw, Types, page};
 
 use super::*;
 
-/// The same on every machine.
+/// The seed of all inputs, the same on every machine.
 const SEED: u64 = 7;
 
 fn envelopes() -> Vec<Envelope> {
@@ -56,7 +57,7 @@ fn damaged_frames_never_panic() {
         let mut frame = envelope.encode(1);
         let at = draw.below(frame.len());
         frame[at] = draw.word() as u8;
-        // Whether it is refused depends on what was hit.
+        // Whether the damaged frame is refused depends on which byte was hit.
         let _ = Envelope::decode_first(&mut frame.freeze());
     }
 }

@@ -1,8 +1,8 @@
-//! Memory that clients work in: lent of the arena, or their own. Engine thread only.
+//! Memory that clients work in: lent from the arena, or their own. Engine thread only.
 //!
-//! Lent memory counts as an object of its client does. What is put from it becomes the object where it is;
-//! what is got into it comes by reads of the fabric. It goes with the client, or when the last operation on
-//! it is over.
+//! Lent memory counts as an object of its client does. An object that is put from lent memory stays where
+//! it is; an object that is got into such memory comes by reads of the fabric. Lent memory is freed with
+//! the client, or when the last operation on it is over.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -13,30 +13,30 @@ use plasmon::wire::{Access, NewObject, Reply};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use crate::kernel::ClientKey;
-use crate::memory::{Domain, Extent, ForeignMemory, PAGE, Writer, Zone};
+use crate::memory::{Domain, Extent, ForeignMemory, PAGE_BYTES, Writer, Zone};
 use crate::net::registrations::Adopted;
 use crate::object::{Held, Role, Sealing};
 use crate::service::Outcome;
 use crate::sessions::Sessions;
 use crate::transfer::{Given, GivenMemory};
 
-/// Room behind what was asked for, for the metadata of an object that is made of it.
+/// Number of bytes behind a buffer for the metadata of an object that is made of it.
 const METADATA_BYTES: u64 = 1 << 10;
-/// Most pieces of memory of a client.
+/// Maximum number of buffers of a client.
 const MAX_LENT_PIECES: usize = 4096;
 
 /// Memory that a client works in.
 pub(crate) enum Lent {
-    /// Of the arena.
+    /// Memory of the arena.
     Arena {
         extent: Rc<Extent>,
-        /// The user it counts against.
+        /// The user whose quota the memory counts against.
         uid: u32,
         private: bool,
-        /// What was last got into it, which may not be over.
+        /// The last get into the memory, which may not be over.
         given: Option<Rc<Given>>,
     },
-    /// Its own.
+    /// The client's own memory.
     Own { adopted: Rc<Adopted>, given: Option<Rc<Given>> },
 }
 
@@ -57,8 +57,9 @@ impl Sessions {
         room: Duration,
     ) -> Outcome {
         self.may_have_more(client)?;
-        let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes are no size of a buffer"));
-        let whole = len.checked_add(METADATA_BYTES).and_then(|len| len.checked_next_multiple_of(PAGE));
+        let too_large =
+            || Error::new(ErrorKind::TooLarge, format!("{len} bytes are not a valid length of a buffer"));
+        let whole = len.checked_add(METADATA_BYTES).and_then(|len| len.checked_next_multiple_of(PAGE_BYTES));
         let capacity = whole.ok_or_else(too_large)?;
         let uid = self.client(client, |client| client.uid);
         let domain = if private { Domain::Private(uid) } else { Domain::Shared };
@@ -99,15 +100,15 @@ impl Sessions {
         }
     }
 
-    /// Memory that a client had is not its any more.
+    /// Frees memory that a client had.
     pub(crate) fn forget_lent(&self, client: ClientKey, lent: &Lent) {
         if let Lent::Arena { extent, uid, .. } = lent {
             self.store.quotas.borrow_mut().subtract(*uid, client, extent.len());
         }
     }
 
-    /// Brings an object's data into a client's memory; says how much it is, or nothing if the client had
-    /// better get it and copy it.
+    /// Brings an object's data into a client's memory; returns its length, or `None` if the client should
+    /// get the object and copy it.
     pub(super) async fn get_into(
         self: Rc<Self>,
         client: ClientKey,
@@ -135,7 +136,7 @@ impl Sessions {
                 Some(Either::Right((fetched, _))) => Some(Some(fetched)),
             }
         };
-        // Whatever became of it, nobody writes there once the client has its answer.
+        // Whatever the outcome, nothing writes to the memory once the client has its answer.
         self.transfer.settle(&given).await?;
         match outcome {
             None => Err(self.timed_out(id)),
@@ -164,7 +165,7 @@ impl Sessions {
         })
     }
 
-    /// Makes an object of lent memory, which the client has no more then.
+    /// Makes an object of lent memory, which the client then has no more.
     pub(super) async fn put_from(
         self: Rc<Self>,
         client: ClientKey,
@@ -183,17 +184,19 @@ impl Sessions {
         let wrong =
             |why: &str| Error::new(ErrorKind::Invalid, format!("cannot put object {id} from memory {why}"));
         self.with_lent(client, buffer, |lent| match lent {
-            Lent::Own { .. } => Err(wrong("that is not the node's")),
-            Lent::Arena { extent, .. } if head.len() > extent.len() => Err(wrong("that is shorter than it")),
+            Lent::Own { .. } => Err(wrong("that the node did not lend")),
+            Lent::Arena { extent, .. } if head.len() > extent.len() => {
+                Err(wrong("that is shorter than the object"))
+            }
             Lent::Arena { .. } if head.len() <= u64::from(super::INLINE_MAX) => {
-                Err(wrong("of the node: it is too small for that"))
+                Err(wrong("of the node: the object is too small for that"))
             }
             Lent::Arena { private: of, .. } if *of != private => {
-                Err(wrong("that was lent for objects that others see, or the other way round"))
+                Err(wrong("that was lent for the other kind of objects: private or shared"))
             }
             Lent::Arena { extent, .. } if Rc::strong_count(extent) > 1 => Err(Error::new(
                 ErrorKind::Busy,
-                format!("cannot put object {id}: its memory is being got into"),
+                format!("cannot put object {id}: a get into its memory is under way"),
             )),
             Lent::Arena { .. } => Ok(()),
         })?;
@@ -215,7 +218,7 @@ impl Sessions {
         Ok((Reply::Done, Vec::new()))
     }
 
-    /// Waits until what was last got into a buffer is over.
+    /// Waits until the last get into a buffer is over.
     async fn settle_buffer(&self, client: ClientKey, buffer: u64) -> Result<(), Error> {
         let last = self.with_lent(client, buffer, |lent| Ok(lent.last().take()))?;
         match last {
@@ -228,7 +231,7 @@ impl Sessions {
         if self.client(client, |client| client.lent.len()) < MAX_LENT_PIECES {
             return Ok(());
         }
-        let text = format!("this client has {MAX_LENT_PIECES} buffers already: let go of some first");
+        let text = format!("this client has {MAX_LENT_PIECES} buffers already: release some first");
         Err(Error::new(ErrorKind::Busy, text))
     }
 

@@ -1,11 +1,11 @@
 //! Listings: a row for every object, a page of the table at a time. Engine thread only.
 //!
-//! A page is some shares of the table, looked through in one turn; the next comes in a later one, and not
-//! before the client has read most of what it was sent. So neither the others' waiting nor the memory it
-//! takes grows with the table, but for the rows of one share.
+//! A page is some shares of the table, looked through in one turn. The next page comes in a later turn, and
+//! not before the client has read most of what it was sent. So the time that others wait and the memory of
+//! a listing do not grow with the table, except for the rows of one share.
 //!
-//! The table changes meanwhile. Whatever was there from beginning to end is in the listing, exactly once;
-//! what came or went may be or not.
+//! The table changes during a listing. An object that exists from its beginning to its end is listed
+//! exactly once; an object that comes or goes meanwhile may be listed or not.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::kernel::random::HashSet;
 use crate::object::Table;
 use crate::sessions::Sessions;
 
-/// Rows of a page, at least: less is answered at once.
+/// Minimum number of rows of a page; a shorter listing is answered at once.
 const PAGE_ROWS: usize = 4096;
-/// Rows in one frame.
+/// Number of rows in one frame.
 const FRAME_ROWS: usize = MAX_IDS / 2;
-/// What a listing of several pages weighs, in objects.
+/// The weight of a listing of several pages, in objects.
 const LISTING_WEIGHT: usize = 64;
-/// How often is looked whether a client that is behind has read.
+/// Interval at which the node checks whether a client that is behind has read its replies.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A listing under way.
@@ -32,11 +32,11 @@ struct Listing {
     client: ClientKey,
     request: u64,
     tenant: u32,
-    /// When it began: ages are as of then.
+    /// When the listing began, in milliseconds since 1970: ages are as of then.
     now: u64,
     /// The next share of the table.
     shard: usize,
-    /// Those listed as not sealed yet.
+    /// Objects that were listed as not sealed yet.
     creating: HashSet<ObjectId>,
 }
 
@@ -70,7 +70,7 @@ impl Listing {
         self.shard == Table::SHARDS
     }
 
-    /// Sends the next page, behind rows that were found already.
+    /// Sends the next page, after rows that were found already.
     fn page(&mut self, sessions: &Sessions, mut rows: Vec<ObjectInfo>) {
         let fast = sessions.store.scan_pins();
         let objects = sessions.store.objects.borrow();

@@ -1,21 +1,22 @@
-//! What clients may ask, request by request. Engine thread only.
+//! The requests of clients. Engine thread only.
 //!
-//! A request that can be answered at once is; one that has to wait becomes a task of its client,
-//! which ends with it. A request that fails leaves everything as it was.
+//! A request that can be answered at once is answered at once. A request that has to wait becomes a task of
+//! its client, and ends with the client. A request that fails leaves everything as it was.
 //!
-//! [`writing`] makes objects, [`reading`] finds them, [`listing`] lists them, [`removing`] takes them away,
-//! [`sharing`] hands out descriptors, [`lending`] memory to work in, [`copies`] puts objects where they are
-//! wanted, [`overseeing`] looks at the other nodes.
+//! [`writing`] makes objects, [`reading`] finds them, [`listing`] lists them, [`removing`] deletes and
+//! evicts them, [`sharing`] hands out descriptors, and [`lending`] lends memory to work in. [`placement`]
+//! puts objects where they are wanted, [`transfer`] tells and asks how they move, and [`overseeing`] asks
+//! the other nodes.
 
-mod copies;
 mod lending;
 mod listing;
-mod moving;
 mod overseeing;
+mod placement;
 mod reading;
 mod removing;
 mod service;
 mod sharing;
+mod transfer;
 mod writing;
 
 use std::future::Future;
@@ -35,16 +36,16 @@ pub(super) use lending::Lent;
 pub(super) use sharing::cannot_share;
 pub(super) use writing::INLINE_MAX;
 
-/// What the requests of one client may weigh that are not done yet, in objects.
+/// Maximum weight of the requests of one client that are under way, in objects.
 const MAX_WEIGHT_UNDER_WAY: usize = MAX_WAIT;
-/// What a request costs that walks the table.
+/// The weight of a request that walks the table, in objects.
 const WALK_WEIGHT: usize = 128;
 
 impl Sessions {
-    /// Has a client's request answered, or begun. Returns what it cost, in simple requests.
+    /// Has a client's request answered or begun. Returns its cost, in simple requests.
     ///
     /// # Errors
-    /// When no client sends such a request.
+    /// When no client sends such a request: the connection ends.
     pub(crate) fn request(self: &Rc<Self>, asked: Asked) -> Result<usize, WireError> {
         let cost = match &asked.request {
             Request::Get { ids, .. }
@@ -97,7 +98,7 @@ impl Sessions {
         }
     }
 
-    /// Answers at once if that is possible, else when the task is done.
+    /// Answers at once if that is possible, or else when the task is done.
     fn answer_in_time(
         self: &Rc<Self>,
         client: ClientKey,
@@ -105,7 +106,7 @@ impl Sessions {
         weight: usize,
         mut task: Pin<Box<dyn Future<Output = Outcome>>>,
     ) {
-        // Whoever is not ready is asked again by the executor, with a waker that wakes.
+        // The executor polls an unfinished task again, with a waker that wakes.
         match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => self.respond(client, request, answer),
             Poll::Pending => {
@@ -133,7 +134,8 @@ impl Sessions {
         self.client_mut(client, |client| client.waiting.insert(request, handle));
         let sessions = Rc::clone(self);
         self.kernel.spawn(async move {
-            // Whoever aborted it has taken it off the list: the id may be another request's by now.
+            // An aborted task was removed from the list already: its number may be another request's by
+            // now.
             if task.await.is_ok() {
                 sessions.client_mut(client, |client| client.waiting.remove(&request));
             }
@@ -141,7 +143,7 @@ impl Sessions {
         });
     }
 
-    /// Counts what a client has under way, if that is not too much.
+    /// Adds to a client's weight under way; `false` if that would be too much.
     fn set_out(&self, client: ClientKey, objects: usize) -> bool {
         let counted = self.client_mut(client, |client| {
             let room = client.under_way + objects <= MAX_WEIGHT_UNDER_WAY;
@@ -151,12 +153,12 @@ impl Sessions {
         counted == Some(true)
     }
 
-    /// What [`Sessions::set_out`] counted is done.
+    /// Subtracts what [`Sessions::set_out`] has added.
     fn arrive(&self, client: ClientKey, objects: usize) {
         self.client_mut(client, |client| client.under_way -= objects);
     }
 
-    /// Ends a request that waits; its last word is that it was interrupted.
+    /// Ends a request that waits; its reply says that it was interrupted.
     fn cancel(&self, client: ClientKey, request: u64) {
         let waiting = self.client_mut(client, |client| client.waiting.remove(&request));
         if let Some(waiting) = waiting.flatten() {

@@ -1,5 +1,5 @@
-//! The whole cluster at one glance: every other node is asked, and what does not answer is said so. Engine
-//! thread only.
+//! The overview of the cluster: every other node is asked, and a node that does not answer is reported.
+//! Engine thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::sessions::Sessions;
 
 /// How long a node has to answer.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Nodes that are asked at a time.
+/// Maximum number of nodes that are asked at a time.
 const MAX_NODES_ASKED: usize = 256;
-/// Nodes of an overview: what fits a reply.
+/// Maximum number of nodes of an overview: those that fit a reply.
 const MAX_NODES: usize = 1000;
 
 impl Sessions {
-    /// Asks all members how they are.
+    /// Asks all members for their summaries.
     pub(super) async fn overview(self: Rc<Self>) -> Result<Reply, Error> {
         let status = self.cluster.cluster_status();
         let mut members = self.cluster.view().members;
@@ -67,7 +67,7 @@ impl Sessions {
     async fn summary_of(self: &Rc<Self>, node: NodeId) -> Result<Summary, Error> {
         let ask::Reported { json } = self.network.ask(node, 0, ask::Report, REPORT_PATIENCE).await?;
         serde_json::from_slice(&json).map_err(|error| {
-            let text = format!("node {node} says of itself what makes no sense: {error}; see its release");
+            let text = format!("node {node} sent an invalid report: {error}; see its release");
             Error::new(ErrorKind::Internal, text)
         })
     }

@@ -1,4 +1,4 @@
-//! Finding objects: get, wait, contains. Engine thread only.
+//! Requests that find objects: get, wait, contains. Engine thread only.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -29,13 +29,13 @@ impl Sessions {
         });
     }
 
-    /// The end of a wait; none for one that goes on for ever.
+    /// The deadline of a request; `None` for one that waits for ever.
     pub(super) fn due(&self, timeout_us: u64) -> Option<Instant> {
         let due = self.kernel.clock.now().checked_add(Duration::from_micros(timeout_us));
         due.filter(|_| timeout_us != u64::MAX)
     }
 
-    /// A pin on an object that is in memory here, or the news that this user may not see it.
+    /// A pin on an object that is in memory here, or an error if this user may not see it.
     fn pin_here(&self, id: ObjectId, tenant: u32) -> Option<Result<Pin, Error>> {
         if self.cluster.withholds() {
             return None;
@@ -48,8 +48,9 @@ impl Sessions {
         Pin::new(replica).map(Ok)
     }
 
-    /// Waits until an object is in memory here, wherever it comes from, and pins it. Whoever would not wait
-    /// at all has `no_time`; for anybody else that it is not here is a time-out, however late this begins.
+    /// Waits until an object is in memory here, wherever it comes from, and pins it. With `no_time` the
+    /// request would not wait at all; for any other request, an absent object is a time-out, however late
+    /// this begins.
     pub(super) async fn get_one(
         self: &Rc<Self>,
         id: ObjectId,
@@ -69,7 +70,7 @@ impl Sessions {
             }
             let on_disk = self.store.objects.borrow().get(&id).cloned();
             if let Some(replica) = on_disk {
-                // What it takes to read from this node's own disk is given to a get without time, too.
+                // A get without time waits for a read from this node's own disk, too.
                 let due = due.filter(|_| !no_time);
                 match self.kernel.clock.bounded(due, self.store.bring_back(&replica)).await {
                     None => return Err(self.timed_out(id)),
@@ -83,7 +84,7 @@ impl Sessions {
             let sealed = self.store.objects.borrow_mut().wait(id);
             let brought = async {
                 if self.cluster.solo() {
-                    // Its end means that there is company to ask.
+                    // The end of this wait means that there are other members to ask.
                     let _ = self.cluster.next_view().await;
                     Ok(())
                 } else {
@@ -109,7 +110,7 @@ impl Sessions {
         Error::new(ErrorKind::TimedOut, text)
     }
 
-    /// What this node knows of an object that is not here.
+    /// Describes what this node knows of an object that is not here.
     fn whereabouts(&self, id: &ObjectId) -> String {
         match self.store.objects.borrow().conflict(id) {
             Some(Conflict::Sealed) if self.cluster.withholds() => {
@@ -196,7 +197,7 @@ impl Sessions {
         for (page, some) in ids.chunks(MAX_IDS).enumerate() {
             let first = page * MAX_IDS;
             if found >= count {
-                // There is enough: what is here already still counts.
+                // There are enough objects: those that are here already still count.
                 for (at, id) in some.iter().enumerate() {
                     here[first + at] = self.pin_here(*id, tenant).is_some_and(|pinned| pinned.is_ok());
                 }
@@ -215,11 +216,11 @@ impl Sessions {
                 note(got);
             }
             if first + some.len() < ids.len() {
-                // So many take their time: others have their turn.
+                // So many objects take time: other tasks get their turn.
                 self.kernel.clock.sleep(Duration::ZERO).await;
             }
         }
-        // What failed will not come.
+        // An object that failed will not come.
         while found < count
             && let Some((at, ready)) = gets.next().await
         {

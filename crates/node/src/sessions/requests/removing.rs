@@ -1,4 +1,4 @@
-//! Taking objects away: delete, evict. Engine thread only.
+//! Requests that remove objects: delete, evict. Engine thread only.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::kernel::ClientKey;
 use crate::sessions::Sessions;
 
 impl Sessions {
-    /// Deletes everywhere: that goes on if the client leaves.
+    /// Deletes objects everywhere; the deletion goes on if the client leaves.
     pub(super) fn delete(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
         if !self.set_out(client, ids.len()) {
             return self.reply(client, request, &Reply::Failed { error: busy() });
@@ -31,7 +31,7 @@ impl Sessions {
         });
     }
 
-    /// Lets objects leave memory, least recently used first.
+    /// Evicts objects from memory, least recently used first; returns the number of bytes freed.
     pub(super) fn evict(&self, bytes: u64) -> u64 {
         let mut freed = 0;
         while freed < bytes {

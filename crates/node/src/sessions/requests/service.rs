@@ -1,4 +1,4 @@
-//! What clients may ask of objects and of the node, as a service. Engine thread only.
+//! The clients' requests about objects and about the node, as a service. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -154,7 +154,7 @@ impl Sessions {
                 Answer::later(1, Rc::clone(self).lend_to(client, len, private, room))
             }
             Request::Adopt { len } => {
-                // Requests come with as many as they have.
+                // The table of requests says how many descriptors come with each.
                 let adopted = file.map(|file| self.adopt(client, len, &file));
                 let missing =
                     || Err(Error::new(ErrorKind::Invalid, "memory to register came without its file"));

@@ -1,4 +1,4 @@
-//! What clients are given of this node's memory: descriptors. Engine thread only.
+//! Descriptors of this node's memory that clients get. Engine thread only.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::service::Outcome;
 use crate::sessions::Sessions;
 
 impl Sessions {
-    /// Descriptors of those segments that the client does not have yet.
+    /// Returns the descriptors of those segments that the client does not have yet.
     pub(super) fn grant(
         &self,
         client: ClientKey,
@@ -43,7 +43,7 @@ impl Sessions {
         Ok((granted, descriptors))
     }
 
-    /// Whether a client has the descriptors to write there.
+    /// Whether a client has the descriptors to write to these segments.
     pub(crate) fn may_write(&self, client: ClientKey, segments: &[u32]) -> bool {
         let arena = self.store.arena.borrow();
         self.client(client, |client| {
@@ -60,7 +60,7 @@ impl Sessions {
         Ok((Reply::Channel { parts }, descriptors))
     }
 
-    /// Shares what is new of the object tables.
+    /// Shares the new parts of the object tables.
     pub(super) fn share_tables(&self, client: ClientKey) -> Outcome {
         let (parts, descriptors) = self.new_parts(client)?;
         Ok((Reply::Tables { parts }, descriptors))

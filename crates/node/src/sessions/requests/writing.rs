@@ -1,4 +1,4 @@
-//! Making objects: put, create, seal, abort. Engine thread only.
+//! Requests that make objects: put, create, seal, abort. Engine thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,16 +16,18 @@ use crate::object::{Conflict, Creation, Head, Held, Role, Sealing, Table};
 use crate::service::Outcome;
 use crate::sessions::Sessions;
 
-/// Largest object that travels through the socket or the ring, and that the engine writes itself.
+/// Maximum number of bytes of an object that travels through the socket or the ring, and that the engine
+/// writes.
 pub(crate) const INLINE_MAX: u32 = 64 << 10;
-/// Metadata that the client writes by itself is that of an object which it may write: one that is not inline.
+/// Metadata that the client writes by itself belongs to an object that the client writes, which is not
+/// inline.
 const _: () = assert!(MAX_METADATA >= INLINE_MAX as usize);
-/// How long a put waits until this node knows again what was deleted.
+/// How long a put waits until this node knows again which objects were deleted.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes that a waiting request may hold for each object it counts.
+/// Number of bytes that a waiting request may hold for each object it counts as.
 const BYTES_PER_WEIGHT: usize = 1 << 10;
 
-/// What a put weighs while it waits, in objects.
+/// The weight of a put while it waits, in objects.
 pub(super) fn weight(data: usize) -> usize {
     1 + data / BYTES_PER_WEIGHT
 }
@@ -81,8 +83,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Claims the id of an object, unless it was drawn at random for it: such an id is looked for once alone.
-    /// Who makes the object asks [`Sessions::may_create`] after the last wait.
+    /// Claims the id of an object, unless it was drawn at random for it: such an id is looked up only once. The
+    /// caller asks [`Sessions::may_create`] after its last wait.
     pub(crate) async fn claim_for(
         self: &Rc<Self>,
         client: ClientKey,
@@ -98,16 +100,16 @@ impl Sessions {
         if drawn { Ok(Claim::of_nobody(id)) } else { self.directory.claim(id, tenant).await }
     }
 
-    /// Waits until what is here of an id is certainly there: a node that is no member may hold what others
-    /// have deleted.
+    /// Waits until the objects here of an id certainly exist: a node that is not a member may hold objects
+    /// that others have deleted.
     async fn await_certainty(&self, id: ObjectId) -> Result<(), Error> {
         let due = Some(self.kernel.clock.now() + MEMBER_PATIENCE);
         let sealed = || matches!(self.store.objects.borrow().conflict(&id), Some(Conflict::Sealed));
         while self.cluster.withholds() && sealed() {
             if self.kernel.clock.bounded(due, self.cluster.next_view()).await.is_none() {
                 let text = format!(
-                    "cannot create object {id}: one of this id is here, and nobody says whether it was \
-                     deleted while this node was no member of its cluster; try again"
+                    "cannot create object {id}: one of this id is here, and it is not known whether it was \
+                     deleted while this node was not a member of its cluster; try again"
                 );
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
@@ -115,13 +117,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether [`Sessions::claim_for`] needs to ask nobody.
+    /// Whether [`Sessions::claim_for`] can claim without asking another node.
     pub(crate) fn claims_at_once(&self, object: &NewObject) -> bool {
         is_drawn(object) || self.directory.decides_here(&object.id, self.kernel.clock.now())
     }
 
-    /// Begins a creation: where its data goes, and the descriptors that takes. Its sizes are bytes of data,
-    /// and of metadata that the client writes by itself.
+    /// Begins a creation; returns the place of its data, with the descriptors that the client needs. The
+    /// sizes are bytes of data, and of metadata that the client writes by itself.
     pub(super) async fn create(
         self: Rc<Self>,
         client: ClientKey,
@@ -144,7 +146,7 @@ impl Sessions {
         }
     }
 
-    /// Begins a creation: where its data goes, and the segments that lie there. Its sizes are those of
+    /// Begins a creation; returns the place of its data and its segments. The sizes are those of
     /// [`Sessions::create`].
     pub(crate) async fn begin(
         self: &Rc<Self>,
@@ -173,8 +175,8 @@ impl Sessions {
         Ok((placement, segments))
     }
 
-    /// The head of an object that is to be created, if it has a size. The client writes `written` bytes of
-    /// metadata by itself, or has sent all of it.
+    /// The head of an object that is to be created, if its sizes are valid. The client writes `written`
+    /// bytes of metadata by itself, or has sent all of it.
     pub(super) fn head(
         &self,
         client: ClientKey,
@@ -185,14 +187,14 @@ impl Sessions {
         let NewObject { id, rights, name, metadata, terms } = object;
         let large = written as usize > MAX_METADATA && metadata.is_empty();
         if written > 0 && !large {
-            let text = format!("object {id}: {written} bytes of metadata belong into the request");
+            let text = format!("object {id}: {written} bytes of metadata must be in the request");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let metadata_len = written.max(metadata.len() as u32);
         if data_len.checked_add(u64::from(metadata_len)).is_none() {
             return Err(Error::new(
                 ErrorKind::TooLarge,
-                format!("object {id}: {data_len} bytes are no size"),
+                format!("object {id}: {data_len} bytes are not a valid size"),
             ));
         }
         let rights = if rights == Rights::Read { self.kernel.config.public } else { rights };
@@ -204,7 +206,7 @@ impl Sessions {
         Ok(Head { id, name, life, tenant, rights, data_len, metadata_len, digest: 0, copies, expires })
     }
 
-    /// Whether an object of this id may come to be here, as of now: what is waited for may change it.
+    /// Whether an object of this id may be created here; asked again after each wait.
     pub(super) fn may_create(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
         self.placement.ensure_stays()?;
         match self.store.objects.borrow().conflict(&id) {
@@ -218,8 +220,8 @@ impl Sessions {
         }
     }
 
-    /// Room for a new object, counted against its quotas. Its id may be taken while it waits: whoever asks
-    /// for room looks at that again.
+    /// Takes room for a new object, counted against its quotas. Another object may take the id during the
+    /// wait, so the caller checks that again.
     async fn reserve<'a>(
         self: &'a Rc<Self>,
         client: ClientKey,
@@ -248,7 +250,7 @@ impl Sessions {
         Ok(Charge { sessions: self, user, client, len, keep: false })
     }
 
-    /// Makes a creation of this client's immutable and visible.
+    /// Seals a creation of this client, which makes it immutable and visible.
     pub(crate) fn seal_creation(
         self: &Rc<Self>,
         client: ClientKey,
@@ -277,7 +279,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// The same, once it is certain that no other node was first. If one was, the creation is given up.
+    /// Seals a creation once it is certain that no other node was first. If one was, the creation is given
+    /// up.
     pub(super) async fn seal_for(
         self: Rc<Self>,
         client: ClientKey,
@@ -297,7 +300,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Forgets a creation.
+    /// Gives up a creation.
     pub(crate) fn give_up(&self, id: &ObjectId) {
         let ended = self.store.objects.borrow_mut().end(id);
         if let Some(creation) = ended {
@@ -306,7 +309,7 @@ impl Sessions {
         }
     }
 
-    /// A creation of this client's, or why it cannot be sealed or aborted.
+    /// A creation of this client, or why it cannot be sealed or aborted.
     fn own_creation<'a>(
         &self,
         objects: &'a Table,
@@ -339,7 +342,8 @@ fn is_drawn(object: &NewObject) -> bool {
     object.terms.fresh && object.name.is_empty()
 }
 
-/// Bytes counted against quotas, and given back unless kept: what follows may fail, or be dropped.
+/// Bytes counted against quotas. Dropping this gives them back unless they are kept, since later steps may
+/// fail or be dropped.
 pub(super) struct Charge<'a> {
     sessions: &'a Sessions,
     user: u32,

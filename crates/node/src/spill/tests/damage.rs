@@ -1,11 +1,13 @@
-//! Files that somebody else has altered.
+//! Tests with files that somebody else has altered.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::spill::record::{FILE_HEADER, FIRST_RECORD, decode, decode_file, encode, header_len, record_len};
+use crate::spill::record::{
+    FILE_HEADER_BYTES, FIRST_RECORD_AT, decode, decode_file, encode, header_len, record_len,
+};
 
-/// The reason a read gave for an object being lost.
+/// The reason that a read gave for the loss of an object.
 fn lost(result: Result<Vec<u8>, SpillError>, head: &Header, path: &Path) -> &'static str {
     let error = result.unwrap_err();
     let message = error.to_string();
@@ -63,7 +65,7 @@ fn a_file_cut_off_or_gone_costs_what_was_in_it() {
         lost(bench.read(places[2], &objects[2].head), &objects[2].head, &paths[1]),
         "its file is gone"
     );
-    // It goes on.
+    // The store goes on after the damage.
     let more = bench.write(&[object(3, 100)]);
     bench.assert_reads(more[0], &object(3, 100));
     bench.store().forget(places[2]);
@@ -81,10 +83,10 @@ fn another_objects_place_is_no_place_for_this_one() {
     assert!(matches!(bench.read(places[1], &two.head), Err(SpillError::Damaged { .. })));
 }
 
-/// Inverts the last byte of an object in its file, and makes its record agree.
+/// Inverts the last byte of an object in its file, and makes its record's checksum match.
 fn forge(path: &Path, place: Place, object: &Object) {
     let mut bytes = fs::read(path).unwrap();
-    let salt = decode_file(bytes[..FILE_HEADER].try_into().unwrap()).unwrap();
+    let salt = decode_file(bytes[..FILE_HEADER_BYTES].try_into().unwrap()).unwrap();
     let (offset, header) = (place.offset(), header_len(&object.head));
     let record = &mut bytes[offset as usize..];
     let sequence = decode(record, salt, offset).unwrap().sequence;
@@ -102,7 +104,7 @@ fn a_whole_record_of_what_was_not_sealed_costs_its_object() {
         [500, 3000, 400_000, 70_000, 400_000].into_iter().zip(1..).map(|(len, n)| object(n, len)).collect();
     let places = bench.write(&objects);
     let path = files(&bench.dir)[0].canonicalize().unwrap();
-    // One of them has no digest.
+    // One of the forged objects has no digest.
     let forged = [1, 2, 4];
     for number in forged {
         forge(&path, places[number], &objects[number]);
@@ -158,7 +160,7 @@ fn a_scan_finds_what_lies_behind_damage() {
 #[test]
 fn a_file_is_read_as_long_as_one_of_its_headers_is() {
     let mut bench = Bench::new();
-    // Large enough for the file not to be emptied.
+    // The object is large enough for the file not to be emptied.
     bench.write(&[object(1, 70_000)]);
     bench.close();
     let path = files(&bench.dir)[0].clone();
@@ -196,7 +198,7 @@ fn an_object_that_was_cut_off_is_known_and_damaged() {
                 assert!(lost(bench.read(found.place, &object.head), &object.head, &full).contains("cut off"));
             }
         }
-        // Once at the start, and once when it was asked for.
+        // The damage is counted once at the start, and once when the object is asked for.
         let usage = bench.store().usage();
         assert_eq!((usage.failures, usage.unreadable), (2, 0));
         bench.close();
@@ -216,7 +218,7 @@ fn of_an_object_that_is_there_twice_the_one_that_is_whole_counts() {
     bench.close();
     let [original, former, latter] = ["original", "0.spill", "1.spill"].map(|name| bench.dir.join(name));
     fs::rename(&former, &original).unwrap();
-    // As if a daemon had died while it moved them, and one of the files been cut off.
+    // The state is that of a daemon that died during a move, with one of the files cut off.
     for (cut, whole) in [(&former, &latter), (&latter, &former)] {
         for file in [cut, whole] {
             fs::copy(&original, file).unwrap();
@@ -237,17 +239,17 @@ fn a_record_inside_an_object_is_none() {
     let mut bench = Bench::new();
     let place = bench.write(&[object(1, 20_000)])[0];
     bench.store().forget(place);
-    // What a client can know: format and offset, since those of the first file repeat.
+    // A client can know the format and the offset, since offsets repeat those of the first file.
     let mut forger = object(1, 20_000);
     let forged = object(2, 200).head;
     let len = record_len(&forged).unwrap() as usize;
-    let payload = FIRST_RECORD + header_len(&forger.head) as u64;
+    let payload = FIRST_RECORD_AT + header_len(&forger.head) as u64;
     for (at, bytes) in (payload..).step_by(len).zip(forger.bytes.chunks_exact_mut(len)) {
         encode(&mut bytes[..header_len(&forged)], &forged, 7, 0, 0, at);
     }
-    assert_eq!(bench.write(std::slice::from_ref(&forger)), [Place::new(1, FIRST_RECORD)]);
+    assert_eq!(bench.write(std::slice::from_ref(&forger)), [Place::new(1, FIRST_RECORD_AT)]);
     bench.close();
-    flip(&files(&bench.dir)[0], FIRST_RECORD + 20);
+    flip(&files(&bench.dir)[0], FIRST_RECORD_AT + 20);
     assert_eq!(bench.restart(), [], "the scan searches behind the damaged header, in the object");
     assert_eq!(bench.store().usage().failures, 1);
 }
@@ -269,7 +271,7 @@ fn strange_files_are_left_alone() {
     assert_eq!(fs::read_dir(&bench.dir).unwrap().count(), 9 + 2, "with the lock and a file of our own");
 }
 
-/// What is done to a file: where, as a fraction of its length, and what.
+/// Damage to a file: its place as a fraction of the file's length, and its kind.
 #[derive(Debug, Clone)]
 enum Harm {
     Flip(f64, u8),
@@ -279,7 +281,7 @@ enum Harm {
 }
 
 fn harm() -> impl Strategy<Value = Harm> {
-    // Most bytes are payload: be sure that headers at the front are hit too.
+    // Most bytes are payload, so a second strategy hits headers at the front.
     let at = prop_oneof![0.0..1.0, 0.0..0.05];
     prop_oneof![
         8 => (at.clone(), 1u8..).prop_map(|(at, mask)| Harm::Flip(at, mask)),
@@ -345,7 +347,7 @@ proptest! {
                 prop_assert!(bytes == object.bytes);
             }
         }
-        // And it is still of use.
+        // The store is still usable.
         let place = bench.write(&[object(1000, 100)])[0];
         bench.assert_reads(place, &object(1000, 100));
     }

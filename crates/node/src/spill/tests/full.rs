@@ -1,10 +1,10 @@
-//! A disk without room.
+//! Tests with a disk that has no room.
 
 use std::process::Command;
 
 use super::*;
 
-/// A small filesystem of its own, gone when dropped.
+/// A small filesystem of its own, unmounted when dropped.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -43,7 +43,8 @@ fn a_batch_that_finds_no_room_leaves_nothing_and_harms_nothing() {
     let before = bench.store().usage();
 
     for (first, len) in [(10, 1 << 20), (50, 40 << 20), (100, 200)] {
-        // One too many of each: large ones, one with a file to itself, and small ones.
+        // The count is one too many for each size: large objects, objects with a file of their own, and
+        // small ones.
         let count = (40 << 20) / len as u64;
         let mut batch: Vec<Object> = vec![object(first + count, 17 << 20)];
         batch.extend((first..first + count).map(|number| object(number, len)));

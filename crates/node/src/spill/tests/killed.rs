@@ -1,4 +1,4 @@
-//! A daemon killed at any moment: a process of its own that spills, deletes and empties files.
+//! Tests with a daemon killed at any moment: a process of its own that spills, deletes and empties files.
 
 use std::collections::HashMap;
 use std::env;
@@ -9,7 +9,7 @@ use super::*;
 
 const DIR: &str = "PLASMON_TEST_SPILL_DIR";
 
-/// The process that is killed. Says what is about to be forgotten and what was written.
+/// The process that is killed. It prints what it is about to forget and what it has written.
 #[test]
 #[ignore = "run by the test below"]
 fn child() {
@@ -53,7 +53,7 @@ fn a_killed_daemon_leaves_what_it_said_it_wrote() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // The last line may be cut off, and then its write is as good as not told.
+        // The last line may be cut off; then its write counts as not reported.
         said.extend(lines.map_while(Result::ok));
 
         let mut written: HashMap<u64, Object> = HashMap::new();
@@ -65,7 +65,7 @@ fn a_killed_daemon_leaves_what_it_said_it_wrote() {
                 ("wrote", Ok(len @ (300 | 20_000 | 1_000_000))) => {
                     drop(written.insert(number, object(number, len)))
                 }
-                // It may or may not have been done.
+                // The deletion may have been carried out or not.
                 ("forgets", _) => drop(written.remove(&number)),
                 _ => {}
             }

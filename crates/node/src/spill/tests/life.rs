@@ -1,4 +1,4 @@
-//! Out, back, over a restart, and away.
+//! Tests of objects that are written, read back, recovered after a restart, and forgotten.
 
 use std::cell::Cell;
 use std::os::unix::fs::PermissionsExt;
@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::mpsc;
 
 use super::*;
-use crate::spill::{CHUNK, FILE_SIZE, OWN_FILE};
+use crate::spill::{CHUNK_BYTES, MAX_FILE_BYTES, OWN_FILE_BYTES};
 
-/// Sizes around every bound there is.
+/// Sizes in bytes around every bound of the format.
 const SIZES: [usize; 16] = [
     0,
     1,
@@ -18,14 +18,14 @@ const SIZES: [usize; 16] = [
     4096,
     (64 << 10) - 97,
     64 << 10,
-    CHUNK - 96,
-    CHUNK - 95,
-    CHUNK,
-    CHUNK + 1,
-    2 * CHUNK + 7,
+    CHUNK_BYTES - 96,
+    CHUNK_BYTES - 95,
+    CHUNK_BYTES,
+    CHUNK_BYTES + 1,
+    2 * CHUNK_BYTES + 7,
     1 << 20,
-    OWN_FILE as usize - 4096,
-    OWN_FILE as usize + 1,
+    OWN_FILE_BYTES as usize - 4096,
+    OWN_FILE_BYTES as usize + 1,
 ];
 
 #[test]
@@ -76,14 +76,14 @@ fn many_small_objects_share_files() {
 #[test]
 fn a_full_file_is_followed_by_another() {
     let mut bench = Bench::new();
-    let per_file = FILE_SIZE / (12 << 20);
+    let per_file = MAX_FILE_BYTES / (12 << 20);
     let objects: Vec<Object> = (0..per_file + 1).map(|number| object(number, 12 << 20)).collect();
     let places = bench.write(&objects);
     assert_eq!(files(&bench.dir).len(), 2);
     for (object, place) in objects.iter().zip(places) {
         bench.assert_reads(place, object);
     }
-    assert!(files(&bench.dir).iter().all(|path| path.metadata().unwrap().len() <= FILE_SIZE));
+    assert!(files(&bench.dir).iter().all(|path| path.metadata().unwrap().len() <= MAX_FILE_BYTES));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_file_that_holds_little_is_emptied_and_places_stay_good() {
     let mut bench = Bench::new();
     let objects: Vec<Object> = (0..5000).map(|number| object(number, 200)).collect();
     bench.write(&objects);
-    // The file is not appended to any more, so it may be emptied.
+    // After a restart the file is not appended to any more, so it may be emptied.
     let places: Vec<Place> = bench.restart().iter().map(|recovered| recovered.place).collect();
     let mut objects = objects;
     objects.sort_by_key(|object| object.head.life);
@@ -140,7 +140,7 @@ fn a_file_that_holds_little_is_emptied_and_places_stay_good() {
     for number in (0..objects.len()).step_by(20) {
         bench.assert_reads(places[number], &objects[number]);
     }
-    // And once more: the places are two moves old then.
+    // A second move makes the known places two moves old.
     bench.store().forget(places[0]);
     bench.settle();
     assert!(matches!(bench.read(places[0], &objects[0].head), Err(SpillError::Damaged { .. })));
@@ -159,7 +159,7 @@ fn a_file_that_holds_little_is_emptied_and_places_stay_good() {
 #[test]
 fn the_newest_record_of_an_id_counts() {
     let mut bench = Bench::new();
-    let (older, mut newer) = (object(1, 500), object(2, OWN_FILE as usize + 5));
+    let (older, mut newer) = (object(1, 500), object(2, OWN_FILE_BYTES as usize + 5));
     newer.head.id = older.head.id;
     let mut newest = object(3, 700);
     newest.head.id = older.head.id;
@@ -175,7 +175,7 @@ fn the_newest_record_of_an_id_counts() {
     assert_eq!(bench.store().usage().files, 1);
 }
 
-/// Notes when it is dropped.
+/// A value that notes when it is dropped.
 struct Hold(Rc<Cell<bool>>);
 
 impl Drop for Hold {
@@ -192,7 +192,7 @@ fn memory_is_held_until_the_thread_is_done_with_it() {
     let (release, released) = mpsc::channel::<()>();
     let wake = move || {
         held.send(()).unwrap();
-        // Fails once the test is done with holding the thread.
+        // The receive fails once the test has stopped holding the thread.
         let _ = released.recv();
     };
     let (store, _) = SpillStore::open(&bench.dir, wake).unwrap();

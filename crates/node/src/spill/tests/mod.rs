@@ -1,4 +1,4 @@
-//! The spill store with real files and a real arena.
+//! Tests of the spill store with real files and a real arena.
 
 mod damage;
 mod full;
@@ -30,7 +30,7 @@ struct Object {
     bytes: Vec<u8>,
 }
 
-/// An object whose header and bytes both follow from a number.
+/// Makes an object whose header and bytes both follow from a number.
 fn object(number: u64, len: usize) -> Object {
     let metadata_len = (len / 3).min(1000) as u32;
     let name = "ö".repeat(number as usize % 128);
@@ -54,7 +54,7 @@ fn object(number: u64, len: usize) -> Object {
         expires: if number % 5 == 1 { 1_800_000_000_000 + number } else { 0 },
     };
     let bytes: Vec<u8> = bytes.take(len).collect();
-    // Not all have one.
+    // Some objects have no digest.
     let digest = if number.is_multiple_of(3) { 0 } else { xxh3_64(&bytes).max(1) };
     Object { head: Header { digest, ..head }, bytes }
 }
@@ -97,7 +97,8 @@ impl Bench {
         self.store = None;
     }
 
-    /// Ends the store, if there is one, and opens another; returns what it recovers, in order of life.
+    /// Ends the store, if there is one, and opens another; returns the objects that it recovers, in order
+    /// of life.
     fn restart(&mut self) -> Vec<Recovered> {
         self.close();
         let wakes = Arc::clone(&self.wakes);
@@ -145,12 +146,12 @@ impl Bench {
         assert!(bytes == object.bytes, "wrong bytes of {}", object.head.id);
     }
 
-    /// Returns when everything asked before is done.
+    /// Waits until all earlier requests are done.
     fn settle(&mut self) {
         self.write(&[]);
     }
 
-    /// Waits until the thread has done what it was asked, and what it does on its own then.
+    /// Waits until the thread has finished its requests and the work that follows from them.
     fn wait_until(&self, what: &str, done: impl Fn(&SpillStore) -> bool) {
         let start = Instant::now();
         while !done(self.store()) {

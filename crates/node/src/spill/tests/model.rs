@@ -1,4 +1,4 @@
-//! Any order of writes, deletions and restarts, against a map.
+//! Tests that compare any order of writes, deletions and restarts with a map.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::*;
 #[derive(Debug, Clone)]
 enum Step {
     Write(Vec<usize>),
-    /// Deletes one object in so many, beginning at an offset.
+    /// Forgets one object in so many, beginning at an offset.
     Forget(usize, usize),
     Restart,
 }

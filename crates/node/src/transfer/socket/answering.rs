@@ -1,8 +1,9 @@
 //! The holder's side of data connections. Socket thread only.
 //!
-//! Whoever connects is a stranger until a request of his shows the secret of a lease. Until then he stands in
-//! a [`Door`], must speak within a stall and may be wrong a few times, since a lease can end while a request
-//! for it is under way; a member may be silent for as long as it likes between its requests.
+//! A client of the data port is a stranger until one of its requests shows the secret of a lease. A
+//! stranger stands in a [`Door`], must send a request within a stall, and may be wrong a limited number of
+//! times, since a lease can end while a request for it is under way. A member may be silent between its
+//! requests for any time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,15 +21,15 @@ use super::stream::{prepare, read_frame, write_frame, write_piece};
 use crate::kernel::seldom::Seldom;
 use crate::net::door::{DATA, Displaced, Door, Place};
 
-/// How often a stranger may ask in vain. More than a member has fetches under way.
+/// How often a stranger may ask in vain. It is more than a member has fetches under way.
 pub(super) const MOST_VAIN_ASKS: u32 = 64;
 
 /// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
-    #[error("it said something else than a request: {0}")]
+    #[error("it sent an invalid request: {0}")]
     Garbage(String),
-    #[error("it asked {MOST_VAIN_ASKS} times for what it has no lease on")]
+    #[error("it asked {MOST_VAIN_ASKS} times for objects on which it has no lease")]
     Vain,
     #[error(transparent)]
     Displaced(#[from] Displaced),
@@ -36,7 +37,7 @@ enum Closed {
     Broken(#[from] io::Error),
 }
 
-/// Takes connections for as long as the thread lives.
+/// Accepts connections for as long as the thread lives.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     static TOLD: Seldom = Seldom::new();
     let door = Door::new(DATA);
@@ -47,7 +48,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 None => debug!("turned away {peer}: too many others have connected that have shown no lease"),
             },
             Err(error) => {
-                // Too many open files, mostly: waits a little rather than spin.
+                // Mostly, too many files are open: the thread waits a little instead of spinning.
                 if let Some(unsaid) = TOLD.due() {
                     warn!(unsaid, "cannot accept a data connection: {error}");
                 }
@@ -113,7 +114,7 @@ async fn serve(stream: &TcpStream, place: Place, shared: &Shared) -> Result<(), 
 /// Has the engine look for the object, as Plasma's manager asked its store.
 async fn local_get(ask: Ask, shared: &Shared) -> Option<Local> {
     let (answer, local) = oneshot::channel();
-    // An engine that has gone drops the request, here or there.
+    // An engine that has gone drops the request, before or after it arrives.
     let _ = shared.requests.unbounded_send(Request { ask, answer });
     (shared.wake)();
     local.await.ok().flatten()

@@ -1,7 +1,9 @@
-//! The reader's side of data connections: one to each holder, for as long as that lives. Socket thread only.
+//! The reader's side of data connections: one to each holder, for as long as the holder lives. Socket
+//! thread only.
 //!
-//! Requests go out as soon as they come in, answers come in their order. What nobody waits for any more is
-//! not read to its end: the connection is closed, and what others wait for is asked for again on a new one.
+//! Requests go out as soon as they come in, and answers come in the order of the requests. An object that
+//! nobody waits for any more is not read to its end: the connection is closed, and the other objects are
+//! asked for again on a new one.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -20,11 +22,11 @@ use super::stream::{is_transient, prepare, stalled, try_read_piece, try_skip_pie
 
 /// How a connection ended.
 enum End {
-    /// It was closed between two objects, by either side.
+    /// The connection was closed between two objects, by either side.
     Idle,
-    /// What was coming is not wanted any more; the rest is.
+    /// The object that was coming is not wanted any more; the others are.
     Unwanted,
-    /// What was coming will not come, and why.
+    /// The object that was coming will not come, for this reason.
     Broken(String),
 }
 
@@ -34,8 +36,8 @@ impl From<io::Error> for End {
     }
 }
 
-/// Fetches what is asked for from one holder, until it fails or nothing is left to fetch on a closed
-/// connection.
+/// Fetches the wanted objects from one holder, until it fails, or a connection has ended and nothing is
+/// left to fetch.
 pub(super) async fn converse(holder: SocketAddr, mut jobs: UnboundedReceiver<Job>, stall: Duration) {
     let mut queue = VecDeque::new();
     loop {
@@ -69,17 +71,17 @@ async fn connect(holder: SocketAddr, stall: Duration) -> io::Result<TcpStream> {
 struct Conversation<'c> {
     stream: &'c TcpStream,
     jobs: &'c mut UnboundedReceiver<Job>,
-    /// What is wanted; the first is coming.
+    /// The wanted objects; the first one is coming.
     queue: &'c mut VecDeque<Job>,
-    /// So many of them were asked for on this connection.
+    /// Number of them that were asked for on this connection.
     asked: usize,
     answer: [u8; ANSWER_LEN],
-    /// Bytes of the answer that are here.
+    /// Number of bytes of the answer that are here.
     answered: usize,
-    /// Bytes of the object that are here.
+    /// Number of bytes of the object that are here.
     at: usize,
     stall: Duration,
-    /// When something must have come.
+    /// When the next byte must have come.
     due: Instant,
 }
 
@@ -102,7 +104,7 @@ impl<'c> Conversation<'c> {
         }
     }
 
-    /// Waits for a job or for bytes, and does what is to be done with them.
+    /// Waits for a job or for bytes, and acts on them.
     async fn turn(&mut self) -> Result<(), End> {
         self.ask().await?;
         let idle = self.queue.is_empty();
@@ -133,7 +135,7 @@ impl<'c> Conversation<'c> {
         }
     }
 
-    /// Asks for what has come in.
+    /// Asks for the objects of new jobs.
     async fn ask(&mut self) -> Result<(), End> {
         while let Some(job) = self.queue.get(self.asked) {
             if job.is_wanted() {
@@ -195,7 +197,7 @@ impl<'c> Conversation<'c> {
         Ok(())
     }
 
-    /// The first of the queue has come to its end.
+    /// Ends the first job of the queue.
     fn next(&mut self, result: Result<(), String>) {
         if let Some(job) = self.queue.pop_front() {
             job.end(result);

@@ -1,4 +1,4 @@
-//! What the engine does for the protocol, at both ends. Engine thread only.
+//! The engine's part of the *socket* protocol, at both ends. Engine thread only.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use crate::transfer::record::Trace;
 const STALL_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Transfer {
-    /// The holder's answer to a fetch: where to call, and with what.
+    /// Makes the holder's answer to a fetch: the address to connect to, and the secret to show.
     pub(in crate::transfer) fn dial(self: &Rc<Self>, asked: &Envelope, pin: Pin, head: Head) -> Message {
         let port = match self.data_port() {
             Ok(port) => port,
@@ -55,7 +55,7 @@ impl Transfer {
         })
     }
 
-    /// The thread, which starts when it is first needed.
+    /// The thread of sockets, which starts when it is first needed.
     fn sockets(self: &Rc<Self>) -> Result<&Service, Error> {
         if let Some(service) = self.socket.get() {
             return Ok(service);
@@ -70,7 +70,7 @@ impl Transfer {
         Ok(self.socket.get_or_init(|| service))
     }
 
-    /// The local get behind a request on a data connection: the object of the lease it names.
+    /// Finds the object for a request on a data connection: that of the lease which the request names.
     fn leased(self: &Rc<Self>, ask: &Ask) -> Option<Local> {
         let leases = self.leases.borrow();
         let lease = leases.get(&(ask.reader, ask.request))?;
@@ -85,7 +85,8 @@ impl Transfer {
         let transfer = Rc::clone(self);
         self.kernel.spawn(async move {
             let written = written.await.unwrap_or(0);
-            // Not earlier, even if the lease has ended: these bytes were being read.
+            // The pin is dropped only now, even if the lease has ended: the socket thread was reading these
+            // bytes.
             drop(pin);
             transfer.count("socket", |count| count.copied_bytes += written);
             transfer.count_copy(written);
@@ -93,7 +94,7 @@ impl Transfer {
         Some(local)
     }
 
-    /// The requester's side: calls the holder and has it send the object.
+    /// Connects to the holder and has it send the object: the requester's side.
     pub(in crate::transfer) async fn take_dialled(
         self: &Rc<Self>,
         head: Head,
@@ -115,7 +116,7 @@ impl Transfer {
         self.land(head, landing)
     }
 
-    /// Has the thread bring an object.
+    /// Has the thread fetch an object.
     async fn receive(
         self: &Rc<Self>,
         head: &Head,
@@ -128,7 +129,7 @@ impl Transfer {
         let landing = self.landing(head, &trace.target).await?;
         trace.allocated();
         let (done, ended) = Done::new(&service.wake);
-        // As long as this future lives, the object is wanted.
+        // The object is wanted for as long as this future lives.
         let wanted = Arc::new(());
         let outside = |error: OutOfBounds| Failure::Here(Error::new(ErrorKind::Internal, error.to_string()));
         let (sizes, into, arrived) = (sizes(head), landing.io_range().map_err(outside)?, trace.arrived());
@@ -137,9 +138,10 @@ impl Transfer {
         let owned = Rc::clone(&landing);
         self.kernel.spawn(async move {
             let ended = ended.await;
-            // Not earlier, even if nobody waits any more: these bytes were being written.
+            // The memory is dropped only now, even if nobody waits any more: the thread was writing these
+            // bytes.
             drop(owned);
-            // Whoever has given up needs no news.
+            // A task that has given up needs no news.
             let _ = tell.send(ended);
         });
         match told.await {
@@ -150,7 +152,7 @@ impl Transfer {
     }
 }
 
-/// Does local gets for the thread, for as long as it lives.
+/// Finds objects for the thread, for as long as it lives.
 async fn answer_requests(transfer: Rc<Transfer>, mut requests: UnboundedReceiver<Request>) {
     while let Some(Request { ask, answer }) = requests.next().await {
         // A connection that has ended needs no answer.

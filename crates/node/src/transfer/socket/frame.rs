@@ -1,5 +1,5 @@
-//! What is said on a data connection, little-endian: a request as Plasma's `PLASMA_TRANSFER`, an answer as
-//! its `PLASMA_DATA`, behind which the bytes follow.
+//! The frames of a data connection, little-endian: a request like Plasma's `PLASMA_TRANSFER`, and an answer
+//! like its `PLASMA_DATA`, which the object's bytes follow.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use plasmon::wire::WireError;
@@ -11,23 +11,23 @@ const TRANSFER: u8 = 1;
 const DATA: u8 = 2;
 const REFUSED: u8 = 3;
 
-/// Bytes of a request.
+/// Length of a request in bytes.
 pub(super) const ASK_LEN: usize = 64;
-/// Bytes of an answer, without the object's.
+/// Length of an answer in bytes, without the object.
 pub(super) const ANSWER_LEN: usize = 40;
 
 /// A request for an object, under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Ask {
     pub(super) id: ObjectId,
-    /// The node that was given the lease, and its request then.
+    /// The node that was given the lease; `request` is its request then.
     pub(super) reader: NodeId,
     pub(super) request: u64,
-    /// What came with the lease.
+    /// The secret that came with the lease.
     pub(super) secret: u128,
 }
 
-/// Bytes of data and of metadata.
+/// Numbers of bytes of data and of metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) data: u64,
@@ -35,17 +35,17 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Bytes of both, which lie one behind the other.
+    /// Number of bytes of both, which lie one behind the other.
     pub(super) fn bytes(self) -> usize {
         (self.data as usize).saturating_add(self.metadata as usize)
     }
 }
 
-/// What a holder answers.
+/// A holder's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) id: ObjectId,
-    /// The bytes that follow; nothing when there is no such lease.
+    /// The sizes of the bytes that follow; `None` when there is no such lease.
     pub(super) sizes: Option<Sizes>,
 }
 

@@ -1,10 +1,10 @@
-//! What the fuzzer does with what comes on a data connection, and what it begins with.
+//! The fuzzer's target for frames of a data connection, and its seeds.
 
 use plasmon::{NodeId, ObjectId};
 
 use super::frame::{ANSWER_LEN, ASK_LEN, Answer, Ask, Sizes};
 
-/// Reads it as a holder, and as a reader: what says something says the same when it is said again.
+/// Decodes bytes as a holder and as a reader; a frame that decodes must decode to the same after encoding.
 pub(crate) fn frame(bytes: &[u8]) {
     if let Some(Ok(ask)) = bytes.first_chunk::<ASK_LEN>().map(Ask::decode) {
         assert_eq!(ask.encode(), bytes[..ASK_LEN]);
@@ -15,7 +15,7 @@ pub(crate) fn frame(bytes: &[u8]) {
     }
 }
 
-/// A frame of each kind.
+/// Returns a frame of each kind.
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     let id = ObjectId::from_bytes([7; 20]);
     let ask = Ask { id, reader: NodeId::from_bytes([1; 16]), request: 4, secret: u128::MAX - 1 };

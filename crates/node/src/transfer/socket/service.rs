@@ -1,4 +1,4 @@
-//! The thread `plasmon-socket`, and what passes between it and the engine.
+//! The thread `plasmon-socket`, and the messages between it and the engine.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -20,11 +20,11 @@ use super::{answering, asking};
 use crate::memory::IoRange;
 use crate::transfer::record::Arrived;
 
-/// Ends the engine's sleep.
+/// A function that ends the engine's sleep.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Tells the engine how something ended, at the latest when it is dropped: from then on no byte of the memory
-/// that belongs to it is touched.
+/// Tells the engine how an operation ended, at the latest when it is dropped. From then on no byte of the
+/// memory that belongs to the operation is touched.
 pub(super) struct Done<T> {
     sender: Option<oneshot::Sender<T>>,
     wake: Wake,
@@ -51,16 +51,17 @@ impl<T> Drop for Done<T> {
     }
 }
 
-/// An object to be brought here. In the order of its end: the memory is let go of, then the engine is told.
+/// An object to be fetched. The fields are dropped in their order: first the memory, then the engine is
+/// told.
 pub(super) struct Job {
     pub(super) ask: Ask,
-    /// What it must be.
+    /// The sizes that the object must have.
     pub(super) sizes: Sizes,
-    /// Where its bytes go, the first of them if it is shorter.
+    /// The memory for the object's bytes; if it is shorter, only the first bytes are kept.
     pub(super) into: IoRange,
-    /// Where to count its bytes.
+    /// The counter for the object's bytes.
     pub(super) arrived: Arrived,
-    /// Gone when nobody waits for it any more.
+    /// A handle that is gone when nobody waits for the object any more.
     pub(super) wanted: Weak<()>,
     pub(super) done: Done<Result<(), String>>,
 }
@@ -77,15 +78,16 @@ impl Job {
     }
 }
 
-/// An object of this node that somebody asked for. In the order of its end, as a job.
+/// An object of this node that a reader asked for. The fields are dropped in their order, as those of a
+/// job.
 pub(super) struct Local {
     pub(super) sizes: Sizes,
     pub(super) bytes: IoRange,
-    /// Told how many bytes were written.
+    /// Tells the engine the number of bytes that were written.
     pub(super) done: Done<u64>,
 }
 
-/// A local get that the engine is to do: nothing when the lease is not what was said.
+/// A request for a local get by the engine; the answer is `None` when there is no such lease.
 pub(super) struct Request {
     pub(super) ask: Ask,
     pub(super) answer: oneshot::Sender<Option<Local>>,
@@ -96,7 +98,7 @@ enum Command {
     Fetch(SocketAddr, Job),
 }
 
-/// What the tasks of the thread share.
+/// The state that the tasks of the thread share.
 pub(super) struct Shared {
     pub(super) requests: mpsc::UnboundedSender<Request>,
     pub(super) wake: Wake,
@@ -104,9 +106,9 @@ pub(super) struct Shared {
     pub(super) stall: Duration,
 }
 
-/// The engine's handle. Dropping it closes all connections and ends the thread.
+/// The engine's handle of the thread. Dropping it closes all connections and ends the thread.
 pub(crate) struct Service {
-    /// `None` only while it is dropped.
+    /// The sender of commands; `None` only while the handle is dropped.
     commands: Option<commands::UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
     port: OnceCell<u16>,
@@ -115,7 +117,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts the thread. The requests that come are to be answered one after the other.
+    /// Starts the thread. Returns the handle, and the requests that the engine is to answer one after the
+    /// other.
     pub(super) fn start(
         wake: Wake,
         stall: Duration,
@@ -133,7 +136,7 @@ impl Service {
         Ok((service, asked))
     }
 
-    /// The data port of this node, which is opened at this address if it is not yet.
+    /// Returns the data port of this node, and opens it at this address if it is not open yet.
     pub(super) fn port(&self, address: IpAddr) -> io::Result<u16> {
         if let Some(port) = self.port.get() {
             return Ok(*port);
@@ -141,24 +144,24 @@ impl Service {
         let listener = std::net::TcpListener::bind((address, 0))?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
-        info!("objects can be had through sockets at port {port} of {address}");
+        info!("serving objects through sockets at port {port} of {address}");
         self.send(Command::Listen(listener));
         Ok(*self.port.get_or_init(|| port))
     }
 
-    /// Has an object brought here from a data port.
+    /// Has an object fetched from a data port.
     pub(super) fn fetch(&self, from: SocketAddr, job: Job) {
         self.send(Command::Fetch(from, job));
     }
 
-    /// Connections that were closed for what came on them.
+    /// Number of connections that were closed because of what came on them.
     pub(crate) fn garbage(&self) -> u64 {
         self.garbage.load(Ordering::Relaxed)
     }
 
     fn send(&self, command: Command) {
         if let Some(commands) = &self.commands {
-            // It fails when the thread has panicked: a job is dropped then, which tells the engine.
+            // Sending fails when the thread has panicked. A job is then dropped, which tells the engine.
             let _ = commands.send(command);
         }
     }
@@ -173,7 +176,7 @@ impl Drop for Service {
     }
 }
 
-/// The thread, until the engine has gone.
+/// Runs the thread until the engine has gone.
 async fn run(mut commands: commands::UnboundedReceiver<Command>, shared: Arc<Shared>) {
     let mut holders: HashMap<SocketAddr, commands::UnboundedSender<Job>> = HashMap::new();
     while let Some(command) = commands.recv().await {
@@ -189,7 +192,7 @@ async fn run(mut commands: commands::UnboundedReceiver<Command>, shared: Arc<Sha
                     tokio::spawn(asking::converse(from, jobs, shared.stall));
                     sender
                 });
-                // It was open a moment ago, and nothing else ran since.
+                // The channel was open a moment ago, and nothing else ran since.
                 let _ = jobs.send(job);
             }
         }

@@ -1,4 +1,4 @@
-//! A data connection: how it is set up, and one system call on it at a time. Socket thread only.
+//! The set-up of a data connection, and one system call on it at a time. Socket thread only.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use crate::memory::IoRange;
 
-/// Most bytes that a write or a read moves, as Plasma's buffers had them.
+/// Maximum number of bytes that a write or a read moves, as in Plasma's buffers.
 const PIECE_BYTES: usize = 4096;
 
-/// As Plasma set it up; and a peer that went without a word is noticed, though nobody waits for it.
+/// Prepares a stream as Plasma did, with keepalive as well, so that a silent death of the peer is noticed.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
@@ -23,7 +23,7 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
-/// Writes some of an object's bytes from `at` on, by one write(2); says how many.
+/// Writes some of an object's bytes from `at` on, by one write(2); returns how many.
 pub(super) async fn write_piece(
     stream: &TcpStream,
     bytes: &IoRange,
@@ -34,14 +34,14 @@ pub(super) async fn write_piece(
     once(stream, Interest::WRITABLE, Some(stall), || bytes.write_to(at, len, stream.as_fd())).await
 }
 
-/// Reads some of an object's bytes from `at` on, by one read(2), of a socket that is said to be readable;
-/// says how many. `WouldBlock` when it was not.
+/// Reads some of an object's bytes from `at` on, by one read(2), of a socket that is reported as readable;
+/// returns how many. Fails with `WouldBlock` when it was not readable.
 pub(super) fn try_read_piece(stream: &TcpStream, bytes: &IoRange, at: usize) -> io::Result<usize> {
     let len = PIECE_BYTES.min(bytes.len() - at);
     stream.try_io(Interest::READABLE, || bytes.read_from(at, len, stream.as_fd()))
 }
 
-/// Reads some of `len` bytes that nobody wants, as [`try_read_piece`] does; says how many.
+/// Reads some of `len` bytes that nobody wants, as [`try_read_piece`] does; returns how many.
 pub(super) fn try_skip_piece(stream: &TcpStream, len: usize) -> io::Result<usize> {
     stream.try_read(&mut [0; PIECE_BYTES][..PIECE_BYTES.min(len)])
 }
@@ -58,7 +58,7 @@ pub(super) async fn write_frame(stream: &TcpStream, frame: &[u8], stall: Duratio
     Ok(())
 }
 
-/// Reads a frame, and waits for its first byte for as long as `patience` says. Says how many bytes there were
+/// Reads a frame, and waits for its first byte for as long as `patience`. Returns how many bytes there were
 /// before the connection ended or stalled.
 pub(super) async fn read_frame(
     stream: &TcpStream,
@@ -104,12 +104,12 @@ async fn once(
     }
 }
 
-/// The call moved nothing, and may next time.
+/// Whether the call moved nothing and may succeed the next time.
 pub(super) fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// What is said of a peer that moves nothing.
+/// The error for a peer that moves nothing.
 pub(super) fn stalled(stall: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("no byte moved for {stall:?}"))
 }

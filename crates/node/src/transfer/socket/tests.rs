@@ -1,4 +1,4 @@
-//! Data connections over real sockets, between real arenas; whoever misbehaves is played.
+//! Tests of data connections over real sockets, between real arenas. The tests play misbehaving peers.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -22,9 +22,9 @@ use crate::transfer::record::Arrived;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SEGMENT: u64 = 2 << 20;
-/// Long enough for whoever means well.
+/// A time long enough for every well-behaved peer.
 const PATIENT: Duration = Duration::from_secs(60);
-/// For tests that wait for its end.
+/// The time-out of tests that wait for its end.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn nobody_sleeps() -> Wake {
@@ -59,7 +59,7 @@ fn sizes(len: u64) -> Sizes {
     Sizes { data: len - len / 3, metadata: (len / 3) as u32 }
 }
 
-/// A holder with objects, and what became of those it gave away.
+/// A holder with objects, and the ends of those it gave away.
 struct Holder {
     service: Service,
     requests: UnboundedReceiver<Request>,
@@ -114,7 +114,7 @@ impl Fetch {
         Self::begin_part(arena, reader, from, number, (len, len))
     }
 
-    /// With room for the first bytes of the object alone.
+    /// Begins a fetch with room for the first bytes of the object alone.
     fn begin_part(
         arena: &mut Arena,
         reader: &Service,
@@ -148,7 +148,7 @@ fn reader(stall: Duration) -> Service {
     Service::start(nobody_sleeps(), stall).unwrap().0
 }
 
-/// Takes a connection and as many requests.
+/// Accepts a connection and reads `count` requests.
 fn take(listener: &TcpListener, count: u64) -> (TcpStream, Vec<Ask>) {
     let mut stream = listener.accept().unwrap().0;
     stream.set_read_timeout(Some(PATIENT)).unwrap();
@@ -165,14 +165,14 @@ fn answer(ask: &Ask, len: u64) -> Vec<u8> {
     Answer { id: ask.id, sizes: Some(sizes(len)) }.encode().to_vec()
 }
 
-/// Connects to a holder as somebody else than a reader would.
+/// Connects to a holder as a stranger.
 fn connect(holder: &Holder) -> TcpStream {
     let stream = TcpStream::connect(holder.address()).unwrap();
     stream.set_read_timeout(Some(PATIENT)).unwrap();
     stream
 }
 
-/// Runs what blocks, beside the engine of a holder.
+/// Runs a function that blocks, beside the engine of a holder.
 fn beside<T: Send + 'static>(holder: &mut Holder, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, acted) = oneshot::channel();
     let thread = thread::spawn(move || sender.send(act()).ok().expect("the test waits"));
@@ -267,7 +267,7 @@ fn a_holder_that_falls_silent_is_given_up() {
         assert!(block_on(fetch.end()).unwrap_err().contains("no byte moved"));
         drop(stream);
     }
-    // Nobody listens there any more.
+    // Nothing listens there any more.
     let mut arena = arena();
     let reader = reader(PATIENT);
     let gone = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap();
@@ -288,7 +288,7 @@ fn what_nobody_wants_any_more_holds_nobody_up() {
     for unwanted in [0, 2] {
         fetches[unwanted].wanted = None;
     }
-    // Whatever comes next of it.
+    // A further byte of the first object.
     first.write_all(&[1]).unwrap();
     let (mut second, asks) = take(&listener, 1);
     assert_eq!(asks, [ask(1)]);
@@ -329,7 +329,7 @@ fn strangers_are_given_nothing() {
             stream.write_all(&wrong.encode()).unwrap();
         }
         let mut said = Vec::new();
-        // It closes with requests unread, perhaps.
+        // The holder may close with requests unread.
         let _ = stream.read_to_end(&mut said);
         said
     });
@@ -342,14 +342,14 @@ fn strangers_are_given_nothing() {
     {
         let mut stream = connect(&holder);
         stream.write_all(&bytes).unwrap();
-        // It may have closed already.
+        // The holder may have closed already.
         let _ = stream.shutdown(Shutdown::Write);
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
         assert!(said.is_empty());
         assert_eq!(holder.service.garbage(), number);
     }
-    // One that says nothing and goes did nothing wrong.
+    // A client that says nothing and closes did nothing wrong.
     drop(connect(&holder));
     let mut stream = connect(&holder);
     stream.shutdown(Shutdown::Write).unwrap();

@@ -1,4 +1,4 @@
-//! What the fuzzer does with a file of calibrations, and what it begins with.
+//! The fuzzer's target for a file of calibrations, and its seeds.
 
 use plasmon::transfer::{LargePoint, SmallPoint};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const PROVIDER: &str = "tcp;ofi_rxm";
 
-/// Takes a file in; whatever it says, reads stay within bounds, and the file can be written again.
+/// Loads a file; whatever it says, reads stay within bounds, and the file can be written again.
 pub(crate) fn file(text: &[u8]) {
     let Ok(calibrations) = parse(text) else { return };
     let hosts: Vec<_> = calibrations.iter().map(|one| one.host.clone()).collect();
@@ -28,7 +28,7 @@ pub(crate) fn file(text: &[u8]) {
     }
 }
 
-/// Files of some calibrations, and of none.
+/// Returns files of some calibrations, and of none.
 pub(crate) fn files() -> Vec<Vec<u8>> {
     let calibration = |provider: &str, host: &str| Calibration {
         provider: provider.to_owned(),

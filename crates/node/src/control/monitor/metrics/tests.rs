@@ -1,13 +1,13 @@
-//! The names keep to the rules of Prometheus, and are those that are documented.
+//! Tests of metrics: their names keep to the rules of Prometheus, and the documentation lists them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
-/// What the page about operations lists.
+/// The page about operations, which lists the metrics.
 const PAGE: &str = include_str!("../../../../../../docs/operations.md");
 
-/// Units that are not base units, and words that belong into the type: what `promtool check metrics`
+/// Units that are not base units, and words that belong into the type: those that `promtool check metrics`
 /// complains of.
 const WRONG: [&str; 14] = [
     "milliseconds",
@@ -36,7 +36,7 @@ fn report() -> Status {
     status
 }
 
-/// Types by name, and samples as they are written.
+/// Parses metrics: types by name, and samples as they are written.
 fn parse(text: &str) -> (BTreeMap<&str, &str>, BTreeMap<&str, f64>) {
     let (mut types, mut samples) = (BTreeMap::new(), BTreeMap::new());
     let (mut helps, mut ended) = (BTreeSet::new(), false);

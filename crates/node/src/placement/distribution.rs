@@ -1,12 +1,12 @@
-//! Where users want objects to be: so many replicas, on another node, on many nodes at once.
+//! Placing objects where users want them: on a number of nodes, on another node, on many nodes at once.
 //!
-//! Engine thread only. The node that is asked finds out who holds the object and in which life, and orders
-//! other nodes to hold it ([`super::copies`]). Those that are to have it at the same time form a tree: each
-//! reads from its parent what that has got so far ([`crate::transfer`]). A move is led by the first keeper of
-//! the object's shard, one at a time. While the keeper changes there may be two: the former primary *hands
-//! over* for that reason, which is, it lets go only when the new one itself has said that it keeps the
-//! object, and not if it was ordered to keep it meanwhile. So two that drop each other's new primary both
-//! stay.
+//! Engine thread only. The node that is asked finds out which nodes hold the object and in which life, and
+//! orders other nodes to hold it ([`super::replication`]). The nodes that are to have it at the same time
+//! form a tree: each reads from its parent the bytes that the parent has so far ([`crate::transfer`]). The
+//! first keeper of the object's shard leads a move, one at a time. While the keeper changes there may be
+//! two leaders. Therefore the former primary *hands over*: it drops its role only when the new primary
+//! itself has said that it keeps the object, and not if it was ordered meanwhile to keep it. So of two
+//! moves in opposite directions, both primaries stay.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Spread, Unreached};
 
-use super::copies::candidates;
+use super::replication::candidates;
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Holding, Life, Order, ask};
 use crate::object::{Replica, Role};
@@ -22,24 +22,25 @@ use crate::placement::Placement;
 
 /// How long a node may take to say which life of an object it holds.
 const LIFE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long an object that nobody is known to hold may be about to be published.
+/// How long an object without a known holder may be about to be published.
 const PUBLICATION_GRACE: Duration = Duration::from_millis(500);
-/// How long until that is looked at again.
+/// The pause before an object without a known holder is looked up again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long the directory may take to learn of a new primary.
 const PUBLICATION_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a node may take to say that it is the primary, and how long another to hand over to it.
+/// How long a node may take to say that it is the primary.
 const TAKEOVER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the former primary may take to hand over to another node.
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(8);
-/// How long orders are given when nobody says.
+/// How long orders may take when the caller sets no time-out.
 const DEFAULT_ORDER_PATIENCE: Duration = Duration::from_secs(3600);
-/// What a node passes on at a time, for the shape of the tree.
+/// Number of bytes that a node passes on at a time, for the shape of the tree.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// An object and those who hold it.
+/// An object and the nodes that hold it.
 struct Found {
     life: u64,
-    /// Bytes, if it is on this node.
+    /// Number of bytes, if the object is on this node.
     len: Option<u64>,
     holders: Vec<(NodeId, Role)>,
 }
@@ -49,7 +50,7 @@ impl Found {
         self.holders.iter().map(|(node, _)| *node).collect()
     }
 
-    /// Those to read it from: a cached replica may leave any moment.
+    /// The nodes to read the object from. A cached replica may leave at any moment.
     fn sources(&self) -> Vec<NodeId> {
         Some(self.keeping()).filter(|keeping| !keeping.is_empty()).unwrap_or_else(|| self.nodes())
     }
@@ -64,7 +65,7 @@ impl Found {
 }
 
 impl Placement {
-    /// Finds an object that a user may change: every call here that is a user's own begins so.
+    /// Finds an object that a user may change. Every call that a user makes here begins with it.
     async fn find(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Result<Found, Error> {
         let due = self.kernel.clock.now() + PUBLICATION_GRACE;
         loop {
@@ -99,10 +100,10 @@ impl Placement {
         }
     }
 
-    /// Has so many nodes keep an object.
+    /// Has `copies` nodes keep an object.
     ///
     /// # Errors
-    /// `TooFew` when not so many can.
+    /// `TooFew` when fewer nodes can keep it.
     pub(crate) async fn replicate(
         self: &Rc<Self>,
         id: ObjectId,
@@ -111,13 +112,13 @@ impl Placement {
         due: Option<Instant>,
     ) -> Result<Spread, Error> {
         if copies == 0 {
-            let text = format!("0 replicas of object {id} would be none: delete it instead");
+            let text = format!("object {id} cannot have 0 replicas: delete it instead");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let found = self.find(id, tenant).await?;
         let order = |role| Order { id, life: found.life, role, copies, patient: false, from: None };
         let mut keeping = found.keeping();
-        // The primary is the last that would go.
+        // The primary is last in the order of removal.
         keeping.sort_by_key(|node| !found.holders.contains(&(*node, Role::Primary)));
         let extra = keeping.split_off(keeping.len().min(usize::from(copies)));
         let told = keeping.iter().map(|node| (*node, order(Role::Kept)));
@@ -132,7 +133,7 @@ impl Placement {
         let cached: Vec<_> = found.nodes().into_iter().filter(|node| !keeping.contains(node)).collect();
         let mut left = candidates(&id, self.cluster.others(&found.keeping()), &cached);
         while keeping.len() < usize::from(copies) && !left.is_empty() && !self.is_past(due) {
-            // What is deleted meanwhile would be waited for on every node.
+            // An object that is deleted meanwhile would be waited for on every node.
             if !failed.is_empty() && self.directory.holders(id, tenant).await?.is_empty() {
                 return Err(nowhere(&id));
             }
@@ -173,7 +174,7 @@ impl Placement {
         Error::new(ErrorKind::TooFew, text)
     }
 
-    /// Brings an object to nodes, or to all.
+    /// Brings an object to some nodes, or to all.
     ///
     /// # Errors
     /// When there is no such object or node.
@@ -210,7 +211,7 @@ impl Placement {
         Ok(spread(holders, failed))
     }
 
-    /// Moves an object to another node: asks the first keeper to.
+    /// Moves an object to another node: asks the first keeper to do it.
     ///
     /// # Errors
     /// When there is no such object or node, or the node cannot take it.
@@ -234,7 +235,7 @@ impl Placement {
 
     /// Moves an object, as the first keeper of its shard.
     pub(crate) fn on_migrate(self: &Rc<Self>, asked: Envelope, id: ObjectId, to: NodeId) {
-        let moving = &self.copies.moving;
+        let moving = &self.replication.moving;
         if !moving.borrow_mut().insert(id) {
             let text = format!("object {id} is being moved already; try again when it is there");
             return self
@@ -247,7 +248,7 @@ impl Placement {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
-            placement.copies.moving.borrow_mut().remove(&id);
+            placement.replication.moving.borrow_mut().remove(&id);
             placement.network.answer(&asked, message);
         });
     }
@@ -263,7 +264,7 @@ impl Placement {
         let from = former.iter().find(|node| **node != to).or(found.nodes().first()).copied();
         let order = Order { id, life: found.life, role: Role::Primary, copies: 0, patient: false, from };
         self.network.ask(to, tenant, ask::Acquire { order }, DEFAULT_ORDER_PATIENCE).await?;
-        // Whoever asks the directory from now on must not be told that nobody has it.
+        // A node that asks the directory from now on must not learn that no node has the object.
         former.extend(self.await_primary(id, tenant, to).await?);
         former.retain(|node| *node != to);
         former.sort_unstable();
@@ -278,14 +279,14 @@ impl Placement {
             let order = ask::HandOver { id, life: found.life, to, keep };
             match self.network.ask(node, tenant, order, HANDOVER_PATIENCE).await {
                 Err(error) if self.cluster.others(&[]).contains(&node) => return Err(error),
-                // One that has gone holds nothing.
+                // A node that has gone holds nothing.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Waits until the keepers know a new primary; gives all that they know.
+    /// Waits until the keepers know a new primary; returns all holders that they know.
     async fn await_primary(
         self: &Rc<Self>,
         id: ObjectId,
@@ -294,7 +295,7 @@ impl Placement {
     ) -> Result<Vec<NodeId>, Error> {
         let due = self.kernel.clock.now() + PUBLICATION_PATIENCE;
         let mut primaries = Vec::new();
-        // Others may be the keepers meanwhile.
+        // Other nodes may become the keepers meanwhile.
         let keepers = || self.cluster.keepers(&id).iter().collect::<Vec<_>>();
         let mut left = keepers();
         while let Some(keeper) = left.last().copied() {
@@ -308,7 +309,7 @@ impl Placement {
             }
             if self.kernel.clock.now() >= due {
                 let text = format!(
-                    "object {id} is on node {to}, but its keeper {keeper} does not say so: it was not \
+                    "object {id} is on node {to}, but its keeper {keeper} does not list it: it was not \
                      dropped elsewhere"
                 );
                 return Err(Error::new(ErrorKind::TimedOut, text));
@@ -339,8 +340,8 @@ impl Placement {
         });
     }
 
-    /// Lets go of a primary once the other node has said that it is the primary, and knows how many are to
-    /// be.
+    /// Drops the role of primary once the other node has said that it is the primary and how many nodes are
+    /// to keep the object.
     async fn hand_over(self: &Rc<Self>, replica: &Rc<Replica>, to: NodeId, keep: bool) -> Result<(), Error> {
         let (id, life, copies) = (replica.id(), replica.life, replica.copies().max(1));
         let busy = |why: &str| {
@@ -348,7 +349,7 @@ impl Placement {
                 format!("object {id} is on node {to}, and stays on node {} as well: {why}", self.kernel.node);
             Error::new(ErrorKind::Busy, text)
         };
-        let handing = &self.copies.handing;
+        let handing = &self.replication.handing;
         if !handing.borrow_mut().insert(id) {
             return Err(busy("it is being moved to another node too; try again when it is there"));
         }
@@ -374,7 +375,7 @@ impl Placement {
         Ok(())
     }
 
-    /// Gives orders, all at the same time, and waits until they are carried out.
+    /// Sends orders at the same time, and waits until they are carried out.
     async fn order_all(
         self: &Rc<Self>,
         orders: Vec<(NodeId, Order)>,
@@ -383,7 +384,7 @@ impl Placement {
     ) -> Vec<(NodeId, Result<(), Error>)> {
         let patience = self.until(due);
         let given = orders.into_iter().map(|(node, order)| async move {
-            // What is here is only given its role: no time-out is too short for that.
+            // A replica on this node is only given its role: no time-out is too short for that.
             let here = node == self.kernel.node && self.store.objects.borrow().get(&order.id).is_some();
             let patience = if here { patience.max(LIFE_PATIENCE) } else { patience };
             let done = self.network.ask(node, tenant, ask::Acquire { order }, patience).await;
@@ -428,14 +429,15 @@ fn spread(holders: Vec<NodeId>, failed: Vec<(NodeId, Error)>) -> Spread {
     }
 }
 
-/// From whom each of the targets reads: the sources first, then those that come before it.
+/// Chooses a parent for each target: the sources first, then the targets before it.
 fn tree(sources: &[NodeId], targets: &[NodeId], fanout: usize) -> Vec<(NodeId, NodeId)> {
     let parents = sources.iter().chain(targets).flat_map(|node| std::iter::repeat_n(*node, fanout));
     targets.iter().copied().zip(parents).collect()
 }
 
-/// How many read from one node. In a row every node sends once, so that it takes as long as one transfer and
-/// a piece more for each node; where there are fewer pieces than that, two at a time are quicker.
+/// Number of nodes that read from one parent. In a row each node sends once, so the whole takes as long as
+/// one transfer and one piece for each node. If there are fewer pieces than that, two children a node are
+/// faster.
 fn fanout(len: Option<u64>, targets: usize) -> usize {
     let pieces = len.unwrap_or_default() / PIECE_BYTES;
     if pieces >= 2 * targets as u64 { 1 } else { 2 }

@@ -1,12 +1,11 @@
-//! Replicas that are kept: nodes are ordered to hold objects, and objects that too few nodes keep come back
-//! to their number.
+//! Kept replicas: nodes are ordered to hold objects, and objects that too few nodes keep get new replicas.
 //!
-//! Engine thread only. How many nodes are to keep an object (*copies*) is part of what each of its keepers
-//! publishes, so that the directory knows it after any death. The first keeper of the shard looks after it:
-//! when too few nodes keep an object for longer than a put takes, it orders others to, [`MAX_ORDERS`] at a
-//! time. Nobody waits for these, and so they take turns on the node that gets them: [`MAX_ARRIVALS`] objects
-//! at once, whose reads are as many as the window of a transfer allows. That bounds the bytes under way on
-//! each node, whatever has died.
+//! Engine thread only. The number of nodes that are to keep an object (*copies* in the API) is part of what
+//! each of its holders publishes, so the directory knows it after any death. The first keeper of the shard
+//! restores it: when too few nodes keep an object for longer than a put takes, the keeper orders other
+//! nodes to, [`MAX_ORDERS`] at a time. Nobody waits for these orders, so they take turns on the node that
+//! gets them: [`MAX_ARRIVALS`] objects at once, each with as many reads as the window of a transfer allows.
+//! That bounds the bytes under way on each node, however many nodes have died.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,33 +25,33 @@ use crate::net::frame::{Envelope, Heir, Holding, Message, Order, Withdrawal, ask
 use crate::object::{Replica, Role};
 use crate::placement::Placement;
 
-/// Orders of a keeper under way that nobody waits for.
+/// Maximum number of a keeper's orders under way that nobody waits for.
 const MAX_ORDERS: usize = 64;
-/// Objects that a node brings here at once because it was ordered to and nobody waits.
+/// Maximum number of objects that a node fetches at once by orders that nobody waits for.
 const MAX_ARRIVALS: usize = 2;
-/// How long a keeper waits for such an order to be carried out: it may stand behind many.
+/// How long a keeper waits until an order that nobody waits for is carried out: it may stand behind many.
 const ORDER_PATIENCE: Duration = Duration::from_secs(600);
-/// How long until a keeper tries again what no node could do.
+/// How long a keeper pauses before it tries again to restore an object that no node could take.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// How long an object that is ordered may show no sign of coming.
+/// How long an ordered object may show no sign of coming.
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
-/// How often an object that was brought here may be dropped again before it is kept.
+/// How often a fetched object may be dropped again before the order fails.
 const MAX_KEEP_TRIES: usize = 3;
 
-/// What a node does about replicas.
-pub(crate) struct Copies {
+/// The state of a node's orders and restorations.
+pub(crate) struct Replication {
     turns: Semaphore,
     restoring: Cell<u64>,
     orders: Cell<usize>,
     counters: RefCell<CopiesStatus>,
-    /// Objects that are being moved to another node by this keeper.
+    /// Objects that this keeper is moving to another node.
     pub(crate) moving: RefCell<HashSet<ObjectId>>,
-    /// Objects of this node that another is about to be the primary of. An order to keep one takes it out: it
-    /// stays.
+    /// Objects of this node of which another node is about to be the primary. An order to keep an object
+    /// removes it from here, and the replica stays.
     pub(crate) handing: RefCell<HashSet<ObjectId>>,
 }
 
-impl Copies {
+impl Replication {
     pub(crate) fn new() -> Self {
         Self {
             turns: Semaphore::new(MAX_ARRIVALS),
@@ -66,19 +65,19 @@ impl Copies {
 }
 
 impl Placement {
-    /// Enters what this node does for the number of copies; what the directory counts stays.
-    pub(super) fn report_copies(&self, status: &mut CopiesStatus) {
+    /// Enters the counters of this node's orders; the directory enters its own counts.
+    pub(super) fn report_replication(&self, status: &mut CopiesStatus) {
         let CopiesStatus { short, claims, .. } = *status;
-        let restoring = self.copies.restoring.get();
-        *status = CopiesStatus { short, claims, restoring, ..self.copies.counters.borrow().clone() };
+        let restoring = self.replication.restoring.get();
+        *status = CopiesStatus { short, claims, restoring, ..self.replication.counters.borrow().clone() };
     }
 
     /// Counts objects that were deleted because their time was over.
     pub(crate) fn count_expired(&self, count: u64) {
-        self.copies.counters.borrow_mut().expired += count;
+        self.replication.counters.borrow_mut().expired += count;
     }
 
-    /// Carries out an order of another node's, or of this one.
+    /// Carries out an order of another node or of this one.
     pub(crate) fn on_order(self: &Rc<Self>, asked: Envelope, order: Order) {
         let placement = Rc::clone(self);
         self.kernel.spawn(async move {
@@ -86,7 +85,7 @@ impl Placement {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
-            // Those who were to read it from here.
+            // Answers the nodes that were to read the object from here.
             placement.transfer.serve_waiting(order.id);
             placement.network.answer(&asked, message);
         });
@@ -98,18 +97,18 @@ impl Placement {
         if self.assume(&order)? || is_planted(Bug::ReplicaNotMade) {
             return Ok(());
         }
-        let copies = &self.copies;
+        let replication = &self.replication;
         let _turn = match order.patient {
-            true => Some(copies.turns.acquire().await.expect("the semaphore is never closed")),
+            true => Some(replication.turns.acquire().await.expect("the semaphore is never closed")),
             false => None,
         };
-        let _restoring = order.patient.then(|| Counted::new(&copies.restoring));
+        let _restoring = order.patient.then(|| Counted::new(&replication.restoring));
         for _ in 0..MAX_KEEP_TRIES {
             self.bring(&order, tenant).await?;
             if self.assume(&order)? {
                 if order.patient {
                     let len = self.store.objects.borrow().get(&id).map_or(0, |replica| replica.len());
-                    copies.counters.borrow_mut().restored_bytes += len;
+                    replication.counters.borrow_mut().restored_bytes += len;
                 }
                 return Ok(());
             }
@@ -121,7 +120,7 @@ impl Placement {
         Err(Error::new(ErrorKind::Full, text))
     }
 
-    /// Brings an object here, as long as it shows that it comes.
+    /// Fetches an object, as long as bytes keep coming.
     async fn bring(self: &Rc<Self>, order: &Order, tenant: u32) -> Result<(), Error> {
         let fetch = match order.from.filter(|from| *from != self.kernel.node) {
             Some(from) => self.transfer.fetch_from(order.id, tenant, from),
@@ -139,7 +138,7 @@ impl Placement {
         }
     }
 
-    /// Gives the replica that is here the role of an order; says whether there is one.
+    /// Gives the replica on this node the role of an order; returns whether there is a replica.
     fn assume(self: &Rc<Self>, order: &Order) -> Result<bool, Error> {
         if order.role.stays() {
             self.ensure_stays()?;
@@ -153,7 +152,7 @@ impl Placement {
         let role = match (order.role, before) {
             (Role::Primary, _) | (Role::Kept, Role::Primary) => Role::Primary,
             (Role::Kept, _) => Role::Kept,
-            // Only who says how many there are to be takes one away; never the primary.
+            // Only an order with a number of copies takes a kept replica away, and never the primary.
             (Role::Cached, Role::Kept) if order.copies > 0 => Role::Cached,
             (Role::Cached, as_it_is) => as_it_is,
         };
@@ -166,9 +165,9 @@ impl Placement {
         }
         self.store.objects.borrow_mut().set_role(&order.id, role);
         if order.role.stays() {
-            self.copies.handing.borrow_mut().remove(&order.id);
+            self.replication.handing.borrow_mut().remove(&order.id);
         }
-        // Also what is as it was: whoever orders it may have missed the news.
+        // An unchanged replica is published too: the node that sent the order may have missed the news.
         self.store.publish(Holding::of(&replica));
         if role != before {
             self.note_expiry(&replica);
@@ -180,21 +179,21 @@ impl Placement {
     pub(crate) fn inherit(self: &Rc<Self>, heir: &Heir) {
         let replica = self.store.objects.borrow().get(&heir.id).cloned();
         let Some(replica) = replica else {
-            // The keeper has missed it.
+            // The keeper has missed that the replica left.
             return self.store.unpublish(heir.id, Withdrawal::Evicted);
         };
         if replica.life != heir.life {
             return;
         }
         self.store.objects.borrow_mut().set_role(&heir.id, Role::Primary);
-        // One that came here by a get before so many were wished says fewer.
+        // A replica that came by a get before the number was raised says a smaller one.
         replica.set_copies(replica.copies().max(heir.copies));
         self.store.publish(Holding::of(&replica));
         self.note_expiry(&replica);
     }
 
-    /// Makes a replica that this node kept a cached one. Nothing of it stays on disk: the next start of this
-    /// node would take it for a primary, whatever has become of the object.
+    /// Makes a replica that this node kept a cached one. Its record is removed from disk: the next start of
+    /// this node would take it for a primary, whatever has become of the object.
     pub(crate) fn keep_no_longer(&self, replica: &Rc<Replica>) {
         if replica.in_memory() {
             self.store.forget_on_disk(replica);
@@ -205,8 +204,8 @@ impl Placement {
         }
     }
 
-    /// Drops a replica that this node is not to keep any more. Its keepers learn both: of one that made room,
-    /// they would not look for another node to keep it.
+    /// Drops a replica that this node is not to keep any more. Its keepers are told of the new role first:
+    /// if a kept replica made room, they would not look for another node to keep the object.
     pub(crate) fn leave_to_others(&self, replica: &Rc<Replica>) {
         let id = replica.id();
         self.store.objects.borrow_mut().set_role(&id, Role::Cached);
@@ -216,11 +215,11 @@ impl Placement {
         }
     }
 
-    /// Orders replicas of objects that too few nodes keep; to be called now and then.
-    pub(crate) fn tend_copies(self: &Rc<Self>) {
+    /// Orders replicas of objects that too few nodes keep; called regularly.
+    pub(crate) fn tend_replicas(self: &Rc<Self>) {
         self.tend_surplus();
-        let copies = &self.copies;
-        let room = MAX_ORDERS.saturating_sub(copies.orders.get());
+        let replication = &self.replication;
+        let room = MAX_ORDERS.saturating_sub(replication.orders.get());
         if room == 0 || self.cluster.solo() {
             return;
         }
@@ -228,13 +227,13 @@ impl Placement {
         let mine = |id: &ObjectId| self.cluster.keepers(id).first == self.kernel.node;
         let short = self.directory.table.borrow_mut().take_short(now, now + ORDER_PATIENCE, room, mine);
         for shortage in short {
-            copies.orders.set(copies.orders.get() + 1);
+            replication.orders.set(replication.orders.get() + 1);
             let placement = Rc::clone(self);
             self.kernel.spawn(async move {
                 let id = shortage.id;
-                placement.restore_copies(shortage).await;
-                let copies = &placement.copies;
-                copies.orders.set(copies.orders.get() - 1);
+                placement.restore_replicas(shortage).await;
+                let replication = &placement.replication;
+                replication.orders.set(replication.orders.get() - 1);
                 placement
                     .directory
                     .table
@@ -250,33 +249,33 @@ impl Placement {
         let surplus = self.directory.table.borrow_mut().take_surplus(self.kernel.clock.now(), mine);
         for (id, creator, stays) in surplus {
             debug!("object {id} has several primaries; that of node {stays} stays");
-            if self.copies.moving.borrow_mut().insert(id) {
+            if self.replication.moving.borrow_mut().insert(id) {
                 let placement = Rc::clone(self);
                 self.kernel.spawn(async move {
                     if let Err(error) = placement.lead_move(id, creator, stays).await {
                         debug!("object {id} still has several primaries: {error}");
                     }
-                    placement.copies.moving.borrow_mut().remove(&id);
+                    placement.replication.moving.borrow_mut().remove(&id);
                 });
             }
         }
     }
 
     /// Has as many nodes keep an object as are to, or as many as can.
-    async fn restore_copies(self: &Rc<Self>, shortage: Shortage) {
+    async fn restore_replicas(self: &Rc<Self>, shortage: Shortage) {
         let Shortage { id, life, creator, copies, keeping, cached } = shortage;
         let others = self.cluster.others(&keeping);
         let mut missing = usize::from(copies).min(keeping.len() + others.len()).saturating_sub(keeping.len());
         debug!("object {id} is kept by {} of {copies} nodes; {missing} more are to", keeping.len());
         for node in candidates(&id, others, &cached) {
-            // It may have been deleted, or kept elsewhere, while the last did not come to an end.
+            // The object may have been deleted, or kept elsewhere, while the previous order was under way.
             if missing == 0 || !self.directory.table.borrow_mut().lacks(&id, life) {
                 return;
             }
             let order = Order { id, life, role: Role::Kept, copies, patient: true, from: None };
-            self.copies.counters.borrow_mut().ordered += 1;
+            self.replication.counters.borrow_mut().ordered += 1;
             let done = self.network.ask(node, creator, ask::Acquire { order }, ORDER_PATIENCE).await;
-            let mut counters = self.copies.counters.borrow_mut();
+            let mut counters = self.replication.counters.borrow_mut();
             match done {
                 Ok(_) => {
                     counters.restored += 1;
@@ -292,7 +291,8 @@ impl Placement {
     }
 }
 
-/// Nodes in the order in which they are to keep an object: those that have it first, then as all nodes agree.
+/// Orders nodes by who is to keep an object: nodes that have it come first, then the ranking on which all
+/// nodes agree.
 pub(crate) fn candidates(id: &ObjectId, nodes: Vec<NodeId>, cached: &[NodeId]) -> Vec<NodeId> {
     let (there, not): (Vec<_>, Vec<_>) =
         ranked(id, nodes).into_iter().partition(|node| cached.contains(node));

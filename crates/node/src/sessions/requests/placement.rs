@@ -1,5 +1,4 @@
-//! What applications say about where objects are to be: replicate, migrate, broadcast, pin, drain. Engine
-//! thread only.
+//! Requests about where objects are to be: replicate, migrate, broadcast, pin, drain. Engine thread only.
 
 use std::rc::Rc;
 
@@ -7,11 +6,11 @@ use plasmon::drain::DrainStep;
 use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
-use super::moving::json;
+use super::transfer::json;
 use crate::kernel::ClientKey;
 use crate::sessions::Sessions;
 
-/// Most objects that a client may have pinned so.
+/// Maximum number of objects that a client may have pinned by requests.
 const MAX_PINNED_OBJECTS: usize = 1 << 16;
 
 impl Sessions {
@@ -61,7 +60,7 @@ impl Sessions {
         Ok(Reply::Report { json: json(&self.placement.drain(node, step, tenant).await?) })
     }
 
-    /// Brings an object here, and keeps it in memory for as long as the client says.
+    /// Brings an object to this node, and keeps it in memory until the client says otherwise.
     pub(super) async fn pin_for(
         self: Rc<Self>,
         client: ClientKey,

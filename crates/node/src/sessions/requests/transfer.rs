@@ -1,4 +1,4 @@
-//! What applications ask about objects' moves: explain, locations, prefetch, calibrate. Engine thread only.
+//! Requests about the transfer of objects: explain, locations, prefetch, calibrate. Engine thread only.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::kernel::counted::Counted;
 use crate::object::Role;
 use crate::sessions::Sessions;
 
-/// Objects being prefetched at a time.
+/// Maximum number of objects being prefetched at a time.
 const MAX_PREFETCHES: usize = 1 << 16;
 
 impl Sessions {
@@ -37,7 +37,7 @@ impl Sessions {
         Ok(Reply::Report { json: json(&here.into_iter().chain(elsewhere).map(location).collect::<Vec<_>>()) })
     }
 
-    /// Begins to fetch what is not here; that goes on if the client leaves.
+    /// Begins to fetch the objects that are not here; the fetches go on if the client leaves.
     pub(super) fn prefetch(
         self: &Rc<Self>,
         client: ClientKey,
@@ -60,7 +60,7 @@ impl Sessions {
         for id in absent {
             let (sessions, counted) = (Rc::clone(self), Counted::new(Rc::clone(&count)));
             self.kernel.spawn(async move {
-                // What does not come is found out by whoever gets it.
+                // A client that gets an object that did not come learns why.
                 let _ = sessions.kernel.clock.bounded(due, sessions.transfer.fetch(id, tenant)).await;
                 drop(counted);
             });
