@@ -110,6 +110,8 @@ struct Simulation {
     ids: Vec<ObjectId>,
     /// What happened to each id.
     histories: Vec<Vec<Call>>,
+    /// Of each id, the puts that did not end well: when they began, and when their claims were gone.
+    failed_puts: Vec<Vec<(u64, u64)>>,
     /// The last moment at which a call began or ended, in steps that people see as microseconds.
     moments: u64,
     trace: u64,
@@ -133,6 +135,7 @@ impl Simulation {
             weather: Weather::default(),
             ids: (0..IDS).map(|number| ObjectId::from_name(&format!("{seed} {number}"))).collect(),
             histories: vec![Vec::new(); IDS],
+            failed_puts: vec![Vec::new(); IDS],
             moments: 0,
             trace: 0,
             log: Vec::new(),

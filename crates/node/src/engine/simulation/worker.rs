@@ -273,11 +273,17 @@ impl Worker {
     fn give_up(&mut self, simulation: &mut Simulation) {
         self.next_at = simulation.time.now() + RECONNECT_PAUSE;
         if let Some((_, begin, doing)) = self.doing.take() {
-            self.note_unknown(simulation, begin, &doing);
+            // Others give up its claim when they know that the node is gone.
+            self.note_unknown(simulation, (begin, u64::MAX), &doing);
         }
     }
 
-    fn note_unknown(&self, simulation: &mut Simulation, begin: u64, doing: &Doing) {
+    fn note_unknown(&self, simulation: &mut Simulation, (begin, end): (u64, u64), doing: &Doing) {
+        let failed_put = match *doing {
+            Doing::Put { id, .. } | Doing::Create { id, .. } | Doing::Keep { id, .. } => Some(id),
+            _ => None,
+        };
+        failed_put.into_iter().for_each(|id| simulation.failed_puts[id].push((begin, end)));
         let (id, action) = match *doing {
             Doing::Put { id, value, .. } | Doing::Keep { id, value } => (id, Action::MaybePut(value)),
             Doing::Delete { id } => (id, Action::MaybeDeleted),
@@ -343,7 +349,10 @@ impl Worker {
                     simulation.note(id, self.call(begin, end, Action::Contains(there)));
                 }
             }
-            (doing, Reply::Failed { .. }) => self.note_unknown(simulation, begin, &doing),
+            (doing, Reply::Failed { .. }) => {
+                let end = end.unwrap_or(u64::MAX);
+                self.note_unknown(simulation, (begin, end), &doing);
+            }
             (Doing::Else, reply @ Reply::Other(_)) => self.last_further = Some(reply),
             (Doing::Else, _) => {}
             (doing, reply) => self.wrong.push(format!("{doing:?} was answered with {reply:?}")),
