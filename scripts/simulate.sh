@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the simulation of clusters in one process: simulate.sh seed N runs one seed, simulate.sh seconds N drawn
-# ones for so long. Builds what it needs.
+# Runs the simulation of clusters in one process, and builds what it needs: simulate.sh seed N runs one seed,
+# simulate.sh seconds N runs drawn ones for so long.
 . "$(dirname "$0")/lib.sh"
 
 case ${1:-} in

@@ -514,20 +514,6 @@ impl Directory {
         self.network.answer(asked, Message::Done);
     }
 
-    /// Answers which lives of objects are on this node.
-    pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId]) {
-        let lives = ids.iter().map(|id| self.life_here(id, asked.tenant)).collect();
-        self.network.answer(asked, Message::Held { lives });
-    }
-
-    /// The life of an object on this node, if a user may see it now.
-    fn life_here(&self, id: &ObjectId, tenant: u32) -> Option<Life> {
-        let objects = self.store.objects.borrow();
-        let replica = objects.get(id).filter(|replica| replica.visible_to(tenant))?;
-        // It may have been deleted while this node was no member.
-        (!self.cluster.withholds()).then(|| Life { life: replica.life, ownership: replica.ownership() })
-    }
-
     /// Tells the keepers that this node is about to get an object by order of another node, without asking
     /// them.
     ///

@@ -7,7 +7,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Directory;
 use super::table::{Lookup, Published, Waiter};
-use crate::net::frame::{Envelope, Holding, Message, Stage, Wish, Withdrawal, ask};
+use crate::net::frame::{Envelope, Holding, Life, Message, Stage, Wish, Withdrawal, ask};
 use crate::object::Role;
 
 /// How long a request to a keeper waits for an answer.
@@ -111,6 +111,20 @@ impl Directory {
                 self.network.tell(holder, Message::Drop { lives: vec![(holding.id, holding.life)] });
             }
         }
+    }
+
+    /// Answers which lives of objects are on this node.
+    pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId]) {
+        let lives = ids.iter().map(|id| self.life_here(id, asked.tenant)).collect();
+        self.network.answer(asked, Message::Held { lives });
+    }
+
+    /// The life of an object on this node, if a user may see it now.
+    fn life_here(&self, id: &ObjectId, tenant: u32) -> Option<Life> {
+        let objects = self.store.objects.borrow();
+        let replica = objects.get(id).filter(|replica| replica.visible_to(tenant))?;
+        // It may have been deleted while this node was no member.
+        (!self.cluster.withholds()).then(|| Life { life: replica.life, ownership: replica.ownership() })
     }
 
     /// Asks a keeper which nodes hold an object, and the other keeper if that one knows of none.

@@ -1,4 +1,5 @@
-//! Bugs that are put in on purpose, to see that the simulation finds their like. Outside of tests there are none.
+//! Bugs that are put in on purpose, to see that the simulation finds their like. Outside of tests there are
+//! none.
 
 /// A bug that is put in on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What becomes of objects on a node that was no member for a while and comes back. Engine thread only.
 //!
-//! Others may have created an id anew meanwhile, as the object was not there. That one stays; the one that comes back
-//! is dropped, whichever of the two is published here first.
+//! Others may have created an id anew meanwhile, as the object was not there. That one stays; the one that
+//! comes back is dropped, whichever of the two is published here first.
 
 use std::time::Instant;
 
@@ -27,8 +27,8 @@ impl Table {
         self.returning.retain(is_member);
     }
 
-    /// Whether all holders that are known of an object have come back, and give nobody what they hold yet: it may
-    /// have been deleted.
+    /// Whether all holders that are known of an object have come back, and give nobody what they hold yet: it
+    /// may have been deleted.
     pub(crate) fn doubts(&mut self, id: &ObjectId, tenant: u32) -> bool {
         self.settle(id);
         !self.returning.is_empty()
@@ -52,8 +52,8 @@ impl Table {
         }
     }
 
-    /// Takes out a primary that has come back with its node, since another node is the primary of a later life;
-    /// gives its node and its life.
+    /// Takes out a primary that has come back with its node, since another node is the primary of a later
+    /// life; gives its node and its life.
     pub(crate) fn displace_returned(
         &mut self,
         node: NodeId,

@@ -1,7 +1,7 @@
 //! What the directory says of objects that have more than one primary. Engine thread only.
 //!
-//! A node that was no member for a while may come back with a primary that another node has replaced meanwhile.
-//! Both stay until the first keeper has one of them hand over to the other.
+//! A node that was no member for a while may come back with a primary that another node has replaced
+//! meanwhile. Both stay until the first keeper has one of them hand over to the other.
 
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,8 @@ impl Table {
         self.concerns.surplus.entry(id).or_insert(now + SURPLUS_GRACE);
     }
 
-    /// Objects that have had several primaries for a while, as far as this node is to see to them, each with its
-    /// creator and the primary that is to stay. They are not told again for a while.
+    /// Objects that have had several primaries for a while, as far as this node is to see to them, each with
+    /// its creator and the primary that is to stay. They are not told again for a while.
     pub(crate) fn take_surplus(
         &mut self,
         now: Instant,

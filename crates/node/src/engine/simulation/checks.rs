@@ -26,7 +26,8 @@ impl Simulation {
         waiting.map(|(number, _)| format!("worker {number} waits for ever")).collect()
     }
 
-    /// Checks that each object has one primary and as many replicas as were promised, and that all nodes give it.
+    /// Checks that each object has one primary and as many replicas as were promised, and that all nodes give
+    /// it.
     pub(super) fn check_at_rest(&mut self) -> Vec<String> {
         let mut wrong = self.await_workers();
         for number in 0..self.workers.len() {

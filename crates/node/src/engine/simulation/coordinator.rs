@@ -1,7 +1,7 @@
 //! The coordinator of a simulation: the list of members, and what it tells them.
 //!
-//! Each node hears all news in their order, after a delay of its own. A node that is expelled has fenced itself
-//! before the others hear that it is gone, as the leases of the real coordinators make sure.
+//! Each node hears all news in their order, after a delay of its own. A node that is expelled has fenced
+//! itself before the others hear that it is gone, as the leases of the real coordinators make sure.
 
 use std::time::Duration;
 

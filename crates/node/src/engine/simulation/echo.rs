@@ -1,7 +1,7 @@
 //! A service of a page: it shows that a subsystem needs no line in any other room but its registration.
 //!
-//! A client asks its node to have another node say something, the node asks the other, and the report counts what was
-//! said.
+//! A client asks its node to have another node say something, the node asks the other, and the report counts
+//! what was said.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;

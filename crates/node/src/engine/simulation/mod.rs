@@ -1,16 +1,18 @@
 //! A cluster in one process and on one thread: the daemon's own turns and services, driven by a seed.
 //!
-//! Only what a node has of its host is replaced: the network is one in memory ([`MemoryNetwork`]), the clock shows
-//! the simulated time, tasks run in a pool that the simulation turns, the coordinator is a list of members
-//! ([`coordinator`]), and clients are sessions that keep their replies ([`worker`]). There is no disk. A seed decides
-//! all: ids, delays, what breaks ([`weather`]), what clients do. The same seed gives the same run, event by event.
+//! Only what a node has of its host is replaced: the network is one in memory ([`MemoryNetwork`]), the clock
+//! shows the simulated time, tasks run in a pool that the simulation turns, the coordinator is a list of
+//! members ([`coordinator`]), and clients are sessions that keep their replies ([`worker`]). There is no
+//! disk. A seed decides all: ids, delays, what breaks ([`weather`]), what clients do. The same seed gives the
+//! same run, event by event.
 //!
-//! A run has two parts. First clients work while things break. Then all is mended, the cluster comes to rest, and
-//! [`checks`] looks at what is left. The answers of all clients must fit one register an id
-//! ([`plasmon_linear`]); what was promised to be kept is kept; nothing waits for ever, and no table keeps what nobody
-//! needs.
+//! A run has two parts. First clients work while things break. Then all is mended, the cluster comes to rest,
+//! and [`checks`] looks at what is left. The answers of all clients must fit one register an id
+//! ([`plasmon_linear`]); what was promised to be kept is kept; nothing waits for ever, and no table keeps
+//! what nobody needs.
 //!
-//! `make simulate SEED=n` runs one seed, and `make simulate SECONDS=n` as many as fit, from a seed that is drawn.
+//! `make simulate SEED=n` runs one seed, and `make simulate SECONDS=n` as many as fit, from a seed that is
+//! drawn.
 
 mod checks;
 mod coordinator;
@@ -191,8 +193,8 @@ impl Simulation {
         self.histories[id].push(call);
     }
 
-    /// Notes a death that may have cost what a node held: objects that no other node was to keep, and those whose
-    /// put has not returned, or not well.
+    /// Notes a death that may have cost what a node held: objects that no other node was to keep, and those
+    /// whose put has not returned, or not well.
     fn note_loss(&mut self, node: usize) {
         let begin = self.moment();
         for id in 0..IDS {

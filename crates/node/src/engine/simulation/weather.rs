@@ -60,8 +60,8 @@ pub(super) struct Weather {
 }
 
 impl Weather {
-    /// Whether nodes are expelled in this run. One that comes back brings what was not there meanwhile, also if
-    /// its id was created anew and deleted: clients delete nothing in such a run.
+    /// Whether nodes are expelled in this run. One that comes back brings what was not there meanwhile, also
+    /// if its id was created anew and deleted: clients delete nothing in such a run.
     pub(super) fn expels(&self) -> bool {
         self.kinds.contains(&Kind::Expulsion)
     }

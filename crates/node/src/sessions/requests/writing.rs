@@ -83,8 +83,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Claims the id of an object, unless it was drawn at random for it: such an id is looked up only once. The
-    /// caller asks [`Sessions::may_create`] after its last wait.
+    /// Claims the id of an object, unless it was drawn at random for it: such an id is looked up only once.
+    /// The caller asks [`Sessions::may_create`] after its last wait.
     pub(crate) async fn claim_for(
         self: &Rc<Self>,
         client: ClientKey,
