@@ -56,6 +56,11 @@ impl Coordinator {
         host.id().is_some_and(|node| self.members.iter().any(|member| member.node == node))
     }
 
+    /// Number of the present view.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Number of members.
     pub(super) fn len(&self) -> usize {
         self.members.len()

@@ -55,8 +55,6 @@ pub(super) struct Weather {
     plans: Vec<(Duration, Plan)>,
     /// One death a run: what two nodes keep is not lost by it.
     deaths: usize,
-    /// How often members were gone.
-    pub(super) changes: usize,
 }
 
 impl Weather {
@@ -140,7 +138,6 @@ impl Simulation {
         match kind {
             Kind::Death if is_whole && self.weather.deaths == 0 => {
                 self.weather.deaths += 1;
-                self.weather.changes += 1;
                 self.hosts[host].kill();
                 self.note_loss(host);
                 let noticed = now + span(MAX_LEASE);
@@ -156,7 +153,6 @@ impl Simulation {
             }
             Kind::Stall => self.hosts[host].stall(now + span(MAX_OUTAGE)),
             Kind::Expulsion if is_whole => {
-                self.weather.changes += 1;
                 self.hosts[host].is_expelled = true;
                 self.hosts[host].send(Event::Expelled, now);
                 self.note_cut_off(host);

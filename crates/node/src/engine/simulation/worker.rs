@@ -89,8 +89,8 @@ pub(super) struct Worker {
     key: ClientKey,
     /// The call that it waits for: its number, the moment it began, and what it is.
     doing: Option<(u64, u64, Doing)>,
-    /// How often members were gone when it began.
-    changes: usize,
+    /// The view in which it began.
+    epoch: u64,
     next_at: Duration,
     requests: u64,
     puts: u32,
@@ -122,7 +122,7 @@ impl Worker {
             session: Rc::default(),
             key: ClientKey::MIN,
             doing: None,
-            changes: 0,
+            epoch: 0,
             next_at: simulation.time.now(),
             requests: 0,
             puts: 0,
@@ -220,7 +220,7 @@ impl Worker {
         request: Request,
     ) {
         self.calls += 1;
-        self.changes = simulation.weather.changes;
+        self.epoch = simulation.coordinator.epoch();
         let number = self.ask(core, request);
         self.doing = Some((number, begin, doing));
         simulation.hosts[self.host].turn(simulation.time.now());
@@ -297,7 +297,8 @@ impl Worker {
     }
 
     fn note(&mut self, simulation: &mut Simulation, begin: u64, doing: Doing, reply: Reply) {
-        let end = Some(simulation.moment());
+        let now = simulation.moment();
+        let end = Some(now);
         simulation.trace(begin ^ u64::from(plasmon::wire::Table::opcode(&reply)) << 56);
         let failed = match &reply {
             Reply::Failed { error } => Some(error.kind()),
@@ -329,7 +330,7 @@ impl Worker {
             (Doing::Delete { id }, Reply::Deleted(outcomes)) => {
                 let found = outcomes[0] != DeleteOutcome::Absent;
                 simulation.note(id, self.call(begin, end, Action::Deleted(found)));
-                if simulation.weather.changes > self.changes {
+                if simulation.coordinator.epoch() > self.epoch {
                     // A keeper that is gone may have carried it out before another was asked.
                     simulation.note(id, self.call(begin, None, Action::MaybeDeleted));
                 }
@@ -350,8 +351,7 @@ impl Worker {
                 }
             }
             (doing, Reply::Failed { .. }) => {
-                let end = end.unwrap_or(u64::MAX);
-                self.note_unknown(simulation, (begin, end), &doing);
+                self.note_unknown(simulation, (begin, now), &doing);
             }
             (Doing::Else, reply @ Reply::Other(_)) => self.last_further = Some(reply),
             (Doing::Else, _) => {}
