@@ -375,7 +375,7 @@ fn metadata_that_no_frame_carries_is_written_by_its_creator() {
     let options = CreateOptions::default();
     client.put(id(1), b"abc", &[7; LEN], &options).unwrap();
     let error = client.create(id(2), 3, &[7; LEN], &options).map(drop).unwrap_err();
-    assert!(error.message().contains("no place for large metadata"), "{error}");
+    assert!(error.message().contains("no extent for large metadata"), "{error}");
     daemon.join().unwrap();
 }
 
