@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::client::Unanswered;
-use super::layout::LEN;
+use super::layout::PAGE_SET_BYTES;
 use super::pins::SLOTS;
 use super::ring::ENTRIES;
 use super::*;
@@ -363,12 +363,12 @@ fn access_bits_are_asked_for_once() {
 #[test]
 fn a_page_set_of_another_shape_is_refused() {
     let bell = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let (_words, file) = Words::for_writers("no-magic", LEN).unwrap();
+    let (_words, file) = Words::for_writers("no-magic", PAGE_SET_BYTES).unwrap();
     assert!(ClientChannel::new(&file, bell()).is_err());
     let (_words, file) = Words::for_writers("short", 4096).unwrap();
     assert!(ClientChannel::new(&file, bell()).is_err());
     let file = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    rustix::fs::ftruncate(&file, LEN as u64).unwrap();
+    rustix::fs::ftruncate(&file, PAGE_SET_BYTES as u64).unwrap();
     assert!(ClientChannel::new(&file, bell()).is_err(), "it may shrink while it is mapped");
 }
 
@@ -386,7 +386,7 @@ proptest! {
     /// Whatever stands in the words, the engine's calls end, and say what they may say.
     #[test]
     fn the_engine_survives_any_words(
-        garbage in prop::collection::vec((0..LEN / 8, any::<u64>()), 0..64),
+        garbage in prop::collection::vec((0..PAGE_SET_BYTES / 8, any::<u64>()), 0..64),
         heads in prop::collection::vec(
             (prop_oneof![Just(64 / 8), Just(256 / 8), Just(448 / 8)], 0..600u64), 0..4,
         ),
@@ -445,7 +445,8 @@ fn a_client_that_writes_garbage_hurts_nobody_else() {
                     _ => u64::MAX,
                 };
                 // Ends and pins more often than the rest.
-                let at = (random >> 20) as usize % if random >> 40 & 1 == 0 { 64 } else { LEN / 8 };
+                let at =
+                    (random >> 20) as usize % if random >> 40 & 1 == 0 { 64 } else { PAGE_SET_BYTES / 8 };
                 words.at(at).store(value, Ordering::Relaxed);
             }
         });

@@ -7,8 +7,8 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::index::{LINE, PROBES};
-use super::layout::{CHUNKS, chunk_len, chunk_start, place_of};
+use super::index::{LINE_WORDS, MAX_PROBE_LINES};
+use super::layout::{MAX_CHUNKS, chunk_len, chunk_start, place_of};
 use super::*;
 use crate::ObjectId;
 
@@ -336,7 +336,7 @@ fn ids_that_share_a_hash_cost_little_but_themselves() {
         }
     });
     let seen = seen.count();
-    assert!((1..=PROBES * LINE).contains(&seen), "{seen} of one hash are in sight");
+    assert!((1..=MAX_PROBE_LINES * LINE_WORDS).contains(&seen), "{seen} of one hash are in sight");
     let unseen = (0..OTHERS).filter(|n| !matches!(table.find(&id(*n)), Found::Entry { .. }));
     let unseen = unseen.inspect(|n| assert_eq!(table.find(&id(*n)), Found::Unknown)).count();
     assert!(unseen < OTHERS as usize / 50, "{unseen} of {OTHERS} objects of others are out of sight");
@@ -350,10 +350,10 @@ fn ids_that_share_a_hash_cost_little_but_themselves() {
 #[test]
 fn every_number_has_a_place_in_a_chunk() {
     let last = u32::MAX / 2;
-    assert_eq!(place_of(last), (CHUNKS - 1, chunk_len(CHUNKS as u32 - 1) as usize - 1));
-    assert_eq!(place_of(last + 1).0, CHUNKS);
-    assert_eq!((0..CHUNKS as u32).map(|chunk| u64::from(chunk_len(chunk))).sum::<u64>(), 1 << 31);
-    for chunk in 0..CHUNKS as u32 {
+    assert_eq!(place_of(last), (MAX_CHUNKS - 1, chunk_len(MAX_CHUNKS as u32 - 1) as usize - 1));
+    assert_eq!(place_of(last + 1).0, MAX_CHUNKS);
+    assert_eq!((0..MAX_CHUNKS as u32).map(|chunk| u64::from(chunk_len(chunk))).sum::<u64>(), 1 << 31);
+    for chunk in 0..MAX_CHUNKS as u32 {
         let (start, len) = (chunk_start(chunk), chunk_len(chunk));
         assert_eq!(place_of(start), (chunk as usize, 0));
         assert_eq!(place_of(start + (len - 1)), (chunk as usize, len as usize - 1));
@@ -376,7 +376,7 @@ fn parts_of_a_wrong_shape_are_refused() {
     let (root, index) = (&files[&Part::Root], &files[&Part::Index { version: 1 }]);
     assert!(TableReader::new(index).is_err());
     assert!(table.reader.add(Part::Chunk { number: 0 }, root).is_err());
-    assert!(table.reader.add(Part::Chunk { number: CHUNKS as u32 }, index).is_err());
+    assert!(table.reader.add(Part::Chunk { number: MAX_CHUNKS as u32 }, index).is_err());
     assert!(table.reader.add(Part::Chunk { number: u32::MAX }, index).is_err());
 }
 
