@@ -1,4 +1,4 @@
-//! What a cluster is to its members, whoever coordinates it: a first node, or etcd.
+//! Tests of membership that hold for both coordinators: a first node, or etcd.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::support::{MIB, get, here, kind, put, try_get};
 
-/// Who coordinates.
+/// Coordinator of the cluster.
 #[derive(Clone, Copy)]
 enum By {
     Node,
@@ -53,12 +53,12 @@ for_both!(
     gets_of_living_objects_never_fail_while_nodes_come_and_go,
 );
 
-/// The members as a node sees them.
+/// Members as a node sees them.
 fn members(status: &Status) -> BTreeSet<(String, u64)> {
     status.cluster.members.iter().map(|member| (member.node.clone(), member.incarnation)).collect()
 }
 
-/// Waits until these nodes, and no others, are members for each other, in the same epoch.
+/// Waits until these nodes, and no others, are members for each other, in the same epoch. Returns the epoch.
 pub(crate) fn agree(cluster: &Cluster, nodes: &[usize]) -> u64 {
     until("they agree on who is there", || {
         let reports: Vec<_> = nodes.iter().map(|&node| cluster.status(node)).collect();
@@ -173,7 +173,8 @@ fn a_deletion_reaches_what_was_away(by: By) {
     eventually("its replica is gone", || cluster.status(2).memory.used == 0);
 }
 
-/// Two nodes hold objects and live; others come, are killed and are stopped. Whoever lives gets from both.
+/// Two nodes hold objects and live; others join, are killed and are stopped. All living nodes can get the
+/// objects.
 fn gets_of_living_objects_never_fail_while_nodes_come_and_go(by: By) {
     const OBJECTS: u64 = 200;
     let mut cluster = by.cluster(3).memory("48MiB").start();
@@ -228,7 +229,7 @@ fn gets_of_living_objects_never_fail_while_nodes_come_and_go(by: By) {
     }
 }
 
-/// The embedded coordinator alone: its node may die, and come back.
+/// Tests of the embedded coordinator: its node may die, and come back.
 mod embedded {
     use super::*;
 

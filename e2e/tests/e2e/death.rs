@@ -1,4 +1,4 @@
-//! Whatever dies: who lives goes on, and no get hangs.
+//! Tests of deaths: the living nodes go on, and no get hangs.
 
 use std::thread;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use crate::support::{ClientProcess, MIB, get, kind, put, stop_a_fetch, try_get};
 
 const BIG: usize = 256 * MIB;
 
-/// Begins to get a big object on node 0 and kills the holder that serves it, in the middle. Gives the result.
+/// Begins to get a big object on node 0 and kills the holder that serves it, in the middle. Returns the
+/// result.
 ///
-/// `prepare` puts an object of pattern 1 where it is to be held.
+/// `prepare` puts an object of pattern 1 at its holder.
 fn kill_the_holder(
     cluster: &mut Cluster,
     holders: &[usize],

@@ -1,4 +1,4 @@
-//! What holds when a deletion has returned, and what it says when it cannot know.
+//! Tests of deletions: what holds after one has returned, and its answer if the outcome is unknown.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use plasmon_e2e::{Cluster, EtcdOptions, Pattern, eventually, until};
 
 use crate::support::{MIB, get, here, kind, put, try_put};
 
-/// Enough ids that every node is the first keeper of some, and the second of others.
+/// Number of ids: enough that every node is the first keeper of some, and the second of others.
 const IDS: u64 = 24;
 
-/// Whether none of these is anywhere.
+/// Whether no node has any of these objects.
 fn absent(client: &Client, ids: &[ObjectId]) -> bool {
     let presence = client.contains(ids).expect("contains");
     presence.iter().all(|one| *one == Presence::Absent)

@@ -1,4 +1,4 @@
-//! A node is drained: what it keeps is elsewhere before it leaves, and nobody who reads notices.
+//! Tests of drains: other nodes keep the objects before the node leaves, and readers are not disturbed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,7 +1,7 @@
-//! What clients and peers did to others once, and can do no more.
+//! Tests of attacks and mishaps that once harmed other clients or nodes.
 //!
-//! Each test repeats an attack, or a mishap, that used to give someone wrong bytes, another user's objects or
-//! no service. They speak the protocol themselves where the library would not say such things.
+//! Each test repeats one that used to give a client wrong bytes, another user's objects or no service. The
+//! tests write frames themselves where the library would not send such frames.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind as IoError, Write};
@@ -202,8 +202,8 @@ fn exists(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
 }
 
-/// Has `anew` delete an object at its home, 0 or 1, while node 2 fetches it, and create another under its id,
-/// many times; all must see the new one then, but those who hold the old one.
+/// Makes `anew` delete an object at its home, 0 or 1, while node 2 fetches it, and create another under its
+/// id, many times. All clients must see the new object then, except those that hold the old one.
 fn deleted_and_created_anew(anew: impl Fn(&Cluster, &[Client; 3], usize, ObjectId, &[u8])) {
     const ROUNDS: usize = 16;
     let cluster = Cluster::builder().nodes(3).start();

@@ -1,4 +1,4 @@
-//! Nobody fills the store alone, where that is not wanted.
+//! Tests of quotas: no client or user fills the store alone.
 
 use plasmon::{CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};

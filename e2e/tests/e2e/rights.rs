@@ -1,4 +1,4 @@
-//! Whose an object is: others read it, and do not decide about it.
+//! Tests of rights: users may read each other's objects, and not decide about them.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use rustix::process::geteuid;
 
 use crate::support::{MIB, NOBODY, as_user, client_of, get, kind};
 
-/// Users: whose the objects are, and another.
+/// User ids of the owner of the objects and of another user.
 const OWNER: u32 = NOBODY;
 const OTHER: u32 = NOBODY - 1;
-/// Bytes of an object in a message, of one that is read, and of one that its creator writes.
+/// Sizes in bytes of an object in a message, of one that is read, and of one that its creator writes.
 const LENGTHS: [usize; 3] = [100, 20_000, 3 * MIB];
 const SOON: Option<Duration> = Some(Duration::from_secs(30));
 
@@ -38,7 +38,7 @@ fn put(client: &Client, len: usize, rights: Rights) -> ObjectId {
     id
 }
 
-/// Deletes an object; a lease that has not ended yet makes no difference.
+/// Deletes an object. A lease that has not ended yet makes no difference.
 fn delete(client: &Client, id: ObjectId) -> DeleteOutcome {
     match client.delete(&[id]).expect("delete")[0] {
         DeleteOutcome::Deferred => DeleteOutcome::Deleted,
@@ -46,13 +46,13 @@ fn delete(client: &Client, id: ObjectId) -> DeleteOutcome {
     }
 }
 
-/// All that a user may not do to another's object.
+/// Results of all calls that a user may not make on another's object.
 fn orders(client: &Client, id: ObjectId) -> [Result<plasmon::Spread, Error>; 3] {
     let node = client.node();
     [client.replicate(id, 1, SOON), client.migrate(id, node, SOON), client.broadcast(id, &[node], SOON)]
 }
 
-/// Checks that an object can be read on a node and nothing else.
+/// Checks that an object can be read on a node and that nothing else is allowed.
 fn is_read_only(client: &Client, id: ObjectId) {
     drop(get(client, id));
     client.pin(id, SOON).expect("a pin is for the node that one is at");
@@ -221,7 +221,7 @@ fn what_the_cluster_does_by_itself_it_does_to_everybodys_objects() {
     }
 }
 
-/// Runs a command of a user's against a node: what it said, and its exit code.
+/// Runs a command of a user against a node. Returns its output and its exit code.
 fn plasmon_of(user: u32, cluster: &Cluster, node: usize, words: &[&str]) -> (String, Option<i32>) {
     let mut command = as_user(cluster, user, &[&binary()]);
     let output =

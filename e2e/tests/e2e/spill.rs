@@ -1,4 +1,5 @@
-//! What memory cannot hold goes to disk, and comes back; or, in cache mode, goes for good.
+//! Tests of spilling: objects that memory cannot hold go to disk and come back; in cache mode they are
+//! dropped.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,12 +15,12 @@ use plasmon_e2e::{Cluster, Pattern, eventually};
 use crate::raw::Raw;
 use crate::support::{MIB, SmallDisk, get, kind, put, try_get, try_put};
 
-/// The files of the first node's spill directory.
+/// Files of the first node's spill directory.
 fn files(cluster: &Cluster) -> Vec<PathBuf> {
     spill_files(cluster, 0)
 }
 
-/// The files of a node's spill directory.
+/// Files of a node's spill directory.
 fn spill_files(cluster: &Cluster, node: usize) -> Vec<PathBuf> {
     let entries = fs::read_dir(cluster.node_folder(node).join("spill")).expect("the daemon made it");
     let paths = entries.map(|entry| entry.expect("it can be read").path());
@@ -178,7 +179,7 @@ fn what_is_found_damaged_at_the_start_is_damaged_for_whoever_asks() {
     assert_eq!(kind(try_get(&cluster.client(1), *unknown[0])), ErrorKind::Lost);
 }
 
-/// Puts until there is no room; gives how many were put, each of its number's pattern, and the refusal.
+/// Puts objects until there is no room. Returns their ids, whose numbers are their patterns, and the refusal.
 fn fill(client: &Client) -> (Vec<ObjectId>, plasmon::Error) {
     let mut ids = Vec::new();
     loop {

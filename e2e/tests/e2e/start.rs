@@ -1,4 +1,4 @@
-//! A node that cannot start says why, and disturbs nothing.
+//! Tests of nodes that cannot start: they tell the reason, and disturb no other node.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 
 use crate::support::{MIB, as_nobody, get, put};
 
-/// Starts a second daemon on the host of node 0, where it must refuse, and gives what it said.
+/// Starts a second daemon on the host of node 0, where it must refuse. Returns its message.
 fn refused(cluster: &Cluster, command: Command) -> String {
     match cluster.launch(0, command) {
         Ok(daemon) => panic!("it serves:\n{}", daemon.log()),

@@ -1,4 +1,5 @@
-//! What is not its own: memory that it was not offered, leases of others, orders for what it does not keep.
+//! Tests of a member that uses what is not its own: memory that it was not offered, leases of others, orders
+//! for objects that it does not keep.
 
 use plasmon::{CreateOptions, NodeId, ObjectId, Protocol};
 use plasmon_e2e::{Pattern, eventually, until};

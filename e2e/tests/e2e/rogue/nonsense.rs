@@ -1,4 +1,4 @@
-//! What no member says: it is dropped and counted, and who says it again and again is cut off.
+//! Tests of invalid messages: they are dropped and counted, and a member that sends many is cut off.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::frames::{FRAME_MAX, Frame, HEADER_LEN, Head, VERSION, body, opcode};
 use super::{Rogue, cluster, dropped, heard, the_others_go_on};
 use crate::support::MIB;
 
-/// One frame of each kind whose body is as it should be.
+/// One frame of each kind with a valid body.
 fn sound(rogue: &Rogue, to: &str) -> Vec<Frame> {
     let (id, request) = (ObjectId::random(), 1 << 40);
     let head = Head { id, life: 1, len: 100 };
@@ -47,7 +47,7 @@ fn sound(rogue: &Rogue, to: &str) -> Vec<Frame> {
     bodies.into_iter().map(|(opcode, body)| Frame { request, ..rogue.frame(to, opcode, body) }).collect()
 }
 
-/// Messages that are no frames, or none that a member may send.
+/// Messages that are no frames, or frames that a member may not send.
 fn nonsense(rogue: &Rogue, to: &str) -> Vec<Vec<u8>> {
     let sound = sound(rogue, to);
     let mut messages: Vec<_> =
