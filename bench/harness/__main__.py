@@ -1,4 +1,4 @@
-"""The command line: `python -m harness COMMAND`, called by the Makefile's targets."""
+"""Command line, `python -m harness COMMAND`, which the targets of the Makefile call."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from harness.remote import command as remote
 from harness.remote import growth
 
 FILLED = ("plasmon-python", "plasmon-rust", "redis")
-"""Those that take millions of objects in a time that anyone waits for."""
+"""Peers that take millions of objects in an acceptable time."""
 
 
 def main() -> int:
-    """Runs what was asked for."""
+    """Runs the command."""
     # Whoever ends the harness has it end its processes and keep what was measured, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="harness", description="Plasmon's benchmarks.")
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures, and writes figures and the description of the run."""
+    """Measures, and writes the figures and the description of the run."""
     name: str = arguments.command
     results: Path = arguments.results
     allowed = FILLED if name == "objects" else None
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def choose(names: list[str] | None, allowed: Sequence[str] | None) -> tuple[list[peers.Peer], dict[str, str]]:
-    """The peers that can be measured, and why the others cannot."""
+    """Peers that can be measured, and the reasons why others cannot."""
     known = {kind.name: kind for kind in peers.ALL if allowed is None or kind.name in allowed}
     unknown = [name for name in names or [] if name not in known]
     if unknown:

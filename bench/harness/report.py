@@ -1,4 +1,4 @@
-"""`make bench-report`: tables in docs/benchmarks.md and plots in docs/img, from what was measured last."""
+"""`make bench-report`: makes tables in docs/benchmarks.md and plots in docs/img of the last figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOGETHER = [("put", 1), ("put_many", 64), ("get", 1), ("get_many", 64)]
 
 
 def make() -> None:
-    """Writes plots and page."""
+    """Writes the plots and the page."""
     local, local_run = figures.read(paths.RESULTS / "local.csv", Row), page.run("local")
     stages, objects_run = _objects()
     found = Figures(local)
@@ -59,13 +59,13 @@ def make() -> None:
 
 
 def _objects() -> tuple[list[Stage], dict[str, Any]]:
-    """Of another run, which may not have been made."""
+    """Section of another run, if there was one."""
     path = paths.RESULTS / "objects.csv"
     return (figures.read(path, Stage), page.run("objects")) if path.exists() else ([], {})
 
 
 def _machine(run: dict[str, Any]) -> str:
-    """The run in a few points."""
+    """Description of the run as a list."""
     versions = [f"{_PEERS[name]} {version}" for name, version in run["versions"].items()]
     points = [
         *page.machine(run),

@@ -1,4 +1,4 @@
-"""The times of a broadcast, and what becomes of them."""
+"""Tests of the times of a broadcast, and of the figures made from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _line(way: str, nodes: int, seconds: float, link_gbit: float = 0) -> dict[st
 
 
 def _both(seconds: float, link_gbit: float) -> list[dict[str, Any]]:
-    """A broadcast to seven nodes that takes so long, and gets that take a second."""
+    """Lines of a broadcast to seven nodes with a given time, and of gets that take a second."""
     return [_line("broadcast", 7, seconds, link_gbit), _line("gets", 7, 1.0, link_gbit)]
 
 

@@ -1,4 +1,4 @@
-"""Hosts of a run, and what is left of them."""
+"""Tests of the hosts of a run, and of their removal."""
 
 import json
 import os

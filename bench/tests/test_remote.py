@@ -1,4 +1,4 @@
-"""Gets between hosts, with real nodes and connections."""
+"""Tests of gets between hosts, with real nodes and connections."""
 
 import json
 import os
