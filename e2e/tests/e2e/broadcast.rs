@@ -125,7 +125,7 @@ fn the_source_dies_in_the_middle() {
     for node in [0, 2, 3] {
         eventually("the death is known", || cluster.status(node).cluster.members.len() == 3);
     }
-    // Whoever has it has all of it.
+    // A node that has the object has all of it.
     let mut holders = 0;
     for node in [0, 2, 3] {
         if let Some(object) = here(&cluster.client(node), id) {

@@ -249,7 +249,7 @@ fn events_are_printed_until_nobody_reads() {
     let gone = next();
     assert_eq!((&gone["event"], &gone["id"]), (&"deleted".into(), &id("before")));
 
-    // Nobody reads these lines any more: it notices at the next event.
+    // The reader of these lines is gone: the command notices that at the next event.
     drop(text);
     output(&cluster, 0, &["put", "in", "--name", "last"]);
     assert!(people.wait().expect("it is our child").success());

@@ -130,7 +130,7 @@ fn a_node_that_was_stopped_is_a_member_again(by: By) {
     assert_eq!(after.node, before.node);
     assert!(after.incarnation > before.incarnation, "a new life of the same node");
     assert_eq!(after.cluster.coordinator_losses, 1);
-    // What is told before it has published again is that it is lost.
+    // Until the node has published the object again, the answer is that it is lost.
     let object = until("its object is found", || try_get(&cluster.client(1), own).ok());
     Pattern(1).check(object.data());
     Pattern(2).check(get(&cluster.client(2), others).data());
@@ -148,7 +148,7 @@ fn a_node_whose_cable_was_out_is_a_member_again(by: By) {
     assert!(two > all);
     eventually("it knows that its coordinator is away", || !cluster.status(2).cluster.coordinator_connected);
     match by {
-        // What it has it still has.
+        // The node still holds its objects.
         By::Node => Pattern(1).check(get(&cluster.client(2), own).data()),
         // It may have been deleted meanwhile, and the node knows that it would not have heard of it.
         By::Etcd => eventually("it gives nobody what it has", || here(&cluster.client(2), own).is_none()),

@@ -135,7 +135,7 @@ fn without_etcd_nodes_fence_themselves_and_join_again_when_it_is_back() {
     }
     // New objects may be made, and are known to all as soon as that is possible.
     let new = put(&cluster.client(1), Pattern(9), MIB);
-    // The waiting get knows the id, and nobody else may create it.
+    // The waiting get knows the id, and no other client may create it.
     let fresh = CreateOptions { fresh: true, ..CreateOptions::default() };
     let mut creation = cluster.client(2).create(later, 10, b"", &fresh).expect("create");
     creation.as_mut_slice().fill(7);
@@ -239,7 +239,7 @@ fn what_no_node_of_this_release_wrote_keeps_nodes_out() {
     cluster.etcdctl(&["put", "/plasmon/members/another", "nonsense"]);
     let said = refused(&cluster, &cluster.etcd_arguments());
     assert!(said.contains("/plasmon/members/another"), "{said}");
-    // Who is a member stays one.
+    // A member stays a member.
     assert_eq!(cluster.status(0).cluster.members.len(), 1);
     cluster.etcdctl(&["del", "/plasmon/members/another"]);
     all_stayed_members(&cluster);

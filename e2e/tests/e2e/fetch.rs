@@ -99,7 +99,7 @@ fn a_get_of_what_nobody_makes_ends_at_its_time_out() {
         for micros in [1, 2, 20, 50_000] {
             assert_eq!(get(Duration::from_micros(micros)), ErrorKind::TimedOut, "within {micros} us");
         }
-        // Who does not wait is told that it is not there.
+        // A get that does not wait is told that the object is not there.
         assert_eq!(get(Duration::ZERO), ErrorKind::NotFound);
     }
 }

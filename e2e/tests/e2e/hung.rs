@@ -130,7 +130,7 @@ fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
         }
     }
     nothing_is_left(&cluster);
-    // What had not begun to be written never was.
+    // An object whose data was not written yet was never created.
     for (id, len) in [(large, 3 * MIB), (created, 3 * MIB)] {
         eventually("the id is free", || {
             clients[0].put(id, &Pattern(3).bytes(len), b"", &CreateOptions::default()).is_ok()

@@ -55,7 +55,7 @@ fn pull_the_cable(lease: u64) -> (Cluster, ObjectId, Result<(), ErrorKind>) {
 /// Checks that the holder serves all nodes as before.
 fn all_is_well_again(cluster: &Cluster, id: ObjectId) {
     eventually("all are members", || (0..3).all(|node| cluster.status(node).cluster.members.len() == 3));
-    // What is told before the holder has published it again is that it is lost.
+    // Until the holder has published the object again, the answer is that it is lost.
     let object = until("the object is found", || try_get(&cluster.client(0), id).ok());
     Pattern(1).check(object.data());
     drop(object);
@@ -118,7 +118,7 @@ fn stop_the_reader(lease: &str) {
     let result = fetch.join().expect("no panic");
     match &result {
         Ok(object) => Pattern(2).check(object.data()),
-        // It asked while nobody had told it of the new object.
+        // The reader asked before any node had told it of the new object.
         Err(error) => assert!(matches!(error.kind(), ErrorKind::Lost | ErrorKind::TimedOut), "{error}"),
     }
     drop(result);

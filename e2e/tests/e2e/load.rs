@@ -285,7 +285,7 @@ fn clients_that_do_not_read_hold_up_nobody_else() {
     }
     eprintln!("{} bytes for {SLOW} clients that asked {asked} questions and do not read", grown());
 
-    // Whoever reads at last is told all that he asked for.
+    // A client that reads at last gets all of its replies.
     let all_read = Barrier::new(SLOW);
     thread::scope(|scope| {
         for (mut raw, asked) in slow {

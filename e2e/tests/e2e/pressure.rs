@@ -76,7 +76,7 @@ fn connections_that_never_say_hello_take_nothing_from_others() {
     let silent: Vec<_> =
         (0..SILENT).map(|_| UnixStream::connect(node.daemon.socket()).expect("it listens")).collect();
     node.check(&client);
-    // Who comes last comes behind all of them.
+    // The last client waits behind all others.
     let late = node.connect();
     put(&late, Pattern(2), MIB);
     assert!(node.complaints() <= complaints + 3, "{}", node.daemon.log());
@@ -105,7 +105,7 @@ fn clients_are_no_more_than_open_files_allow_and_the_rest_is_told() {
         Client::connect(node.daemon.socket()).map(drop).expect_err("there is no place");
     }
     assert!(node.complaints() <= complaints + 3, "{}", node.daemon.log());
-    // All of them can have whatever they need, and nobody else is kept out.
+    // Each of them can have all it needs, without keeping others out.
     for member in &crowd {
         try_put(member, ObjectId::random(), Pattern(3), MIB / 8).expect("it is connected");
     }
@@ -175,7 +175,7 @@ fn hierarchies() -> Vec<(PathBuf, &'static str)> {
             }
             "cgroup2" => {
                 let controllers = fs::read_to_string(point.join("cgroup.controllers")).unwrap_or_default();
-                // What is not given on yet is, if this process may.
+                // A controller that is not passed on to lower groups yet is passed on, if this process may.
                 let memory = controllers.split_whitespace().any(|one| one == "memory");
                 let given = memory && fs::write(point.join("cgroup.subtree_control"), "+memory").is_ok();
                 given.then_some((point, "memory.max"))

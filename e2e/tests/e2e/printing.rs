@@ -141,7 +141,7 @@ fn what_cannot_be_printed_is_a_failure() {
             assert_eq!(code, Some(1), "{words} {how}: {complaint}");
             assert!(complaint.contains("cannot write standard output"), "{words} {how}: {complaint}");
         }
-        // A reader that has enough is no failure, and nor is standard error that nobody reads.
+        // A reader that has read enough is no failure, and neither is standard error without a reader.
         let (code, complaint) = redirected(&cluster, words, "| true");
         let quiet = complaint.is_empty() || words == "top" && complaint.contains("is no terminal");
         assert!(code == Some(0) && quiet, "{words} | true: {code:?}, {complaint}");

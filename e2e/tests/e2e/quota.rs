@@ -38,7 +38,7 @@ fn a_client_may_limit_itself() {
     let status = cluster.status(0);
     let modest = status.connections.iter().find(|one| one.name == "modest").expect("it is there");
     assert_eq!(modest.quota, MIB as u64);
-    // What is not given stays.
+    // An option that is not given stays as it is.
     client.set_options(None, None).expect("options");
     client.set_options(Some("still modest"), None).expect("options");
     assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 2 * MIB)), ErrorKind::Full);

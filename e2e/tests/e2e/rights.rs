@@ -123,7 +123,7 @@ fn everybody_decides_about_what_was_put_for_everybody() {
                     assert_eq!(delete(&others[nodes - 1 - home], id), DeleteOutcome::Deleted);
                 }
             }
-            // What is private stays so.
+            // A private object stays private.
             let id = put(&owners[0], 100, Rights::Private);
             assert_eq!(delete(&others[0], id), DeleteOutcome::NotAllowed { creator: None });
         }
@@ -239,7 +239,8 @@ fn a_private_name_is_each_users_own_and_everybodys_another() {
     for nodes in [1, 2] {
         let cluster = cluster(nodes, &[]);
         let all: Vec<_> = [OWNER, OTHER, 0].iter().map(|user| (*user, clients(*user, &cluster))).collect();
-        // Whoever comes first, nobody is in another's way, nor learns of him.
+        // Private objects of two users with one name do not disturb each other, in any order, and neither
+        // user learns of the other's.
         for first in 0..all.len() {
             let mut ids = vec![ObjectId::from_name(NAME)];
             let public = CreateOptions { name: Some(NAME.to_owned()), ..CreateOptions::default() };
@@ -293,7 +294,7 @@ fn commands_find_a_private_object_by_its_name() {
         assert_eq!(plasmon_of(user, &cluster, 1, &["rm", "mine"]).1, Some(3));
         assert_eq!(plasmon_of(user, &cluster, 1, &["rm", "mine", "--private"]).1, Some(0));
     }
-    // What others may delete, and what not.
+    // Objects that others may delete, and objects that they may not.
     for (word, code) in [("rw", 0), ("r", 1)] {
         let file = file.to_str().expect("it is text");
         assert_eq!(

@@ -142,7 +142,7 @@ fn clients_that_are_killed_at_any_moment_leave_the_store_sound() {
         Pattern(seed).check(object.data());
     }
     drop(kept);
-    // Everything can go: nobody has anything pinned any more.
+    // All objects can leave memory, because no client has pins any more.
     let ids = |client: &plasmon::Client| -> Vec<ObjectId> {
         client.list().expect("list").iter().map(|row| row.id).collect()
     };

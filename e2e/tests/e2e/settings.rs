@@ -63,7 +63,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
     is("socket-mode", "0600", "default");
     assert_eq!(rows["spill-dir"]["value"], Value::Null);
 
-    // What is printed for people is a file with the same meaning.
+    // The output for people is a file with the same meaning.
     let printed = serve(home.path(), &environment, &["--memory", "3GiB", "--cache=false", "--print-config"]);
     let printed = write(home.path(), "printed.toml", &String::from_utf8_lossy(&printed.stdout));
     let again = in_force(home.path(), &[], &["--config", &printed]);

@@ -101,7 +101,7 @@ impl Starting<'_> {
 #[test]
 fn a_node_that_is_told_to_stop_while_it_starts_ends_cleanly() {
     let own = tempfile::tempdir().expect("the temporary folder is writable");
-    // A cluster that is there, and one that nobody answers for.
+    // A cluster that exists, and one whose address does not answer.
     for (words, last) in [(&[][..], MOMENTS.len()), (&["--join", "127.0.0.1:1"], MOMENTS.len() - 1)] {
         for signal in [Signal::TERM, Signal::INT] {
             for (number, (moment, reached)) in MOMENTS[..last].iter().enumerate() {

@@ -61,7 +61,7 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
     as_many_as_wished(ground, cluster, &clients, &must);
     waiters_are_woken(&clients, chance);
 
-    // What may be there or not is deleted, so that all is certain again; it is gone then.
+    // Objects that may exist or not are deleted, so that the state of all is certain again.
     let unsure: Vec<_> =
         others.iter().filter(|record| !matches!(record.state, State::Never | State::Gone)).collect();
     for record in &unsure {

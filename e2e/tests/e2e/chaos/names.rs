@@ -75,7 +75,7 @@ impl Worker {
         if !begun.weather.calm_until(begun.weather) {
             return;
         }
-        // Who forgets what was noted because something broke does so after this, or this knows that it broke.
+        // A fault clears the notes either after this, or before, and then this call sees the fault.
         let mut calls = self.ground.histories.calls.lock().unwrap();
         let told = told.filter(|_| begun.weather.calm_until(self.ground.model.weather()));
         let end = told.is_some().then_some(now);

@@ -122,7 +122,7 @@ fn the_holder_is_killed(mut cluster: Cluster) {
     }
     cluster.client(0).delete(&[id]).expect("delete");
     eventually("its memory is free", || cluster.status(0).memory.used < MIB as u64);
-    // Nobody else noticed, on the same device.
+    // No other node on the same device is disturbed.
     Pattern(2).check(get(&cluster.client(0), bystander).data());
     let again = put(&cluster.client(0), Pattern(3), 4 * MIB);
     Pattern(3).check(get(&cluster.client(2), again).data());

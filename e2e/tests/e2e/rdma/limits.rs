@@ -25,7 +25,7 @@ fn start(cluster: &Cluster, limit: u64, provider: &str) -> Result<Daemon, Refuse
     let mut command =
         limited(cluster, limit, &["serve", "--json", "--exit-with-parent", "--memory", "64MiB"]);
     command.args(["--listen", &listen, "--provider", provider]).arg("--socket").arg(socket);
-    // The cluster's secret, of nobody's own.
+    // File of the cluster's secret that user nobody owns.
     let secret = std::env::temp_dir().join(format!("nobody-{limit}-{}.secret", &provider[..3]));
     std::fs::write(&secret, SECRET).expect("the folder is ours");
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("the file is ours");

@@ -89,7 +89,7 @@ fn a_device_that_is_to_be_removed_serves_the_node_to_its_end() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let half = Half::start(folder.path(), &LEASE);
     exchange(&half, "before");
-    // The kernel waits for whoever has the device open, which is the node.
+    // The kernel waits for processes that have the device open, which is the node.
     let removing = (half.guest == 1)
         .then(|| Command::new("rdma").args(["link", "del", "rxe0"]).spawn().expect("it starts"));
     let_pass(Duration::from_secs(2), "on the other guest nothing shows that the device is being removed");

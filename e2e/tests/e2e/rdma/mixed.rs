@@ -58,7 +58,7 @@ fn others_with_rdma_use_it(half: &Half, folder: &std::path::Path) {
     drop(daemon);
     eventually("it is gone", || half.members() == 2);
 
-    // Who insists cannot talk to all.
+    // A node that insists on a provider cannot reach all nodes.
     let refused = another(folder, &["--provider", "verbs"]).err().expect("the other guest has no RDMA");
     let last = refused.log.lines().last().unwrap_or_default();
     assert!(last.contains("do not talk to each other") && last.contains("--provider"), "{}", refused.log);

@@ -58,7 +58,8 @@ fn every_protocol_brings_every_size_and_costs_what_it_says() {
     for protocol in Protocol::ALL.iter().copied() {
         let node = cluster.add_node_with(&["--protocol", protocol.name()]);
         let reader = cluster.client(node);
-        // What is made for a first transfer alone is no part of any: blocks of messages, segments for a user.
+        // Memory that only a first transfer registers is not counted: blocks of messages, segments for a
+        // user.
         let first = ObjectId::random();
         offer(&holder, first, 2 * MIB);
         take(&reader, first, 2 * MIB, protocol);
@@ -108,7 +109,7 @@ fn registering_for_a_transfer_takes_one_region_on_either_side() {
     let count = |node: usize| cluster.status(node).fabric;
     let status = |node: usize| of(&cluster.status(node), "read-register");
     let (holder, reader) = (cluster.client(0), cluster.client(1));
-    // What a first transfer takes of blocks for messages stays.
+    // Blocks for messages that a first transfer takes are kept.
     let first = ObjectId::random();
     offer(&holder, first, 1);
     take(&reader, first, 1, Protocol::ReadRegister);

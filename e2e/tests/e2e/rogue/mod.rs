@@ -102,7 +102,7 @@ impl Rogue {
         command.args([cluster.listen(0).to_string(), cluster.address(host).to_string(), provider]);
         command.args([hex(&node), incarnation.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // What `plasmon serve` sees to: libraries that take signals for themselves are told not to.
+        // As `plasmon serve` does: libraries that would handle signals are told not to.
         command.env("IPATH_NO_BACKTRACE", "1");
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (stdin, out) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
