@@ -22,7 +22,7 @@ FILLED = ("plasmon-python", "plasmon-rust", "redis")
 
 def main() -> int:
     """Runs the command."""
-    # Whoever ends the harness has it end its processes and keep what was measured, as Ctrl-C does.
+    # SIGTERM ends the harness as Ctrl-C does: it ends its processes and keeps the figures.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="harness", description="Plasmon's benchmarks.")
     commands = parser.add_subparsers(dest="command", required=True)

@@ -12,10 +12,10 @@ import plasmon
 import pytest
 
 ANTI_HANG = 60.0
-"""Seconds that nothing takes: a test that waits so long has failed."""
+"""Time in seconds that no step takes: a test that waits so long has failed."""
 
 
-# What a shell runs in the background ignores it, and so would children that are to be interrupted.
+# A program that a shell runs in the background ignores SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -88,7 +88,7 @@ def test_a_value_outlives_its_id_and_its_client(cluster: plasmon.LocalCluster, n
         value = client.get(oid)
     assert near.delete(oid)
     assert not near.contains(oid)
-    for _ in range(20):  # What would be written over it, if its memory were free.
+    for _ in range(20):  # These objects would overwrite it, if its memory were free.
         near.delete(near.put(b"\0" * (8 * MEBI)))
     assert value == b"kept" * MEBI
     assert near.status()["objects"]["doomed"] == 1

@@ -595,7 +595,7 @@ def test_a_quota_limits_what_a_client_creates(plasma: ModuleType, other: Any) ->
 def test_connections(plasma: ModuleType, store: str, client: Any, new_id: Callable[[], Any]) -> None:
     with pytest.raises(OSError, match="nobody-listens-here"):
         plasma.connect("/tmp/nobody-listens-here", num_retries=1)
-    # What is left after disconnect() can be read; what was not sealed is gone.
+    # Buffers can be read after disconnect(). Unsealed objects are gone.
     leaving = plasma.connect(store)
     oid, unsealed = leaving.put(np.arange(10_000)), new_id()
     array, buffer = leaving.get(oid), leaving.create(unsealed, 10)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Plasma is deprecated:Deprecation
 MEMORY = 10**8
 PERCENT = MEMORY // 100
 MARGIN = 9000
-"""What an object may be too large by, so that bookkeeping does not matter."""
+"""Bytes by which an object may be too large, so that bookkeeping does not matter."""
 
 
 @pytest.fixture(params=["plasmon.plasma", "pyarrow.plasma"])
@@ -104,7 +104,7 @@ def test_all_memory_can_be_used(plasma: ModuleType, client: Any) -> None:
         created(plasma, client, int(size))
     for _ in range(2):
         created(plasma, client, MEMORY - MARGIN)
-    # What cannot fit is refused every time, and takes no id.
+    # An object that cannot fit is refused every time, and takes no id.
     oid = plasma.ObjectID.from_random()
     for _ in range(3):
         with pytest.raises(plasma.PlasmaStoreFull):
@@ -227,7 +227,7 @@ def test_start_of_a_store_fails(plasma: ModuleType) -> None:
         pass
 
 
-# What follows is of plasmon.plasma alone.
+# The following tests are for plasmon.plasma only.
 
 
 def test_get_of_what_one_is_creating_is_refused() -> None:

@@ -31,7 +31,7 @@ def delete_as_other(cluster: plasmon.LocalCluster, near: plasmon.Client) -> Dele
         os.chmod(folder, 0o711)
 
     def delete(oid: plasmon.ObjectId) -> str:
-        # What this user imports, the other may not be able to read.
+        # The other user may not be able to read the modules that this user imports.
         program = (
             "import os, sys, plasmon\n"
             f"os.setresuid({OTHER}, {OTHER}, {OTHER})\n"

@@ -106,7 +106,7 @@ def test_forks_while_threads_call(near: plasmon.Client) -> None:
 
 
 def work(socket: str, name: str, task: int) -> int:
-    """What a process of a pool does, with one task or with several."""
+    """Task of a process of a pool, which may run one or several."""
     with plasmon.connect(socket) as client:
         data: bytes = client.get(name)
         client.put(len(data), name=f"{name}, {task}")

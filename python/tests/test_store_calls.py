@@ -32,7 +32,7 @@ def test_raw_bytes_with_metadata(
 def test_metadata_of_any_size(
     near: plasmon.Client, reader: plasmon.Client, size: int, metadata_size: int
 ) -> None:
-    """What no frame carries is written into the store by its creator."""
+    """Metadata that is too long for a frame is written into the store by its creator."""
     random = np.random.default_rng(size + metadata_size)
     data, metadata = random.bytes(size), random.bytes(metadata_size)
     made = near.create_and_seal(plasmon.ObjectId.random(), data, metadata, digest=True)
