@@ -1,4 +1,4 @@
-"""Real nodes for all tests: two that share a cluster, and ways to start others."""
+"""Fixtures with real nodes: two that share a cluster, and functions to start others."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def until(what: str, condition: Callable[[], bool]) -> None:
 
 
 def let_pass(seconds: float, why: str) -> None:
-    """Lets a time pass where there is no condition to wait for, and says why there is none."""
+    """Lets a time pass if there is no condition to wait for, with the reason."""
     assert why
     time.sleep(seconds)
 
 
 async def let_pass_async(seconds: float, why: str) -> None:
-    """The same in a task."""
+    """Lets a time pass as `let_pass` does, in a task."""
     assert why
     await asyncio.sleep(seconds)
 
 
 def held(client: plasmon.Client) -> int:
-    """How many objects are pinned on a node, deleted ones included."""
+    """Number of objects that are pinned on a node, including deleted ones."""
     objects = client.status()["objects"]
     count: int = objects["pinned"] + objects["doomed"]
     return count
@@ -54,7 +54,8 @@ def cluster() -> Iterator[plasmon.LocalCluster]:
 
 @pytest.fixture
 def near(cluster: plasmon.LocalCluster) -> Iterator[plasmon.Client]:
-    """A client of the first node. After the test nothing may be pinned anywhere; the rest is deleted."""
+    """Client of the first node. After the test no object may be pinned on any node; all objects are
+    deleted."""
     yield cluster.client(0)
     gc.collect()
     for number in range(len(cluster.sockets)):
@@ -65,11 +66,11 @@ def near(cluster: plasmon.LocalCluster) -> Iterator[plasmon.Client]:
 
 @pytest.fixture
 def far(cluster: plasmon.LocalCluster, near: plasmon.Client) -> plasmon.Client:
-    """A client of the second node."""
+    """Client of the second node."""
     return cluster.client(1)
 
 
 @pytest.fixture(params=["same node", "other node"])
 def reader(request: pytest.FixtureRequest, near: plasmon.Client, far: plasmon.Client) -> plasmon.Client:
-    """Gets what `near` has put: on the same node, and on the other."""
+    """Gets objects that `near` has put: on the same node, and on the other."""
     return near if request.param == "same node" else far

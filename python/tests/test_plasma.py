@@ -1,4 +1,4 @@
-"""Calls of Plasma's clients: the same tests run on `plasmon.plasma`, and on PyArrow's own if that has it."""
+"""Tests of Plasma's client, which run on `plasmon.plasma`, and on PyArrow's own if it is installed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def client(plasma: ModuleType, store: str) -> Iterator[Any]:
 
 @pytest.fixture
 def other(plasma: ModuleType, store: str) -> Iterator[Any]:
-    """A second client."""
+    """Second client."""
     other = plasma.connect(store)
     yield other
     gc.collect()
@@ -222,7 +222,7 @@ def test_the_buffer_of_a_creation_can_be_read_after_the_seal(
     del buffer
     assert client.list()[oid]["ref_count"] == 1
     assert client.evict(MEMORY) == 0
-    # Whatever else comes into the store does not come here.
+    # Other objects of the store are not in this result.
     for _ in range(8):
         client.create_and_seal(new_id(), bytes(MEMORY // 4))
     assert client.contains(oid)
@@ -355,7 +355,7 @@ def test_arrow_data(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
     assert other.get(client.put(pa.py_buffer(b"raw"))).to_pybytes() == b"raw"
     assert other.get(client.put(table["number"].chunk(0))).equals(table["number"].chunk(0))
 
-    # As programs do it by hand: written into the buffer, and read in place.
+    # Programs do this by hand: they write into the buffer, and read in place.
     oid, counter = new_id(), pa.MockOutputStream()
     for sink in (counter, None):
         sink = sink or pa.FixedSizeBufferWriter(client.create(oid, counter.size()))
@@ -456,7 +456,7 @@ def test_evict(client: Any, new_id: Callable[[], Any]) -> None:
     assert client.evict(1) == 1002
     assert not client.contains(one)
 
-    # Only what is sealed and not in use.
+    # Only sealed objects that are not in use are evicted.
     two, used = created(999)
     three, buffer = created(998)
     client.seal(three)
@@ -467,7 +467,7 @@ def test_evict(client: Any, new_id: Callable[[], Any]) -> None:
     del used
     assert client.evict(1) == 1001
 
-    # As many as it takes.
+    # As many objects are evicted as needed.
     ids = [new_id() for _ in range(3)]
     for oid in ids:
         client.create_and_seal(oid, bytes(1000))

@@ -1,4 +1,4 @@
-"""Plasma's store: what is dropped when it is full, and how it is started and ended."""
+"""Tests of Plasma's store: what it drops when it is full, and how it is started and ended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plasma(request: pytest.FixtureRequest) -> ModuleType:
 
 @pytest.fixture
 def store(plasma: ModuleType) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A store that must live until the end of the test, and then end at once when asked to."""
+    """Store that must live until the end of the test, and then end at once when asked to."""
     with plasma.start_plasma_store(plasma_store_memory=MEMORY) as (socket, process):
         yield socket, process
         assert process.poll() is None
@@ -57,7 +57,7 @@ def client(plasma: ModuleType, store: tuple[str, subprocess.Popen[bytes]]) -> An
 
 
 def created(plasma: ModuleType, client: Any, size: int) -> tuple[Any, Any]:
-    """A new sealed object, and its buffer."""
+    """Creates and seals a new object. Returns it with its buffer."""
     oid = plasma.ObjectID.from_random()
     buffer = client.create(oid, size)
     np.frombuffer(buffer, np.uint8)[:: max(size // 100, 1)] = 1
@@ -139,7 +139,7 @@ def test_a_store_has_what_it_was_given_to_the_byte(plasma: ModuleType, memory: i
 def test_a_reader_may_die(
     plasma: ModuleType, store: tuple[str, subprocess.Popen[bytes]], client: Any
 ) -> None:
-    """Killed while it waits, and while it holds and creates objects."""
+    """Clients are killed while they wait, and while they hold and create objects."""
     oid, buffer = created(plasma, client, 10 * PERCENT)
     del buffer
     program = f"""if True:
@@ -180,7 +180,7 @@ def test_clients_retry_to_connect(plasma: ModuleType, tmp_path: Path) -> None:
 
 
 def server(plasma: ModuleType) -> str:
-    """The program of the store."""
+    """Program of the store."""
     if plasma.__name__ == "pyarrow.plasma":
         return os.path.join(os.path.dirname(pa.__file__), "plasma-store-server")
     return str(Path(sys.executable).parent / "plasma-store-server")
@@ -231,7 +231,7 @@ def test_start_of_a_store_fails(plasma: ModuleType) -> None:
 
 
 def test_get_of_what_one_is_creating_is_refused() -> None:
-    """Plasma ends the process."""
+    """Plasma ends the process in this case."""
     with plasmon.plasma.start_plasma_store(MEMORY) as (socket, _):
         client = plasmon.plasma.connect(socket)
         oid = plasmon.plasma.ObjectID.from_random()
@@ -260,7 +260,7 @@ def test_both_interfaces_see_the_same_objects() -> None:
 
 
 def test_lost_notifications_are_told_of() -> None:
-    """Plasma's store keeps all of them, as long as it has memory."""
+    """Plasma's store keeps all notifications, as long as it has memory."""
     count = 260_000
     with plasmon.plasma.start_plasma_store(MEMORY) as (socket, _), plasmon.connect(socket) as native:
         calls, stream = plasmon.plasma.connect(socket), plasmon.plasma.connect(socket)
@@ -287,7 +287,7 @@ def test_lost_notifications_are_told_of() -> None:
             lost += sum(int(str(warning.message).split()[0]) for warning in caught)
         assert (seen >= 1 << 16, lost > 0) == (True, True)
 
-        # It goes on after a loss, and ends with the connection.
+        # The subscription continues after a loss, and ends with the connection.
         native.put(b"abc")
         assert calls.get_next_notification()[1:] == (3, 0)
         assert stream.get_next_notification()[1:] == (3, 0)
