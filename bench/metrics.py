@@ -1,7 +1,7 @@
-"""What metrics cost: gets of 1 KiB on a node that is scraped once a second, and on one that serves none.
+"""Measures the cost of metrics: gets of 1 KiB on a node that is scraped once a second, and on another.
 
-Rounds on the two take turns, so that what disturbs the machine disturbs both. Prints medians and the
-quartiles of their ratio; the goal is 1 %.
+Rounds on the two nodes take turns, so that other load of the machine affects both. The program prints medians
+and the quartiles of their ratio. The goal is 1 %.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ OBJECTS = 1000
 
 
 def address(cluster: plasmon.LocalCluster) -> str:
-    """Where a node serves its metrics."""
+    """Address at which a node serves its metrics."""
     announced = Path(cluster.sockets[0]).with_suffix(".out").read_text()
     return str(json.loads(announced.splitlines()[0])["metrics"])
 
 
 def scrape(where: str, stop: threading.Event, seconds: list[float]) -> None:
-    """Scrapes once a second, and notes how long that took."""
+    """Scrapes once a second, and notes the time of each scrape."""
     while not stop.wait(1):
         begun = time.perf_counter()
         with urllib.request.urlopen(f"http://{where}/metrics", timeout=10) as answer:
@@ -37,7 +37,7 @@ def scrape(where: str, stop: threading.Event, seconds: list[float]) -> None:
 
 
 def gets(client: plasmon.Client, ids: list[plasmon.ObjectId], count: int) -> float:
-    """Seconds of a get."""
+    """Time of a get in seconds."""
     get, known = client.get, len(ids)
     begun = time.perf_counter()
     for number in range(count):
@@ -46,7 +46,7 @@ def gets(client: plasmon.Client, ids: list[plasmon.ObjectId], count: int) -> flo
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures, and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--gets", type=int, default=50_000, help="in a round")

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Installs what the benchmarks compare Plasmon with, into .cache/bench. Quick when nothing is missing.
+# Installs the peers of the benchmarks into .cache/bench. Quick when nothing is missing.
 #
-# Only the harness's own environment must succeed: a peer that cannot be installed is left out, the reason is
-# kept in .cache/bench/<peer>.missing, and the benchmarks' tables say so.
+# Only the harness's own environment must succeed. A peer that cannot be installed is left out. The reason is
+# kept in .cache/bench/<peer>.missing and shown in the benchmarks' tables.
 . "$(dirname "$0")/lib.sh"
 
 CACHE=.cache/bench
 mkdir -p "$CACHE/bin"
 
-# environment NAME VERSION...: .cache/bench/NAME with bench/requirements/NAME.txt, on one of these Pythons.
+# environment NAME VERSION...: makes .cache/bench/NAME from bench/requirements/NAME.txt, with one of these
+# Pythons.
 environment() {
     local name=$1 venv=$CACHE/$1 requirements=bench/requirements/$1.txt python wanted
     shift
@@ -26,7 +27,7 @@ environment() {
     return 1
 }
 
-# redis: .cache/bench/bin/redis-server. Debian's redis-tools holds the program without starting a service.
+# redis: makes .cache/bench/bin/redis-server. Debian's redis-tools has the program without starting a service.
 redis() {
     local link=$CACHE/bin/redis-server program
     if ! "$link" --version >/dev/null 2>&1; then
@@ -53,7 +54,7 @@ install_redis() {
     { "${install[@]}" || (apt-get -qq update && "${install[@]}"); } >/dev/null 2>&1 </dev/null
 }
 
-# optional PEER COMMAND...: runs it; when it fails, keeps what it printed as the reason.
+# optional PEER COMMAND...: runs the command. If it fails, keeps its output as the reason.
 optional() {
     local peer=$1 missing=$CACHE/$1.missing reason
     shift
@@ -65,7 +66,7 @@ optional() {
     fi
 }
 
-# With an argument only that: the harness, or plasma.
+# With an argument, installs only that: the harness, or plasma.
 if [ "${1:-harness}" = harness ]; then
     reason=$(environment harness 3.14 3.13 3.12 3.11) || die "The benchmarks cannot run: $reason"
 fi
@@ -74,8 +75,8 @@ fi
 optional redis redis
 optional ray environment ray 3.13 3.12 3.11
 optional mooncake environment mooncake 3.13 3.12 3.11
-# The package is found in the environment it was built for: one of another version would have no use for its
-# NumPy.
+# The package is used in the environment for which it was built. An environment with another version of Python
+# could not load its NumPy.
 version='import sys; print("%d.%d" % sys.version_info[:2])'
 built_for=$("${PLASMON_PYTHON:-$VENV/bin/python}" -c "$version" 2>/dev/null || true)
 optional mpi environment mpi ${built_for:-3.14 3.13 3.12 3.11}

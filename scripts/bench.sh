@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The benchmarks: bench.sh local | objects | remote | growth | mpi | heal | broadcast | rdma | scale | report,
-# with the harness's own options behind.
+# Runs a benchmark: bench.sh local | objects | remote | growth | mpi | heal | broadcast | rdma | scale |
+# report, followed by options of the harness.
 #
 # Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
 . "$(dirname "$0")/lib.sh"

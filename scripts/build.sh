@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Leaves the plasmon binary in cargo's release folder, and in .venv the Python package and a link to the
+# Builds the plasmon binary in cargo's release folder, and the Python package in .venv with a link to the
 # binary.
 . "$(dirname "$0")/lib.sh"
 scripts/setup.sh
@@ -9,7 +9,7 @@ cargo build --release --locked -p plasmon-cli
 ln -sfn "$(target_dir)/release/plasmon" "$VENV/bin/plasmon"
 
 stamp=$VENV/.plasmon
-# It stays there for other environments.
+# The wheel stays there for other environments.
 wheels=$VENV/wheel
 wanted=$(checksum Cargo.toml Cargo.lock python crates/plasmon)
 if ! fresh "$stamp" "$wanted" || [ ! -d "$wheels" ] ||

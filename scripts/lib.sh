@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: where things are, and how they speak.
+# Shared functions and paths of the other scripts, which source this file.
 #
 # Sets ROOT (the repository, also the working directory) and VENV.
 
@@ -15,10 +15,10 @@ if ! command -v cargo >/dev/null && [ -f "${CARGO_HOME:-$HOME/.cargo}/env" ]; th
     . "${CARGO_HOME:-$HOME/.cargo}/env"
 fi
 
-# One interpreter for every build of the Python module: PyO3 compiles again when it changes.
+# All builds of the Python module use one interpreter, because PyO3 is compiled again when it changes.
 export PYO3_PYTHON=$VENV/bin/python
 
-# say STEP: announces a step. die LINE...: says why it ends here, and ends.
+# say STEP: announces a step. die LINE...: prints the reason of a failure, and exits.
 say() {
     if [ -t 1 ]; then printf '\033[1m==> %s\033[0m\n' "$*"; else printf '==> %s\n' "$*"; fi
 }
@@ -27,16 +27,16 @@ die() {
     exit 1
 }
 
-# checksum PATH...: one word for the contents of files and folders; what git ignores in them does not count.
+# checksum PATH...: prints a checksum of files and folders, without files that git ignores.
 checksum() {
     find "$@" -type f -not -path '*/__pycache__/*' -not -path '*/.*_cache/*' -not -name '*.so' -print0 |
         sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1
 }
 
-# fresh STAMP WORD: whether the work that left STAMP was done for WORD.
+# fresh STAMP WORD: succeeds if the work that left STAMP was done for WORD.
 fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
-# python_of VERSION...: the first interpreter of one of these versions (such as 3.11) that can make a venv.
+# python_of VERSION...: prints the first interpreter of these versions (such as 3.11) that can make a venv.
 python_of() {
     local version python right
     for version in "$@"; do
@@ -51,17 +51,17 @@ python_of() {
     return 1
 }
 
-# What cargo selects whenever it builds tests. The features of a dependency are those that all selected
-# packages ask for: whoever selects others compiles half of the dependencies again.
+# Selection of packages whenever cargo builds tests. The features of a dependency are those that all selected
+# packages ask for, so another selection compiles half of the dependencies again.
 TESTED=(--workspace --exclude plasmon-python)
 
-# build_benchmarks: the programs of the benchmarks, optimised. The command is selected with them, for the same
-# reason, but is not built: what people get has no doors for simulations.
+# build_benchmarks: builds the optimised programs of the benchmarks. The command is selected with them, for
+# the same reason, but is not built, because the released command has no entries for simulations.
 build_benchmarks() {
     cargo build --quiet --release --locked -p plasmon-cli -p plasmon-bench --bin 'plasmon-bench*'
 }
 
-# target_dir: where cargo puts what it builds.
+# target_dir: prints cargo's target folder.
 target_dir() {
     cargo metadata --format-version 1 --no-deps --offline |
         sed -E 's/.*"target_directory":"([^"]*)".*/\1/'

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# The tests that `plasmon.plasma` shares with PyArrow 11's own Plasma, on both: what docs/migration.md calls
-# the same is seen to be so. Ends with 77 where there is no Python that PyArrow 11 and Plasmon are both made
-# for.
+# Runs the tests that `plasmon.plasma` shares with PyArrow 11's own Plasma on both, to check what
+# docs/migration.md calls equal. Ends with 77 if there is no Python that both PyArrow 11 and Plasmon support.
 #
-# The environment is that of the benchmarks, .cache/bench/plasma; Plasmon is what scripts/build.sh left.
+# The environment is that of the benchmarks, .cache/bench/plasma. Plasmon is the build of scripts/build.sh.
 . "$(dirname "$0")/lib.sh"
 
 PLASMA=.cache/bench/plasma
@@ -21,6 +20,6 @@ if ! fresh "$PLASMA/.plasmon" "$wanted"; then
         "$VENV"/wheel/*.whl
     echo "$wanted" >"$PLASMA/.plasmon"
 fi
-# The tests skip a Plasma that is not there. Here it has to be.
+# The tests skip a missing Plasma. Here it must not be missing.
 "$PLASMA/bin/python" -W ignore -c 'import pyarrow.plasma'
 PLASMON_BIN=$VENV/bin/plasmon "$PLASMA/bin/python" -m pytest -q python/tests/test_plasma*.py

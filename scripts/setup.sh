@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what building and testing needs: system packages, and a Python environment in .venv.
+# Installs the requirements of building and testing: system packages, and a Python environment in .venv.
 # Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only
-# installs what guests need, the virtual machines in which RDMA is tested, with --fuzz also what libFuzzer is
-# built with.
+# installs the requirements of guests, the virtual machines in which RDMA is tested; with --fuzz also those of
+# libFuzzer.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt
 
-# usable_python: the first interpreter that is new enough and can make a virtual environment.
+# usable_python: prints the first interpreter that is new enough and can make a virtual environment.
 usable_python() {
     local python
     for python in ${PYTHON:-} python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11; do
@@ -26,27 +26,29 @@ has_libclang() {
         compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h' >/dev/null
 }
 
-# The Debian packages that provide what this machine lacks.
+# Prints the Debian packages of build requirements that this machine lacks.
 missing_packages() {
     command -v cc >/dev/null || echo gcc
     [ -f /usr/include/stdio.h ] || echo libc6-dev
     command -v pkg-config >/dev/null || echo pkg-config
     pkg-config --exists 'libfabric >= 1.17' 2>/dev/null || echo libfabric-dev
     has_libclang || echo libclang-dev
-    # The client of etcd (the Cargo feature `etcd`, which is on) is made from etcd's own description of its protocol.
+    # The client of etcd (the Cargo feature `etcd`, on by default) is generated from etcd's protocol
+    # description.
     command -v protoc >/dev/null || echo protobuf-compiler
     usable_python >/dev/null || echo python3-venv
-    # Only root can make network namespaces; the end-to-end tests of others run on loopback.
+    # Only root can make network namespaces. For other users the end-to-end tests run on loopback.
     [ "$(id -u)" != 0 ] || command -v ip >/dev/null || echo iproute2
 }
 
-# Those that tests need beside: an etcd to be coordinated by, and its command.
+# Prints the further Debian packages that tests need: etcd and its command.
 missing_packages_for_tests() {
     command -v etcd >/dev/null || echo etcd-server
     command -v etcdctl >/dev/null || echo etcd-client
 }
 
-# Those that guests need: a machine, the tool that makes an RDMA device, and the device's driver.
+# Prints the Debian packages that guests need: QEMU, the tool that makes an RDMA device, and the device's
+# driver.
 missing_packages_for_guests() {
     command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
     PATH=$PATH:/usr/sbin:/sbin command -v rdma >/dev/null || echo iproute2
@@ -70,12 +72,12 @@ install_packages() {
     say "Installing Debian packages: ${packages[*]}"
     local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
     local install=("${apt[@]}" install -y --no-install-recommends "${packages[@]}")
-    # The package lists may be absent or too old; only then is fetching them worth the time.
+    # The package lists may be missing or too old. They are fetched only then, because that takes time.
     if ! "${install[@]}" >/dev/null 2>&1 </dev/null; then
         "${apt[@]}" update </dev/null
         "${install[@]}" >/dev/null </dev/null
     fi
-    # Its package starts a server of its own, which nobody here asked for.
+    # The package would start a server, which is not wanted here.
     if [[ " ${packages[*]} " == *" etcd-server "* ]] && [ -d /run/systemd/system ]; then
         "${as_root[@]}" systemctl --quiet disable --now etcd || true
     fi
@@ -123,7 +125,7 @@ fi
 if [ "${1:-}" = --rdma ]; then
     mapfile -t missing < <(missing_packages_for_guests)
     [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
-    # The guests' kernel is not installed, but fetched by way of these.
+    # The guests' kernel is not installed. It is fetched by means of these package lists.
     if ! apt-cache show linux-image-amd64 >/dev/null 2>&1; then
         [ "$(id -u)" = 0 ] || die "apt's package lists are missing. Type:" "  sudo apt-get update"
         apt-get -qq update </dev/null

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Chaos by hand: test-chaos.sh SEED MINUTES. Builds what it needs; the logs of a run that failed are in
+# Runs the chaos test: test-chaos.sh SEED MINUTES. Builds what it needs. The logs of a failed run are in
 # target/chaos.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every RDMA path on a verbs device: in guests, virtual machines whose kernel has Soft-RoCE.
+# Tests every RDMA path on a verbs device, in guests: virtual machines whose kernel has Soft-RoCE.
 #
-# Ends with 77 and a reason where guests cannot be had. More arguments choose among the end-to-end tests.
+# Ends with 77 and a reason if guests cannot run here. Further arguments select end-to-end tests.
 . "$(dirname "$0")/lib.sh"
 
 skip() {
@@ -24,7 +24,7 @@ case $status in
 *) skip "$reason" ;;
 esac
 
-# in_guests SECONDS OPTION... -- CARGO-ARGUMENT...: cargo test, with the tests themselves run in guests.
+# in_guests SECONDS OPTION... -- CARGO-ARGUMENT...: runs cargo test, with the tests themselves in guests.
 in_guests() {
     local runner=\'$guest\',\'run\',\'--seconds\',\'$1\'
     shift
@@ -33,7 +33,7 @@ in_guests() {
         shift
     done
     shift
-    # Emulation takes whole cores: whoever works on this machine goes first.
+    # Emulation takes whole cores, so it has a low priority.
     nice cargo test --quiet --locked --config "target.'cfg(unix)'.runner=[$runner,'--']" "$@"
 }
 
@@ -43,7 +43,7 @@ if [ $# -gt 0 ]; then
     exit $failed
 fi
 say "Fabric conformance over verbs"
-# Optimised, because emulated.
+# The build is optimised, because the guests are emulated.
 PLASMON_TEST_PROVIDERS='verbs;ofi_rxm' PLASMON_TEST_SOURCE=10.77.0.1 \
     in_guests 600 -- --release -p plasmon-cli -p plasmon-fabric --test conformance -- \
     --test-threads=1 || failed=1

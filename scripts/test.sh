@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Everything a change must pass. --all adds what takes longer.
+# Runs everything that a change must pass. --all adds steps that take longer.
 #
-# Unit tests run as debug builds, with their assertions; Python and the end-to-end tests run against the
-# release build, which is what people get.
+# Unit tests run as debug builds, with their assertions. Python and end-to-end tests run against the release
+# build, which users get.
 #
-# Two steps run at a time, because many of them mostly wait: as soon as one has ended, the next begins.
-# PLASMON_TEST_LANES=1 has one at a time. What a step prints is shown when it ends, and whole.
+# Two steps run at a time, because many of them mostly wait: when one ends, the next begins.
+# PLASMON_TEST_LANES=1 runs one at a time. The output of a step is shown as a whole when it ends.
 . "$(dirname "$0")/lib.sh"
 
 LANES=${PLASMON_TEST_LANES:-2}
-# Tests of clusters mostly wait, too.
+# Tests of clusters mostly wait as well.
 E2E_THREADS=${PLASMON_E2E_THREADS:-$((2 * $(nproc)))}
 WORK=$(mktemp -d)
 
-# unit_test_targets: how cargo is told to test every target of the workspace but the end-to-end tests. What is
-# said of targets leaves the packages, and so the features of dependencies, as they are.
+# unit_test_targets: sets the arguments with which cargo tests every target of the workspace but the
+# end-to-end tests. Selecting targets keeps the selection of packages, and so the features of dependencies.
 unit_test_targets() {
     cargo metadata --format-version 1 --no-deps --offline | "$VENV/bin/python" -c '
 import json, sys
@@ -48,7 +48,7 @@ end_to_end() {
 rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh; }
 rdma_at_length() { PLASMON_E2E_LONG=1 rdma; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
-# Loom replaces the atomics of the whole crate: it has a target folder of its own.
+# Loom replaces the atomics of the whole crate, which therefore has a target folder of its own.
 models() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(target_dir)/loom \
         cargo test --quiet --release --locked -p plasmon --lib models
@@ -59,8 +59,8 @@ documentation() {
 }
 demo() { "$VENV/bin/python" examples/flights/flights.py; }
 
-# Steps in the order in which they begin, each the command and its name: long ones that wait first, beside
-# those that compile.
+# Steps in the order in which they begin, each with its command and its name: long steps that wait first,
+# beside those that compile.
 STEPS=(
     "end_to_end end-to-end tests"
     "scripts/lint.sh formatting, lints and types"
@@ -81,11 +81,11 @@ if [ "${1:-}" = --all ]; then
     )
 fi
 
-# printing_to FILE COMMAND: what it prints goes there. `time` has to be told of both as one.
+# printing_to FILE COMMAND: runs the command with its output in a file, as one command for `time`.
 printing_to() { ("$2") >"$1" 2>&1 </dev/null; }
 
-# step COMMAND NAME: runs it, whatever became of the steps before, and notes the result: 77 is a step that this
-# machine cannot do, and said why.
+# step COMMAND NAME: runs a step, even after a failure of another, and notes the result. Result 77 is a step
+# that this machine cannot run, which has printed the reason.
 step() {
     local command=$1 name=$2 start=$SECONDS result=ok status=0 log user system
     log=$(mktemp "$WORK/log.XXXXXX")
@@ -107,7 +107,7 @@ step() {
     } 9>"$WORK/printing"
 }
 
-# next_step: the number of the next step, which nobody else gets.
+# next_step: prints the number of the next step, which no other lane gets.
 next_step() {
     {
         flock 9
@@ -120,18 +120,18 @@ next_step() {
 
 lane() {
     local number
-    # Its steps belong to its group.
+    # The steps of a lane belong to its process group.
     set +m
     while number=$(next_step) && [ "$number" -lt ${#STEPS[@]} ]; do
         step "${STEPS[number]%% *}" "${STEPS[number]#* }"
     done
 }
 
-# Nothing below can run without it.
+# No later step can run without this one.
 scripts/build.sh
 build_seconds=$SECONDS
 
-# Each lane is a group of processes that can be ended as a whole, and in which an interrupt is not ignored.
+# Each lane is a process group, so that it can be ended as a whole, and does not ignore an interrupt.
 lanes=()
 end() {
     for lane in "${lanes[@]}"; do kill -- "-$lane" 2>/dev/null || true; done

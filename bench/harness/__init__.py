@@ -1,5 +1,5 @@
-"""The benchmarks: every peer and the machine itself, measured in one run by one harness.
+"""Benchmarks: one harness measures every peer, and the machine itself, in one run.
 
-`make bench-local`, `make bench-objects` and `make bench-report` call it; `docs/benchmarks.md` says what is
-measured and how.
+`make bench-local`, `make bench-objects` and `make bench-report` call it. `docs/benchmarks.md` describes the
+measurements.
 """

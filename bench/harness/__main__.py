@@ -1,4 +1,4 @@
-"""The command line: `python -m harness COMMAND`, called by the Makefile's targets."""
+"""Command line, `python -m harness COMMAND`, which the targets of the Makefile call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from harness.remote import command as remote
 from harness.remote import growth
 
 FILLED = ("plasmon-python", "plasmon-rust", "redis")
-"""Those that take millions of objects in a time that anyone waits for."""
+"""Peers that take millions of objects in an acceptable time."""
 
 
 def main() -> int:
-    """Runs what was asked for."""
-    # Whoever ends the harness has it end its processes and keep what was measured, as Ctrl-C does.
+    """Runs the command."""
+    # SIGTERM ends the harness as Ctrl-C does: it ends its processes and keeps the figures.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="harness", description="Plasmon's benchmarks.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures, and writes figures and the description of the run."""
+    """Measures, and writes the figures and the description of the run."""
     name: str = arguments.command
     results: Path = arguments.results
     chosen, missing = choose(

@@ -1,8 +1,8 @@
-"""`make bench-broadcast`: an object brought to many nodes by a broadcast, and by gets from its one holder.
+"""`make bench-broadcast`: brings an object to many nodes, by a broadcast and by gets from its only holder.
 
-Both ways are measured in turn, in one run, on nodes of this host: as they are, sharing its cores, of which
-each node's copy costs a sender and a receiver CPU time, whoever they are; and each on a host of its own with
-a link so slow that the cores are no limit.
+Both ways are measured in turn, in one run, on nodes of this host. In one variant the nodes share its cores,
+and each node's copy costs CPU time of a sender and a receiver. In the other variant each node is on a host of
+its own with a link so slow that the cores are no limit.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _WORKER = paths.ROOT / "bench" / "workers" / "broadcast.py"
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Extent of the measurement."""
 
     size: int
-    """Bytes of the object."""
+    """Size of the object in bytes."""
     nodes: Sequence[int]
-    """How many are to have it, beside the one that has it."""
+    """Numbers of nodes that get the object from the one that has it."""
     rounds: int
     link_gbit: float = 0
-    """Gbit/s of each node's link, in each direction; 0 if they have none."""
+    """Rate of each node's link in Gbit/s, in each direction; 0 without links."""
 
     @property
     def memory(self) -> int:
-        """Bytes of a node's memory: room for one replica."""
+        """Memory of a node in bytes: room for one replica."""
         return self.size + self.size // 8 + 32 * MIB
 
 
@@ -56,27 +56,27 @@ QUICK = (Plan(16 * MIB, range(2, 8), 1), Plan(16 * MIB, (2, 7), 1, link_gbit=1))
 
 @dataclass(frozen=True)
 class Row:
-    """Some rounds of one way to so many nodes."""
+    """Figures of one way to a number of nodes, over some rounds."""
 
     way: str
     nodes: int
-    """Those that did not have it."""
+    """Number of nodes that did not have the object."""
     size: int
     link_gbit: float
-    """Gbit/s of each node's link, in each direction; 0 if they have none."""
+    """Rate of each node's link in Gbit/s, in each direction; 0 without links."""
     samples: int
     median_ms: float
     least_ms: float
     most_ms: float
     cpu_s: float
-    """CPU time of all nodes' daemons in a round, median."""
+    """CPU time of all nodes' daemons in a round in seconds, median."""
 
 
 BROADCAST = Series("broadcast", Row)
 
 
 def run(quick: bool, results: Path) -> int:
-    """Measures, and writes figures and the description of the run."""
+    """Measures, and writes the figures and the description of the run."""
     if reason := absent(paths.plasmon(), "make build") or absent(paths.plasmon_python(), "make build"):
         raise SystemExit(f"nothing can be measured: {reason}")
     described: dict[str, Any] = machine.describe() | {"quick": quick}
@@ -104,7 +104,7 @@ def run(quick: bool, results: Path) -> int:
 
 
 def measure(plan: Plan, folder: Path, say: Progress, network: Network | None = None) -> list[dict[str, Any]]:
-    """Measures with a node on each host of a network; without one, on a cluster that the worker starts.
+    """Measures with a node on each host of a network, or on a cluster that the worker starts.
 
     Raises:
         PeerError: The nodes did not start, or the worker failed.
@@ -124,7 +124,7 @@ def measure(plan: Plan, folder: Path, say: Progress, network: Network | None = N
 
 
 def _work(plan: Plan, words: Sequence[object], folder: Path, say: Progress) -> list[dict[str, Any]]:
-    """What the worker says."""
+    """Lines of the worker."""
     lines, log = [], folder / "worker.log"
     command = [str(word) for word in (paths.plasmon_python(), _WORKER, *words)]
     link = f", links of {plan.link_gbit:g} Gbit/s" if plan.link_gbit else ""
@@ -143,7 +143,7 @@ def _work(plan: Plan, words: Sequence[object], folder: Path, say: Progress) -> l
 
 
 def gather(lines: list[dict[str, Any]]) -> list[Row]:
-    """Medians of what the worker said."""
+    """Medians of the worker's figures."""
     cases: dict[tuple[float, int, str, int], list[dict[str, Any]]] = {}
     for line in lines:
         case = (line["link_gbit"], line["nodes"], line["way"], line["size"])
@@ -237,7 +237,7 @@ def _table(rows: list[Row]) -> str:
 
 
 def _most(rows: list[Row]) -> tuple[int, Row, Row]:
-    """The most nodes, and both ways to them."""
+    """Rows of both ways to the largest number of nodes."""
     most = max(row.nodes for row in rows)
     return most, *_pair(rows, most)
 

@@ -1,4 +1,4 @@
-"""Time that processors have spent on processes."""
+"""CPU time of processes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _CPU_CLOCK_OF_A_PROCESS = 2
-"""What `clock_getcpuclockid` puts beside the process id: CPUCLOCK_SCHED, of all its threads."""
+"""Bits that `clock_getcpuclockid` adds to the process id: CPUCLOCK_SCHED, of all its threads."""
 
 
 def seconds(pids: Iterable[int]) -> float:
-    """What these processes have spent, in user and system together, threads that have ended included.
+    """CPU time of these processes, user and system together, including threads that have ended.
 
-    The clock counts nanoseconds; /proc/PID/stat has the same in hundredths of a second.
+    The clock counts nanoseconds, while /proc/PID/stat has hundredths of a second.
     """
     total = 0.0
     for pid in pids:
@@ -26,7 +26,7 @@ def seconds(pids: Iterable[int]) -> float:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all its descendants, from /proc."""
+    """Lists a process and all its descendants, from /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -34,7 +34,7 @@ def family(pid: int) -> list[int]:
                 stat = (entry / "stat").read_text()
             except OSError:
                 continue
-            # The name, in parentheses, may hold anything.
+            # The name, in parentheses, may hold any character.
             parent = int(stat.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
     found = [pid] if os.path.exists(f"/proc/{pid}") else []

@@ -1,4 +1,4 @@
-"""What all plots have in common."""
+"""Shared parts of all plots."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ STYLE: dict[str, Any] = {
 
 
 def size_axis(panel: Any, ticks: Sequence[int]) -> None:
-    """Sizes as people write them, along the bottom."""
+    """Labels the lower axis with sizes."""
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_xticks(list(ticks))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda size, _: page.size_of(int(size))))
 
 
 def time_axis(axis: Any) -> None:
-    """Microseconds as people write times."""
+    """Formats microseconds as a time."""
     axis.set_major_formatter(FuncFormatter(_time))
 
 
 def count_axis(axis: Any) -> None:
-    """Large numbers as people write them."""
+    """Formats large numbers."""
     axis.set_major_formatter(FuncFormatter(_count))
 
 
 def save(plot: Any, name: str) -> None:
-    """Puts a plot among the pages' images."""
+    """Saves a plot among the pages' images."""
     paths.IMAGES.mkdir(parents=True, exist_ok=True)
-    # Without the date and the version of what drew it, the same figures give the same file.
+    # Without the date and the version of the program, the same figures give the same file.
     metadata = {"Date": None, "Creator": None} if name.endswith(".svg") else {"Software": None}
     plot.savefig(
         paths.IMAGES / name, metadata=metadata, bbox_inches="tight" if name.endswith(".svg") else None

@@ -1,4 +1,4 @@
-"""Figures: what was measured, made small, and kept in a CSV."""
+"""Figures of the measurements, summarized and kept as CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """What was measured."""
+    """Operation that was measured."""
 
     mode: str
     """ "single": one call after the other, each looked at; "sustained": as many calls as there can be.
@@ -24,27 +24,27 @@ class Case:
     peer: str
     operation: str
     memory: str
-    """For a put: "first" when nobody had used the memory, else "reused"."""
+    """For a put, state of the memory: "first" if it was never used, else "reused"."""
     size: int
-    """Bytes of an object."""
+    """Size of an object in bytes."""
     batch: int
-    """Objects in a call."""
+    """Number of objects in a call."""
     clients: int
-    """Processes at a time."""
+    """Number of processes at a time."""
 
 
 @dataclass(frozen=True)
 class Row(Case):
-    """What came out. Times are those of a call divided by the objects in it."""
+    """Result of a measurement. Times are those of a call divided by the objects in it."""
 
     samples: int
     median_us: float
     p99_us: float
-    """With less than a hundred samples, the largest."""
+    """99th percentile; the largest value of fewer than a hundred samples."""
     ops_per_s: float
-    """Objects a second, of all clients together."""
+    """Objects per second, of all clients together."""
     gb_per_s: float | None
-    """Bytes moved, in 10^9 a second; none where an operation leaves them in place."""
+    """Bytes moved in 10^9 per second; `None` for operations that leave them in place."""
 
 
 Kind = TypeVar("Kind", bound="DataclassInstance")
@@ -52,7 +52,7 @@ Some = TypeVar("Some", bound=Row)
 
 
 class Samples:
-    """Collects times and rates over the rounds of a run."""
+    """Collector of times and rates over the rounds of a run."""
 
     def __init__(self) -> None:
         self._ns: dict[Case, list[int]] = defaultdict(list)
@@ -60,14 +60,14 @@ class Samples:
         self._moving: dict[Case, bool] = {}
 
     def add(self, case: Case, ns: Iterable[int], moves: bool, rate: float | None = None) -> None:
-        """Adds the times of calls, and the objects a second of this round if clients were timed together."""
+        """Adds the times of calls, and objects per second if clients were timed together."""
         self._ns[case].extend(ns)
         self._moving[case] = moves
         if rate is not None:
             self._rates[case].append(rate)
 
     def rows(self) -> list[Row]:
-        """A row a case."""
+        """Rows of all cases."""
         return [self._row(case, ns) for case, ns in self._ns.items() if ns]
 
     def _row(self, case: Case, ns: list[int]) -> Row:
@@ -84,7 +84,7 @@ class Samples:
 
 
 def percentile(values: Iterable[int], part: float) -> int:
-    """The smallest value that is not below this part of all."""
+    """Smallest value that is not below a part of all values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
@@ -128,5 +128,5 @@ def read(path: Path, kind: type[Kind]) -> list[Kind]:
 
 
 def rounded(value: float) -> float:
-    """Four digits: more would only pretend."""
+    """Rounds to four digits, because more are not significant."""
     return float(f"{value:.4g}")

@@ -1,4 +1,4 @@
-"""What Plasmon is meant to reach on one host, held against what was measured."""
+"""Goals of Plasmon on one host, compared with the figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = tuple[str, str, str, str, int, int, int]
 
 
 class Figures:
-    """The rows of a CSV, by what they are of."""
+    """Rows of a CSV by what they measure."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
@@ -33,16 +33,16 @@ class Figures:
         clients: int = 1,
         mode: str = "single",
     ) -> Row | None:
-        """One row, if it was measured."""
+        """Row of a measurement, if there is one."""
         return self._by_case.get((mode, peer, operation, memory, size, batch, clients))
 
     def sizes(self, operation: str) -> list[int]:
-        """The sizes at which an operation was measured, one call at a time."""
+        """Sizes at which an operation was measured, one call at a time."""
         return sorted({row.size for row in self.rows if row.operation == operation and row.mode == "single"})
 
 
 def check(figures: Figures, stages: list[Stage]) -> list[Goal]:
-    """All goals for which something was measured."""
+    """All goals for which there are figures."""
     kib, mib = 1 << 10, 1 << 20
     goals = [
         _slowest(figures, "Python: `get_buffers` of one object and release, any size", PYTHON, "get", 2.0),

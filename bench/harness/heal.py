@@ -1,8 +1,8 @@
-"""`make bench-heal`: a node dies, and the others go on.
+"""`make bench-heal`: measures what the death of a node costs the others.
 
-For each coordinator and each way to die (SIGKILL closes connections, SIGSTOP is silent as a dead machine
-is): seconds until the survivors follow the new view, and until every object has both entries of the
-directory again; beside it gets of living objects, in the five seconds before and until then.
+For each coordinator and each way to die (SIGKILL closes connections, SIGSTOP is as silent as a dead machine),
+it measures the seconds until the survivors follow the new view, and until every object has both entries of
+the directory again. It also times gets of living objects, for five seconds before the death and until then.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from harness.series import Series
 
 NODES = 4
 LEASE = 5
-"""Seconds."""
+"""Time in seconds."""
 OBJECTS = [1_000, 100_000]
 QUICK_OBJECTS = [1_000]
 GOALS = (2.0, 2.0)
-"""Leases until the directory is healed, and times the p99 of gets meanwhile."""
+"""Goals: leases until the directory is healed, and the factor of the p99 of gets meanwhile."""
 COORDINATORS = ["embedded", "etcd"]
 DEATHS = ["SIGKILL", "SIGSTOP"]
 _LIMIT = 600.0
@@ -35,19 +35,19 @@ _WORKER = paths.ROOT / "bench" / "workers" / "heal.py"
 
 @dataclass(frozen=True)
 class Death:
-    """What one death cost."""
+    """Costs of one death."""
 
     coordinator: str
     death: str
     nodes: int
-    """Before it."""
+    """Number of nodes before the death."""
     objects: int
-    """Held by those who live."""
+    """Number of objects that the survivors hold."""
     lease_s: float
     followed_s: float
-    """Until all survivors followed the view without the dead node."""
+    """Time in seconds until all survivors followed the view without the dead node."""
     healed_s: float
-    """Until their directory had both entries of every object."""
+    """Time in seconds until the survivors' directory had both entries of every object."""
     usual_gets: int
     usual_median_us: float
     usual_p99_us: float
@@ -61,7 +61,7 @@ HEAL = Series("heal", Death)
 
 
 def run(quick: bool, results: Path) -> int:
-    """Measures, writes figures, and prints them."""
+    """Measures, writes the figures, and prints them."""
     begin = time.monotonic()
     described: dict[str, Any] = machine.describe() | {"quick": quick}
     deaths, failures = [], []
@@ -88,7 +88,7 @@ def run(quick: bool, results: Path) -> int:
 
 
 def measure(coordinator: str, death: str, objects: int) -> Death:
-    """One cluster, one death."""
+    """Measures one death in a new cluster."""
     command: list[str | Path] = [
         paths.plasmon_python(),
         _WORKER,

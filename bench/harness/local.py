@@ -1,11 +1,11 @@
-"""`make bench-local`: stores of one host, side by side.
+"""`make bench-local`: compares the stores of one host.
 
-The peers take turns within every round, and the one that begins moves on from round to round, so that
-whatever else the machine does hits all of them alike. Three things are measured:
+The peers take turns within every round, and each round begins with the next peer, so that other load of the
+machine affects all peers alike. Three things are measured:
 
-1. puts into memory of the stores that no object was in before;
-2. put, get, contains and delete, one client, one call at a time; memory is used again and again;
-3. small objects as fast as one client and as several together can.
+1. puts into memory of the stores that was never used;
+2. put, get, contains and delete by one client, one call at a time, in memory that is used again and again;
+3. the rate of small objects by one client and by several together.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from harness.series import Series
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALL = KIB
-"""Bytes of the objects that clients put and get together."""
+"""Size in bytes of the objects that clients put and get together."""
 BATCH = 64
 BATCHED_UP_TO = 64 * KIB
 BYTES_A_TURN = 128 * MIB
-"""Of objects that a peer puts before they are deleted."""
+"""Limit in bytes for the objects that a peer puts before they are deleted."""
 CALLS = 128
-"""Of an operation, in a turn; gets are cheap and come in twice as many."""
+"""Number of calls of an operation in a turn; gets are cheap, and there are twice as many."""
 FIRST_OBJECTS = 16
-"""New objects of a size in one round of puts into unused memory, if they are small."""
+"""Number of new small objects of a size in one round of puts into unused memory."""
 FIRST_BYTES = 64 * MIB
 HEAD_START = 100_000_000
-"""Nanoseconds from the start signal to the start."""
+"""Time in nanoseconds from the start signal to the start."""
 SIZES = [4**power * KIB for power in range(9)]
 LOCAL = Series("local", Row)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Extent of the measurement."""
 
     memory: int
-    """Bytes of every store."""
+    """Size of every store in bytes."""
     first_rounds: int
     rounds: int
     client_rounds: int
     turn: float
-    """Seconds that one operation at one size may take in a round, about."""
+    """Approximate time in seconds for one operation at one size in a round."""
     window: float
-    """Seconds that clients run together."""
+    """Time in seconds that clients run together."""
     objects: int
-    """New objects that all clients together may put in that time."""
+    """Number of new objects that all clients together may put in that time."""
     clients: tuple[int, ...] = (1, 8)
 
 
@@ -67,7 +67,7 @@ QUICK = Plan(
 
 
 class Contestant:
-    """A peer in this run: its server, its clients, and what of it failed."""
+    """Peer in this run: its server, its clients, and its failure."""
 
     def __init__(self, peer: Peer, plan: Plan, folder: Path) -> None:
         self.peer = peer
@@ -82,25 +82,25 @@ class Contestant:
             self.failures.append(str(failure))
 
     def client(self, number: int = 0) -> Worker:
-        """One of its clients, which is started when first needed."""
+        """Client of the peer, which is started when it is first needed."""
         if number not in self._clients:
             self._clients[number] = self.peer.client(number)
         return self._clients[number]
 
     def numbers(self, count: int) -> tuple[int, int]:
-        """Numbers of objects that were not used before: the first, and how many."""
+        """Numbers of `count` objects that were not used before."""
         self._next += count
         return self._next - count, count
 
     def close(self) -> None:
-        """Ends its clients and its server."""
+        """Ends the clients and the server."""
         for client in self._clients.values():
             client.close()
         self.peer.stop()
 
 
 class Run:
-    """One run of the benchmark, over peers that may be measured together."""
+    """Run of the benchmark, over peers that may be measured together."""
 
     def __init__(self, peers: Sequence[Peer], plan: Plan, samples: Samples, folder: Path) -> None:
         self._plan = plan
@@ -114,7 +114,7 @@ class Run:
                 self._say(f"{peer.label} failed: {failure}\n")
 
     def measure(self) -> dict[str, list[str]]:
-        """Measures everything; returns what failed, by peer."""
+        """Measures everything. Returns the failures by peer."""
         for number in range(self._plan.first_rounds):
             self._say(f"first puts, round {number + 1} of {self._plan.first_rounds}")
             self._round(number, SIZES, self._put_first)
@@ -133,11 +133,11 @@ class Run:
         return {c.peer.name: c.failures for c in self._contestants if c.failures}
 
     def versions(self) -> dict[str, str]:
-        """The version of every peer that has one."""
+        """Versions of the peers that have one."""
         return {c.peer.name: c.version for c in self._contestants if c.version}
 
     def close(self) -> None:
-        """Ends everything."""
+        """Ends all peers."""
         for contestant in self._contestants:
             contestant.close()
         self._say.end()
@@ -148,7 +148,7 @@ class Run:
                 self._guarded(contestant, turn, step)
 
     def _guarded(self, contestant: Contestant, turn: Callable[..., None], *arguments: Any) -> None:
-        """A peer that fails does not take part any more; the others go on."""
+        """Excludes a peer that fails; the others go on."""
         if contestant.failures:
             return
         try:
@@ -168,7 +168,7 @@ class Run:
         self._time(contestant, "put", size, contestant.numbers(count), memory="first")
 
     def _forget(self, contestant: Contestant) -> None:
-        """Deletes what the puts before left."""
+        """Deletes the objects of earlier puts."""
         if not isinstance(contestant.peer, Raw):
             everything = contestant.numbers(0)[0]
             contestant.client().ask("discard", owner=0, numbers=[0, everything])
@@ -199,7 +199,7 @@ class Run:
             self._life(contestant, "put_many", [], size, 4 * BATCH)
 
     def _life(self, contestant: Contestant, put: str, then: list[str], size: int, count: int) -> None:
-        """Puts objects, does something with them, and removes them."""
+        """Puts objects, runs an operation on them, and deletes them."""
         client = contestant.client()
         if put not in client.operations:
             return
@@ -223,7 +223,7 @@ class Run:
         memory: str = "",
         calls: int = CALLS,
     ) -> int:
-        """Times an operation of one client, and says how many calls were made."""
+        """Times an operation of one client. Returns the number of calls."""
         client, batch = contestant.client(), _batch(operation)
         if (numbers := _whole(numbers, batch))[1] == 0:
             return 0
@@ -246,7 +246,7 @@ class Run:
                 continue
             calls = self._together(contestant, workers, put, everyone)
             own = {number: (number, (0, min(count, calls[number] * _batch(put)))) for number in workers}
-            # Each gets what its neighbour has put, if it can.
+            # Each client gets its neighbour's objects, if it can.
             shared = workers[1].shared
             others = {number: own[number % clients + 1] if shared else own[number] for number in workers}
             for get in gets:
@@ -261,7 +261,7 @@ class Run:
         operation: str,
         objects: dict[int, tuple[int, tuple[int, int]]],
     ) -> dict[int, int]:
-        """Lets clients do the same for a while, each with its objects; says how many calls each made."""
+        """Runs an operation on all clients for a time. Returns the number of calls of each."""
         batch = _batch(operation)
         work: dict[int, dict[str, Any]]
         work = {n: {"owner": owner, "numbers": _whole(span, batch)} for n, (owner, span) in objects.items()}
@@ -283,9 +283,9 @@ class Run:
 def measure(
     peers: Sequence[Peer], plan: Plan, folder: Path
 ) -> tuple[list[Row], dict[str, list[str]], dict[str, str]]:
-    """Measures peers: figures, failures by peer, and versions.
+    """Measures peers. Returns the figures, failures by peer, and versions.
 
-    Those that do not rest are measured after the others, which they would disturb.
+    Peers that use the CPU when idle are measured after the others, because they would disturb them.
     """
     samples = Samples()
     failures: dict[str, list[str]] = {}
@@ -304,18 +304,18 @@ def measure(
 
 
 def _batch(operation: str) -> int:
-    """Objects in a call."""
+    """Number of objects in a call."""
     return BATCH if operation.endswith("many") else 1
 
 
 def _whole(numbers: tuple[int, int], batch: int) -> tuple[int, int]:
-    """Those of the objects that make whole batches."""
+    """Numbers of the objects that fill whole batches."""
     first, count = numbers
     return first, count // batch * batch
 
 
 def _moves(operation: str, client: Worker) -> bool:
-    """Whether bytes are moved, so that GB/s means something."""
+    """Whether bytes are moved, so that a rate in GB/s makes sense."""
     if operation.startswith("get"):
         return not client.in_place
     return operation.startswith(("put", "create", "memcpy"))

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""Machine on which the figures were measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def describe() -> dict[str, Any]:
-    """The machine, and how busy it was before the run."""
+    """Describes the machine, and its load before the run."""
     cpus = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")]
     huge = Path("/sys/kernel/mm/transparent_hugepage")
@@ -30,12 +30,12 @@ def describe() -> dict[str, Any]:
 
 
 def available() -> int:
-    """Bytes of memory that can be had."""
+    """Available memory in bytes."""
     return _field("MemAvailable") * 1024
 
 
 def _field(name: str) -> int:
-    """A number of /proc/meminfo."""
+    """Number in /proc/meminfo."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         key, value = line.split(":")
         if key == name:
@@ -44,5 +44,5 @@ def _field(name: str) -> int:
 
 
 def _chosen(path: Path) -> str:
-    """The word in brackets."""
+    """Word in brackets."""
     return path.read_text().partition("[")[2].partition("]")[0] if path.exists() else "none"

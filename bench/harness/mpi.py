@@ -1,4 +1,4 @@
-"""`make bench-mpi`: the MPI program in `bench/mpi`, with a node on a host of its own for each rank."""
+"""`make bench-mpi`: runs the MPI program in `bench/mpi`, with a node on a host of its own for each rank."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from harness.series import Series
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [64 * 4**power for power in range(11)]
-"""64 B to 64 MiB."""
+"""Sizes of objects: 64 B to 64 MiB."""
 BATCH = 100
 ROUNDS = 5
 MEMORY = 1024 * MIB
 _LIMIT = 240.0
-"""Seconds for all ranks to end."""
+"""Longest time in seconds until all ranks have ended."""
 PROGRAM = paths.ROOT / "bench" / "mpi" / "ranks.py"
 _MPI = paths.CACHE / "mpi" / "bin"
 OPERATIONS = {
@@ -37,7 +37,7 @@ OPERATIONS = {
 
 
 def missing() -> str | None:
-    """Why it cannot be run here, if so."""
+    """Reason why the benchmark cannot run here, or `None`."""
     if reason := paths.not_installed("mpi"):
         return reason
     return None if (_MPI / "mpirun").exists() else f"there is no {_MPI}/mpirun: scripts/bench-setup.sh"
@@ -47,7 +47,7 @@ MPI = Series("mpi", Row)
 
 
 def run(ranks: int, quick: bool, sizes: Sequence[int], batch: int, results: Path) -> int:
-    """Measures, writes figures, and prints them."""
+    """Measures, writes the figures, and prints them."""
     if ranks < 2:
         raise SystemExit("it takes two ranks at least: one that gets, and one that has")
     if reason := missing():
@@ -75,7 +75,7 @@ def run(ranks: int, quick: bool, sizes: Sequence[int], batch: int, results: Path
 
 
 def measure(network: Network, folder: Path, sizes: Sequence[int], batch: int, rounds: int) -> list[Row]:
-    """Starts the nodes, and lets the ranks do the rest."""
+    """Starts the nodes and runs the ranks."""
     (cluster, *_) = plasmon(["auto"])
     if reason := cluster.missing():
         raise PeerError(reason)
@@ -109,7 +109,7 @@ def _rows(results: list[dict[str, Any]], ranks: int) -> list[Row]:
 
 
 def _plasmon_package() -> str:
-    """Where the ranks find the package: in the environment that it was built for, which has no MPI."""
+    """Path of the package for the ranks: the environment for which it was built, which has no MPI."""
     where = "import pathlib, plasmon; print(pathlib.Path(plasmon.__file__).parents[1])"
     done = subprocess.run([paths.plasmon_python(), "-c", where], capture_output=True, text=True)
     if done.returncode:

@@ -1,8 +1,8 @@
-"""Where the servers and clients of a run live: hosts of their own, or this one.
+"""Hosts for the servers and clients of a run: hosts of their own, or this one.
 
-As root every host is a network namespace, with a virtual cable to a switch in one more, as fast as the
-machine or as a link of a given rate. The machine's own network sees nothing of it. Where there are no
-namespaces to be had, or not such links, all hosts are this one, over loopback.
+As root every host is a network namespace, with a virtual cable to a switch in another namespace, as fast as
+the machine or with the rate of a given link. The machine's own network is not affected. Where namespaces or
+such links are not available, all hosts are this one, over loopback.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from types import TracebackType
 from typing import Self
 
 PREFIX = "plasmon-bench-"
-"""How the names of all namespaces begin; the harness's process id follows."""
+"""Prefix of the names of all namespaces; the harness's process id follows."""
 _NAMESPACES = Path("/run/netns")
 _PATIENCE = 30.0
-"""Seconds for a command of the network; it takes milliseconds."""
+"""Longest time in seconds for a command of the network, which takes milliseconds."""
 _GRACE = 5.0
-"""Seconds for what still runs in a namespace that is to go."""
+"""Longest time in seconds for processes in a namespace that is removed."""
 _BUCKET = ["burst", "256kb", "latency", "50ms"]
-"""Of a link: what it sends at once after a rest, and how long something waits in it before it is dropped."""
+"""Parameters of a link: the burst that it sends after a rest, and the longest time that a packet waits."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """A place for processes."""
+    """Host for processes."""
 
     address: str = "127.0.0.1"
     namespace: str = ""
-    """Empty for this host's own network."""
+    """Name of the namespace. Empty for this host's own network."""
 
     def command(self, words: Sequence[object]) -> list[str]:
-        """What runs a program there; it becomes that program, under the same process id."""
+        """Command prefix that runs a program on the host, under the same process id."""
         command = [str(word) for word in words]
         return ["ip", "netns", "exec", self.namespace, *command] if self.namespace else command
 
     def processes(self) -> list[int]:
-        """What runs in its namespace."""
+        """Process ids in the host's namespace."""
         if not self.namespace:
             return []
         return [int(pid) for pid in _ip("netns", "pids", self.namespace).split()]
@@ -52,14 +52,15 @@ HERE = Host()
 
 
 class Network:
-    """Some hosts that reach each other, until it is closed."""
+    """Hosts that reach each other, until the network is closed."""
 
     def __init__(self, hosts: int, link_gbit: float = 0) -> None:
-        """Makes the hosts: of namespaces if they can be had, and `PLASMON_BENCH_NETNS` is not 0.
+        """Makes the hosts: namespaces if they are available and `PLASMON_BENCH_NETNS` is not 0.
 
         Args:
-            hosts: How many.
-            link_gbit: Gbit/s that each may send, and receive at the same time; 0 for no limit.
+                hosts: Number of hosts.
+                link_gbit: Rate in Gbit/s at which each host may send, and receive at the same time; 0 for no
+            limit.
         """
         remove_stale()
         self._link_gbit = link_gbit
@@ -78,7 +79,7 @@ class Network:
             self.hosts = [HERE] * hosts
 
     def close(self) -> None:
-        """Ends what still runs in the namespaces, and removes them."""
+        """Ends the processes in the namespaces, and removes the namespaces."""
         for host in self.hosts:
             _end(host)
         for name in [host.namespace for host in self.hosts if host.namespace] + [self._switch]:
@@ -95,7 +96,7 @@ class Network:
 
     @property
     def description(self) -> str:
-        """For people."""
+        """Description for people."""
         kind = "network namespaces" if self.why_not is None else f"loopback, not namespaces: {self.why_not}"
         if self.why_not is None and self._link_gbit:
             kind += f", links of {self._link_gbit:g} Gbit/s"
@@ -122,7 +123,7 @@ class Network:
             _ip("-n", host.namespace, "link", "set", "eth0", "up")
             _ip("-n", host.namespace, "link", "set", "lo", "up")
             if self._link_gbit:
-                # What a port of the switch sends is what its host receives.
+                # Packets that a port of the switch sends are those that its host receives.
                 self._limit(host.namespace, "eth0")
                 self._limit(switch, port)
 
@@ -132,7 +133,7 @@ class Network:
 
 
 def remove_stale() -> None:
-    """Removes the namespaces of runs that were killed, with what still runs in them."""
+    """Removes the namespaces of killed runs, with the processes in them."""
     for path in _NAMESPACES.glob(f"{PREFIX}*"):
         owner = path.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdecimal() and not Path("/proc", owner).exists():
@@ -141,7 +142,7 @@ def remove_stale() -> None:
 
 
 def _end(host: Host) -> None:
-    """Ends what runs on a host: politely, then not."""
+    """Ends the processes on a host, by SIGKILL if they do not end otherwise."""
     for how, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
         deadline = time.monotonic() + patience
         try:
@@ -154,7 +155,7 @@ def _end(host: Host) -> None:
 
 
 def _remove(namespace: str) -> None:
-    # Not checked: it runs when things fail, and may meet a namespace that was never made.
+    # Not checked: it runs after failures, possibly for a namespace that was never made.
     subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, timeout=_PATIENCE)
 
 

@@ -1,8 +1,8 @@
-"""`make bench-objects`: one store that fills with small objects.
+"""`make bench-objects`: fills a store with small objects.
 
-At every stage some of all objects are got, in an order that no cache foresees, and the memory of the
-server is looked at. The memory an object costs is that of the whole server process, shared or not, over that
-of the empty store, divided by the objects. For Plasmon, the daemon then does not touch its memory beforehand.
+At every stage some of all objects are got, in an order that no cache foresees, and the memory of the server
+is measured. The memory of an object is that of the whole server process, shared or not, minus that of the
+empty store, divided by the number of objects. Plasmon's daemon does not pre-fault its memory here.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ SIZE = 64
 STAGES = [10_000, 100_000, 1_000_000, 10_000_000]
 QUICK_STAGES = [1_000, 10_000, 100_000]
 MEMORY_AN_OBJECT = 320
-"""Bytes of the store for each object: enough for what any of the peers takes."""
+"""Size of the store in bytes for each object: enough for all peers."""
 LEAST_MEMORY = 1 << 30
 FILLERS = 2
 BATCH = 64
 CHUNK = 100_000
-"""Objects that a filler puts in one request."""
+"""Number of objects that a filler puts in one request."""
 LOOKED_AT = 10_000
 SETTLE = 2.0
-"""Seconds after the last put until memory is looked at: a daemon may still be cleaning up."""
+"""Time in seconds from the last put until memory is measured, because a daemon may still be cleaning up."""
 
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+ *(.*)$")
 _RESIDENT = re.compile(r"^(Rss|Private_Hugetlb|Shared_Hugetlb): +(\d+) kB$")
@@ -43,32 +43,32 @@ _RESIDENT = re.compile(r"^(Rss|Private_Hugetlb|Shared_Hugetlb): +(\d+) kB$")
 
 @dataclass(frozen=True)
 class Stage:
-    """A store with as many objects."""
+    """Store with a number of objects."""
 
     peer: str
     objects: int
     size: int
-    """Bytes of an object."""
+    """Size of an object in bytes."""
     put_per_s: float
-    """While they came, in batches, from a few clients."""
+    """Objects per second while they were put, in batches, by a few clients."""
     get_median_us: float
     get_p99_us: float
     contains_median_us: float
     bytes_per_object: float
-    """Of the server's memory, beside the object's own."""
+    """Memory of the server for an object in bytes, in addition to the object's own size."""
     segments_per_object: float
-    """Of that: in the memory for objects, if the server tells it apart."""
+    """Part of that in the memory for objects, if the server tells."""
     tables_per_object: float
-    """Of that: in other shared memory, as the object table."""
+    """Part of that in other shared memory, such as the object table."""
     own_per_object: float
-    """Of that: memory of the server alone, as the directory."""
+    """Part of that in memory of the server alone, such as the directory."""
 
 
 OBJECTS = Series("objects", Stage)
 
 
 def measure(peers: Sequence[Peer], quick: bool, folder: Path) -> tuple[list[Stage], dict[str, list[str]]]:
-    """Fills the store of one peer after the other; the stages, and what failed."""
+    """Fills the stores of the peers one after the other. Returns the stages and the failures."""
     say = Progress()
     stages: list[Stage] = []
     failures: dict[str, list[str]] = {}
@@ -127,7 +127,7 @@ def _fill(peer: Peer, stages: Sequence[int], folder: Path, say: Progress) -> lis
 
 
 def _put(clients: dict[int, Worker], first: int, end: int) -> None:
-    """Puts the objects of these numbers, by all clients at a time."""
+    """Puts the objects of these numbers, by all clients at the same time."""
     while first < end:
         share = min(CHUNK, -(-(end - first) // len(clients)))
         requests = {}
@@ -145,7 +145,7 @@ def _put(clients: dict[int, Worker], first: int, end: int) -> None:
 
 
 def resident(pid: int) -> dict[str, int]:
-    """Bytes of memory that a process has in use, by what they are for."""
+    """Memory of a process in bytes, by purpose."""
     sizes = defaultdict(int, segments=0, tables=0, own=0)
     kind = "own"
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():

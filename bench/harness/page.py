@@ -1,6 +1,6 @@
-"""docs/benchmarks.md: figures and how they are written.
+"""Sections of docs/benchmarks.md with figures.
 
-Everything between the two marks of a section is written anew; the words around are a person's.
+The text between the two marks of a section is written anew. The text around them is written by people.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def replace(section: str, body: str, path: Path | None = None) -> None:
 
 
 def machine(run: dict[str, Any]) -> list[str]:
-    """When and on what something was measured, in a few points."""
+    """Date and machine of a measurement, as a list."""
     huge = f"{run['huge_pages']} huge" if run["huge_pages"] else "no huge"
     return [
         f"Measured on {run['date']} in {run['seconds']} s; the load before it was {run['load_before']}.",
@@ -54,18 +54,18 @@ def machine(run: dict[str, Any]) -> list[str]:
 
 
 def quick(run: dict[str, Any]) -> list[str]:
-    """What has to be said of a quick run."""
+    """Warning about a quick run."""
     text = "**A quick run, to see that all works: these figures are no good.**"
     return [text] if run["quick"] else []
 
 
 def points(lines: Iterable[str]) -> str:
-    """A list."""
+    """Formats a list."""
     return "\n".join(f"- {line}" for line in lines)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; all columns but the first are numbers."""
+    """Formats a table. All columns but the first are numbers."""
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -77,17 +77,17 @@ def goals(title: str, head: str, checked: Iterable[Goal]) -> str:
 
 
 def yes_or_no(reached: bool | None) -> str:
-    """Whether a goal was reached."""
+    """Formats whether a goal was reached."""
     return {True: "yes", False: "**no**", None: ""}[reached]
 
 
 def short(number: float) -> str:
-    """Three digits, or all before the point."""
+    """Formats a number with three digits, or with all before the point."""
     return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
 
 
 def size_of(size: int) -> str:
-    """Bytes as people write them."""
+    """Formats a size in bytes."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size // unit} {name}"

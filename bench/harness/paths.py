@@ -1,4 +1,4 @@
-"""Where things are. The environment says what differs from a checkout in which everything was built."""
+"""Paths of programs. Environment variables replace those of a checkout in which everything was built."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ WORKER = ROOT / "bench" / "workers" / "worker.py"
 
 
 def plasmon_python() -> Path:
-    """The interpreter that has the `plasmon` package: `$PLASMON_PYTHON`, else that of `.venv`."""
+    """Interpreter that has the `plasmon` package: `$PLASMON_PYTHON`, else that of `.venv`."""
     return Path(os.environ.get("PLASMON_PYTHON") or ROOT / ".venv" / "bin" / "python")
 
 
 def plasmon() -> Path:
-    """The `plasmon` program: `$PLASMON_BIN`, else the one beside the interpreter."""
+    """Program `plasmon`: `$PLASMON_BIN`, else the one beside the interpreter."""
     return Path(os.environ.get("PLASMON_BIN") or plasmon_python().with_name("plasmon"))
 
 
 def rust_worker() -> Path:
-    """The worker in Rust: `$PLASMON_BENCH`, else where cargo leaves it."""
+    """Worker in Rust: `$PLASMON_BENCH`, else in cargo's folder."""
     return Path(os.environ.get("PLASMON_BENCH") or ROOT / "target" / "release" / "plasmon-bench")
 
 
 def fabric_worker() -> Path:
-    """The worker that reads through libfabric; cargo leaves it beside the other."""
+    """Worker that reads through libfabric, beside the worker in Rust."""
     return rust_worker().with_name("plasmon-bench-fabric")
 
 
 def scale_worker() -> Path:
-    """What simulates large clusters; cargo leaves it there as well."""
+    """Program that simulates large clusters, beside the worker in Rust."""
     return rust_worker().with_name("plasmon-bench-scale")
 
 
 def guest() -> Path:
-    """What boots virtual machines with an RDMA device: `$PLASMON_GUEST_BIN`, else where cargo leaves it."""
+    """Program that boots virtual machines: `$PLASMON_GUEST_BIN`, else in cargo's folder."""
     return Path(os.environ.get("PLASMON_GUEST_BIN") or ROOT / "target" / "debug" / "plasmon-e2e-guest")
 
 
 def not_installed(peer: str) -> str | None:
-    """Why `scripts/bench-setup.sh` could not install a peer."""
+    """Reason why `scripts/bench-setup.sh` could not install a peer."""
     reason = CACHE / f"{peer}.missing"
     return reason.read_text().strip() if reason.exists() else None

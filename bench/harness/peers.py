@@ -1,4 +1,4 @@
-"""What is compared: how each peer's server starts, and what runs one client of it."""
+"""Peers of the comparison: how each peer's server and clients are started."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from harness.network import HERE, Host
 from harness.processes import PeerError, Worker, shown, spawn, stop
 
 _START = 60.0
-"""Seconds for a server to serve."""
+"""Longest time in seconds until a server serves."""
 _POLL = 0.01
 
 
 class Peer(ABC):
-    """One contestant. `start` makes its server ready, `client` connects a worker to it."""
+    """Peer of the comparison. `start` starts its server, `client` connects a worker to it."""
 
     name: str
-    """In the CSV."""
+    """Name in the CSV."""
     label: str
-    """For people."""
+    """Name for people."""
     color: str
-    """In plots."""
+    """Name in plots."""
     touched_as_needed: Sequence[str] = ()
-    """Arguments that keep the server from using memory before objects are in it."""
+    """Arguments that keep the server from touching memory before objects are in it."""
     restless = False
-    """Whether its processes use the CPU when nobody asks them: it is measured when the others are gone."""
+    """Whether its idle processes use the CPU. Such a peer is measured after the others have ended."""
 
     def __init__(self, host: Host = HERE) -> None:
         self.host = host
-        """Where its server and its clients run."""
+        """Host of its server and its clients."""
         self.facts: dict[str, Any] = {}
-        """What it says of itself, for the description of the run."""
+        """Version and settings, for the description of the run."""
         self._folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Why it cannot be measured here, if so."""
+        """Reason why it cannot be measured here, or `None`."""
 
     def start(self, folder: Path, memory: int, arguments: Sequence[str] = ()) -> None:
-        """Starts its server in a folder, with as many bytes of memory; returns when it serves."""
+        """Starts its server in a folder, with `memory` bytes. Returns when it serves."""
         self._folder = folder
         folder.mkdir(parents=True)
         command = self._command(memory)
@@ -59,7 +59,7 @@ class Peer(ABC):
             self._wait()
 
     def client(self, number: int) -> Worker:
-        """A new process that is one client."""
+        """Starts a process that is one client."""
         log = self._folder / f"client-{number}.log"
         return Worker(self.host.command(self._worker()), log, self._environment())
 
@@ -71,13 +71,13 @@ class Peer(ABC):
 
     @property
     def pid(self) -> int:
-        """The process id of its server."""
+        """Process id of its server."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def socket(self) -> Path:
-        """Where its server listens, if that is a unix socket."""
+        """Path of its server's unix socket, if it has one."""
         return self._folder / "socket"
 
     @property
@@ -86,17 +86,17 @@ class Peer(ABC):
 
     @abstractmethod
     def _command(self, memory: int) -> list[str]:
-        """What starts the server; empty if there is none."""
+        """Command that starts the server. Empty if there is none."""
 
     @abstractmethod
     def _worker(self) -> list[str]:
-        """What starts a client."""
+        """Command that starts a client."""
 
     def _environment(self) -> dict[str, str]:
         return {}
 
     def _ready(self) -> bool:
-        """Whether the server serves: by default, whether its socket accepts."""
+        """Whether the server serves: by default, whether its socket accepts connections."""
         with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(os.fspath(self.socket)) == 0
 
@@ -115,7 +115,7 @@ class Peer(ABC):
 
 
 class _PlasmonNode(Peer):
-    """The server of both Plasmon peers. It serves at once; that it has touched its memory is waited for."""
+    """Server of both Plasmon peers. It serves at once, and later has pre-faulted its memory."""
 
     touched_as_needed = ("--no-prefault", "--no-huge-pages")
 
@@ -123,13 +123,13 @@ class _PlasmonNode(Peer):
         return absent(paths.plasmon(), "make build")
 
     def status(self) -> dict[str, Any]:
-        """What `plasmon status` says."""
+        """Status as `plasmon status` prints it."""
         command = [str(paths.plasmon()), "status", "--socket", str(self.socket), "--json"]
         status: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         return status
 
     def start(self, folder: Path, memory: int, arguments: Sequence[str] = ()) -> None:
-        """Returns when the node has also touched its memory, if it means to."""
+        """Waits until the node has pre-faulted its memory, if it does that."""
         super().start(folder, memory, arguments)
         begin = time.monotonic()
         while (report := self.status()["memory"])["prefaulted"] < report["capacity"]:
@@ -144,7 +144,7 @@ class _PlasmonNode(Peer):
         }
 
     def _command(self, memory: int) -> list[str]:
-        # The same for all nodes of a run: who has it may join.
+        # The secret is the same for all nodes of a run.
         secret = paths.CACHE / "secret"
         secret.parent.mkdir(parents=True, exist_ok=True)
         if not secret.exists():
@@ -192,18 +192,18 @@ class PlasmonRust(_PlasmonNode):
 
 
 class _Optional(Peer):
-    """A peer that `scripts/bench-setup.sh` installs if it can."""
+    """Peer that `scripts/bench-setup.sh` installs if it can."""
 
     def missing(self) -> str | None:
         return paths.not_installed(self.name) or absent(self._needs(), "scripts/bench-setup.sh")
 
     @abstractmethod
     def _needs(self) -> Path:
-        """What must be there."""
+        """Path that exists if the peer is installed."""
 
 
 class Plasma(_Optional):
-    """The store of PyArrow 11."""
+    """Store of PyArrow 11."""
 
     name = "plasma"
     label = "Plasma (PyArrow 11)"
@@ -213,7 +213,7 @@ class Plasma(_Optional):
         return paths.CACHE / "plasma" / "bin" / "python"
 
     def _command(self, memory: int) -> list[str]:
-        # The script that the wheel installs only looks for the program inside the package.
+        # The script in the wheel only looks for the program inside the package.
         (program,) = (paths.CACHE / "plasma" / "lib").glob(
             "python*/site-packages/pyarrow/plasma-store-server"
         )
@@ -284,13 +284,13 @@ class Ray(_Optional):
         return "Ray runtime started" in self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Ends Ray, and removes what it leaves behind."""
+        """Ends Ray, and removes its files."""
         super().stop()
         shutil.rmtree(self._folder / "ray", ignore_errors=True)
 
 
 class Raw(Peer):
-    """The machine without a store."""
+    """Machine without a store."""
 
     name = "raw"
     label = "the machine"
@@ -310,10 +310,10 @@ ALL: list[type[Peer]] = [PlasmonPython, PlasmonRust, Plasma, Redis, Raw, Ray]
 
 
 def python_client(socket: Path) -> list[str]:
-    """What starts a Python client of a Plasmon node."""
+    """Command of a Python client of a Plasmon node."""
     return [str(paths.plasmon_python()), str(paths.WORKER), "plasmon", str(socket)]
 
 
 def absent(path: Path, remedy: str) -> str | None:
-    """What is to be done if a program is not there."""
+    """Advice for a program that is missing."""
     return None if os.access(path, os.X_OK) else f"there is no {path}: {remedy}"

@@ -1,4 +1,4 @@
-"""Plots for docs/img: latency by size, throughput, and stores that fill."""
+"""Plots for docs/img: latency by size, throughput, and filled stores."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _COPIES = {
     "memcpy_fresh": "memcpy, untouched memory",
 }
 _FEWEST = 100
-"""Objects a second where the bars begin."""
+"""Objects per second at which the bars begin."""
 _BARS = [("put", 1), ("put_many", 64), ("get", 1), ("get_many", 64)]
 
 
 def draw(figures: Figures, stages: list[Stage]) -> None:
-    """Draws all there are figures for."""
+    """Draws all plots for which there are figures."""
     with plt.rc_context(STYLE):
         _latency(figures)
         _throughput(figures)
@@ -83,7 +83,7 @@ def _throughput(figures: Figures) -> None:
         panel.set(yscale="log", title=f"{operation} of {batch}" if batch > 1 else operation)
         count_axis(panel.yaxis)
         panel.grid(visible=False, axis="x")
-    # The axis is shared, and follows the bars until it is told where to begin.
+    # The axis is shared, and follows the bars unless its begin is set.
     panels[0].set_ylim(bottom=_FEWEST)
     plot.legend(shown.values(), shown.keys(), loc="lower center", ncols=5)
     plot.suptitle("Objects of 1 KiB a second, all clients together", fontsize=11)

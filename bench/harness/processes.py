@@ -1,4 +1,4 @@
-"""Processes of the benchmarks: they end with the harness, and what they say is kept."""
+"""Processes of the benchmarks: they end with the harness, and their output is kept."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any
 
 _PATIENCE = 120.0
-"""Seconds for an answer, and far more than any takes: beyond that something hangs."""
+"""Longest time in seconds for an answer, far more than any takes."""
 _STOP = 20.0
-"""Seconds for a process to end when it is told to."""
+"""Longest time in seconds for a process to end after SIGTERM."""
 _LOG_SHOWN = 1500
-"""Characters of a log in an error."""
+"""Length of the end of a log in an error."""
 _PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None)
 
 
 class PeerError(Exception):
-    """A peer could not do what it was asked for."""
+    """Error of a peer that could not carry out a request."""
 
 
 def spawn(
     command: Sequence[str | Path], log: Path, environment: dict[str, str] | None = None, **streams: Any
 ) -> subprocess.Popen[bytes]:
-    """Starts a process that gets SIGTERM when the harness ends, however it does; it logs into a file."""
+    """Starts a process that gets SIGTERM when the harness ends in any way. It logs into a file."""
     streams.setdefault("stdin", subprocess.DEVNULL)
     with log.open("ab") as output:
         streams.setdefault("stdout", output)
@@ -44,7 +44,7 @@ def spawn(
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process, by force if it does not listen."""
+    """Ends a process, by SIGKILL if it does not end after SIGTERM."""
     process.terminate()
     try:
         process.wait(_STOP)
@@ -54,16 +54,16 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def shown(log: Path) -> str:
-    """The end of a log, for an error."""
+    """End of a log, for an error."""
     return f"Its log ends with:\n{log.read_text(errors='replace')[-_LOG_SHOWN:]}"
 
 
 class HungError(PeerError):
-    """A worker did not answer, and was killed."""
+    """Error of a worker that did not answer, and was killed."""
 
 
 class Worker:
-    """One client of a peer: a process that answers lines of JSON (see `workers/worker.py`)."""
+    """Client of a peer: a process that answers lines of JSON (see `workers/worker.py`)."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Worker:
         return self.receive()
 
     def send(self, do: str, **request: Any) -> None:
-        """Sends a request; `receive` takes its answer later."""
+        """Sends a request. `receive` takes its answer later."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
@@ -97,10 +97,10 @@ class Worker:
             raise PeerError(f"a worker has ended. {shown(self._log)}") from None
 
     def receive(self) -> dict[str, Any]:
-        """The next answer.
+        """Waits for the next answer.
 
         Raises:
-            PeerError: The worker could not do it, has ended, or does not answer.
+                PeerError: The worker could not carry out the request, has ended, or does not answer.
         """
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
@@ -120,7 +120,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of the worker."""
         return self._process.pid
 
     def close(self) -> None:
@@ -136,10 +136,10 @@ class Worker:
 
 
 def ask_all(workers: dict[int, Worker], do: str, requests: dict[int, dict[str, Any]]) -> dict[int, Any]:
-    """Asks all clients at once."""
+    """Sends a request to all clients at the same time. Returns their answers."""
     for number, worker in workers.items():
         worker.send(do, **requests[number])
-    # Every answer is taken, whatever the others say: the next request would get it else.
+    # Every answer is taken, even after a failure: the next request would get it otherwise.
     answers: dict[int, Any] = {}
     failure: PeerError | None = None
     for number, worker in workers.items():

@@ -1,4 +1,4 @@
-"""What a run says while it goes on."""
+"""Progress of a run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 
 
 class Progress:
-    """One line on a terminal, lines elsewhere; with the seconds since the start."""
+    """Progress as one line on a terminal, or as lines elsewhere, with the seconds since the start."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()
         self._terminal = sys.stderr.isatty()
 
     def __call__(self, what: str) -> None:
-        """Says what goes on now."""
+        """Shows the present step."""
         line = f"{time.monotonic() - self._begin:5.0f} s  {what}"
         print(
             f"\r\033[K{line}" if self._terminal else line, end="" if self._terminal else "\n", file=sys.stderr
         )
 
     def end(self) -> None:
-        """Leaves the line."""
+        """Ends the line."""
         if self._terminal:
             print(file=sys.stderr)

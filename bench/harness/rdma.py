@@ -1,7 +1,7 @@
-"""`make bench-rdma`: what registering memory costs an RDMA device, in a virtual machine with Soft-RoCE.
+"""`make bench-rdma`: measures the cost of registering memory, in a virtual machine with Soft-RoCE.
 
-Nothing of this says how fast anything is: the machine is emulated, and its device is software. What can be
-told is how costs compare there, so that every figure is divided by another of the same run.
+The figures are no measure of speed, because the machine is emulated and its device is software. They only
+compare costs, so every figure is divided by another of the same run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LIMIT = 600.0
 
 @dataclass(frozen=True)
 class Cost:
-    """What one thing took."""
+    """Cost of an operation."""
 
     what: str
     bytes: int
@@ -45,7 +45,7 @@ RDMA = Series(NAME, Cost)
 
 
 def run(results: Path) -> int:
-    """Measures in a guest, and writes figures and the description of the run."""
+    """Measures in a guest, and writes the figures and the description of the run."""
     described: dict[str, Any] = machine.describe()
     begin = time.monotonic()
     program = [str(paths.fabric_worker()), "registration", "verbs", _ADDRESS]
@@ -54,7 +54,7 @@ def run(results: Path) -> int:
     if done.returncode:
         print(f"Nothing was measured:\n{done.stdout}", file=sys.stderr)
         return 1
-    # As it comes: a serial line ends its lines in two characters.
+    # Binary, because a serial line ends its lines in two characters.
     text = "".join(line.strip() + "\n" for line in done.stdout.splitlines() if line.strip())
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{NAME}.csv").write_text(text)
@@ -84,14 +84,14 @@ def text(costs: list[Cost], described: dict[str, Any]) -> list[str]:
 
 
 def relative(costs: list[Cost], what: str) -> list[tuple[int, float]]:
-    """The costs of one kind by size or by regions, divided by the first of them."""
+    """Costs of one kind by size or by regions, divided by the first of them."""
     some = [cost for cost in costs if cost.what == what]
     by_regions = len({cost.regions for cost in some}) > 1
     return [(cost.regions if by_regions else cost.bytes, cost.median_us / some[0].median_us) for cost in some]
 
 
 def transfers(costs: list[Cost]) -> list[tuple[int, float]]:
-    """By size, what a read costs with memory registered for it, divided by one without."""
+    """Cost of a read with memory registered for it, divided by that of a read without, by size."""
     plain = {cost.bytes: cost.median_us for cost in costs if cost.what == "read"}
     return [
         (cost.bytes, cost.median_us / plain[cost.bytes]) for cost in costs if cost.what == "read-register"
@@ -101,7 +101,7 @@ def transfers(costs: list[Cost]) -> list[tuple[int, float]]:
 def draw(
     registered: list[tuple[int, float]], transferred: list[tuple[int, float]], many: list[tuple[int, float]]
 ) -> None:
-    """Three panels of ratios."""
+    """Draws three panels of ratios."""
     with plt.rc_context({**STYLE, "svg.hashsalt": NAME}):
         plot, panels = plt.subplots(1, 3, figsize=(9.5, 3.2))
         for panel, points, title, below in zip(

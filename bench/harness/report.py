@@ -1,4 +1,4 @@
-"""`make bench-report`: tables in docs/benchmarks.md and plots in docs/img, from what was measured last."""
+"""`make bench-report`: makes tables in docs/benchmarks.md and plots in docs/img of the last figures."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _local(rows: list[Row], run: dict[str, Any]) -> list[str]:
 
 
 def _machine(run: dict[str, Any]) -> str:
-    """The run in a few points."""
+    """Description of the run as a list."""
     versions = [f"{_PEERS[name]} {version}" for name, version in run["versions"].items()]
     points = [
         *page.machine(run),

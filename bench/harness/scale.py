@@ -1,7 +1,7 @@
-"""`make bench-scale`: what membership and directory of large clusters cost, by simulation.
+"""`make bench-scale`: measures membership and directory of large clusters, by simulation.
 
-The program gives the nodes' own code thousands of nodes and up to 10^9 objects, and counts what they would
-say; here it is run.
+The simulation runs the nodes' own code with thousands of nodes and up to 10^9 objects, and counts the
+messages that they would send. This module runs it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIMIT = 3600.0
 
 @dataclass(frozen=True)
 class Figure:
-    """One value."""
+    """Figure of the simulation."""
 
     nodes: int
     objects: int
@@ -29,14 +29,14 @@ class Figure:
     value: float
     unit: str
     how: str
-    """"counted", "sampled" (some stood for all), "measured" (on this machine) or "computed" (from others)."""
+    """Origin: "counted", "sampled" (a sample stands for all), "measured" on this machine, or "computed"."""
 
 
 SCALE = Series("scale", Figure)
 
 
 def run(quick: bool, results: Path) -> int:
-    """Simulates, and writes figures and the description of the run."""
+    """Simulates, and writes the figures and the description of the run."""
     described: dict[str, Any] = machine.describe()
     begin = time.monotonic()
     command = [str(paths.scale_worker()), *(["--quick"] if quick else [])]

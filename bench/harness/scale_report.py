@@ -1,4 +1,4 @@
-"""docs/scale.md and its plot: what membership and directory of large clusters cost."""
+"""Section of docs/scale.md and its plot: costs of membership and directory in large clusters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def text(found: list[Figure], described: dict[str, Any]) -> list[str]:
 
 
 def _by_nodes(found: list[Figure], objects: int, measures: list[str]) -> str:
-    """A table with a row a measure and a column a number of nodes."""
+    """Table with a row for each measure and a column for each number of nodes."""
     ordered = dict.fromkeys(measures)
     cells = {(one.measure, one.nodes): _value(one) for one in found if one.objects == objects}
     rows = [[measure, *(cells.get((measure, nodes), "") for nodes in _SHOWN)] for measure in ordered]
@@ -58,7 +58,7 @@ def _by_nodes(found: list[Figure], objects: int, measures: list[str]) -> str:
 
 
 def _value(one: Figure) -> str:
-    """As people write it; what was not gone through as a whole has a mark."""
+    """Formats a figure. A figure of a sample has a mark."""
     mark = "~" if one.how == "sampled" else ""
     if one.unit == "s":
         return mark + _seconds(one.value)
@@ -77,13 +77,13 @@ def _seconds(value: float) -> str:
 
 
 def _line(found: list[Figure], measure: str, objects: int) -> tuple[list[int], list[float]]:
-    """A measure by nodes."""
+    """Figures of a measure by the number of nodes."""
     line = [one for one in found if one.measure == measure and one.objects == objects and one.value > 0]
     return [one.nodes for one in line], [one.value for one in line]
 
 
 def _draw(found: list[Figure]) -> None:
-    """Four panels, all by nodes."""
+    """Draws four panels, all by the number of nodes."""
     panels_of = [
         (
             "the map of shards",

@@ -1,11 +1,11 @@
-"""The benchmark of Plasma over RDMA, as an MPI program: every rank is a client of the node on its own host.
+"""Benchmark of Plasma over RDMA, as an MPI program: every rank is a client of the node on its own host.
 
     mpirun -n N ranks.py --sockets S0 S1 ... --sizes BYTES ... --batch OBJECTS --rounds N --output FILE
 
-Rank 0 waits at a barrier while the others create a batch of objects each; the last one also times creating,
+Rank 0 waits at a barrier while the others create a batch of objects each. The last rank also times creating,
 getting and deleting objects of its own node. The ids are gathered, and rank 0 gets all objects in random
-order and compares every byte of them. Times are of single calls, in nanoseconds; the first round is not
-counted. Any number of ranks from 2 on.
+order and compares every byte of them. Times are those of single calls, in nanoseconds. The first round is not
+counted. Any number of ranks from 2 on is possible.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ import plasmon
 from mpi4py import MPI
 
 LOCAL = ("create", "get", "delete")
-"""What the last rank times on its own node; rank 0 times "fetch", the others' creations are only done."""
+"""Operations that the last rank times on its own node. Rank 0 times "fetch"."""
 _BLOCK = 4096
 _PATIENCE = 60.0
-"""Seconds for an object that is there."""
+"""Longest time in seconds for an object that exists."""
 _LOOK = 0.001
-"""Seconds from one look for the others to the next."""
+"""Time in seconds between two checks for the other ranks."""
 _clock = time.perf_counter_ns
 
 Times = dict[str, list[int]]
 
 
 def content(identity: plasmon.ObjectId, size: int) -> bytes:
-    """What an object holds: no two hold the same, and whoever knows the id knows it."""
+    """Content of an object, which differs for all objects and follows from the id."""
     block = hashlib.shake_128(bytes(identity)).digest(min(size, _BLOCK))
     return (block * -(-size // max(1, len(block))))[:size]
 
 
 def timed(times: list[int], call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Calls, and notes how long it took."""
+    """Makes a call, and notes its time."""
     start = _clock()
     result = call(*arguments, **named)
     times.append(_clock() - start)
@@ -52,7 +52,7 @@ def timed(times: list[int], call: Callable[..., Any], *arguments: Any, **named: 
 
 
 def create(client: Any, size: int, batch: int, times: list[int]) -> list[bytes]:
-    """New objects; their ids."""
+    """Creates objects. Returns their ids."""
     ids = [plasmon.ObjectId.random() for _ in range(batch)]
     for identity in ids:
         timed(times, client.put, content(identity, size), id=identity)
@@ -60,7 +60,7 @@ def create(client: Any, size: int, batch: int, times: list[int]) -> list[bytes]:
 
 
 def local(client: Any, size: int, batch: int, times: Times) -> None:
-    """Creates, gets and deletes objects that nobody else knows."""
+    """Creates, gets and deletes objects that no other rank uses."""
     ids = [plasmon.ObjectId(raw) for raw in create(client, size, batch, times["create"])]
     for identity in ids:
         check(timed(times["get"], client.get_buffers, (identity,)), identity, size)
@@ -69,7 +69,7 @@ def local(client: Any, size: int, batch: int, times: Times) -> None:
 
 
 def fetch(client: Any, ids: Sequence[bytes], size: int, order: random.Random, times: list[int]) -> None:
-    """Gets everything there is, in random order."""
+    """Gets all objects in random order."""
     shuffled = list(ids)
     order.shuffle(shuffled)
     for raw in shuffled:
@@ -78,20 +78,20 @@ def fetch(client: Any, ids: Sequence[bytes], size: int, order: random.Random, ti
 
 
 def check(buffers: Sequence[Any], identity: plasmon.ObjectId, size: int) -> None:
-    """Every byte is what was put."""
+    """Checks every byte of an object."""
     if memoryview(buffers[0]) != content(identity, size):
         raise AssertionError(f"object {identity} of {size} bytes holds other bytes than were put")
 
 
 def barrier(comm: MPI.Intracomm) -> None:
-    """Waits for all ranks, and leaves the cores to those that work: MPI's own barrier takes one to wait."""
+    """Waits for all ranks without using a core, as MPI's own barrier would."""
     everybody = comm.Ibarrier()
     while not everybody.Test():
         time.sleep(_LOOK)
 
 
 def one_round(comm: MPI.Intracomm, client: Any, size: int, batch: int, order: random.Random) -> Times:
-    """One round at one size; what this rank timed."""
+    """Runs one round at one size. Returns the times of this rank."""
     times: Times = defaultdict(list)
     rank, last = comm.Get_rank(), comm.Get_size() - 1
     own: list[bytes] = []
@@ -111,7 +111,7 @@ def one_round(comm: MPI.Intracomm, client: Any, size: int, batch: int, order: ra
 
 
 def measure(comm: MPI.Intracomm, arguments: argparse.Namespace) -> list[dict[str, Any]] | None:
-    """All rounds; on rank 0 what all ranks have timed."""
+    """Runs all rounds. Returns the times of all ranks on rank 0."""
     rank = comm.Get_rank()
     client = plasmon.connect(arguments.sockets[rank])
     order = random.Random(arguments.seed)
@@ -134,7 +134,7 @@ def measure(comm: MPI.Intracomm, arguments: argparse.Namespace) -> list[dict[str
 
 
 def main() -> None:
-    """Runs on every rank; a rank that fails ends all."""
+    """Runs on every rank. A rank that fails ends all ranks."""
     parser = argparse.ArgumentParser(description="Plasmon under MPI.")
     parser.add_argument("--sockets", nargs="+", required=True, help="of the nodes, by rank")
     parser.add_argument("--sizes", nargs="+", type=int, required=True, help="bytes of objects")
@@ -156,7 +156,7 @@ def main() -> None:
         if results is not None:
             arguments.output.write_text(json.dumps(results))
     except BaseException as error:
-        # The others wait for this rank at a barrier.
+        # Without this, the others would wait for this rank at a barrier.
         print(f"rank {comm.Get_rank()}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         comm.Abort(1)
 

@@ -1,8 +1,8 @@
-//! Round trips between two processes that wait for each other in the kernel: what a request to a store
-//! costs before the store has done anything.
+//! Round trips between two processes that wait for each other in the kernel: the least cost of a request to a
+//! store.
 //!
-//! [`Echo`] is the asking side; [`answer`] is the other one, `plasmon-bench echo KIND`, which finds what they
-//! share as its standard input (and output), and ends with the process that asks.
+//! [`Echo`] is the asking side. [`answer`] is the answering side, `plasmon-bench echo KIND`, which has the
+//! shared object as its standard input (and output), and ends with the asking process.
 
 use std::io::{Read, Write, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,18 +17,18 @@ use rustix::io::{Errno, read, write};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::futex;
 
-/// Bytes of a message over the socket: a small request.
+/// Size in bytes of a message over the socket: a small request.
 const MESSAGE: usize = 64;
-/// Bytes the two sides of a futex share: a page.
+/// Size in bytes of the memory that the two sides of a futex share: a page.
 const SHARED: usize = 4096;
 
-/// Round trips before the first one that counts: the other process has to start.
+/// Number of round trips that are not counted, while the other process starts.
 const WARM_UP: usize = 20;
 
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
 
-/// The asking side, with the process that answers.
+/// Asking side, with the process that answers.
 pub(crate) struct Echo {
     child: Child,
     link: Link,
@@ -41,7 +41,7 @@ enum Link {
 }
 
 impl Echo {
-    /// Starts the answering process: over a "socket", "eventfd" or "futex".
+    /// Starts the answering process, over a "socket", "eventfd" or "futex".
     pub(crate) fn start(kind: &str) -> Result<Self> {
         let (link, input, output) = match kind {
             "socket" => {
@@ -95,13 +95,13 @@ impl Echo {
 
 impl Drop for Echo {
     fn drop(&mut self) {
-        // It may have ended already, and then there is nothing to do.
+        // An error means that the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The answering side. Returns when the socket is closed; is killed otherwise.
+/// Runs the answering side. Returns when the socket is closed. With other kinds the process is killed.
 pub(crate) fn answer(kind: &str) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     match kind {

@@ -1,8 +1,7 @@
-//! What the workers of the benchmarks have in common: the harness's requests, the loops that time, and
-//! memory.
+//! Shared parts of the benchmarks' workers: the harness's requests, the loops that time calls, and memory.
 //!
-//! The programs are `plasmon-bench`, and `plasmon-bench-fabric`, which is apart because loading libfabric
-//! takes its time and no client of Plasmon does it.
+//! The programs are `plasmon-bench`, and `plasmon-bench-fabric`, which is separate because loading libfabric
+//! takes time and no client of Plasmon loads it.
 #![deny(unsafe_code)]
 
 pub mod content;
@@ -11,5 +10,5 @@ pub mod protocol;
 
 use std::error::Error;
 
-/// Whatever ends a request, or the process; people read it in the harness's log.
+/// Result of a request or of the process. The error is shown in the harness's log.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;

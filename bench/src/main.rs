@@ -1,10 +1,10 @@
-//! One client of one peer, as a process of its own: does what it is told, and says how long each call took.
+//! Worker of the benchmarks: a process with one client of one peer, which times calls.
 //!
-//! `plasmon-bench plasmon SOCKET` is a Rust program that uses Plasmon; `plasmon-bench raw -` does what
-//! the machine can do without any store, and `plasmon-bench tcp ADDRESS` what a connection can. All speak the
-//! lines of JSON that `bench/workers/worker.py` describes, on one thread. `plasmon-bench echo KIND` is the
-//! other side of a round trip, which the raw worker starts, and `plasmon-bench tcp-serve ADDRESS` that of a
-//! connection.
+//! `plasmon-bench plasmon SOCKET` is a Rust program that uses Plasmon. `plasmon-bench raw -` measures what
+//! the machine can do without a store, and `plasmon-bench tcp ADDRESS` what a connection can. All exchange
+//! the lines of JSON that `bench/workers/worker.py` describes, on one thread. `plasmon-bench echo KIND` is
+//! the answering side of a round trip, which the raw worker starts, and `plasmon-bench tcp-serve ADDRESS`
+//! that of a connection.
 #![deny(unsafe_code)]
 
 mod echo;

@@ -1,7 +1,7 @@
-//! Shared memory as a store has it: memfds, mapped; and memory of one process, for what has no store.
+//! Memory of the benchmarks: mapped memfds, as a store has them, and memory of one process.
 //!
-//! Invariant: the memory of a [`Mapping`] is as long as it says for as long as it lives, because its memfd
-//! is not truncated by anyone who has it.
+//! Owns its mappings. Invariant: the memory of a [`Mapping`] keeps its length as long as the mapping lives,
+//! because no process truncates its memfd.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -22,17 +22,17 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps a new memfd. Its pages are there and mapped if it is `populated`; otherwise the first touch of
+    /// Maps a new memfd. Its pages exist and are mapped if it is `populated`. Otherwise the first touch of
     /// each is a page fault.
     ///
     /// # Errors
-    /// When the system has none.
+    /// If the system has no memory.
     pub fn new(len: usize, populated: bool) -> Result<Self> {
         let memory = create(len)?;
         Self::of(memory, len, populated)
     }
 
-    /// Maps `len` bytes of a memfd that has as many.
+    /// Maps a memfd of `len` bytes.
     pub fn of(memory: impl AsFd, len: usize, populated: bool) -> Result<Self> {
         let flags = if populated { MapFlags::SHARED | MapFlags::POPULATE } else { MapFlags::SHARED };
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
@@ -42,18 +42,18 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// Maps memory of this process alone, all there, and in huge pages if the kernel has them: nothing is
-    /// faster to copy to or from.
+    /// Maps memory of this process, with all pages present, in huge pages if the kernel has them. Copies to
+    /// and from such memory are the fastest.
     ///
     /// # Errors
-    /// When the system has none.
+    /// If the system has no memory.
     pub fn huge(len: usize) -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)? };
         let mapping =
             Self { start: NonNull::new(start.cast()).ok_or("the kernel mapped memory at address 0")?, len };
-        // SAFETY: the range was just mapped, and neither advice changes what it holds. The first may be
+        // SAFETY: the range was just mapped, and neither advice changes its contents. The first may be
         // refused.
         unsafe {
             let _ = madvise(start, len, Advice::LinuxHugepage);
@@ -62,29 +62,29 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Its bytes.
+    /// Bytes of the mapping.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is `len` bytes long while `self` lives; bytes are only taken of mappings that
-        // no other process has, and `&mut self` makes this the only slice.
+        // SAFETY: the mapping is `len` bytes long while `self` lives. Only mappings that no other process has
+        // are used as slices, and `&mut self` makes this the only slice.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Bytes of it.
+    /// Length of the mapping in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the mapping has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its first four bytes, which other processes may change.
+    /// First four bytes of the mapping, which other processes may change.
     pub fn word(&self) -> &AtomicU32 {
         assert!(self.len >= size_of::<AtomicU32>());
         // SAFETY: a mapping begins at a page, is long enough, and lives as long as `self`.
@@ -100,7 +100,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Where objects of one size lie in memory: next to each other, or all in the same place.
+/// Places of objects of one size in memory: next to each other, or all at the same place.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
     size: usize,
@@ -108,43 +108,43 @@ pub struct Places {
 }
 
 impl Places {
-    /// Places begin at cache lines.
+    /// Alignment of places in bytes: that of cache lines.
     const ALIGNED: usize = 64;
 
-    /// One place, which stays in the processor's caches.
+    /// Makes one place, which stays in the processor's caches.
     pub fn one(size: usize) -> Self {
         Self { size, count: 1 }
     }
 
-    /// A place for each of `count` objects, as a store has them; fewer if `room` has no more.
+    /// Makes a place for each of `count` objects, as in a store; fewer if `room` bytes do not suffice.
     pub fn many(size: usize, count: usize, room: usize) -> Self {
         let most = room / size.max(1).next_multiple_of(Self::ALIGNED);
         Self { size, count: count.clamp(1, most.max(1)) }
     }
 
-    /// How many there are.
+    /// Number of places.
     pub fn count(self) -> usize {
         self.count
     }
 
-    /// The bytes of one.
+    /// Range of the bytes of one place.
     pub fn range(self, index: usize) -> Range<usize> {
         let start = index % self.count * self.size.next_multiple_of(Self::ALIGNED);
         start..start + self.size
     }
 
-    /// All of them, from the beginning of the memory.
+    /// Length in bytes of all places, from the beginning of the memory.
     pub fn len(self) -> usize {
         self.range(self.count - 1).end
     }
 
-    /// Whether they have no bytes.
+    /// Whether the places have no bytes.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 }
 
-/// A memfd of `len` bytes.
+/// Makes a memfd of `len` bytes.
 pub fn create(len: usize) -> Result<OwnedFd> {
     let memory = memfd_create("plasmon-bench", MemfdFlags::CLOEXEC)?;
     ftruncate(&memory, len as u64)?;

@@ -1,4 +1,4 @@
-//! The requests of the harness, and the loops that time what a peer does.
+//! Protocol of the harness: its requests, and the loops that time the calls of a peer.
 //!
 //! Runs on the worker's only thread. Invariant: between two readings of the clock there is one call and
 //! nothing else.
@@ -12,82 +12,82 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
-/// Times of calls that `sustain` reports.
+/// Largest number of times that `sustain` reports.
 const SAMPLE: usize = 2000;
 
-/// The numbers of objects: the first, how many, and the step from one to the next, if it is not 1.
+/// Numbers of objects: the first, the count, and the step from one to the next if it is not 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Numbers(u64, u64, #[serde(default)] u64);
 
 impl Numbers {
-    /// How many.
+    /// Number of objects.
     pub fn count(self) -> usize {
         usize::try_from(self.1).unwrap_or(usize::MAX)
     }
 
-    /// Each of them.
+    /// Iterator over the numbers.
     pub fn iter(self) -> impl Iterator<Item = u64> {
         let Self(first, count, step) = self;
         (0..count).map(move |place| first + place * step.max(1))
     }
 }
 
-/// What a peer can do; the first line a worker writes.
+/// Abilities of a peer: the first line that a worker writes.
 #[derive(Debug, Serialize)]
 pub struct Greeting {
-    /// Of what is measured.
+    /// Version of the peer.
     pub version: &'static str,
-    /// Whether a get gives the bytes where they lie.
+    /// Whether a get returns the bytes in place.
     pub in_place: bool,
-    /// Whether a client can name an object that another one has put.
+    /// Whether a client can name an object that another client has put.
     pub shared: bool,
-    /// What can be measured.
+    /// Operations that can be measured.
     pub operations: &'static [&'static str],
 }
 
-/// A line of the harness.
+/// Request of the harness: a line of JSON.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 pub enum Request {
     /// Time single calls.
     Measure {
-        /// Which.
+        /// Operation and objects.
         #[serde(flatten)]
         work: Work,
-        /// How many, at most.
+        /// Largest number of calls.
         calls: Option<usize>,
-        /// For how long, about.
+        /// Approximate time in seconds.
         seconds: Option<f64>,
     },
     /// Call as fast as possible for a time.
     Sustain {
-        /// Which.
+        /// Operation and objects.
         #[serde(flatten)]
         work: Work,
-        /// When to begin, in nanoseconds of the monotonic clock.
+        /// Time of the first call, in nanoseconds of the monotonic clock.
         start: u64,
-        /// For how long.
+        /// Time in seconds.
         seconds: f64,
     },
-    /// Make the ids of objects ready, so that `Sustain` starts in time.
+    /// Compute the ids of objects, so that `Sustain` starts in time.
     Prepare {
-        /// Whose they are.
+        /// Owner of the objects.
         owner: u64,
-        /// Which.
+        /// Numbers of the objects.
         numbers: Numbers,
     },
     /// Delete objects.
     Discard {
-        /// Whose they are.
+        /// Owner of the objects.
         owner: u64,
-        /// Which.
+        /// Numbers of the objects.
         numbers: Numbers,
     },
     /// Drop all replicas that came from other nodes.
     Evict,
 }
 
-/// Which operation, on which objects.
+/// Operation with its objects.
 #[derive(Debug, Deserialize)]
 pub struct Work {
     operation: String,
@@ -97,79 +97,80 @@ pub struct Work {
     batch: Option<usize>,
 }
 
-/// A line for the harness; times are nanoseconds. `cpu_ns` is what this process spent in the loop.
+/// Answer to the harness: a line of JSON. Times are in nanoseconds. `cpu_ns` is the CPU time of this process
+/// in the loop.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
     /// Times of single calls.
     Measured {
-        /// Of each.
+        /// Time of each call.
         ns: Vec<u64>,
-        /// Of all.
+        /// CPU time of all calls.
         cpu_ns: u64,
     },
     /// Calls one after the other, for a time.
     Sustained {
-        /// How many.
+        /// Number of calls.
         calls: usize,
-        /// How long they took together.
+        /// Time of all calls together.
         ns: u64,
-        /// Times of some of them.
+        /// Times of some calls.
         sample: Vec<u64>,
-        /// Of all.
+        /// CPU time of all calls.
         cpu_ns: u64,
     },
     /// Replicas were dropped.
     Evicted {
-        /// Of so many bytes.
+        /// Number of bytes dropped.
         bytes: u64,
     },
-    /// What was asked for could not be done.
+    /// The request failed.
     Failed {
-        /// Why.
+        /// Reason of the failure.
         error: String,
     },
-    /// What was asked for was done.
+    /// The request was carried out.
     Done {},
 }
 
-/// One operation, prepared: everything but the call itself has been done.
+/// Operation that is prepared: only the call itself is left to do.
 ///
-/// It is called on units by their index: objects, or batches of them.
+/// It is called on units by their index: objects, or batches of objects.
 pub trait Call {
-    /// How many different units it can be called on.
+    /// Number of different units on which it can be called.
     fn units(&self) -> usize;
-    /// Whether it can be called once for each of them only, as a put or a deletion.
+    /// Whether it can be called only once for each unit, such as a put or a deletion.
     fn once(&self) -> bool;
-    /// Makes ready for the call on a unit; is not timed.
+    /// Prepares the call on a unit. Not timed.
     fn prepare(&mut self, _index: usize) -> Result<()> {
         Ok(())
     }
-    /// The call on a unit.
+    /// Calls the operation on a unit.
     fn call(&mut self, index: usize) -> Result<()>;
-    /// Looks whether a unit, the last one called on, is as it should be; is not timed.
+    /// Checks the unit of the last call. Not timed.
     fn check(&mut self, index: usize) -> Result<()>;
 }
 
-/// A [`Call`] that is the same for all units and leaves nothing behind: what a machine can do without a
+/// [`Call`] that is the same for all units and leaves nothing behind: an operation of the machine without a
 /// store.
 pub trait Limit {
-    /// Makes ready for the call; is not timed.
+    /// Prepares the call. Not timed.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// If it cannot be prepared.
     fn prepare(&mut self) -> Result<()> {
         Ok(())
     }
-    /// The call.
+    /// Makes the call.
     ///
     /// # Errors
-    /// When it fails.
+    /// If the call fails.
     fn call(&mut self) -> Result<()>;
-    /// Looks whether it did what it should have; is not timed.
+    /// Checks the effect of the call. Not timed.
     ///
     /// # Errors
-    /// When it did not.
+    /// If the effect is wrong.
     fn check(&mut self) -> Result<()> {
         Ok(())
     }
@@ -197,9 +198,9 @@ impl<T: Limit> Call for T {
     }
 }
 
-/// What is measured: a store, or the machine.
+/// Subject of the measurement: a store, or the machine.
 pub trait Peer {
-    /// What it can do.
+    /// Abilities of the peer.
     fn greeting(&self) -> Greeting;
     /// Prepares an operation on the objects of an owner.
     fn operation(
@@ -210,11 +211,11 @@ pub trait Peer {
         numbers: Numbers,
         batch: usize,
     ) -> Result<Box<dyn Call + '_>>;
-    /// Makes the ids of objects ready.
+    /// Computes the ids of objects.
     fn prepare(&mut self, _owner: u64, _numbers: Numbers) {}
     /// Deletes objects.
     fn discard(&mut self, owner: u64, numbers: Numbers) -> Result<()>;
-    /// Drops all replicas that came from other nodes, and says of how many bytes.
+    /// Drops all replicas that came from other nodes. Returns their size in bytes.
     fn evict(&mut self) -> Result<u64> {
         Err("there is nothing to evict".into())
     }
@@ -223,7 +224,7 @@ pub trait Peer {
 /// Answers requests until standard input ends.
 ///
 /// # Errors
-/// When a pipe breaks; what a request asked for in vain is an answer.
+/// If a pipe breaks. A failed request is an answer.
 pub fn serve(mut peer: impl Peer) -> Result<()> {
     let mut answers = stdout().lock();
     writeln!(answers, "{}", serde_json::to_string(&peer.greeting())?)?;
@@ -237,7 +238,7 @@ pub fn serve(mut peer: impl Peer) -> Result<()> {
     Ok(())
 }
 
-/// Does what one request asks for.
+/// Carries out one request.
 fn answer(peer: &mut impl Peer, request: Request) -> Result<Answer> {
     match request {
         Request::Measure { work, calls, seconds } => {
@@ -309,7 +310,7 @@ fn sustain(call: &mut dyn Call, start: u64, seconds: Duration) -> Result<Answer>
     Ok(Answer::Sustained { calls: ns.len(), ns: nanoseconds(now - begin), sample, cpu_ns })
 }
 
-/// What all threads of this process have spent.
+/// CPU time of all threads of this process, in nanoseconds.
 fn cpu_time() -> u64 {
     clock(ClockId::ProcessCPUTime)
 }

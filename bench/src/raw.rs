@@ -1,10 +1,10 @@
-//! What the machine can do without any store: no store on it can be faster.
+//! Measurements of the machine without any store: no store on it can be faster.
 //!
-//! - `memcpy`: into shared memory that was written lately: as much of it as the objects take that a store is
-//!   given in one turn, one after the other, as by puts into reused memory;
-//! - `memcpy_prefaulted`: into shared memory that is there, but was not written lately;
-//! - `memcpy_fresh`: into shared memory that nobody has touched, with its page faults;
-//! - `socket_round_trip`, `eventfd_round_trip`, `futex_round_trip`: between two processes;
+//! - `memcpy`: copies into shared memory that was written lately, one object after the other, over as much of
+//!   it as a store gets in one turn, as for puts into reused memory;
+//! - `memcpy_prefaulted`: copies into shared memory that is mapped, but was not written lately;
+//! - `memcpy_fresh`: copies into shared memory that was never touched, with its page faults;
+//! - `socket_round_trip`, `eventfd_round_trip`, `futex_round_trip`: round trips between two processes;
 //! - `clock`: one reading of the clock, which is in every figure once.
 
 use std::time::Instant;
@@ -16,7 +16,7 @@ use plasmon_bench::protocol::{Call, Greeting, Limit, Numbers, Peer};
 
 use crate::echo::Echo;
 
-/// Shared memory to walk through: more than fits in the caches of most machines.
+/// Size in bytes of shared memory to walk through: more than the caches of most machines.
 const WALKED: usize = 512 << 20;
 
 const OPERATIONS: &[&str] = &[
@@ -29,14 +29,14 @@ const OPERATIONS: &[&str] = &[
     "clock",
 ];
 
-/// The machine.
+/// Machine as a peer.
 #[derive(Default)]
 pub(crate) struct Raw {
-    /// Made when first needed, and kept: making it takes a while.
+    /// Memory to walk through, which is made when it is first needed, because that takes a while.
     walked: Option<Mapping>,
-    /// What `memcpy` writes to.
+    /// Memory that `memcpy` writes to.
     written: Option<Mapping>,
-    /// Where the last copy went.
+    /// Offset of the last copy.
     position: usize,
 }
 
@@ -81,7 +81,7 @@ impl Peer for Raw {
     }
 }
 
-/// Copies into one place after the other, and begins again after the last.
+/// Copy into one place after the other, from the beginning again after the last.
 struct Walk<'a> {
     source: Vec<u8>,
     target: &'a mut Mapping,
@@ -100,7 +100,7 @@ impl Limit for Walk<'_> {
     }
 }
 
-/// The place after `position` for `len` bytes, in memory of `size` bytes.
+/// Offset of the place after `position` for `len` bytes, in memory of `size` bytes.
 fn next(position: usize, len: usize, size: usize) -> usize {
     if position + 2 * len > size { 0 } else { position + len }
 }

@@ -1,4 +1,6 @@
-//! Plasmon, from Rust.
+//! Plasmon as a peer, from Rust.
+//!
+//! Owns a client. Runs on the worker's only thread.
 
 use std::rc::Rc;
 
@@ -12,10 +14,10 @@ const DISCARDED_AT_ONCE: usize = 1000;
 const OPERATIONS: &[&str] =
     &["put", "put_many", "get", "get_here", "get_many", "fetch", "fetch_many", "contains", "delete"];
 
-/// A client of a Plasmon node.
+/// Client of a Plasmon node.
 pub(crate) struct Plasmon {
     client: Client,
-    /// The ids that were made last, with what they are of.
+    /// Ids that were computed last, with their owner and numbers.
     ids: Option<(u64, Numbers, Rc<[ObjectId]>)>,
 }
 
@@ -26,20 +28,20 @@ enum Operation {
     Get,
     GetHere,
     GetMany,
-    /// A get of what is on another node: it is here afterwards, so each object is good for one.
+    /// Get of an object on another node. The object is here afterwards, so each is fetched once.
     Fetch,
     FetchMany,
     Contains,
     Delete,
 }
 
-/// One operation on some objects.
+/// Operation on some objects.
 struct Objects<'a> {
     client: &'a Client,
     operation: Operation,
     ids: Rc<[ObjectId]>,
     batch: usize,
-    /// Of every object; empty until it is needed.
+    /// Value of every object; empty until it is needed.
     value: Vec<u8>,
     size: usize,
     options: CreateOptions,
@@ -92,7 +94,7 @@ impl Peer for Plasmon {
             client: &self.client,
             operation,
             batch,
-            // What is only compared is made when the time is over: a large one takes long.
+            // A value that is only compared is made after the timed calls, because a large one takes long.
             value: if matches!(operation, Operation::Put | Operation::PutMany) {
                 value(size)
             } else {

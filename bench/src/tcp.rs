@@ -1,10 +1,10 @@
-//! What a TCP connection can do without any store: a request of 64 bytes, and an answer of as many bytes as
-//! it asks for, from memory that is there to memory that is there: one place again and again (`fetch`), in
-//! huge pages and soon in the processor's caches, or as many places as a store has objects, in memory as a
-//! store has it (`fetch_places`).
+//! Measurements of a TCP connection without any store: a request of 64 bytes, and an answer of as many bytes
+//! as it asks for, copied from present memory to present memory. `fetch` reads one place again and again, in
+//! huge pages and soon in the processor's caches. `fetch_places` reads as many places as a store has objects,
+//! in memory like that of a store.
 //!
-//! [`Tcp`] is the asking side, a worker; [`answer`] the other one, `plasmon-bench tcp-serve`: a thread a
-//! connection, which waits in the kernel.
+//! [`Tcp`] is the asking side, a worker. [`answer`] is the answering side, `plasmon-bench tcp-serve`, with a
+//! thread a connection, which waits in the kernel.
 
 use std::io::{Read, Write, stdout};
 use std::net::{TcpListener, TcpStream};
@@ -15,12 +15,12 @@ use plasmon_bench::content::{is_at, value};
 use plasmon_bench::memory::{Mapping, Places};
 use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
 
-/// Bytes of a request: how many are wanted, from where, and whether of the memory for many; eight each.
+/// Size in bytes of a request: the wanted length, the offset, and which memory; eight bytes each.
 const REQUEST: usize = 64;
-/// The most that may be wanted.
+/// Largest length in bytes that may be asked for.
 const LARGEST: usize = 256 << 20;
 
-/// The asking side.
+/// Asking side.
 pub(crate) struct Tcp {
     stream: TcpStream,
     one: Option<Mapping>,
@@ -59,7 +59,7 @@ impl Peer for Tcp {
             return Err(format!("{len} bytes are more than there are").into());
         }
         if target.as_ref().is_none_or(|target| target.len() < len) {
-            // The old one goes first.
+            // The old connection is closed first.
             *target = None;
             *target = Some(if as_a_store { Mapping::new(len, true)? } else { Mapping::huge(len.max(1))? });
         }
@@ -107,7 +107,7 @@ impl Call for Fetch<'_> {
     }
 }
 
-/// The answering side: says where it listens, and serves until it is ended.
+/// Runs the answering side: prints its address, and serves until it is killed.
 pub(crate) fn answer(address: &str) -> Result<()> {
     let listener = TcpListener::bind(address)?;
     let sources = [filled(Mapping::huge(LARGEST)?), filled(Mapping::new(LARGEST, true)?)];
@@ -123,7 +123,7 @@ pub(crate) fn answer(address: &str) -> Result<()> {
     }
 }
 
-/// Never let go of: connections read it for as long as the process lives.
+/// Fills memory that is never unmapped: connections read it as long as the process lives.
 fn filled(memory: Mapping) -> &'static [u8] {
     let source = Box::leak(Box::new(memory)).bytes();
     source.copy_from_slice(&value(LARGEST));

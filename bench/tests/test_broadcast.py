@@ -1,4 +1,4 @@
-"""The times of a broadcast, and what becomes of them."""
+"""Tests of the times of a broadcast, and of the figures made from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _line(way: str, nodes: int, seconds: float, link_gbit: float = 0) -> dict[st
 
 
 def _both(seconds: float, link_gbit: float) -> list[dict[str, Any]]:
-    """A broadcast to seven nodes that takes so long, and gets that take a second."""
+    """Lines of a broadcast to seven nodes with a given time, and of gets that take a second."""
     return [_line("broadcast", 7, seconds, link_gbit), _line("gets", 7, 1.0, link_gbit)]
 
 
@@ -39,8 +39,8 @@ def test_rounds_of_one_way_to_as_many_nodes_over_the_same_links_are_one_row(tmp_
 
 
 def test_before_each_round_the_object_is_on_one_node_alone() -> None:
-    # What is small is evicted before the directory has heard of it. The worker complains of what a node had
-    # before it was asked for.
+    # A small object is evicted before the directory has learned of it. The worker complains of an object that
+    # a node had before the round.
     plan = broadcast.Plan(4 * MIB, (2,), 100)
     words = ["--size", plan.size, "--nodes", *plan.nodes, "--rounds", plan.rounds, "--memory", plan.memory]
     worker = paths.ROOT / "bench" / "workers" / "broadcast.py"

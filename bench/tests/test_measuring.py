@@ -1,4 +1,4 @@
-"""The harness with a real node: what it measures, and what it does when something fails."""
+"""Tests of the harness with a real node: what it measures, and how it handles failures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def worker(peer: peers.Peer) -> Iterator[Worker]:
 
 
 def ask(worker: Worker, operation: str, count: int, **more: object) -> int:
-    """Measures an operation, and says how many calls were made."""
+    """Measures an operation. Returns the number of calls."""
     request = {"operation": operation, "size": 4096, "owner": 0, "numbers": (0, count), **more}
     return len(worker.ask("measure", **request)["ns"])
 

@@ -1,4 +1,4 @@
-"""Hosts of a run, and what is left of them."""
+"""Tests of the hosts of a run, and of their removal."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def test_hosts_reach_each_other_and_nobody_else(network: Network) -> None:
         refused = "import socket, sys; sys.exit(socket.socket().connect_ex((sys.argv[1], 9)))"
         for host, other in ((first, second.address), (second, first.address)):
             done = subprocess.run(host.command([sys.executable, "-c", refused, other]), timeout=30)
-            # Nobody listens, and a host that is there says so.
+            # No process listens, and an existing host refuses the connection.
             assert os.strerror(done.returncode) == "Connection refused"
         outside = first.command(["ip", "-o", "link"])
         links = subprocess.run(outside, check=True, capture_output=True, text=True).stdout

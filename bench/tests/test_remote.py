@@ -1,4 +1,4 @@
-"""Gets between hosts, with real nodes and connections."""
+"""Tests of gets between hosts, with real nodes and connections."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_everyone_gets_every_object_once_from_the_other_host(network: Network, t
     for suffix, memory in bare:
         ways += [("tcp", f"fetch{suffix}", memory), ("fabric", f"read_asleep{suffix}", memory)]
     expected = {(*way, size, getters) for way in ways for size in TINY.sizes for getters in TINY.getters}
-    # What polls takes all cores of a small machine: one getter only.
+    # Polling takes all cores of a small machine, so there is only one getter.
     polls = [("fabric", f"read{suffix}", memory) for suffix, memory in bare]
     expected |= {(*way, size, 1) for way in polls for size in TINY.sizes}
     # In chunks only what is longer than one.

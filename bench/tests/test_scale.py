@@ -1,4 +1,4 @@
-"""The simulation of large clusters: it runs, and says the same every time but for what was measured."""
+"""Tests of the simulation of large clusters: its results are always the same, except measured ones."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ from harness import scale
 
 
 def simulated(folder: Path) -> list[scale.Figure]:
-    """The figures of a quick run."""
+    """Figures of a quick run."""
     assert scale.run(quick=True, results=folder) == 0
     return scale.SCALE.read(folder)
 
 
 def test_it_says_the_same_again(tmp_path: Path) -> None:
-    """What is counted depends on ids alone, which are the same ones."""
+    """Counted figures depend only on ids, which are the same in every run."""
     one, other = (
         [figure for figure in simulated(tmp_path / name) if figure.how in ("counted", "sampled")]
         for name in ("one", "other")
@@ -22,7 +22,8 @@ def test_it_says_the_same_again(tmp_path: Path) -> None:
 
 
 def test_what_it_counts_can_be_true(tmp_path: Path) -> None:
-    """A death costs about as many publications as the dead node kept entries, a join as many as it will."""
+    """A death costs about as many publications as the dead node kept entries, a join as many as it will
+    keep."""
     found = {(one.nodes, one.objects, one.measure): one.value for one in simulated(tmp_path)}
     for nodes in (5, 30, 300):
         entries = 2e6 / nodes

@@ -1,7 +1,7 @@
-"""An object on many nodes, by a broadcast and by as many gets at once: a line of JSON for each time.
+"""Worker that brings an object to many nodes, by a broadcast and by gets: a line of JSON for each time.
 
-Run by `harness/broadcast.py` with the interpreter that has the `plasmon` package. The nodes are those that it
-is told, on hosts of their own, or else a cluster on loopback.
+`harness/broadcast.py` runs it with the interpreter that has the `plasmon` package. The nodes are those given
+as arguments, on hosts of their own, or else a cluster on loopback.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import plasmon
 NAME = "broadcast"
 WAYS = ("broadcast", "gets")
 PATIENCE = 60.0
-"""Seconds for anything to happen, and far more than it takes."""
+"""Longest time in seconds for any step, far more than it takes."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Measures on whichever nodes."""
+    """Measures on the given nodes, or on a new cluster."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, required=True, help="bytes of the object; whole MiB")
     parser.add_argument(
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def measure(clients: list[plasmon.Client], pids: list[int], arguments: argparse.Namespace) -> None:
-    """Measures both ways in turn, with clients of all nodes and their process ids."""
+    """Measures both ways in turn, with clients and process ids of all nodes."""
     for client in clients:
         while (report := client.status()["memory"])["prefaulted"] < report["capacity"]:
             time.sleep(0.05)
@@ -66,7 +66,7 @@ def measure(clients: list[plasmon.Client], pids: list[int], arguments: argparse.
 def _once(
     clients: list[plasmon.Client], pids: list[int], way: str, targets: list[plasmon.Client]
 ) -> tuple[float, float]:
-    """Brings the object to nodes that do not have it; how long that took, and how much CPU time."""
+    """Brings the object to nodes that do not have it. Returns the time, and the CPU time."""
     _evict(clients)
     nodes = [client.node for client in targets]
     threads = [threading.Thread(target=_get, args=(client,)) for client in targets]
@@ -90,10 +90,10 @@ def _once(
 
 
 def _evict(clients: list[plasmon.Client]) -> None:
-    """Leaves the object on the first node alone, and in the directory as well.
+    """Leaves the object on the first node only, and in the directory as well.
 
-    Neither says enough: the directory hears of a replica some milliseconds late, and one that was passed on
-    stays for as long as the node behind it may read it.
+    Both are waited for: the directory learns of an eviction some milliseconds later, and a replica that was
+    passed on stays as long as the next node may read it.
     """
     first, *others = clients
     deadline = time.monotonic() + PATIENCE
@@ -110,13 +110,13 @@ def _get(client: plasmon.Client) -> None:
 
 
 def _fetched(client: plasmon.Client) -> int:
-    """How many objects have come to a node so far."""
+    """Number of objects that a node has fetched so far."""
     protocols: dict[str, dict[str, int]] = client.status()["transfer"]["protocols"]
     return sum(counts["fetched"] for counts in protocols.values())
 
 
 def _cpu(pids: list[int]) -> float:
-    """Seconds of CPU time that processes have had."""
+    """CPU time of processes in seconds."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,6 +1,6 @@
-"""One cluster whose last node dies: how soon the others follow, and what gets take meanwhile.
+"""Worker with a cluster whose last node dies: times of the other nodes, and of gets meanwhile.
 
-Run by `harness/heal.py` with the interpreter that has the `plasmon` package. Prints one line of JSON.
+`harness/heal.py` runs it with the interpreter that has the `plasmon` package. It prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 import plasmon
 
 POLL = 0.02
-"""Seconds between two looks at the nodes: a look counts their objects, and so takes time of theirs."""
+"""Time in seconds between two looks at the nodes. A look counts their objects, which takes their time."""
 PATIENCE = 120.0
-"""Seconds for anything to happen, and far more than it takes."""
+"""Longest time in seconds for any step, far more than it takes."""
 USUAL = 5.0
-"""Seconds of gets before the death."""
+"""Time in seconds of gets before the death."""
 SIZE = 1024
-"""Bytes of an object."""
+"""Size of an object in bytes."""
 PUT_AT_ONCE = 10_000
 
 
@@ -36,13 +36,13 @@ class Gets(threading.Thread):
         self._client, self._ids = client, ids
         self.over = threading.Event()
         self.taken: list[tuple[float, int]] = []
-        """When each began, and its nanoseconds."""
+        """Start of each get, and its time in nanoseconds."""
         self.failed: list[str] = []
 
     def run(self) -> None:
-        """Until it is told that it is over."""
+        """Makes gets until it is stopped."""
         while not self.over.is_set():
-            # What was fetched goes, so that it is fetched again.
+            # The object is evicted, so that it is fetched again.
             self._client.evict(1 << 62)
             for oid in random.sample(self._ids, min(len(self._ids), 2000)):
                 begun, began_ns = time.monotonic(), time.perf_counter_ns()
@@ -55,7 +55,7 @@ class Gets(threading.Thread):
                     return
 
     def between(self, begin: float, end: float) -> list[int]:
-        """Nanoseconds of those that began in a span, or had begun before and ended in it."""
+        """Times in nanoseconds of the gets that began in a span, or began before it and ended in it."""
         return [taken for begun, taken in self.taken if begun + taken / 1e9 >= begin and begun <= end]
 
 
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def measure(cluster: plasmon.LocalCluster, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Fills all nodes but the last, and ends that."""
+    """Fills all nodes but the last, and kills or stops that one."""
     last, objects = arguments.nodes - 1, arguments.objects
     ids: list[list[plasmon.ObjectId]] = [[] for _ in range(last)]
     for node in range(last):
@@ -119,13 +119,13 @@ def measure(cluster: plasmon.LocalCluster, arguments: argparse.Namespace) -> dic
 
 
 def looks(watch: list[plasmon.Client]) -> list[dict[str, Any]]:
-    """The cluster as each node sees it."""
+    """Cluster as each node sees it."""
     clusters: list[dict[str, Any]] = [client.status()["cluster"] for client in watch]
     return clusters
 
 
 def await_health(watch: list[plasmon.Client], members: int, objects: int) -> tuple[float, float]:
-    """When all of these knew the members, and when the directory had two entries of every object besides."""
+    """Times at which these nodes knew the members, and the directory had all entries twice."""
     deadline, followed = time.monotonic() + PATIENCE, 0.0
     entries = objects * min(2, members)
     while True:
@@ -133,7 +133,7 @@ def await_health(watch: list[plasmon.Client], members: int, objects: int) -> tup
         now = time.monotonic()
         if all(len(cluster["members"]) == members for cluster in seen):
             followed = followed or now
-            # Replicas that come and go change nothing: an object is one entry, however many hold it.
+            # Cached replicas do not matter: an object is one entry, whatever the number of its holders.
             if sum(cluster["directory_entries"] for cluster in seen) == entries:
                 return followed, now
         if now > deadline:

@@ -12,7 +12,7 @@ from mooncake.store import MooncakeDistributedStore
 from store import Key, Store
 
 _STAGING = 320 << 20
-"""Bytes that the store wants for its own copies: more than the largest object."""
+"""Memory in bytes for the store's own copies: more than the largest object."""
 _PACKAGE = "mooncake-transfer-engine-non-cuda"
 
 
@@ -45,7 +45,7 @@ class Mooncake(Store):
             if len(self._target):
                 self._store.unregister_buffer(ctypes.addressof(self._target))
             self._target = ctypes.create_string_buffer(size)
-            ctypes.memset(self._target, 1, size)  # It is there before it is used.
+            ctypes.memset(self._target, 1, size)  # The memory is touched before it is used.
             _check(self._store.register_buffer(ctypes.addressof(self._target), size), "register_buffer")
 
     def get(self, key: Key) -> None:
@@ -60,7 +60,7 @@ class Mooncake(Store):
         return bool(self._store.is_exist(key) == 1)
 
     def delete(self, key: Key) -> None:
-        # A lease that a get has left would keep it.
+        # A lease that a get has left would keep the object.
         _check(self._store.remove(key, True), "remove")
 
     def discard(self, keys: Sequence[Key]) -> None:

@@ -1,4 +1,4 @@
-"""PyArrow's Plasma, the last release that had it."""
+"""PyArrow's Plasma, in the last release that had it."""
 
 from __future__ import annotations
 

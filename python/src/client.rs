@@ -1,4 +1,7 @@
-//! The connection, for Python: bytes in, buffers out.
+//! Connection to a node, for Python: takes bytes and returns buffers.
+//!
+//! Owns the client, and finds open creations and scratches. Any thread. Invariant: no call waits while it has
+//! the GIL.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -18,35 +21,35 @@ use crate::memory::{Buffer, Bytes, Creation, HeldScratch, OpenCreation, Scratch,
 use crate::subscription::Subscription;
 use crate::terms::{Terms, room};
 
-/// A row of `list`: id, name, state, private, rights of others, data length, metadata length, pins, age, and
-/// time from creation to seal, both in seconds.
+/// Row of `list`: id, name, state, whether it is private, rights of others, data size and metadata size in
+/// bytes, pins, age in seconds, and time from creation to seal in seconds.
 type Row = (ObjectId, Option<String>, &'static str, bool, Option<&'static str>, u64, u32, u32, f64, u32);
 
-/// Pieces of a value, each with the offset it goes to.
+/// Pieces of a value, each with its offset.
 type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
-/// Id, size, parts and metadata of a value to store.
+/// Value to store: id, size, pieces and metadata.
 type Value<'py> = (Bound<'py, PyAny>, usize, Parts<'py>, Bound<'py, PyBytes>);
 
-/// Who holds an object, and who does not and why.
+/// Nodes that hold an object, and nodes that do not, with the reason.
 type Spread = (Vec<String>, Vec<(String, String)>);
 
-/// A connection to the node of this host.
+/// Connection to the node of this host.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Client {
-    /// `None` once closed. Buffers and creations keep the connection itself.
+    /// Client of the node. `None` once closed. Buffers and creations hold the connection themselves.
     client: Mutex<Option<plasmon::Client>>,
-    /// Ends the calls that other threads make when it is closed.
+    /// Flag that ends the calls of other threads when the connection is closed.
     closing: Arc<AtomicBool>,
-    /// What `seal` and `abort` find by id.
+    /// Open creations by their ids, for `seal` and `abort`.
     creations: Mutex<HashMap<plasmon::ObjectId, Weak<OpenCreation>>>,
-    /// What `put_from` finds by address.
+    /// Scratches by their addresses, for `put_from`.
     scratches: Mutex<HashMap<usize, Weak<HeldScratch>>>,
 }
 
 #[pymethods]
 impl Client {
-    /// Connects: to a socket that was named, or to the one to be found. `timeout` is for that, and for calls
-    /// without one.
+    /// Connects to the named socket, or to the default one. `timeout` applies to connecting, and to calls
+    /// without a time-out.
     #[new]
     fn new(py: Python<'_>, socket: Option<PathBuf>, name: &str, timeout: Option<f64>) -> PyResult<Self> {
         let timeout =
@@ -68,8 +71,8 @@ impl Client {
         })
     }
 
-    /// Ends the use of the connection, and the calls that other threads make; it is closed with the last
-    /// buffer.
+    /// Closes the connection for new calls, and ends those under way in other threads. The connection itself
+    /// ends with its last buffer.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         lock(&self.client).take();
@@ -87,13 +90,13 @@ impl Client {
         Ok(self.client(py)?.socket().into())
     }
 
-    /// The user whose node it is.
+    /// User id of the node.
     #[getter]
     fn owner(&self, py: Python<'_>) -> PyResult<u32> {
         Ok(self.client(py)?.owner())
     }
 
-    /// The user that this client is to the node.
+    /// User id of this client as the node knows it.
     #[getter]
     fn user(&self, py: Python<'_>) -> PyResult<u32> {
         Ok(self.client(py)?.user())
@@ -104,7 +107,7 @@ impl Client {
         Ok(self.client(py)?.node().to_string())
     }
 
-    /// Stores `size` bytes: `parts`, each with the offset it goes to, ascending; zeros between.
+    /// Stores `size` bytes: `parts`, each with its offset, ascending, and zeros between them.
     fn put(
         &self,
         py: Python<'_>,
@@ -119,8 +122,8 @@ impl Client {
         self.call(py, |client| client.put_parts(id, size, &slices(&parts), metadata, &options))
     }
 
-    /// Stores values, each its id, size, parts and metadata: together, where they are small. Raises the first
-    /// error, once all were tried.
+    /// Stores values, each given as id, size, parts and metadata. Small values share requests. Raises the
+    /// first error after all values were tried.
     fn put_many(&self, py: Python<'_>, values: Vec<Value<'_>>, terms: Terms) -> PyResult<()> {
         let mut options = terms.options(py)?;
         let values = values
@@ -141,7 +144,7 @@ impl Client {
                     parts => {
                         options.room = left();
                         results.push(client.put_parts(*id, *size, &slices(parts), metadata, &options));
-                        // Nothing more is tried when the time is over.
+                        // No further value is tried after the time-out.
                         if room.is_some_and(|room| began.elapsed() >= room) {
                             return results.into_iter().collect();
                         }
@@ -154,7 +157,7 @@ impl Client {
         })
     }
 
-    /// Starts an object of `size` bytes.
+    /// Creates an object of `size` bytes, which the caller writes in place.
     fn create(
         &self,
         py: Python<'_>,
@@ -172,7 +175,7 @@ impl Client {
         Ok(creation)
     }
 
-    /// Memory of the node to work in.
+    /// Lends memory of the node.
     fn buffer(&self, py: Python<'_>, size: usize, private: bool, timeout: Option<f64>) -> PyResult<Scratch> {
         let room = room(py, timeout)?;
         let scratch = self.call(py, |client| client.buffer(size, private, room))?;
@@ -185,7 +188,7 @@ impl Client {
         Ok(self.keep(self.call(py, |client| client.register(file))?))
     }
 
-    /// Brings an object's data into memory of the caller's; returns how many bytes it has.
+    /// Copies an object's data into memory of the caller. Returns the size of the data in bytes.
     fn get_into(
         &self,
         py: Python<'_>,
@@ -197,7 +200,8 @@ impl Client {
         self.call(py, |client| client.get_into(id, into.as_mut_slice(), timeout))
     }
 
-    /// Stores the bytes at the beginning of a scratch, and gives that up; `None` if they are in none.
+    /// Stores the bytes at the start of a scratch, and gives the scratch up. Returns `None` if the bytes are
+    /// in no scratch.
     fn put_from(
         &self,
         py: Python<'_>,
@@ -217,19 +221,19 @@ impl Client {
         self.call(py, |client| client.put_from(id, &mut held.lock(), len, metadata, &options)).map(Some)
     }
 
-    /// Seals what this client created under an id.
+    /// Seals an object that this client is creating.
     fn seal(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let id = object_id(id)?;
         self.creation(py, id)?.finish(py, id, plasmon::Creation::seal)
     }
 
-    /// Aborts what this client created under an id.
+    /// Aborts the creation of an object by this client.
     fn abort(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let id = object_id(id)?;
         self.creation(py, id)?.finish(py, id, plasmon::Creation::abort)
     }
 
-    /// Waits for objects, `timeout` seconds or for ever; raises the first error among them.
+    /// Waits for objects, for `timeout` seconds or without limit. Raises the first error among them.
     fn get(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<Buffer>> {
         let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
         let look = |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer)).collect();
@@ -241,7 +245,7 @@ impl Client {
         Ok(objects.into_iter().map(Buffer).collect())
     }
 
-    /// Waits for objects as `get` does; `None` for those that were not there in time.
+    /// Waits for objects as `get` does. Returns `None` for each object that did not come in time.
     fn get_available(
         &self,
         py: Python<'_>,
@@ -268,7 +272,7 @@ impl Client {
         Ok(Buffer(self.call(py, |client| client.get(&[id], timeout)?.remove(0))?))
     }
 
-    /// Waits until `count` of the objects are in memory on this host; says of each whether it is.
+    /// Waits until `count` of the objects are in this host's memory. Returns for each whether it is.
     fn wait(
         &self,
         py: Python<'_>,
@@ -280,13 +284,13 @@ impl Client {
         self.call(py, |client| client.wait(&ids, count, timeout, Some(&mut signalled)))
     }
 
-    /// Marks objects as used just now.
+    /// Marks objects as just used.
     fn refresh(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = object_ids(ids)?;
         self.call(py, |client| client.refresh(&ids))
     }
 
-    /// Takes objects out of memory until `bytes` are free that were not; returns how many are.
+    /// Evicts objects until `bytes` more are free. Returns the number of bytes freed.
     fn evict(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
         self.call(py, |client| client.evict(bytes))
     }
@@ -296,25 +300,25 @@ impl Client {
         self.call(py, |client| client.set_options(name, quota))
     }
 
-    /// Watches the objects of the node.
+    /// Subscribes to the objects of the node.
     fn subscribe(&self, py: Python<'_>, name: &str) -> PyResult<Subscription> {
         Ok(Subscription::new(self.call(py, |client| client.subscribe(name))?)?)
     }
 
-    /// Bytes of the node's store.
+    /// Size of the node's store in bytes.
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.client(py)?.capacity())
     }
 
-    /// Whether each object is sealed anywhere in the cluster.
+    /// Whether each object is sealed on any node of the cluster.
     fn contains(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
         let ids = object_ids(ids)?;
         let presence = self.call(py, |client| client.contains(&ids))?;
         Ok(presence.into_iter().map(|presence| presence != Presence::Absent).collect())
     }
 
-    /// Deletes objects everywhere; says of each whether there was anything to delete.
+    /// Deletes objects on every node. Returns for each whether it existed.
     fn delete(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
         let ids = object_ids(ids)?;
         let outcomes = self.call(py, |client| {
@@ -328,7 +332,7 @@ impl Client {
         Ok(outcomes.into_iter().map(|outcome| outcome != DeleteOutcome::Absent).collect())
     }
 
-    /// The objects on this node.
+    /// Lists the objects on this node.
     fn list(&self, py: Python<'_>) -> PyResult<Vec<Row>> {
         let rows = self.call(py, plasmon::Client::list)?;
         let row = |info: plasmon::ObjectInfo| {
@@ -353,20 +357,20 @@ impl Client {
         Ok(rows.into_iter().map(row).collect())
     }
 
-    /// How an object came to this node, as JSON.
+    /// Explains how an object came to this node, as JSON.
     fn explain(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<String> {
         let id = object_id(id)?;
         self.call(py, |client| client.explain_json(id))
     }
 
-    /// The nodes that hold an object, with their roles.
+    /// Lists the nodes that hold an object, with their roles.
     fn locations(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
         let id = object_id(id)?;
         let locations = self.call(py, |client| client.locations(id))?;
         Ok(locations.into_iter().map(|one| (one.node, one.role)).collect())
     }
 
-    /// Has so many nodes hold an object and keep it.
+    /// Makes several nodes keep an object.
     fn replicate(
         &self,
         py: Python<'_>,
@@ -390,7 +394,7 @@ impl Client {
         Ok(spread(self.call(py, |client| client.migrate(id, node, timeout))?))
     }
 
-    /// Brings an object to nodes, or to all.
+    /// Brings an object to `nodes`, or to all nodes.
     fn broadcast(
         &self,
         py: Python<'_>,
@@ -399,7 +403,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
         let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
-        // The node takes none for all.
+        // An empty list would mean all nodes in the frame.
         if nodes.as_ref().is_some_and(Vec::is_empty) {
             return Ok((Vec::new(), Vec::new()));
         }
@@ -408,13 +412,13 @@ impl Client {
         Ok(spread(self.call(py, |client| client.broadcast(id, &nodes, timeout))?))
     }
 
-    /// Brings an object here and keeps it in memory.
+    /// Brings an object to this node and keeps it in memory here.
     fn pin(&self, py: Python<'_>, id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
         let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
         self.call(py, |client| client.pin(id, timeout))
     }
 
-    /// Ends that.
+    /// Ends the effect of `pin`.
     fn unpin(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let id = object_id(id)?;
         self.call(py, |client| client.unpin(id))
@@ -426,7 +430,7 @@ impl Client {
         self.call(py, |client| client.prefetch(&ids, timeout))
     }
 
-    /// The state of the node, as JSON.
+    /// Status report of the node, as JSON.
     fn status(&self, py: Python<'_>) -> PyResult<String> {
         self.call(py, plasmon::Client::status_json)
     }
@@ -437,15 +441,15 @@ impl Client {
         lock(&self.client).clone().ok_or_else(|| raised(py, &closed()))
     }
 
-    /// Looks for what is in memory, which takes less time than to let go of the GIL or to clone the client:
-    /// `look` runs with the GIL and the lock held. It must not run Python, which might give the GIL to
+    /// Looks for objects in memory with the GIL and the lock held, because that takes less time than to
+    /// release the GIL or to clone the client. `look` must not run Python code, which might give the GIL to
     /// another thread that waits for the lock.
     fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&plasmon::Client) -> T) -> PyResult<T> {
         let found = lock(&self.client).as_ref().map(look);
         found.ok_or_else(|| raised(py, &closed()))
     }
 
-    /// Calls the client without the GIL; signals end it where it waits, and so does `close`.
+    /// Makes a call of the client without the GIL. Signals end the call where it waits, and so does `close`.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -478,7 +482,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Holds the bytes of parts.
+/// Buffers of parts, held in place.
 fn held(parts: &[(usize, Bound<'_, PyAny>)]) -> PyResult<Vec<(usize, Bytes)>> {
     parts.iter().map(|(at, part)| Ok((*at, Bytes::of(part)?))).collect()
 }
@@ -499,7 +503,7 @@ fn spread(spread: plasmon::Spread) -> Spread {
     (spread.holders, failed.collect())
 }
 
-/// A time-out in seconds; `None` and infinity wait for ever.
+/// Time-out of so many seconds. `None` and infinity mean no limit.
 pub(crate) fn duration(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let seconds = timeout.unwrap_or(f64::INFINITY);
     plasmon::timeout(seconds).map_err(|error| raised(py, &error))

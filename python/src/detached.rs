@@ -1,13 +1,13 @@
-//! Work without the GIL, and threads that are about it when the interpreter ends.
+//! Work without the GIL, and threads that do such work when the interpreter ends.
 //!
-//! Python's daemon threads are not waited for: while the interpreter ends, whoever asks for the GIL is made
-//! to exit, and that cannot be done to a thread with frames of Rust. So a daemon thread that is here stays
-//! here: from [`leave`] on, which runs among the first handlers of `atexit`, before anything of Python is
-//! gone, no other thread than the one that ends the interpreter comes back.
+//! Python does not wait for its daemon threads. While the interpreter ends, a thread that asks for the GIL is
+//! made to exit, which must not happen to a thread with Rust frames. So such a thread stays in this module.
+//! [`leave`] runs among the first handlers of `atexit`, before any part of Python is gone. After that only
+//! the thread that ends the interpreter gets the GIL back.
 //!
-//! Invariant: a thread that asks for the GIL back is counted before it looks whether the interpreter ends,
-//! and [`leave`] says that it ends before it looks whether threads are counted. So it goes on when all of
-//! them have it back.
+//! Invariant: a thread that asks for the GIL is counted before it checks whether the interpreter ends, and
+//! [`leave`] announces the end before it checks whether threads are counted. So `leave` returns only when all
+//! counted threads have the GIL.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,20 +18,20 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 
-/// Between two looks at who is on the way back.
-const LOOK: Duration = Duration::from_millis(1);
+/// Time between two checks for threads that are returning to Python.
+const RETURN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The thread that ends the interpreter, once it does.
+/// Thread that ends the interpreter. Unset until it does.
 static LEAVING: OnceLock<ThreadId> = OnceLock::new();
-/// Threads that are on their way back.
+/// Number of threads that are returning to Python.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// What ends the calls that this thread makes, the innermost last.
+    /// Flags that end the calls of this thread, the innermost call last.
     static ENDED: RefCell<Vec<Arc<AtomicBool>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does something without the GIL.
+/// Runs `work` without the GIL.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     let (done, _returning) = py.detach(|| {
         let done = work();
@@ -40,19 +40,19 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send)
     done
 }
 
-/// Stays here for ever, if the interpreter ends and another thread does that.
+/// Blocks this thread for ever if another thread is ending the interpreter.
 pub(crate) fn stay_if_leaving() {
     while is_left_behind() {
         thread::park();
     }
 }
 
-/// Whether the interpreter ends, and another thread does that.
+/// Whether another thread is ending the interpreter.
 fn is_left_behind() -> bool {
     LEAVING.get().is_some_and(|leaver| *leaver != thread::current().id())
 }
 
-/// A thread on its way back to Python, while it lives.
+/// Mark of a thread that is returning to Python, as long as it lives.
 struct Returning;
 
 impl Returning {
@@ -87,29 +87,29 @@ pub(crate) fn ended_by<T>(flag: &Arc<AtomicBool>, call: impl FnOnce() -> T) -> T
     call()
 }
 
-/// Whether the calls that this thread makes are to end.
+/// Whether the calls of this thread are to end.
 pub(crate) fn is_ended() -> bool {
     ENDED.with_borrow(|flags| flags.iter().any(|flag| flag.load(Ordering::Relaxed)))
 }
 
-/// Says that the interpreter ends, and waits until the threads that are on their way back are there.
+/// Announces the end of the interpreter, and waits for the threads that are returning to Python.
 #[pyfunction]
 fn leave(py: Python<'_>) {
     let _ = LEAVING.set(thread::current().id());
     py.detach(|| {
         while RETURNING.load(Ordering::SeqCst) > 0 {
-            thread::sleep(LOOK);
+            thread::sleep(RETURN_CHECK_INTERVAL);
         }
     });
 }
 
-/// Forgets threads that a forked child does not have.
+/// Resets the count of threads in a forked child, which has none of them.
 #[pyfunction]
 fn forget() {
     RETURNING.store(0, Ordering::SeqCst);
 }
 
-/// Has Python call these when it is time to.
+/// Registers the functions that Python calls at its end and after a fork.
 pub(crate) fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     py.import("atexit")?.call_method1("register", (wrap_pyfunction!(leave, module)?,))?;

@@ -1,4 +1,6 @@
-//! Errors of the client as exceptions of `plasmon.errors`.
+//! Conversion of errors of the client into exceptions of `plasmon.errors`.
+//!
+//! Owns the exception of a signal's handler, for each thread.
 
 use std::cell::Cell;
 
@@ -10,18 +12,18 @@ use pyo3::types::PyType;
 use crate::detached::{is_ended, stay_if_leaving};
 
 thread_local! {
-    /// What the handler of a signal raised while this thread waited.
+    /// Exception that the handler of a signal raised while this thread waited.
     static SIGNAL: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Runs the handlers of signals that came; says whether the wait is to end, because one raised or whoever
-/// wanted it does so no more.
+/// Runs the handlers of pending signals. Returns whether the wait is to end, because a handler raised or
+/// because the call was cancelled.
 pub(crate) fn signalled() -> bool {
     stay_if_leaving();
     if is_ended() {
         return true;
     }
-    // Without an interpreter there is nothing to come back to, and no signal.
+    // Without an interpreter there are no signals.
     match Python::try_attach(|py| py.check_signals()) {
         None | Some(Ok(())) => false,
         Some(Err(error)) => {
@@ -31,8 +33,8 @@ pub(crate) fn signalled() -> bool {
     }
 }
 
-/// The exception of `plasmon.errors` that stands for an error of the client; where a signal ended the
-/// call, what its handler raised.
+/// Exception of `plasmon.errors` for an error of the client. If a signal ended the call, the exception that
+/// its handler raised.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     if let Some(signal) = SIGNAL.take() {
         return signal;
@@ -40,12 +42,12 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     exception(py, class_of(error.kind()), error.message())
 }
 
-/// The error of a client that is closed.
+/// Error of a client that is closed.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Disconnected, "this client is closed: connect again")
 }
 
-/// An exception for an argument that makes no sense.
+/// Exception for an invalid argument.
 pub(crate) fn invalid(py: Python<'_>, message: &str) -> PyErr {
     exception(py, class_of(ErrorKind::Invalid), message)
 }

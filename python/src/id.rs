@@ -1,4 +1,4 @@
-//! Object ids, and what callers may write in their place.
+//! Object ids, and the values that callers may write in their place.
 
 use plasmon::ParseIdError;
 use pyo3::prelude::*;
@@ -6,9 +6,9 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::error::invalid;
 
-/// The name of an object: 20 bytes, the same on every node.
+/// Id of an object: 20 bytes, the same on every node.
 ///
-/// `ObjectId(data)` makes one of 20 bytes; `from_name`, `from_hex` and `random` are the other ways.
+/// `ObjectId(data)` makes an id from 20 bytes; `from_name`, `from_hex` and `random` make one in other ways.
 /// Ids can be compared, hashed, sorted and pickled.
 #[pyclass(frozen, eq, ord, hash, module = "plasmon", from_py_object)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,7 +16,7 @@ pub(crate) struct ObjectId(pub(crate) plasmon::ObjectId);
 
 #[pymethods]
 impl ObjectId {
-    /// Bytes in an id.
+    /// Length of an id in bytes.
     #[classattr]
     const LENGTH: usize = plasmon::ObjectId::LEN;
 
@@ -29,7 +29,7 @@ impl ObjectId {
         Ok(Self(plasmon::ObjectId::from_bytes(bytes)))
     }
 
-    /// The id that a name stands for, the same on every host.
+    /// Id of the object with this name, the same on every host.
     #[staticmethod]
     fn from_name(py: Python<'_>, name: &str) -> PyResult<Self> {
         if name.is_empty() {
@@ -38,31 +38,31 @@ impl ObjectId {
         Ok(Self(plasmon::ObjectId::from_name(name)))
     }
 
-    /// The id that a name of a user's private object stands for.
+    /// Id of a user's private object with this name.
     #[staticmethod]
     fn from_private_name(py: Python<'_>, name: &str, user: u32) -> PyResult<Self> {
         Self::from_name(py, name)?;
         Ok(Self(plasmon::ObjectId::from_private_name(name, user)))
     }
 
-    /// The id whose 40 hexadecimal digits are given.
+    /// Id with these 40 hexadecimal digits.
     #[staticmethod]
     fn from_hex(py: Python<'_>, text: &str) -> PyResult<Self> {
         text.parse().map(Self).map_err(|error: ParseIdError| invalid(py, &error.to_string()))
     }
 
-    /// An id that nobody else has.
+    /// Draws a random id, which no other object has.
     #[staticmethod]
     fn random() -> Self {
         Self(plasmon::ObjectId::random())
     }
 
-    /// The 20 bytes of the id.
+    /// Bytes of the id.
     fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.0.as_bytes())
     }
 
-    /// The id as 40 hexadecimal digits.
+    /// Id as 40 hexadecimal digits.
     fn hex(&self) -> String {
         self.0.to_string()
     }
@@ -85,7 +85,7 @@ impl ObjectId {
     }
 }
 
-/// An id, 20 bytes, or a name: as every call of the client takes them.
+/// Id from an `ObjectId`, 20 bytes or a name, as every call of the client takes it.
 pub(crate) fn object_id(given: &Bound<'_, PyAny>) -> PyResult<plasmon::ObjectId> {
     let py = given.py();
     if let Ok(id) = given.cast::<ObjectId>() {

@@ -1,8 +1,8 @@
-//! The native half of the Python package: `plasmon._internal`.
+//! Native module of the Python package, `plasmon._internal`.
 //!
-//! Ids, the connection, and memory behind Python's buffer protocol. What values mean is Python's
-//! part (`plasmon/_values.py`), as are the exception types (`plasmon/errors.py`). Calls give up the
-//! GIL while they wait or copy.
+//! It has the ids, the connection, and memory behind Python's buffer protocol. The encoding of values
+//! (`plasmon/_values.py`) and the exception types (`plasmon/errors.py`) are in Python. Calls release the GIL
+//! while they wait or copy.
 #![deny(unsafe_code)]
 
 mod client;
@@ -17,7 +17,7 @@ mod terms;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Native half of plasmon: use the package `plasmon`.
+/// Native module of plasmon. Use the package `plasmon`.
 #[pymodule]
 mod _internal {
     #[pymodule_export]
@@ -32,13 +32,13 @@ mod _internal {
     use super::subscription::Subscription;
     use super::*;
 
-    /// Path of the socket on which the node of this host listens unless told otherwise.
+    /// Path of the socket at which the node of this host listens by default.
     #[pyfunction]
     fn default_socket() -> std::ffi::OsString {
         plasmon::Socket::default().path().into()
     }
 
-    /// Text in lines, with every character escaped that steers a terminal or deceives its reader.
+    /// Escapes every character of a text that controls a terminal or misleads its reader. Line feeds stay.
     #[pyfunction]
     fn printable(text: &Bound<'_, PyString>) -> String {
         plasmon::text::printable_lines(&text.to_string_lossy()).into_owned()

@@ -1,5 +1,4 @@
-//! What `plasmon.aio` is made of: calls that an event loop waits for, and calls of threads that can be given
-//! up.
+//! Native part of `plasmon.aio`: calls for an event loop, and calls of threads that can be cancelled.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +13,10 @@ use crate::error::{closed, raised};
 use crate::id::object_ids;
 use crate::memory::Buffer;
 
-/// A connection, as an event loop sees it. Used by the thread of the loop.
+/// Connection for an event loop. Only the loop's thread uses it.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Loop {
-    /// `None` once closed.
+    /// Client of the node. `None` once closed.
     client: Mutex<Option<plasmon::Client>>,
     socket: OwnedFd,
     bell: OwnedFd,
@@ -32,12 +31,12 @@ impl Loop {
         Ok(Self { client: Mutex::new(Some(client)), socket, bell })
     }
 
-    /// Descriptors of the connection and of the bell.
+    /// Descriptors of the connection and of its bell.
     fn descriptors(&self) -> (i32, i32) {
         (self.socket.as_raw_fd(), self.bell.as_raw_fd())
     }
 
-    /// The objects, if all of them are in this host's memory; the time-out is only looked at.
+    /// Objects, if all of them are in this host's memory. The time-out is only checked for validity.
     fn get_here(
         &self,
         py: Python<'_>,
@@ -46,19 +45,19 @@ impl Loop {
     ) -> PyResult<Option<Vec<Buffer>>> {
         let ids = object_ids(ids)?;
         duration(py, timeout)?;
-        // Nothing of Python runs while this is locked.
+        // No Python code runs while the client is locked.
         let look = |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer)).collect();
         let found = lock(&self.client).as_ref().map(look);
         found.ok_or_else(|| raised(py, &closed()))
     }
 
-    /// Begins to get at most 1,024 objects.
+    /// Begins a get of at most 1,024 objects.
     fn get(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Pending> {
         let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
         Pending::new(py, self.client(py)?.begin_get(&ids, timeout))
     }
 
-    /// Begins to wait until `count` of the objects are in memory on this host.
+    /// Begins a wait until `count` of the objects are in this host's memory.
     fn wait(
         &self,
         py: Python<'_>,
@@ -70,15 +69,15 @@ impl Loop {
         Pending::new(py, self.client(py)?.begin_wait(&ids, count, timeout))
     }
 
-    /// Reads what has come: numbers of calls that are complete, whether something is still to be sent, and
-    /// whether the connection has ended.
+    /// Reads what has come. Returns the numbers of the calls that are complete, whether bytes are still to be
+    /// sent, and whether the connection has ended.
     fn turn(&self, py: Python<'_>) -> PyResult<(Vec<u64>, bool, bool)> {
         let turn = self.client(py)?.turn().map_err(|error| raised(py, &error))?;
         let Turn { finished, unsent, ended } = turn;
         Ok((finished, unsent, ended))
     }
 
-    /// Ends the use of the connection.
+    /// Closes the connection for new calls.
     fn close(&self) {
         drop(lock(&self.client).take());
     }
@@ -90,11 +89,11 @@ impl Loop {
     }
 }
 
-/// A call under way.
+/// Call under way.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Pending {
     number: u64,
-    /// `None` once it has ended.
+    /// Call of the client. `None` once it has ended.
     call: Mutex<Option<plasmon::Pending>>,
 }
 
@@ -117,29 +116,29 @@ impl Pending {
         self.number
     }
 
-    /// Seconds to wait from now on before it is to be given up; `None` if it has no end.
+    /// Time in seconds from now on after which the loop gives the call up. `None` if the call has no end.
     fn patience(&self) -> Option<f64> {
         lock(&self.call).as_ref().and_then(plasmon::Pending::patience).map(|patience| patience.as_secs_f64())
     }
 
-    /// The objects of a get that is complete; raises the first error among them.
+    /// Objects of a get that is complete. Raises the first error among them.
     fn objects(&self, py: Python<'_>) -> PyResult<Vec<Buffer>> {
         let objects = self.take(py)?.objects().and_then(|all| all.into_iter().collect::<Result<Vec<_>>>());
         Ok(objects.map_err(|error| raised(py, &error))?.into_iter().map(Buffer).collect())
     }
 
-    /// Of a wait that is complete: whether each is here.
+    /// Presence of each object of a wait that is complete.
     fn presence(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
         self.take(py)?.presence().map_err(|error| raised(py, &error))
     }
 
-    /// Gives it up, if it has not ended.
+    /// Gives the call up, if it has not ended.
     fn cancel(&self) {
         drop(lock(&self.call).take());
     }
 }
 
-/// Ends a call that another thread makes.
+/// Handle that cancels a call of another thread.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Cancellation(Arc<AtomicBool>);
 
@@ -150,7 +149,7 @@ impl Cancellation {
         Self(Arc::default())
     }
 
-    /// Calls it on this thread; what it waits for ends soon after `cancel`.
+    /// Runs `call` on this thread. Its waits end soon after `cancel`.
     fn run(&self, call: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         Ok(ended_by(&self.0, || call.call0())?.unbind())
     }

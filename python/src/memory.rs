@@ -1,9 +1,8 @@
 //! Memory of the node behind Python's buffer protocol: the only module of this crate with `unsafe`.
 //!
-//! Invariants: a view holds the Python object it came from (`PyBuffer_FillInfo` takes a reference),
-//! and that object holds the pin or the mapping; so no view outlives its memory. Views of a
-//! [`Buffer`] are read-only. A [`Creation`] gives out writable views until it is sealed or aborted,
-//! and none after.
+//! Invariants: a view holds the Python object that it came from (`PyBuffer_FillInfo` takes a reference), and
+//! that object holds the pin or the mapping, so no view outlives its memory. Views of a [`Buffer`] are
+//! read-only. A [`Creation`] gives out writable views until it is sealed or aborted, and no views after that.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -22,35 +21,35 @@ use crate::detached::detached;
 use crate::error::{invalid, raised};
 use crate::id::ObjectId;
 
-/// A sealed object in the shared memory of this host, read in place through the buffer protocol.
+/// Sealed object in the shared memory of this host, read in place through the buffer protocol.
 ///
-/// `memoryview(buffer)` is a read-only view of its data. The object stays pinned, and its bytes
-/// unchanged, as long as this buffer or any view of it lives.
+/// `memoryview(buffer)` is a read-only view of the data. The object stays pinned and unchanged as long as
+/// this buffer or any view of it lives.
 #[pyclass(frozen, module = "plasmon")]
 pub(crate) struct Buffer(pub(crate) Object);
 
 #[pymethods]
 impl Buffer {
-    /// The id of the object.
+    /// Id of the object.
     #[getter]
     fn id(&self) -> ObjectId {
         ObjectId(self.0.id())
     }
 
-    /// The metadata of the object, a copy.
+    /// Metadata of the object, as a copy.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.0.metadata())
     }
 
-    /// Where in this process the data begins.
+    /// Address of the data in this process.
     #[getter]
     fn address(&self) -> usize {
         self.0.data().as_ptr() as usize
     }
 
-    /// The digest of data and metadata, 8 bytes of XXH3: the one made when the object was sealed, or if
-    /// none was, computed now.
+    /// Digest of data and metadata, 8 bytes of XXH3: the one made when the object was sealed; if none was
+    /// made, it is computed now.
     fn digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let digest = match self.0.digest() {
             Some(digest) => digest,
@@ -59,9 +58,9 @@ impl Buffer {
         Ok(PyBytes::new(py, &digest.to_le_bytes()))
     }
 
-    /// Compares the bytes with the digest that was made when the object was sealed, if one was.
+    /// Compares the bytes with the digest made when the object was sealed, if one was made.
     ///
-    /// Raises `ObjectDamaged` if they differ.
+    /// Raises `ObjectDamaged` if the digests differ.
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, || self.0.verify()).map(drop).map_err(|error| raised(py, &error))
     }
@@ -78,19 +77,19 @@ impl Buffer {
     /// Called by Python's buffer protocol, with a view to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let data = slf.get().0.data();
-        // SAFETY: `slf` holds the object, and with it the data; the view is read-only.
+        // SAFETY: `slf` holds the object, and with it the data. The view is read-only.
         unsafe { fill(&slf, view, data.as_ptr().cast_mut(), data.len(), true, flags) }
     }
 }
 
-/// An object being written: its data is writable through the buffer protocol until `seal()`.
+/// Object being written. Its data is writable through the buffer protocol until `seal()`.
 ///
-/// As a context manager it seals at the end of the block, and aborts if the block raises. What is
-/// dropped without `seal()` never was. The bytes are undefined before they are written.
+/// A creation used as a context manager is sealed at the end of the block, and aborted if the block raises.
+/// Dropping it unsealed aborts it. The initial content of the data is undefined.
 ///
-/// Views that are still held after `seal()` or `abort()` are no longer writable: the memory is
-/// read-only for the whole process then, and writing through such a view ends it with a
-/// segmentation fault. Reading through one may show other objects: get the sealed object instead.
+/// Views that are still held after `seal()` or `abort()` cannot be written: the memory is then read-only for
+/// the whole process, and a write through such a view ends the process with a segmentation fault. A read
+/// through one may return other objects: get the sealed object instead.
 #[pyclass(frozen, weakref, module = "plasmon")]
 pub(crate) struct Creation {
     id: plasmon::ObjectId,
@@ -98,7 +97,7 @@ pub(crate) struct Creation {
     open: Arc<OpenCreation>,
 }
 
-/// A creation until it is sealed or aborted, by its own methods or through the client.
+/// Creation until it is sealed or aborted, by its own methods or through the client.
 pub(crate) struct OpenCreation(Mutex<Option<plasmon::Creation>>);
 
 impl OpenCreation {
@@ -133,13 +132,13 @@ impl Creation {
 
 #[pymethods]
 impl Creation {
-    /// The id of the object.
+    /// Id of the object.
     #[getter]
     fn id(&self) -> ObjectId {
         ObjectId(self.id)
     }
 
-    /// Where in this process the data begins.
+    /// Address of the data in this process.
     #[getter]
     fn address(&self) -> usize {
         self.memory.as_ptr() as usize
@@ -147,14 +146,14 @@ impl Creation {
 
     /// Makes the object immutable and visible to all.
     ///
-    /// Raises `InvalidArgument` when it is sealed or aborted already.
+    /// Raises `InvalidArgument` if the object is sealed or aborted already.
     fn seal(&self, py: Python<'_>) -> PyResult<()> {
         self.open.finish(py, self.id, plasmon::Creation::seal)
     }
 
-    /// Gives the object up: its id can be created again.
+    /// Aborts the creation. Its id is free again.
     ///
-    /// Raises `InvalidArgument` when it is sealed or aborted already.
+    /// Raises `InvalidArgument` if the object is sealed or aborted already.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.open.finish(py, self.id, plasmon::Creation::abort)
     }
@@ -163,7 +162,8 @@ impl Creation {
         slf
     }
 
-    /// Seals at the end of a block, aborts if it raised; does nothing if the block did either.
+    /// Seals the object at the end of a block, or aborts it if the block raised. Does nothing if the block
+    /// did either.
     fn __exit__(
         &self,
         py: Python<'_>,
@@ -196,23 +196,23 @@ impl Creation {
             let message = format!("object {id} is sealed or aborted: get it to read it");
             return Err(PyBufferError::new_err(message));
         }
-        // SAFETY: `slf` holds the memory. No slice of it is in use: this crate never asks for one.
+        // SAFETY: `slf` holds the memory. No slice of it is in use, because this crate never asks for one.
         unsafe { fill(&slf, view, memory.as_ptr(), memory.len(), false, flags) }
     }
 }
 
-/// Memory to work in, writable through the buffer protocol: lent by the node, or the program's own.
+/// Scratch memory, writable through the buffer protocol: lent by the node, or the program's own.
 ///
-/// Objects are got into it without a copy, slices of it and arrays over it included (`Client.get_into`); what
-/// the node lent becomes an object without one (`Client.put_from`). It goes back to the node with its last
-/// view.
+/// `Client.get_into` receives objects directly into it, into slices of it and into arrays over it.
+/// `Client.put_from` makes an object of memory lent by the node without a copy. The memory goes back to the
+/// node with its last view.
 #[pyclass(frozen, weakref, module = "plasmon")]
 pub(crate) struct Scratch {
     memory: Arc<CreationMemory>,
     held: Arc<HeldScratch>,
 }
 
-/// A scratch, for as long as its Python object lives; the client finds it by its address.
+/// Scratch that lives as long as its Python object. The client finds it by its address.
 pub(crate) struct HeldScratch(Mutex<plasmon::Scratch>);
 
 impl HeldScratch {
@@ -233,7 +233,7 @@ impl Scratch {
 
 #[pymethods]
 impl Scratch {
-    /// Where in this process it begins.
+    /// Address of the memory in this process.
     #[getter]
     pub(crate) fn address(&self) -> usize {
         self.memory.as_ptr() as usize
@@ -254,10 +254,10 @@ impl Scratch {
         let memory = &slf.get().memory;
         if !memory.is_writable() {
             return Err(PyBufferError::new_err(
-                "this scratch was given up for an object: get that to read it",
+                "this scratch was given up for an object: get the object to read it",
             ));
         }
-        // SAFETY: `slf` holds the memory. No slice of it is in use but while the client stores it or writes
+        // SAFETY: `slf` holds the memory. Slices of it are in use only while the client stores it or writes
         // to it, with the program's own view of it held.
         unsafe { fill(&slf, view, memory.as_ptr(), memory.len(), false, flags) }
     }
@@ -266,7 +266,7 @@ impl Scratch {
 /// Fills in a view of bytes that `owner` keeps in place.
 ///
 /// # Safety
-/// `view` is one to fill; `owner` keeps the bytes mapped, for writing too unless `read_only`.
+/// `view` is a view to fill. `owner` keeps the bytes mapped, also for writing unless `read_only`.
 unsafe fn fill<T>(
     owner: &Bound<'_, T>,
     view: *mut ffi::Py_buffer,
@@ -278,19 +278,19 @@ unsafe fn fill<T>(
     let data = data.cast::<c_void>();
     // No slice is longer than isize::MAX.
     let len = len as ffi::Py_ssize_t;
-    // SAFETY: the caller answers for view and data; the view takes a reference to the owner. Asked
-    // for a writable view of read-only bytes it raises BufferError.
+    // SAFETY: the caller answers for view and data. The view takes a reference to the owner. A request for a
+    // writable view of read-only bytes raises BufferError.
     let outcome =
         unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), data, len, c_int::from(read_only), flags) };
     if outcome == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
 }
 
-/// A copy of a descriptor that the program has a number of.
+/// Copies a descriptor, given by its number.
 pub(crate) fn descriptor(py: Python<'_>, number: i32) -> PyResult<OwnedFd> {
     if number < 0 {
-        return Err(invalid(py, &format!("{number} is no descriptor")));
+        return Err(invalid(py, &format!("{number} is not a descriptor")));
     }
-    // SAFETY: it is only asked to be copied, which fails if it is not open.
+    // SAFETY: the descriptor is only copied, which fails if it is not open.
     let file = unsafe { BorrowedFd::borrow_raw(number) };
     file.try_clone_to_owned().map_err(|error| invalid(py, &format!("descriptor {number}: {error}")))
 }
@@ -299,7 +299,7 @@ pub(crate) fn descriptor(py: Python<'_>, number: i32) -> PyResult<OwnedFd> {
 pub(crate) struct Bytes(PyBuffer<u8>);
 
 impl Bytes {
-    /// The bytes of an object that has a contiguous buffer of them.
+    /// Bytes of an object that has a contiguous buffer of them.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyBuffer::get(object)?;
         if !buffer.is_c_contiguous() {
@@ -308,21 +308,21 @@ impl Bytes {
         Ok(Self(buffer))
     }
 
-    /// Bytes that may be written to.
+    /// Bytes of an object that has a contiguous, writable buffer of them.
     pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytes = Self::of(object)?;
         if bytes.0.readonly() {
-            return Err(PyTypeError::new_err("the memory to get an object into cannot be written"));
+            return Err(PyTypeError::new_err("the memory to receive an object cannot be written"));
         }
         Ok(bytes)
     }
 
-    /// The first byte.
+    /// Address of the first byte.
     pub(crate) fn address(&self) -> usize {
         self.0.buf_ptr() as usize
     }
 
-    /// The bytes, to write. As with reading, this trusts the program not to use them meanwhile.
+    /// Bytes for writing. The program is trusted not to use them meanwhile, as for reading.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         if self.0.len_bytes() == 0 {
             return &mut [];
@@ -332,9 +332,8 @@ impl Bytes {
         unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) }
     }
 
-    /// The bytes. Like all of Python's code that reads buffers without the GIL, this trusts the
-    /// program not to write to them meanwhile from another thread; if it does, the bytes stored are
-    /// a mixture of both.
+    /// Bytes for reading. As for all code that reads buffers without the GIL, the program is trusted not to
+    /// write to them meanwhile from another thread. If it does, the stored bytes are a mixture of both.
     pub(crate) fn as_slice(&self) -> &[u8] {
         if self.0.len_bytes() == 0 {
             return &[];

@@ -1,8 +1,8 @@
-//! Watching the objects of a node, for Python.
+//! Subscription to the objects of a node, for Python.
 //!
-//! Invariant: nobody waits for the stream with the GIL, since whoever waits for an event holds the stream and
-//! takes the GIL to look for signals. [`Subscription::close`] does not wait for it at all: when the
-//! interpreter ends, a thread that holds it may never come back.
+//! Invariant: no thread waits for the lock of the stream with the GIL, because a thread that waits for an
+//! event holds that lock and takes the GIL to check for signals. [`Subscription::close`] does not wait for
+//! the lock at all: when the interpreter ends, a thread that holds it may never return.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,15 +17,16 @@ use crate::detached::detached;
 use crate::error::{raised, signalled};
 use crate::id::ObjectId;
 
-/// Kind, id (none for a gap), data length, metadata length, events missed.
+/// Row of an event: kind, id (`None` for a gap), data size and metadata size in bytes, number of missed
+/// events.
 type Row = (&'static str, Option<ObjectId>, u64, u32, u64);
 
-/// Events of a node's objects, in order.
+/// Subscription to the objects of a node.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Subscription {
-    /// Locked by whoever waits for an event. `None` once closed.
+    /// Stream of events, locked by the thread that waits for one. `None` once closed.
     stream: Mutex<Option<plasmon::Subscription>>,
-    /// The same socket, to end that wait. `None` once closed.
+    /// Socket of the stream, for ending that wait. `None` once closed.
     socket: Mutex<Option<UnixStream>>,
     process: u32,
 }
@@ -43,7 +44,7 @@ impl Subscription {
 
 #[pymethods]
 impl Subscription {
-    /// The next event, or nothing if none comes within `timeout` seconds.
+    /// Waits for the next event. Returns `None` if none comes within `timeout` seconds.
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Row>> {
         let timeout = duration(py, timeout)?;
         let event = detached(py, || {
@@ -58,14 +59,14 @@ impl Subscription {
             event
         });
         let event = match event {
-            // By another thread, while this one waited.
+            // Another thread closed the subscription while this one waited.
             Err(error) if error.kind() == ErrorKind::Disconnected && self.is_closed() => Err(closed()),
             other => other,
         };
         Ok(event.map_err(|error| raised(py, &error))?.map(row))
     }
 
-    /// The descriptor of its connection, readable when there may be an event.
+    /// Descriptor of the connection, readable when an event may have come.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         let socket = lock(&self.socket);
         socket.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| raised(py, &closed()))
@@ -76,15 +77,15 @@ impl Subscription {
         lock(&self.socket).is_none()
     }
 
-    /// Ends it, and with it the wait of another thread.
+    /// Ends the subscription, and with it the wait of another thread.
     fn close(&self) {
         let socket = lock(&self.socket).take();
-        // In a forked child it is the parent's.
+        // In a forked child the connection belongs to the parent.
         if let Some(socket) = socket.filter(|_| self.process == std::process::id()) {
-            // If it is closed already, all is well.
+            // An error means that the socket is closed already.
             let _ = socket.shutdown(Shutdown::Both);
         }
-        // Else whoever waits for an event drops it.
+        // Otherwise the thread that waits for an event drops the stream.
         if let Ok(mut stream) = self.stream.try_lock() {
             stream.take();
         }

@@ -1,4 +1,4 @@
-//! How a new object is to be kept: one named tuple of Python (`plasmon/_terms.py`), read here.
+//! Terms on which a new object is kept: a named tuple of Python (`plasmon/_terms.py`), read here.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use pyo3::pybacked::PyBackedStr;
 use crate::client::duration;
 use crate::error::invalid;
 
-/// How a new object is to be kept, by the attributes of `plasmon._terms.Terms`.
+/// Terms on which a new object is kept, with the attributes of `plasmon._terms.Terms`.
 #[derive(FromPyObject)]
 pub(crate) struct Terms {
-    /// The name behind the id.
+    /// Name behind the id.
     name: Option<String>,
-    /// What other users may do with it: "private", "r" or "rw".
+    /// Rights of other users: "private", "r" or "rw".
     rights: PyBackedStr,
-    /// Seconds to wait for room.
+    /// Time-out in seconds, which includes the wait for room.
     timeout: Option<f64>,
-    /// Whether to make a digest.
+    /// Whether a digest is made.
     digest: bool,
-    /// Whether the id was drawn at random for it.
+    /// Whether the id was drawn at random for the object.
     fresh: bool,
-    /// How many nodes are to keep it.
+    /// Number of nodes that keep the object.
     replicas: i64,
-    /// Seconds that it lives.
+    /// Time to live in seconds.
     ttl: Option<f64>,
 }
 
 impl Terms {
-    /// The same for the client.
+    /// Terms as options of the client.
     pub(crate) fn options(self, py: Python<'_>) -> PyResult<CreateOptions> {
         let rights = match &*self.rights {
             "private" => Rights::Private,
@@ -43,7 +43,7 @@ impl Terms {
             ttl => duration(py, ttl)?,
         };
         let copies = u16::try_from(self.replicas).ok().filter(|copies| *copies > 0);
-        let copies = copies.ok_or_else(|| invalid(py, "there are 1 to 65,535 replicas of an object"))?;
+        let copies = copies.ok_or_else(|| invalid(py, "an object has 1 to 65,535 replicas"))?;
         let room = room(py, self.timeout)?;
         Ok(CreateOptions {
             name: self.name,
@@ -57,11 +57,11 @@ impl Terms {
     }
 }
 
-/// How long to wait for room.
+/// Time-out of a call that makes an object. `None` and 0 do not wait for others to make room.
 pub(crate) fn room(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     match timeout {
         None => Ok(None),
-        // For ever, as far as calls go.
+        // The longest duration stands for no limit.
         Some(_) => Ok(Some(duration(py, timeout)?.unwrap_or(Duration::MAX))),
     }
 }

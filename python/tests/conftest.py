@@ -20,7 +20,7 @@ PLASMA_MEMORY = 10**8
 """Bytes of the store of the tests of Plasma."""
 
 
-# What a shell runs in the background ignores it, and so would children that are to be interrupted.
+# A program that a shell runs in the background ignores SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -33,19 +33,19 @@ def until(what: str, condition: Callable[[], bool]) -> None:
 
 
 def let_pass(seconds: float, why: str) -> None:
-    """Lets a time pass where there is no condition to wait for, and says why there is none."""
+    """Lets a time pass if there is no condition to wait for, with the reason."""
     assert why
     time.sleep(seconds)
 
 
 async def let_pass_async(seconds: float, why: str) -> None:
-    """The same in a task."""
+    """Lets a time pass as `let_pass` does, in a task."""
     assert why
     await asyncio.sleep(seconds)
 
 
 def held(client: plasmon.Client) -> int:
-    """How many objects are pinned on a node, deleted ones included."""
+    """Number of objects that are pinned on a node, including deleted ones."""
     objects = client.status()["objects"]
     count: int = objects["pinned"] + objects["doomed"]
     return count
@@ -59,7 +59,8 @@ def cluster() -> Iterator[plasmon.LocalCluster]:
 
 @pytest.fixture
 def near(cluster: plasmon.LocalCluster) -> Iterator[plasmon.Client]:
-    """A client of the first node. After the test nothing may be pinned anywhere; the rest is deleted."""
+    """Client of the first node. After the test no object may be pinned on any node; all objects are
+    deleted."""
     yield cluster.client(0)
     gc.collect()
     for number in range(len(cluster.sockets)):
@@ -70,13 +71,13 @@ def near(cluster: plasmon.LocalCluster) -> Iterator[plasmon.Client]:
 
 @pytest.fixture
 def far(cluster: plasmon.LocalCluster, near: plasmon.Client) -> plasmon.Client:
-    """A client of the second node."""
+    """Client of the second node."""
     return cluster.client(1)
 
 
 @pytest.fixture(params=["same node", "other node"])
 def reader(request: pytest.FixtureRequest, near: plasmon.Client, far: plasmon.Client) -> plasmon.Client:
-    """Gets what `near` has put: on the same node, and on the other."""
+    """Gets objects that `near` has put: on the same node, and on the other."""
     return near if request.param == "same node" else far
 
 

@@ -1,4 +1,4 @@
-"""The asyncio client: the same calls, no thread for those that wait, nothing left of those cancelled."""
+"""Tests of the asyncio client: all calls, waits without threads, and cancelled tasks."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_cancelled_get_leaves_nothing(near: plasmon.Client) -> None:
                 tasks = [asyncio.create_task(client.get(name)) for _ in range(10)]
                 await asyncio.sleep(0)
                 put = asyncio.create_task(client.put(b"x" * 100_000, name=name))
-                # Some have their answer on the way when they are cancelled.
+                # Some answers are on the way when the tasks are cancelled.
                 await let_pass_async(0.0005 * turn, "how far the answers have come differs")
                 for task in tasks:
                     task.cancel()
@@ -144,7 +144,7 @@ def test_a_cancelled_call_in_a_thread_ends(near: plasmon.Client) -> None:
     async def main() -> None:
         async with plasmon.aio.connect(near.socket) as client:
             tasks = [asyncio.create_task(client.get_into("never there", bytearray(10))) for _ in range(8)]
-            # All the threads there are for such calls.
+            # These calls take all threads for such calls.
             last = "plasmon-aio-patient_7"
             await eventually("them to run", lambda: last in {thread.name for thread in threading.enumerate()})
             putting = asyncio.create_task(client.put(1))
@@ -280,7 +280,7 @@ def test_close_ends_all_that_waits(near: plasmon.Client) -> None:
         client = await plasmon.aio.connect(near.socket)
         held = await client.get(await client.put(b"held" * 100_000))
         calls: list[Coroutine[Any, Any, Any]] = [client.get("never"), client.wait(["never"])]
-        # More than there are threads: some have not begun.
+        # There are more calls than threads, so some have not begun.
         calls += [client.get_into("never", bytearray(1)) for _ in range(20)]
         tasks = [asyncio.create_task(call) for call in calls]
         last = "plasmon-aio-patient_7"

@@ -1,4 +1,4 @@
-"""Calls and their errors."""
+"""Tests of calls and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes that `LocalCluster` starts."""
+"""Tests of the nodes that `LocalCluster` starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conftest import ANTI_HANG, until
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs, and is not just waiting to be collected."""
+    """Whether a process runs, and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

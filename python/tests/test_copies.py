@@ -1,4 +1,4 @@
-"""Where objects are: replicas that are kept, moves, broadcasts, pins, lives that end."""
+"""Tests of the place of objects: kept replicas, moves, broadcasts, pins, times to live."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def roles(client: plasmon.Client, oid: plasmon.ObjectId) -> dict[str, str]:
 
 
 def knows(client: plasmon.Client, oid: plasmon.ObjectId, wanted: dict[str, str]) -> None:
-    """The directory learns of what nodes hold a moment after they do."""
+    """Waits until the directory has learned which nodes hold an object."""
     until(f"the directory to say {wanted}", lambda: roles(client, oid) == wanted)
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions: what happens to the objects of a node, as it happens."""
+"""Tests of subscriptions to the objects of a node."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ with plasmon.connect(sys.argv[1]) as client:
 
 
 def test_closing_ends_the_wait_of_another_thread(near: plasmon.Client) -> None:
-    # A program of its own: if it hangs, it hangs with the GIL.
+    # The code runs in a program of its own: if it hangs, it holds the GIL.
     command = [sys.executable, "-c", CLOSED_WHILE_WAITED_FOR, near.socket]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=ANTI_HANG, check=True)
     assert run.stdout == "ended True\n"

@@ -1,4 +1,4 @@
-"""A node that is stopped: no call outlives its time-out, and all goes on rightly when the node does."""
+"""Tests of a stopped node: no call outlives its time-out, and calls work again when the node continues."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from conftest import ANTI_HANG, held, until
 from plasmon import errors, plasma
 
 SOON = 0.05
-"""A time-out that nothing comes in time for."""
+"""Time-out that a stopped node cannot meet."""
 
 
 @pytest.fixture
 def node() -> Iterator[plasmon.LocalCluster]:
-    """The first of two nodes: what is absent has to be asked for."""
+    """First of two nodes: the directory has to be asked for absent objects."""
     with plasmon.LocalCluster(nodes=2, memory="64MiB") as cluster:
         pid = cluster.client().status()["pid"]
         try:
@@ -67,7 +67,7 @@ WITHOUT: dict[str, Callable[[plasmon.Client], object]] = {
 
 
 def test_no_call_outlives_its_time_out(node: plasmon.LocalCluster) -> None:
-    # A client each: all of them at the same time.
+    # Each call has a client of its own, so that all run at the same time.
     calls = [(name, call, node.connect()) for name, call in CALLS.items()]
     calls += [(name, call, plasmon.connect(node.sockets[0], timeout=SOON)) for name, call in WITHOUT.items()]
     pid = stop(node)
@@ -95,7 +95,7 @@ def test_no_task_outlives_its_time_out(node: plasmon.LocalCluster) -> None:
             pid = stop(node)
             waiting = [asyncio.ensure_future(client.replicate(oid, 2)) for _ in range(8)]
             await asyncio.sleep(0)
-            # All threads are taken by others.
+            # Other calls take all threads.
             for call in (
                 client.get("absent", timeout=SOON),
                 client.get("absent", timeout=0),

@@ -30,7 +30,7 @@ def test_ids_compare_hash_sort_and_pickle() -> None:
 
 
 def test_a_name_stands_for_the_same_id_everywhere() -> None:
-    # Stored ids depend on it: this value never changes.
+    # Ids are stored, so this value never changes.
     assert ObjectId.from_name("flights").hex() == "f0efbf6af180d2b74f72f08bb109cbacf94714f1"
     assert ObjectId.random() != ObjectId.random()
 

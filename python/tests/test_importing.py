@@ -1,4 +1,4 @@
-"""Values are put while another thread imports the packages that such values may come from."""
+"""Tests of puts while another thread imports the packages that such values may come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where values lie, how long they stay, and who may write to them."""
+"""Tests of values in memory: where they lie, how long they stay, and who may write to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pinned(client: plasmon.Client) -> int:
 
 
 def mapping_of(address: int) -> str:
-    """The line of /proc/self/maps in which an address lies."""
+    """Line of /proc/self/maps in which an address lies."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             start, end = (int(part, 16) for part in line.split()[0].split("-"))
@@ -88,7 +88,7 @@ def test_a_value_outlives_its_id_and_its_client(cluster: plasmon.LocalCluster, n
         value = client.get(oid)
     assert near.delete(oid)
     assert not near.contains(oid)
-    for _ in range(20):  # What would be written over it, if its memory were free.
+    for _ in range(20):  # These objects would overwrite it, if its memory were free.
         near.delete(near.put(b"\0" * (8 * MEBI)))
     assert value == b"kept" * MEBI
     assert near.status()["objects"]["doomed"] == 1

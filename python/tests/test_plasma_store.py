@@ -1,4 +1,4 @@
-"""Plasma's store: what is dropped when it is full, and how it is started and ended."""
+"""Tests of Plasma's store: what it drops when it is full, and how it is started and ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Plasma is deprecated:Deprecation
 
 PERCENT = PLASMA_MEMORY // 100
 MARGIN = 9000
-"""What an object may be too large by, so that bookkeeping does not matter."""
+"""Bytes by which an object may be too large, so that bookkeeping does not matter."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def client(plasma: ModuleType, store: tuple[str, subprocess.Popen[bytes]]) -> An
 
 
 def created(plasma: ModuleType, client: Any, size: int) -> tuple[Any, Any]:
-    """A new sealed object, and its buffer."""
+    """Creates and seals a new object. Returns it with its buffer."""
     oid = plasma.ObjectID.from_random()
     buffer = client.create(oid, size)
     np.frombuffer(buffer, np.uint8)[:: max(size // 100, 1)] = 1
@@ -127,7 +127,7 @@ def test_a_store_has_what_it_was_given_to_the_byte(plasma: ModuleType, memory: i
 def test_a_reader_may_die(
     plasma: ModuleType, store: tuple[str, subprocess.Popen[bytes]], client: Any
 ) -> None:
-    """Killed while it waits, and while it holds and creates objects."""
+    """Clients are killed while they wait, and while they hold and create objects."""
     oid, buffer = created(plasma, client, 10 * PERCENT)
     del buffer
     program = f"""if True:
@@ -168,7 +168,7 @@ def test_clients_retry_to_connect(plasma: ModuleType, tmp_path: Path) -> None:
 
 
 def server(plasma: ModuleType) -> str:
-    """The program of the store."""
+    """Program of the store."""
     if plasma.__name__ == "pyarrow.plasma":
         return os.path.join(os.path.dirname(pa.__file__), "plasma-store-server")
     return str(Path(sys.executable).parent / "plasma-store-server")
@@ -218,7 +218,7 @@ def test_start_of_a_store_fails(plasma: ModuleType) -> None:
         pass
 
 
-# What follows is of plasmon.plasma alone.
+# The following tests are for plasmon.plasma only.
 
 
 def test_get_of_what_one_is_creating_is_refused() -> None:
@@ -251,7 +251,7 @@ def test_both_interfaces_see_the_same_objects() -> None:
 
 
 def test_lost_notifications_are_told_of() -> None:
-    """Plasma's store keeps all of them, as long as it has memory."""
+    """Plasma's store keeps all notifications, as long as it has memory."""
     count = 260_000
     with plasmon.plasma.start_plasma_store(PLASMA_MEMORY) as (socket, _), plasmon.connect(socket) as native:
         calls, stream = plasmon.plasma.connect(socket), plasmon.plasma.connect(socket)
@@ -278,7 +278,7 @@ def test_lost_notifications_are_told_of() -> None:
             lost += sum(int(str(warning.message).split()[0]) for warning in caught)
         assert (seen >= 1 << 16, lost > 0) == (True, True)
 
-        # It goes on after a loss, and ends with the connection.
+        # The subscription continues after a loss, and ends with the connection.
         native.put(b"abc")
         assert calls.get_next_notification()[1:] == (3, 0)
         assert stream.get_next_notification()[1:] == (3, 0)

@@ -37,7 +37,7 @@ def drawn(examples: int) -> settings:
 
 
 class Nodes(NamedTuple):
-    """Clients of two nodes, by both interfaces."""
+    """Clients of two nodes, with both interfaces."""
 
     near: plasmon.Client
     far: plasmon.Client
@@ -56,7 +56,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 def returns(nodes: Nodes, value: Any, same: Callable[[Any, Any], None]) -> None:
-    """Sends a value to the other node by every way there is."""
+    """Sends a value to the other node in every possible way."""
     id = nodes.near.put(value)
     buffer = nodes.far.get_buffers([id], 30)[0]
     into = bytearray(len(buffer) + 8)
@@ -106,7 +106,7 @@ def same_elements(got: np.ndarray[Any, Any], put: np.ndarray[Any, Any]) -> None:
 def same_array(got: np.ndarray[Any, Any], put: np.ndarray[Any, Any]) -> None:
     assert type(got) is type(put)
     if not put.dtype.isnative and got.dtype.isnative:
-        # NumPy's pickles turn some elements of a foreign byte order into native ones.
+        # NumPy's pickles convert some elements of a foreign byte order to the native one.
         put = put.astype(put.dtype.newbyteorder("="))
         assert got.dtype == put.dtype
     else:
@@ -224,7 +224,7 @@ def structures(draw: st.DrawFn, depth: int = 2) -> np.dtype[Any]:
 
 
 def zeroed(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
-    """An array with other bytes than zeros where any will do."""
+    """Array whose unused bytes are not zeros."""
     array = np.zeros(shape, dtype)
     if not array.nbytes:
         return array
@@ -282,7 +282,7 @@ def test_arrays_of_structures(nodes: Nodes, array: np.ndarray[Any, Any]) -> None
 
 
 class Temperatures(np.ndarray[Any, Any]):
-    """A subclass of an array, with nothing of its own."""
+    """Subclass of an array, without additions."""
 
 
 SUBCLASSES: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {
@@ -313,7 +313,7 @@ def test_masked_arrays(nodes: Nodes, array: np.ndarray[Any, Any]) -> None:
 
 
 class Celsius(pa.ExtensionType):  # type: ignore[misc]
-    """An extension type with a parameter."""
+    """Extension type with a parameter."""
 
     def __init__(self, storage: pa.DataType, digits: int) -> None:
         self.digits = digits
@@ -400,7 +400,7 @@ def leaves(draw: st.DrawFn, length: int) -> pa.Array:
 
 @st.composite
 def columns(draw: st.DrawFn, length: int, depth: int = 2) -> pa.Array:
-    """An array of any type, perhaps a slice of a longer one."""
+    """Array of any type, perhaps a slice of a longer one."""
     before, behind = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (3, 2), (9, 1)]))
     whole = draw(unsliced(before + length + behind, depth))
     return whole.slice(before, length)

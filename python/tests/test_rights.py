@@ -1,4 +1,4 @@
-"""Whose an object is: what another user may do with it."""
+"""Tests of rights: what another user may do with an object."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import plasmon.plasma
 import pytest
 
 OTHER = 65533
-"""A user of nothing else."""
+"""User id that nothing else uses."""
 
 Delete = Callable[[plasmon.ObjectId], str]
 
 
 @pytest.fixture
 def delete_as_other(cluster: plasmon.LocalCluster, near: plasmon.Client) -> Delete:
-    """Deletes an object as another user, and gives what came of it."""
+    """Deletes an object as another user, and returns the outcome."""
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
     for place, mode in ((os.path.dirname(near.socket), 0o711), (near.socket, 0o666)):
@@ -31,7 +31,7 @@ def delete_as_other(cluster: plasmon.LocalCluster, near: plasmon.Client) -> Dele
         os.chmod(folder, 0o711)
 
     def delete(oid: plasmon.ObjectId) -> str:
-        # What this user imports, the other may not be able to read.
+        # The other user may not be able to read the modules that this user imports.
         program = (
             "import os, sys, plasmon\n"
             f"os.setresuid({OTHER}, {OTHER}, {OTHER})\n"

@@ -1,4 +1,4 @@
-"""Memory to work in: what is got into it and put from it."""
+"""Tests of scratch memory: objects that are got into it and put from it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_object_comes_into_lent_memory_and_nowhere_else(cluster: plasmon.Loca
     scratch = here.buffer(4 * MIB)
     view = memoryview(scratch)
     view[:] = b"\xee" * len(view)
-    # Asked for the second time, it is read where it was.
+    # The second get reads the object from its known location.
     for at in (4096, 77):
         target = view[at : at + max(size, 1)]
         assert here.get_into(oid, target, ANTI_HANG) == size
@@ -79,7 +79,7 @@ def test_it_comes_into_memory_of_the_program_too(cluster: plasmon.LocalCluster) 
     registrations = here.status()["transfer"]["registrations"]
     assert (registrations["regions"], registrations["misses"]) == (1, 1)
     assert registrations["hits"] >= 2
-    # A small one comes inside a message.
+    # A small object comes inside a message.
     oid = there.put(b"small")
     assert here.get_into(oid, memoryview(own)[10:20], ANTI_HANG) == 5
     assert bytes(memoryview(own)[10:15]) == b"small"

@@ -1,4 +1,4 @@
-"""One client in many threads, in forked children, and in processes that multiprocessing starts."""
+"""Tests of one client in many threads, in forked children, and in processes of multiprocessing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_sixteen_threads_hammer_one_client(near: plasmon.Client, far: plasmon.Cl
 
 
 def test_forks_while_threads_call(near: plasmon.Client) -> None:
-    """A child made at any moment gets a clear error or its own connection, never a lock of its parent's."""
+    """A child forked at any moment gets a clear error or its own connection, never a locked lock."""
     stop = threading.Event()
     failures: list[BaseException] = []
     kept = near.put(b"kept" * 50_000)
@@ -106,7 +106,7 @@ def test_forks_while_threads_call(near: plasmon.Client) -> None:
 
 
 def work(socket: str, name: str, task: int) -> int:
-    """What a process of a pool does, with one task or with several."""
+    """Task of a process of a pool, which may run one or several."""
     with plasmon.connect(socket) as client:
         data: bytes = client.get(name)
         client.put(len(data), name=f"{name}, {task}")

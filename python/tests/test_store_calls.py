@@ -1,4 +1,4 @@
-"""Digests, raw bytes, many at once, and what the store says of itself."""
+"""Tests of digests, raw bytes, calls for many objects, and reports of the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_raw_bytes_with_metadata(
 def test_metadata_of_any_size(
     near: plasmon.Client, reader: plasmon.Client, size: int, metadata_size: int
 ) -> None:
-    """What no frame carries is written into the store by its creator."""
+    """Metadata that is too long for a frame is written into the store by its creator."""
     random = np.random.default_rng(size + metadata_size)
     data, metadata = random.bytes(size), random.bytes(metadata_size)
     made = near.create_and_seal(plasmon.ObjectId.random(), data, metadata, digest=True)
@@ -59,7 +59,7 @@ def test_a_hash_is_of_data_then_metadata(near: plasmon.Client) -> None:
     near.create_and_seal("two", b"abcdef", digest=False)
     near.create_and_seal("three", b"abcdeg")
     assert near.hash("one") == near.hash("two") != near.hash("three")
-    # XXH3-64 of nothing, as its authors publish it.
+    # XXH3-64 of no bytes, as its authors publish it.
     near.create_and_seal("nothing", b"")
     assert near.hash("nothing") == 0x2D06800538D394C2.to_bytes(8, "little")
 
@@ -74,7 +74,7 @@ def test_a_digest_stays_with_the_object(near: plasmon.Client) -> None:
         [buffer] = near.get_buffers([oid])
         assert buffer.digest() == near.hash(oid)
         near.verify(oid)
-    # One that is made now is the one that is made at the seal.
+    # A digest computed now equals the one made at the seal.
     assert near.hash(near.put(b"small")) == near.hash(small)
 
 

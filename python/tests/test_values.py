@@ -1,4 +1,4 @@
-"""Every kind of value, put on one node and got on the same and on the other."""
+"""Tests of every kind of value, put on one node and got on the same and on the other."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_arrow(near: plasmon.Client, reader: plasmon.Client, rows: int) -> None:
 
 
 class Unreadable(pa.ExtensionType):  # type: ignore[misc]
-    """An extension type that cannot be read."""
+    """Extension type that cannot be read."""
 
     def __init__(self) -> None:
         super().__init__(pa.int8(), "plasmon.test.unreadable")

@@ -1,4 +1,4 @@
-"""Waiting: for objects to come, in many threads, with Ctrl-C, across fork, and for nodes that die."""
+"""Tests of waits: for objects, in many threads, with Ctrl-C, across fork, and for nodes that die."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_ctrl_c_ends_a_get_and_the_client_goes_on(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "waiting\n"
-        # It may not wait yet: the signal counts all the same.
+        # The process may not wait yet. The signal has the same effect then.
         child.send_signal(signal.SIGINT)
         assert child.stdout.readline() == "interrupted False\n"
         assert child.wait(ANTI_HANG) == 0
@@ -137,7 +137,7 @@ sys.stdin.readline()
 
 
 def sleeps(pid: int) -> int:
-    """How often a process has gone to sleep."""
+    """Number of times that a process has gone to sleep."""
     with open(f"/proc/{pid}/status") as status:
         return int(next(line for line in status if line.startswith("voluntary_ctxt_switches")).split()[1])
 

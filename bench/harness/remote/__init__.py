@@ -1,5 +1,5 @@
 """Benchmarks between hosts: `make bench-remote` and `make bench-growth`.
 
-`contenders` and `others` take part, `run` lets them take turns, `figures` is what comes out; `goals`,
-`report` and `plots` are made from that. `growth` asks how cost grows.
+`contenders` and `others` have the contenders, `run` measures them in turn, and `figures` has the results.
+`goals`, `report` and `plots` are made from the results. `growth` measures how cost grows.
 """

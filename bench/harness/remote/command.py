@@ -1,4 +1,4 @@
-"""The command: chooses contenders, makes hosts, measures, and keeps what came out whatever happens."""
+"""Command of the benchmarks: chooses contenders, makes hosts, measures, and keeps all results."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from harness.remote.others import ALL
 from harness.remote.plausible import impossible
 
 _FOR_STORES = 0.6
-"""Part of the memory that is free that stores may take."""
+"""Part of the free memory that stores may take."""
 _LEAST_MEMORY = 64 << 20
 
 
 def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results: Path) -> int:
-    """Measures, and writes figures and the description of the run, also when it is ended before its time."""
+    """Measures, and writes the figures and the description of the run, even if it is interrupted."""
     description: dict[str, Any] = machine.describe() | {"quick": quick}
     everybody: list[Contender] = [*plasmon(), *(kind() for kind in ALL)]
     contenders, missing = choose(names, everybody)
@@ -46,7 +46,7 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
         write(whole=False)
 
     def write(whole: bool) -> list[tuple[str, str]]:
-        """Writes what can be believed, and says what cannot."""
+        """Writes the plausible figures, and prints the others."""
         wrong = impossible(kept, beside_tcp(contenders))
         told = [(row.peer, why) for row, why in wrong]
         described = description | {
@@ -97,13 +97,13 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
 
 
 def beside_tcp(contenders: Iterable[Contender]) -> set[str]:
-    """Those whose bytes do not go through the kernel's TCP, which is no measure of them."""
+    """Contenders whose bytes do not go through the kernel's TCP, which is no bound for them."""
     faster = {one.name for one in contenders if not str(one.facts.get("provider", "tcp")).startswith("tcp")}
     return faster | ({"plasmon-python"} if "plasmon-auto" in faster else set())
 
 
 def fit(plan: running.Plan, contenders: Sequence[Contender], available: int) -> running.Plan:
-    """The plan with stores that fit into the memory there is; the largest objects may then be left out."""
+    """Plan with stores that fit into the free memory. The largest objects may be left out."""
     stores = sum(2 if one.name.startswith("plasmon") else 1 for one in contenders if not one.restless)
     share = int(available * _FOR_STORES) // max(1, stores) // (1 << 20) << 20
     if share >= plan.memory:

@@ -1,9 +1,8 @@
-"""Gets under conditions of their own: over a new connection, and beside a large one. Of Plasmon as it comes.
+"""Gets of Plasmon in its default configuration: over a new connection, and beside a large get.
 
-*First*: in a cluster that was just started, the first get of an object of the other host, and then some more;
-again and again with new clusters. *Beside*: one client gets a large object, and another one small objects
-meanwhile, against what it takes when nobody else does anything. Only gets that ended before the large one did
-are counted.
+*First*: the first get of an object of the other host in a new cluster, and some further gets, repeated with
+new clusters. *Beside*: small gets of one client while another client gets a large object, compared with small
+gets without other load. Only gets that ended before the large one are counted.
 """
 
 from __future__ import annotations
@@ -24,59 +23,58 @@ from harness.remote.run import HEAD_START, moved, put
 
 KIB, MIB = 1 << 10, 1 << 20
 CONNECTION, BESIDE = "connection", "beside"
-"""The modes of the rows."""
+"""Modes of the rows."""
 FIRST, REUSED = "first", "reused"
 IDLE, BUSY, LARGE_ALONE, LARGE = "idle", "busy", "large_alone", "large"
-"""The operations of `BESIDE`: small gets alone and beside the large one, and the large one alone and beside
-them."""
+"""Operations of `BESIDE`: small gets and the large get, each alone and beside the other."""
 SMALL = KIB
 _AFTER = 3_000_000
-"""Nanoseconds from the begin of the large get to that of the small ones: it is under way by then."""
+"""Time in nanoseconds from the begin of the large get to that of the small ones, when it is under way."""
 _HEAD_START = 5 * HEAD_START
-"""Nanoseconds until two clients of different things are sure to be ready."""
+"""Time in nanoseconds until two clients with different tasks are ready."""
 _ROOM = 1.25
 """Memory of a node, as a multiple of the large object."""
 _CLIENTS = 2
-"""Copies of the large object that clients keep, to put it and to compare what they got."""
+"""Number of copies of the large object that clients keep, to put it and to compare what they got."""
 _OF_MEMORY = 0.6
-"""Part of the memory that is free that all of that may take."""
+"""Part of the free memory that all of that may take."""
 _FAILURES = (PeerError, OSError, subprocess.SubprocessError)
-"""A node that does not start, or does not answer, and a worker that could not do what it was told."""
+"""Errors of a node that does not start or answer, and of a worker that could not carry out a request."""
 _SMALL_SECONDS = 0.5
-"""Of small gets in a turn, at most."""
+"""Largest number of small gets in a turn."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Extent of the measurement."""
 
     clusters: int = 10
     sizes: Sequence[int] = (KIB, 4 * MIB)
-    """Of objects over a new connection."""
+    """Sizes in bytes of objects over a new connection."""
     reused: int = 10
-    """Gets in each cluster after the first."""
+    """Number of gets in each cluster after the first."""
     small: int = 2000
-    """Small objects in a turn: the worker tells the times of so many."""
+    """Number of small objects in a turn, which is also the number of times that the worker reports."""
     large: int = 1024 * MIB
-    """Of the large object, if there is memory."""
+    """Size in bytes of the large object, if there is memory."""
     turns: int = 5
 
 
 FULL = Plan()
 QUICK = Plan(clusters=2, reused=3, small=500, large=128 * MIB, turns=1)
 _MEMORY = 256 * MIB
-"""Of nodes that get single objects."""
+"""Protocols of nodes that get single objects."""
 
 
 def fit(plan: Plan, available: int) -> int:
-    """The bytes of the large object, for the memory there is."""
+    """Size in bytes of the large object, for the free memory."""
     return min(plan.large, int(available * _OF_MEMORY / (2 * _ROOM + _CLIENTS)) // MIB * MIB)
 
 
 def measure(
     make: Callable[[], Plasmon], hosts: Sequence[Host], folder: Path, plan: Plan, available: int
 ) -> tuple[list[Fetches], list[str]]:
-    """All of it: rows, and what failed."""
+    """Measures everything. Returns the rows, and the failures."""
     say = Progress()
     collected = _Collected()
     failures: list[str] = []
@@ -95,7 +93,7 @@ def measure(
 
 
 class _Collected:
-    """Times over the turns, and how many turns there were."""
+    """Times over the turns, and the number of turns."""
 
     def __init__(self) -> None:
         self._samples = Samples()
@@ -180,17 +178,17 @@ def _beside(
 
 
 class Beside:
-    """Small gets beside a large one, by two clients of one node."""
+    """Measurement of small gets beside a large one, by two clients of one node."""
 
     def __init__(self, cluster: Plasmon, plan: Plan, large: int, collected: _Collected) -> None:
         self._cluster, self._plan, self._large, self._collected = cluster, plan, large, collected
         self._holder = cluster.client(HOLDER, 0)
         self._small, self._big = cluster.client(GETTER, 0), cluster.client(GETTER, 1)
         self._next = 1
-        """Object 0 of owner 1 is the large one."""
+        """Numbers the objects. Object 0 of owner 1 is the large one."""
 
     def measure(self, say: Progress) -> None:
-        """Each turn all in a row: what else the machine does hits them alike. The first is not counted."""
+        """Measures all operations in each turn. The first turn is not counted."""
         put(self._holder, self._large, 1, (0, 1))
         for turn in range(-1, self._plan.turns):
             say(f"small gets beside one of {self._large >> 20} MiB: turn {turn + 1} of {self._plan.turns}")
@@ -219,7 +217,7 @@ class Beside:
             {0: self._large_get(start), 1: self._gets(numbers, start + _AFTER)},
         )
         big, small = answers[0], answers[1]
-        # What moved which of them is not told apart.
+        # The counters do not tell which protocol moved which objects.
         moved(before, self._cluster.fetched(), small["calls"] + big["calls"])
         if counted:
             within = until(small["sample"], big["ns"] - _AFTER)
@@ -236,7 +234,7 @@ class Beside:
             self._collected.add(BESIDE, LARGE_ALONE, "", self._large, [big["ns"]], by)
 
     def _prepare(self, memory: str) -> tuple[int, int]:
-        """New small objects, none of them here, nor the large one."""
+        """Makes new small objects, which are not here, as the large object is not."""
         numbers = (self._next, self._plan.small)
         self._next += self._plan.small
         put(self._holder, SMALL, 0, numbers)
@@ -257,7 +255,7 @@ class Beside:
 
 
 def until(ns: Sequence[int], end: int) -> list[int]:
-    """Of calls one behind the other, those that were over by then."""
+    """Times of consecutive calls that were over by then."""
     whole, now = [], 0
     for one in ns:
         now += one

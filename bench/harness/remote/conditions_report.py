@@ -1,4 +1,4 @@
-"""The page's tables of gets under conditions of their own."""
+"""Tables of the page for gets over new connections and beside a large one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from harness.remote.figures import Fetches
 
 
 def sections(rows: Sequence[Fetches]) -> list[str]:
-    """Those for which something was measured."""
+    """Sections for which there are figures."""
     return [section for section in (connections(rows), beside(rows)) if section]
 
 
 def connections(rows: Sequence[Fetches]) -> str:
-    """First transfers over a connection, and those behind them."""
+    """Table of first gets over a connection, and of later ones."""
     found = {(row.operation, row.size): row for row in rows if row.mode == conditions.CONNECTION}
     lines = []
     for size in sorted({size for _, size in found}):
@@ -32,7 +32,7 @@ def connections(rows: Sequence[Fetches]) -> str:
 
 
 def beside(rows: Sequence[Fetches]) -> str:
-    """Small gets while a large object comes to the same node."""
+    """Table of small gets while the same node fetches a large object."""
     found = {(row.operation, row.memory): row for row in rows if row.mode == conditions.BESIDE}
     alone = found.get((conditions.LARGE_ALONE, ""))
     lines = []
@@ -55,10 +55,10 @@ def beside(rows: Sequence[Fetches]) -> str:
 
 
 def latency(row: Row) -> str:
-    """Median and p99."""
+    """Formats median and p99."""
     return f"{short(row.median_us)} ({short(row.p99_us)})"
 
 
 def throughput(row: Row) -> str:
-    """Three digits."""
+    """Formats a number with three digits."""
     return f"{row.gb_per_s:.3g}" if row.gb_per_s else ""

@@ -1,4 +1,4 @@
-"""Who fetches objects from another host: what every contender can be asked, and Plasmon itself."""
+"""Contenders that fetch objects from another host: their interface, and Plasmon itself."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from harness.network import Host
 from harness.processes import PeerError, Worker
 
 HOLDER, GETTER = 0, 1
-"""The two hosts: objects are put on the one, and got on the other."""
+"""Names of the two hosts: objects are put on the first, and got on the second."""
 PROTOCOLS = ("auto", "socket", "send", "read", "read-register")
-"""Those of Plasmon, the product first."""
+"""Protocols of Plasmon, the default first."""
 PATIENCE = 20.0
-"""Seconds for an answer of a worker: beyond that something hangs, and the run has a limit."""
+"""Longest time in seconds for an answer of a worker."""
 ONE_PLACE, PLACES = "one place", "places"
-"""For what has no store: the same bytes again and again, or as many places as a store has objects."""
+"""Memory modes of contenders without a store: one place again and again, or as many as objects."""
 _MEMBERS = 30.0
-"""Seconds for nodes to know each other."""
+"""Longest time in seconds until nodes know each other."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to fetch: what its rows are called, and what it takes."""
+    """Way to fetch: the names in its rows, and its requirements."""
 
     peer: str
     operation: str = "fetch"
     memory: str = ""
-    """For Plasmon: "cold" when an object's place is not known, "warm" when it was here before. For what has
-    no store: `ONE_PLACE` or `PLACES`."""
+    """State of memory. For Plasmon, "cold" if an object's location is unknown, "warm" if the object was here
+    before. For contenders without a store, `ONE_PLACE` or `PLACES`."""
     least: int = 0
-    """Bytes of the smallest object for which it is something of its own."""
+    """Size in bytes of the smallest object for which the way is measured."""
     most: int = 1 << 62
-    """Bytes of the largest."""
+    """Size in bytes of the largest object."""
     together: bool = True
-    """Whether several getters at a time make sense."""
+    """Whether it can be measured with several getters at a time."""
 
 
 class Contender(ABC):
-    """What takes part: servers on the two hosts, and clients of them."""
+    """Contender: servers on the two hosts, and clients of them."""
 
     name: str
     label: str
     ways: Sequence[Way]
     restless = False
-    """Whether its processes use the CPU when nobody asks them: it is measured when the others are gone."""
+    """Whether its idle processes use the CPU. Such a contender is measured after the others have ended."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -60,41 +60,41 @@ class Contender(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Why it cannot be measured here, if so."""
+        """Reason why it cannot be measured here, or `None`."""
 
     @abstractmethod
     def start(self, hosts: Sequence[Host], folder: Path, memory: int) -> None:
-        """Starts its servers, each with as many bytes of memory; returns when they serve."""
+        """Starts its servers, each with `memory` bytes. Returns when they serve."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ends its servers; what they leave on the hosts ends with the network."""
+        """Ends its servers. Their files on the hosts are removed with the network."""
 
     def holder(self, way: Way, number: int) -> Worker | None:
-        """The client that puts what a getter gets; none if nothing has to be put."""
+        """Client that puts the objects for getters. `None` if nothing has to be put."""
         return None
 
     @abstractmethod
     def getter(self, way: Way, number: int) -> Worker:
-        """A client on the host of the getters."""
+        """Client on the host of the getters."""
 
     def servers(self) -> tuple[list[int], list[int]]:
-        """The processes, on either host, that work for clients."""
+        """Process ids that work for clients, on either host."""
         return [], []
 
     def fetched(self) -> dict[str, int] | None:
-        """How many objects have come to the getters' host so far, by what moved them, if it tells."""
+        """Number of objects fetched to the getters' host so far, by protocol, if the contender tells."""
         return None
 
     def close(self) -> None:
-        """Ends everything."""
+        """Ends all processes."""
         for worker in self._workers.values():
             worker.close()
         self._workers = {}
         self.stop()
 
     def _worker(self, kind: str, number: int, start: Callable[[], Worker]) -> Worker:
-        """A client, started when first needed."""
+        """Client, which is started when it is first needed."""
         if (kind, number) not in self._workers:
             worker = start()
             self._workers[kind, number] = worker
@@ -103,7 +103,7 @@ class Contender(ABC):
 
 
 class Plasmon(Contender):
-    """Two nodes that fetch by one of Plasmon's protocols. Clients are in Rust; of `auto` in Python too."""
+    """Two nodes that fetch by one of Plasmon's protocols. Clients are in Rust; for `auto` also in Python."""
 
     def __init__(self, protocol: str, flags: Sequence[str]) -> None:
         super().__init__()
@@ -120,13 +120,13 @@ class Plasmon(Contender):
         return peers.PlasmonRust().missing() or peers.PlasmonPython().missing()
 
     def start(self, hosts: Sequence[Host], folder: Path, memory: int) -> None:
-        """Starts a node a host, and waits until they know each other."""
+        """Starts a node on each host, and waits until they know each other."""
         self._folder = folder
         for host in hosts:
             self.add(host, memory)
 
     def add(self, host: Host, memory: int) -> None:
-        """Starts one more node, and waits until all know it."""
+        """Starts one more node, and waits until all nodes know it."""
         node = peers.PlasmonRust(host)
         join = ["--join", self.nodes[0].status()["listen"]] if self.nodes else []
         self.nodes.append(node)
@@ -150,7 +150,7 @@ class Plasmon(Contender):
         return self.client(GETTER, number, way.peer == "plasmon-python")
 
     def client(self, node: int, number: int, python: bool = False) -> Worker:
-        """A client of a node: of the same language on both sides, as they make ids differently."""
+        """Client of a node. Both sides use the same language, because the two make ids differently."""
         peer = self.nodes[node]
         rust = [str(paths.rust_worker()), "plasmon", str(peer.socket)]
         command = peers.python_client(peer.socket) if python else rust
@@ -167,7 +167,7 @@ class Plasmon(Contender):
 
 
 def plasmon(chosen: Sequence[str] = PROTOCOLS) -> list[Plasmon]:
-    """A contender for each protocol that this build has; only its default if it lets nobody choose."""
+    """Contenders for all protocols of this build, or only for its default if it has no choice."""
     if peers.PlasmonRust().missing():
         return [Plasmon("auto", [])]
     known = protocols(_help())
@@ -177,7 +177,7 @@ def plasmon(chosen: Sequence[str] = PROTOCOLS) -> list[Plasmon]:
 
 
 def protocols(text: str) -> list[str]:
-    """The protocols that `plasmon serve --help` offers; none if it has no such flag."""
+    """Protocols that `plasmon serve --help` lists. Empty if it has no such flag."""
     flag = re.search(r"^ *--protocol\b.*?(?=^ *(?:-\w, )?--|\Z)", text, re.MULTILINE | re.DOTALL)
     words = re.findall(r"[\w-]+", flag[0]) if flag else []
     return [name for name in PROTOCOLS if name in words]

@@ -1,4 +1,4 @@
-"""Figures of fetches: those of any call, and what they cost the processors of either host."""
+"""Figures of fetches: times and rates, and the CPU time on either host."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Fetches(Row):
-    """What came out for one way, size and number of getters."""
+    """Results for one way, size and number of getters."""
 
     turns: int
-    """How often it was their turn."""
+    """Number of turns."""
     holder_cpu_s_per_gib: float | None
-    """Seconds of processor time that server and clients took on the host that has the objects."""
+    """CPU time in seconds of server and clients on the host that has the objects."""
     getter_cpu_s_per_gib: float | None
-    """The same on the host that wants them."""
+    """CPU time in seconds of server and clients on the host that gets the objects."""
     moved_by: str
-    """What of Plasmon moved them, by its own counters."""
+    """Protocol of Plasmon that moved the objects, by its own counters."""
 
 
 REMOTE = Series("remote", Fetches)
@@ -31,14 +31,14 @@ REMOTE = Series("remote", Fetches)
 
 @dataclass
 class Turn:
-    """What one turn gave."""
+    """Results of one turn."""
 
     ns: list[int]
-    """Of single gets, warm-ups left out."""
+    """Times of single gets, without warm-ups."""
     rate: float
-    """Gets a second, of all getters together."""
+    """Gets per second, of all getters together."""
     calls: int
-    """All of them."""
+    """Number of all gets."""
     holder_cpu: float
     getter_cpu: float
     moved_by: dict[str, int] | None = None
@@ -54,14 +54,14 @@ class _Costs:
 
 
 class Collected:
-    """Collects turns over the rounds of a run."""
+    """Collector of turns over the rounds of a run."""
 
     def __init__(self) -> None:
         self._samples = Samples()
         self._costs: dict[Case, _Costs] = defaultdict(_Costs)
 
     def add(self, way: Way, size: int, getters: int, turn: Turn) -> None:
-        """Adds what a turn gave."""
+        """Adds the results of a turn."""
         case = Case("remote", way.peer, way.operation, way.memory, size, 1, getters)
         self._samples.add(case, turn.ns, moves=True, rate=turn.rate)
         costs = self._costs[case]
@@ -73,7 +73,7 @@ class Collected:
             costs.moved_by[name] += count
 
     def rows(self) -> list[Fetches]:
-        """A row a case."""
+        """Rows of all cases."""
         return [self._row(row) for row in self._samples.rows()]
 
     def _row(self, row: Row) -> Fetches:

@@ -1,4 +1,4 @@
-"""What Plasmon is meant to reach between hosts, held against what was measured."""
+"""Goals of Plasmon between hosts, compared with the figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HELD_AGAINST_TCP = (4 * MIB, 64 * MIB)
 
 
 class Found:
-    """Rows, by what they are of: those that all contenders have."""
+    """Rows by the cases that all contenders have."""
 
     def __init__(self, rows: Iterable[Fetches]) -> None:
         self.rows = [row for row in rows if row.mode == "remote"]
@@ -28,7 +28,7 @@ class Found:
     def find(
         self, peer: str, size: int, getters: int = 1, memory: str = "", operation: str = ""
     ) -> Fetches | None:
-        """The row of a contender; of several ways to do the same, the fastest."""
+        """Row of a contender; of several ways to do the same, the fastest."""
         rows = [
             row
             for row in self.rows
@@ -39,7 +39,7 @@ class Found:
         return min(rows, key=lambda row: row.median_us, default=None)
 
     def cold(self, size: int, getters: int = 1) -> Fetches | None:
-        """What Plasmon does by itself with an object that it knows nothing of."""
+        """Row of Plasmon's default for an object whose location is unknown."""
         return self.find(AUTO, size, getters, "cold")
 
 
@@ -47,7 +47,7 @@ Pair = tuple[Fetches | None, Fetches | None]
 
 
 def check(rows: Iterable[Fetches]) -> list[Goal]:
-    """All goals for which something was measured."""
+    """All goals for which there are figures."""
     rows = list(rows)
     found = Found(rows)
     goals = [
@@ -121,7 +121,7 @@ def _ahead(found: Found, what: str, peer: str, own: str, times: float) -> Goal |
 
 
 def _beside(rows: Iterable[Fetches], memory: str) -> Goal | None:
-    """Small gets while a large object comes."""
+    """Goal of small gets while a large object is fetched."""
     by = {row.operation: row for row in rows if (row.mode, row.memory) == ("beside", memory)}
     if not {"idle", "busy", "large"} <= set(by):
         return None
@@ -137,7 +137,7 @@ def _beside(rows: Iterable[Fetches], memory: str) -> Goal | None:
 def _worst(
     found: Found, pair: Callable[[int, int], Pair]
 ) -> tuple[float, str, tuple[Fetches, Fetches]] | None:
-    """Where the first of a pair is slowest beside the second: how slow, a name for it, and the pair."""
+    """Largest factor by which the first of a pair is slower than the second, with its case and the pair."""
     worst = None
     for size in found.sizes:
         for getters in found.getters:
@@ -152,7 +152,7 @@ def _worst(
 
 
 def _cost(row: Fetches) -> float:
-    """Of one getter the median time; of several the time that all of them together need for one object."""
+    """Median time for one getter; for several, the time that all together need for one object."""
     return row.median_us if row.clients == 1 else 1e6 / row.ops_per_s
 
 

@@ -1,6 +1,7 @@
-"""`make bench-growth`: what becomes of objects a second as objects, nodes and getters become more.
+"""`make bench-growth`: measures how the rate changes with the number of objects, nodes and getters.
 
-One cluster, Plasmon as it comes, clients in Rust. Every object is got once, and was on another node before.
+There is one cluster of Plasmon in its default configuration, with clients in Rust. Every object is got once,
+from another node.
 """
 
 from __future__ import annotations
@@ -26,27 +27,28 @@ KIB, MIB = 1 << 10, 1 << 20
 AXES = {"objects": "number of objects", "nodes": "nodes", "getters": "getters"}
 BATCH = 64
 KINDS = ((KIB, 1), (KIB, BATCH), (MIB, 1))
-"""Bytes of an object, and objects in a call."""
+"""Size of an object in bytes, and number of objects in a call."""
 BYTES_AN_OBJECT = 1536
-"""Of a store, for each object of 1 KiB."""
+"""Size of a store in bytes for each object of 1 KiB."""
 PATIENCE = 300.0
-"""Seconds for a million objects."""
+"""Longest time in seconds for a million objects."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Extent of the measurement."""
 
     objects: Sequence[int] = (1, 10, 100, 1_000, 10_000, 100_000)
     nodes: Sequence[int] = (2, 3, 4, 5, 6, 7, 8)
     getters: Sequence[int] = (1, 2, 4, 8, 16, 32)
     some: int = 4096
-    """Objects of 1 KiB where their number is not what grows; of 1 MiB an eighth of a store."""
+    """Number of objects of 1 KiB where their number does not grow; those of 1 MiB fill an eighth of a
+    store."""
     memory: int = 512 * MIB
     runs: int = 5
-    """Of each point, if there is time."""
+    """Number of rounds of each point, if there is time."""
     seconds: float = 240.0
-    """For all of it; what is not done then is left out."""
+    """Time in seconds for everything. Points that are not done by then are left out."""
 
 
 FULL = Plan()
@@ -57,10 +59,10 @@ QUICK = Plan(
 
 @dataclass(frozen=True)
 class Grown:
-    """A point: objects a second when as many of something take part."""
+    """Point of a curve: objects per second for a number of objects, nodes or getters."""
 
     axis: str
-    """What grows: a key of `AXES`."""
+    """Quantity that grows: a key of `AXES`."""
     at: int
     size: int
     batch: int
@@ -77,7 +79,7 @@ GROWTH = Series("growth", Grown)
 
 
 class Growing:
-    """One cluster, which gets more nodes as the run goes on."""
+    """Cluster that gets more nodes as the run goes on."""
 
     def __init__(self, cluster: Plasmon, network: Network, plan: Plan) -> None:
         self._cluster = cluster
@@ -86,7 +88,7 @@ class Growing:
         self._next = 0
 
     def points(self) -> Iterator[Grown]:
-        """All of them, in an order in which nodes only become more."""
+        """Measures all points, in an order in which nodes are only added."""
         for _ in range(2):
             self._add()
         for kind in KINDS[:2]:
@@ -128,7 +130,7 @@ class Growing:
         )
 
     def _try(self, kind: tuple[int, int], getters: int, count: int) -> float:
-        """A run, or another one: on a busy machine a getter may not be ready in time."""
+        """Runs a point, twice if needed: on a busy machine a getter may not be ready in time."""
         for _ in range(TRIES - 1):
             try:
                 return self._run(kind, getters, count)
@@ -137,7 +139,7 @@ class Growing:
         return self._run(kind, getters, count)
 
     def _run(self, kind: tuple[int, int], getters: int, count: int) -> float:
-        """Puts objects on all nodes but the getters' in turn, gets all; how many a second."""
+        """Puts objects on all nodes but the getters', and gets all. Returns objects per second."""
         size, _ = kind
         each = max(1, count // getters)
         first, self._next = self._next, self._next + each
@@ -180,7 +182,7 @@ class Growing:
 
 
 def run(quick: bool, million: bool, results: Path) -> int:
-    """Measures, and keeps what there is whatever happens."""
+    """Measures, and keeps the results even if it is interrupted."""
     plan = QUICK if quick else FULL
     if million:
         objects = (*plan.objects, 1_000_000)

@@ -1,4 +1,4 @@
-"""What Plasmon is held against between hosts: the network without a store, and other stores."""
+"""Contenders other than Plasmon: the network without a store, and other stores."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from harness.processes import PeerError, Worker, shown, spawn, stop
 from harness.remote.contenders import GETTER, HOLDER, ONE_PLACE, PATIENCE, PLACES, Contender, Way
 
 _START = 60.0
-"""Seconds for a server to serve."""
+"""Longest time in seconds until a server serves."""
 _POLL = 0.02
 
 
 class _Served(Contender):
-    """A contender with servers that are processes of the harness."""
+    """Contender whose servers are processes of the harness."""
 
     tells_hosts_by_address = False
-    """Whether it takes two hosts of one address for the same, and then would not use the network."""
+    """Whether it takes two hosts of one address for the same host, and would not use the network then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ class _Served(Contender):
         return [process.pid for process in self._processes], []
 
     def _spawn(self, host: Host, command: Sequence[object], name: str, **environment: str) -> Path:
-        """Starts a server, and gives its log."""
+        """Starts a server, and returns its log."""
         log = self._folder / f"{name}.log"
         self._processes.append(spawn(host.command(command), log, environment))
         return log
 
     def _said(self, log: Path, what: str) -> str:
-        """The log of the last server, once these words are in it."""
+        """Waits until the log of the last server has these words. Returns the log."""
         deadline = time.monotonic() + _START
         while what not in (text := log.read_text(errors="replace")):
             if self._processes[-1].poll() is not None:
@@ -76,7 +76,7 @@ class _Served(Contender):
 
 
 class Tcp(_Served):
-    """A connection, and a loop at each of its ends."""
+    """Connection with a loop at each of its ends."""
 
     name, label = "tcp", "TCP, no store"
     ways: Sequence[Way] = (Way("tcp", memory=ONE_PLACE), Way("tcp", "fetch_places", memory=PLACES))
@@ -94,7 +94,7 @@ class Tcp(_Served):
 
 
 class Hop(_Served):
-    """A round trip between two processes of one host that sleep: what a client and its node need at least."""
+    """Round trip between two sleeping processes of one host: the least cost of a client and its node."""
 
     name, label = "hop", "a round trip on one host"
     ways = (Way("hop", "socket_round_trip", most=1 << 10, together=False),)
@@ -103,7 +103,7 @@ class Hop(_Served):
         return peers.Raw().missing()
 
     def _serve(self, memory: int) -> None:
-        """The worker starts the other process itself."""
+        """Does nothing: the worker starts the other process itself."""
 
     def getter(self, way: Way, number: int) -> Worker:
         return self._client(GETTER, number, [paths.rust_worker(), "raw", "-"])
@@ -124,7 +124,7 @@ class Fabric(_Served):
         )
     )
     provider = "tcp;ofi_rxm"
-    """Set to that of Plasmon before the start."""
+    """Name of the provider, set to Plasmon's before the start."""
 
     def missing(self) -> str | None:
         return peers.absent(paths.fabric_worker(), "cargo build --release -p plasmon-bench")
@@ -142,7 +142,7 @@ class Fabric(_Served):
 
 
 class Redis(_Served):
-    """Redis over TCP, got by redis-py with its parser in C."""
+    """Redis over TCP, with redis-py and its parser in C."""
 
     name, label = "redis", "Redis (hiredis)"
     ways = (Way("redis"),)
@@ -214,7 +214,7 @@ class Mooncake(_Served):
 
 
 class Ray(_Served):
-    """Ray with a node on either host; an actor on the one puts, drivers on the other get."""
+    """Ray with a node on either host: an actor on the first puts, drivers on the second get."""
 
     name, label = "ray", "Ray"
     ways = (Way("ray"),)
@@ -260,14 +260,14 @@ ALL: list[type[_Served]] = [Tcp, Hop, Fabric, Redis, Mooncake, Ray]
 
 
 def _free_port(host: Host) -> int:
-    """A port for a server that cannot choose one itself and say so."""
+    """Free port for a server that cannot choose and announce one itself."""
     return int(
         _python(host, f"s = socket.create_server(({host.address!r}, 0)); print(s.getsockname()[1])").stdout
     )
 
 
 def _accepts(host: Host, port: int) -> bool:
-    """Whether a server on a host takes connections, asked from there."""
+    """Whether a server on a host accepts connections from there."""
     return _python(host, f"socket.create_connection(({host.address!r}, {port}), 1)").returncode == 0
 
 

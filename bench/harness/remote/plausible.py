@@ -1,8 +1,8 @@
-"""What cannot be: gets of another host's object that are faster than the network between them.
+"""Check for impossible figures: gets from another host that are faster than the network.
 
-A harness that gets what is there already measures something else, and its figures look good. Nothing that
-goes through the kernel's TCP is much faster than a connection that does nothing else; more than twice as fast
-is a mistake, and its figures are taken out of the results.
+A harness that by mistake gets objects that are here already reports good figures. Nothing that goes through
+the kernel's TCP is much faster than a bare connection. A figure that is more than twice as fast is a mistake,
+and is removed from the results.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from harness.remote.figures import Fetches
 from harness.remote.goals import Found
 
 TIMES = 2.0
-"""So much faster than raw TCP is impossible. Less may be chance, or more than one connection."""
+"""Factor over raw TCP that is impossible. A smaller one may be chance, or several connections."""
 
 
 def impossible(rows: Iterable[Fetches], beside_tcp: Collection[str] = ()) -> list[tuple[Fetches, str]]:
-    """The rows that cannot be, and why; those of contenders in `beside_tcp` have another network."""
+    """Impossible rows, with the reasons. Contenders in `beside_tcp` have another network."""
     found = Found(rows)
     wrong = []
     for row in found.rows:
@@ -35,7 +35,7 @@ def impossible(rows: Iterable[Fetches], beside_tcp: Collection[str] = ()) -> lis
 
 
 def _of_tcp(found: Found, row: Fetches) -> float | None:
-    """What raw TCP takes at this size: at most what it took for more, when something disturbed it."""
+    """Time of raw TCP at this size: at most that of larger sizes, in case it was disturbed."""
     more = [
         _us(tcp)
         for size in found.sizes
@@ -46,5 +46,5 @@ def _of_tcp(found: Found, row: Fetches) -> float | None:
 
 
 def _us(row: Fetches) -> float:
-    """Microseconds an object: of one getter the median, of several what all of them together needed."""
+    """Time in microseconds for an object: the median for one getter, the joint time for several."""
     return row.median_us if row.clients == 1 else 1e6 / row.ops_per_s

@@ -1,4 +1,4 @@
-"""Plots of what was measured between hosts: small objects, large ones, and how cost grows."""
+"""Plots of the figures between hosts: small objects, large objects, and growth."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.remote.growth import AXES, BATCH, Grown
 KIB, MIB = 1 << 10, 1 << 20
 _SMALL_UP_TO = 64 * KIB
 _BARE = {"color": "#555555", "marker": "", "linewidth": 1.3}
-# Contender, memory, label, how it is drawn.
+# Contender, memory, label, style.
 _LINES: list[tuple[str, str, str, dict[str, Any]]] = [
     (AUTO, "cold", "Plasmon: auto", {"color": "#0b6e4f", "marker": "o", "linewidth": 2.2}),
     (AUTO, "warm", "auto, location known", {"color": "#0b6e4f", "marker": "o", "linestyle": "--"}),
@@ -32,13 +32,13 @@ _LINES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("mooncake", "", "Mooncake", {"color": "#7b2cbf", "marker": "X"}),
     ("ray", "", "Ray", {"color": "#4361ee", "marker": "<"}),
 ]
-# Of growth: bytes of an object, objects a call.
+# For growth: size of an object in bytes, objects in a call.
 _GROWN = {(KIB, 1): "#0b6e4f", (KIB, BATCH): "#f77f00", (MIB, 1): "#4361ee"}
 Value = Callable[[Fetches], float]
 
 
 def draw(rows: Sequence[Fetches]) -> None:
-    """Small objects by latency, large ones by latency and throughput."""
+    """Draws small objects by latency, and large ones by latency and throughput."""
     found = Found(rows)
     small = [size for size in found.sizes if size <= _SMALL_UP_TO]
     large = [size for size in found.sizes if size >= _SMALL_UP_TO]
@@ -91,7 +91,7 @@ def _panel_of(
 
 
 def draw_growth(rows: Sequence[Grown]) -> None:
-    """A panel for each thing that grows."""
+    """Draws a panel for each quantity that grows."""
     with plt.rc_context(STYLE):
         plot, panels = plt.subplots(1, len(AXES), figsize=(9.5, 3.8), sharey=True)
         shown: dict[str, Any] = {}

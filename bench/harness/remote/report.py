@@ -1,4 +1,4 @@
-"""The page's tables of what was measured between hosts."""
+"""Tables of the page for the figures between hosts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def text(rows: Sequence[Fetches], run: dict[str, Any]) -> list[str]:
 
 def _points(run: dict[str, Any]) -> str:
     labels, rounds = run["labels"], run["rounds"]
-    # All nodes of Plasmon are of one build.
+    # All nodes of Plasmon are of the same build.
     named = {
         ("Plasmon" if "plasmon" in name else labels[name]): said for name, said in run["versions"].items()
     }
@@ -105,7 +105,7 @@ def _table(found: Found, getters: int, title: str, text: str, cell: _Cell, least
 
 
 def _ratios(found: Found) -> str:
-    """What Plasmon takes, as a multiple of what the network takes without a store."""
+    """Table of Plasmon's times as multiples of those of the network without a store."""
     lines = []
     for size in found.sizes:
         cells = []
@@ -121,7 +121,7 @@ def _ratios(found: Found) -> str:
 
 
 def _hops(found: Found) -> str:
-    """Where the time of a small get goes."""
+    """Table of the time of a small get by its parts."""
     hop = found.find("hop", SMALL, 1)
     read = found.find("fabric", SMALL, 1, PLACES, "read_asleep_places")
     warm, cold = (found.find(AUTO, SMALL, 1, memory) for memory in ("warm", "cold"))

@@ -1,9 +1,9 @@
-"""`make bench-remote`: gets of what is on another host, by everyone in turn.
+"""`make bench-remote`: measures gets of objects on another host, by all contenders in turn.
 
-In every round each size is done by all contenders, one after the other, before the next size begins, and the
-contender that begins moves on from round to round: whatever else the machine does hits all alike. A turn is
-this: the holder puts objects, one getter or several get each of them once, the holder deletes them. What is
-counted is the gets; the first few of a turn are not, nor is the first round. Rounds go on until time is up.
+In every round each size is measured with all contenders, one after the other, before the next size, and each
+round begins with the next contender, so that other load of the machine affects all alike. In a turn the
+holder puts objects, one or several getters get each object once, and the holder deletes them. Only the gets
+are counted, without the first few of a turn and without the first round. Rounds go on until the time is up.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from harness.remote.others import Fabric
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [64 * 4**power for power in range(12)]
-"""64 B to 256 MiB; 1, 4 and 64 MiB are among them."""
+"""Sizes of objects: 64 B to 256 MiB, with 1, 4 and 64 MiB among them."""
 MOST_OBJECTS = 200
-"""In a turn, for each getter."""
+"""Number of bytes in a turn for each getter."""
 BYTES_A_TURN = 64 * MIB
 BYTES_TOGETHER = 256 * MIB
-"""As much for several getters."""
+"""Number of bytes in a turn for several getters."""
 NOT_COUNTED = 5
-"""Gets at the begin of a turn, of four times as many: the contender was asleep, and its caches cold."""
+"""Number of gets in four at the begin of a turn that are not counted, as caches are cold."""
 HEAD_START = 60_000_000
-"""Nanoseconds from the start signal to the start."""
+"""Time in nanoseconds from the start signal to the start."""
 BATCH = 64
 TRIES = 3
-"""Turns of a way that fail, one after the other, before it takes no more part."""
+"""Number of consecutive failed turns after which a way is excluded."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Extent of the measurement."""
 
     memory: int
-    """Bytes of every node."""
+    """Memory of every node in bytes."""
     sizes: Sequence[int]
     getters: Sequence[int]
     turn: float
-    """Seconds of gets in a turn, at most; one get may take longer."""
+    """Time in seconds of gets in a turn. One get may take longer."""
     rounds: int
     seconds: float
-    """For all rounds of the contenders that rest. No round is begun that would take longer."""
+    """Time in seconds for all rounds of the contenders that are quiet when idle. No longer round is begun."""
     restless_seconds: float
-    """The same for the others."""
+    """Time in seconds for all rounds of the other contenders."""
 
 
 FULL = Plan(1024 * MIB, SIZES, (1, 8), turn=0.2, rounds=40, seconds=300.0, restless_seconds=45.0)
 QUICK = Plan(512 * MIB, (KIB, MIB), (1, 2), turn=0.05, rounds=1, seconds=60.0, restless_seconds=30.0)
 
 Keep = Callable[[list[Fetches]], None]
-"""Called after every round with what there is so far."""
+"""Function that is called after every round with the results so far."""
 
 
 class Run:
-    """One run, of contenders that may be measured together."""
+    """Run of contenders that may be measured together."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Run:
                 self._drop(contender)
 
     def measure(self, seconds: float, keep: Keep) -> int:
-        """Measures rounds until the time is up; says how many were counted."""
+        """Measures rounds until the time is up. Returns the number of counted rounds."""
         begin = time.monotonic()
         limit = begin + 1.25 * seconds
         self._round(-1, "warming up", limit)
@@ -112,13 +112,13 @@ class Run:
         return self._plan.rounds
 
     def close(self) -> None:
-        """Ends everything."""
+        """Ends all contenders."""
         for contender in self._contenders:
             contender.close()
         self._say.end()
 
     def _round(self, number: int, what: str, limit: float) -> bool:
-        """Every size by everyone; says whether there was time for all."""
+        """Measures every size with every contender. Returns whether there was time for all."""
         for size in self._plan.sizes:
             for getters in self._plan.getters:
                 self._say(f"{what}: {size:,} bytes, {getters} getter{'s' * (getters > 1)}")
@@ -138,12 +138,12 @@ class Run:
                     yield contender, way
 
     def _fits(self, way: Way, size: int, getters: int) -> bool:
-        """Whether it makes sense, and half of a store has room for what a turn needs."""
+        """Whether the case makes sense, and half of a store has room for the objects of a turn."""
         sensible = way.least <= size <= way.most and (getters == 1 or way.together)
         return sensible and objects(size, getters, self._plan.memory) > 0
 
     def _take_turn(self, contender: Contender, way: Way, size: int, getters: int, counted: bool) -> None:
-        """A way that fails too often takes no more part; the others go on."""
+        """Excludes a way that fails too often; the others go on."""
         try:
             turn = self._turn(contender, way, size, getters, counted)
             self._failed[contender.name, way] = 0
@@ -190,7 +190,7 @@ class Run:
         numbers: tuple[int, int],
         counted: bool,
     ) -> Turn:
-        """The gets themselves, and what is known of them."""
+        """Runs the gets. Returns their results."""
         before, servers = contender.fetched(), contender.servers()
         spent = [cpu.seconds(pids) for pids in servers]
         if len(workers) == 1:
@@ -213,7 +213,7 @@ class Run:
     def _together(
         self, workers: dict[int, Worker], way: Way, size: int, numbers: tuple[int, int]
     ) -> tuple[list[int], float, int, float]:
-        """All at once: the rate is that of all objects, until the last getter had its last one."""
+        """Runs all getters together. The rate is that of all objects, until the last getter has ended."""
         work: dict[int, dict[str, Any]] = {n: {"owner": n, "numbers": numbers} for n in workers}
         ask_all(workers, "prepare", {n: {**one, "operation": way.operation} for n, one in work.items()})
         start = time.monotonic_ns() + HEAD_START
@@ -226,20 +226,20 @@ class Run:
 
 
 def objects(size: int, getters: int, memory: int) -> int:
-    """New objects in a turn for each getter: none if half of a store has no room for one each."""
+    """Number of new objects in a turn for each getter. 0 if half of a store has no room for one each."""
     most = BYTES_A_TURN if getters == 1 else BYTES_TOGETHER // getters
     return min(max(1, min(MOST_OBJECTS, most // size)), memory // 2 // getters // size)
 
 
 def _follow_plasmon(fabric: Fabric, contenders: Sequence[Contender]) -> None:
-    """Bare libfabric has to use the provider that Plasmon uses."""
+    """Sets bare libfabric to the provider that Plasmon uses."""
     for contender in contenders:
         if isinstance(contender, Plasmon) and "provider" in contender.facts:
             fabric.provider = contender.facts["provider"]
 
 
 def put(holder: Worker, size: int, owner: int, numbers: tuple[int, int]) -> None:
-    """New objects, in batches where that is quicker."""
+    """Puts new objects, in batches where that is faster."""
     work = {"size": size, "owner": owner, "numbers": numbers}
     if "put_many" in holder.operations and numbers[1] >= BATCH:
         holder.ask("measure", operation="put_many", batch=BATCH, **work)
@@ -248,7 +248,7 @@ def put(holder: Worker, size: int, owner: int, numbers: tuple[int, int]) -> None
 
 
 def _make_warm(workers: dict[int, Worker], size: int, numbers: tuple[int, int]) -> None:
-    """Every object has been here, and is not any more: where it is, is known."""
+    """Gets every object once and evicts it, so that its location is known."""
     work = {n: {"operation": "fetch", "size": size, "owner": n, "numbers": numbers} for n in workers}
     ask_all(workers, "measure", work)
     evicted = workers[0].ask("evict")["bytes"]
@@ -257,7 +257,7 @@ def _make_warm(workers: dict[int, Worker], size: int, numbers: tuple[int, int]) 
 
 
 def moved(before: dict[str, int] | None, after: dict[str, int] | None, calls: int) -> dict[str, int] | None:
-    """What moved the objects of a turn; every get must have been of one that was not here."""
+    """Protocols that moved the objects of a turn. Checks that no object was here before its get."""
     if before is None or after is None:
         return None
     grown = {name: count - before.get(name, 0) for name, count in after.items()}
@@ -269,9 +269,9 @@ def moved(before: dict[str, int] | None, after: dict[str, int] | None, calls: in
 def measure(
     contenders: Sequence[Contender], plan: Plan, hosts: Sequence[Host], folder: Path, keep: Keep
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Measures contenders: failures by name, and how many rounds were counted; figures go to `keep`.
+    """Measures contenders. Returns failures by name and the counted rounds; figures go to `keep`.
 
-    Those that do not rest are measured after the others, which they would disturb.
+    Contenders that use the CPU when idle are measured after the others, because they would disturb them.
     """
     collected = Collected()
     failures: dict[str, list[str]] = {}

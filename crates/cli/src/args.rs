@@ -1,4 +1,6 @@
-//! The command line.
+//! Command line of `plasmon`: the commands, their arguments and their help.
+//!
+//! Owns no state. Invariant: an argument that is parsed is valid for its command.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +14,7 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0  done
   1  it failed; the message says why
-     (doctor: there is a problem)
+     (doctor: it found a problem)
   2  wrong arguments
   3  no such object
   4  timed out
@@ -21,9 +23,9 @@ Exit codes:
   7  no daemon answers, or it is being drained
   8  the object is lost: every node that held it is gone
   9  the object is damaged: its bytes are not those that were sealed
-  10 fewer nodes hold the object than was asked for; it stays where it is
+  10 fewer nodes hold the object than were asked for; the object stays where it is
   11 there is no other node (calibrate)
-  12 what happened is not known: a node that knows does not answer (rm)
+  12 the outcome is unknown: a node that decides it does not answer (rm)
 
 Examples:
   plasmon serve --memory 8GiB
@@ -40,10 +42,9 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "plasmon", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Unix socket of the node of this host [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR, or without
-    /// that /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for others; commands that
-    /// find none of their user's there take /run/plasmon/plasmon.sock]. One that is named here may be any
-    /// user's
+    /// Unix socket of this host's node [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR, or without that
+    /// /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for others; if the user has no
+    /// socket there, commands use /run/plasmon/plasmon.sock]. A socket given here may belong to any user
     #[arg(long, global = true, env = "PLASMON_SOCKET", hide_env_values = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON for programs to read
@@ -53,13 +54,14 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+/// Commands of `plasmon`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a node until it is told to stop
+    /// Run a node until it is stopped
     Serve(Box<Serve>),
     /// Put a file into the store
     Put(Put),
-    /// Get an object, from whichever node holds it
+    /// Get an object from any node that holds it
     Get(Get),
     /// Wait until objects are on this host
     Wait(Wait),
@@ -69,70 +71,71 @@ pub(crate) enum Command {
     Rm(Rm),
     /// Compute the digest of an object, and compare it with the one made when it was sealed
     Hash(Hash),
-    /// Take objects out of memory that were not used for long
+    /// Evict objects from memory, the least recently used first
     Evict(Evict),
-    /// Print what is sealed on this node and what leaves it, until Ctrl-C
+    /// Print the objects that are sealed on this node or leave it, until Ctrl-C
     #[command(after_help = "\
-Objects that are there already come first. When events come faster than they are read, some are left \
+Objects that are there already come first. If events come faster than they are read, some are left \
 out, and a line says how many. With --json each event is a line of its own.")]
     Subscribe,
     /// Show the state of the node, or of the whole cluster
     Status(StatusOf),
-    /// Show the nodes of the cluster and what they do, again and again
+    /// Show the nodes of the cluster and their activity, updated continuously
     Top(Top),
-    /// List the clients of the node, with what they hold
+    /// List the clients of the node with the objects that they hold
     Clients,
-    /// Say which nodes hold an object
+    /// List the nodes that hold an object
     Locations(Located),
-    /// Have so many nodes hold an object, and keep it
+    /// Make several nodes keep an object
     Replicate(Replicate),
     /// Move an object to another node
     Migrate(Migrate),
-    /// Bring an object to many nodes at the same time, each passing on what it has
+    /// Bring an object to many nodes at the same time; they pass on to each other what they have received
     Broadcast(Broadcast),
-    /// Move everything that a node keeps to the others, and have it leave the cluster
+    /// Move everything that a node keeps to other nodes, and make it leave the cluster
     Drain(Drain),
     /// Begin to bring objects to this host, without waiting for them
     Prefetch(Prefetch),
-    /// Say how an object came to this host: from where, by which protocol and why, and what took how long
+    /// Explain how an object came to this host: source, protocol with the reason, and the time of each step
     Explain(Located),
-    /// Measure which way of moving objects is best between this node and others
+    /// Measure the best transfer parameters between this node and others
     Calibrate(Calibrate),
     /// Make a secret for a cluster
     Secret(Secret),
-    /// Say what makes Plasmon slower here than the hardware allows, and how to mend it
+    /// Find what makes Plasmon slower on this host than the hardware allows, and how to fix it
     Doctor(Doctor),
 }
 
-/// What `plasmon status` takes.
+/// Arguments of `plasmon status`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatusOf {
-    /// A line for every node of the cluster; one that does not answer within two seconds has a line that says
-    /// so
+    /// Print a line for every node of the cluster; a node that does not answer within 2 s has a line with the
+    /// reason
     #[arg(long)]
     pub(crate) cluster: bool,
 }
 
-/// What `plasmon top` takes.
+/// Arguments of `plasmon top`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-q, Esc or Ctrl-C ends it; up and down scroll. Rates are of the last interval, by each node's own clock. \
-Where standard output is no terminal, and with --json, it prints what is there once, without rates.")]
+q, Esc or Ctrl-C ends it; up and down scroll. Rates are those of the last interval, by each node's own \
+clock. If standard output is no terminal, or with --json, it prints the present state once, without \
+rates.")]
 pub(crate) struct Top {
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub(crate) interval: Duration,
 }
 
-/// What `plasmon put` takes.
+/// Arguments of `plasmon put`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Prints the id of the object. What is read from standard input is gathered in memory first.")]
+Prints the id of the object. Standard input is first read into memory as a whole.")]
 pub(crate) struct Put {
-    /// The file; - reads standard input
+    /// File to put; - reads standard input
     pub(crate) file: PathBuf,
-    /// Name of the object: its id is the name's hash, the same on every node; with --private it is this
-    /// user's, and others may have the same
+    /// Name of the object. Its id is the hash of the name, the same on every node. With --private the name
+    /// belongs to this user, and other users may use the same name
     #[arg(long, conflicts_with = "id", value_parser = name)]
     pub(crate) name: Option<String>,
     /// Id of the object, 40 hexadecimal digits [default: a random one]
@@ -141,47 +144,48 @@ pub(crate) struct Put {
     /// Only processes of this user may see the object
     #[arg(long)]
     pub(crate) private: bool,
-    /// What other users may do with the object: r (read it), or rw (delete and move it as well)
+    /// Rights of other users to the object: r (read), or rw (delete and move as well)
     #[arg(long, value_name = "r|rw", default_value = "r", conflicts_with = "private", value_parser = public)]
     pub(crate) public: Rights,
-    /// Make a digest of the object, which `plasmon hash` compares it with at any time
+    /// Make a digest of the object, with which `plasmon hash` compares its bytes at any time
     #[arg(long)]
     pub(crate) digest: bool,
-    /// How many nodes are to hold the object, and keep it
+    /// Number of nodes that keep the object
     #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) replicas: u16,
-    /// Seconds that the object lives: then it is deleted everywhere [default: for ever]
+    /// Seconds after which the object is deleted everywhere [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = lifetime)]
     pub(crate) ttl: Option<Duration>,
-    /// Seconds that the node may take, above all to get room when the store is full [default: as long as it
-    /// takes the node itself, without waiting for others to make room]
+    /// Seconds that the call may take, including the wait for room in a full store [default: as long as the
+    /// node itself takes, without waiting for others to make room]
     #[arg(long, value_name = "SECONDS", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
 }
 
-/// What commands that take long take.
+/// Arguments of commands that may take long.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Quiet {
-    /// Show no progress; with --json, or where standard error is no terminal, none is shown anyway
+    /// Show no progress. None is shown with --json, or if standard error is no terminal
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
+/// Arguments of `plasmon get`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-What takes longer than a second shows how far it is on standard error, if that is a terminal.")]
+If the command takes longer than a second, it shows its progress on standard error, if that is a terminal.")]
 pub(crate) struct Get {
-    /// The object
+    /// Object to get
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// Write to this file, whole or not at all [default: standard output]
+    /// Write to this file, as a whole or not at all [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Seconds to wait for the object; 0 takes only what is on this node
+    /// Seconds to wait for the object; 0 gets only an object on this node
     #[arg(
         long,
         value_name = "SECONDS",
@@ -194,109 +198,110 @@ pub(crate) struct Get {
     pub(crate) quiet: Quiet,
 }
 
-/// What `plasmon explain` and `plasmon locations` take.
+/// Arguments of `plasmon explain` and `plasmon locations`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Located {
-    /// The object
+    /// Object to look up
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
 
-/// What `plasmon replicate` takes.
+/// Arguments of `plasmon replicate`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Prints the nodes that keep it. No eviction drops these replicas, and should a node die, another takes its \
-place. A smaller number than before makes the others ordinary cached replicas. Exit code 10 when fewer nodes \
-can take it: it stays where it is, and further ones take it as soon as they can.")]
+Prints the nodes that keep the object. Their replicas are not evicted. If one of the nodes dies, another \
+takes its place. A smaller number than before turns the other replicas into cached ones. Exit code 10 if \
+fewer nodes can take the object: it stays where it is, and further nodes take it as soon as they can.")]
 pub(crate) struct Replicate {
-    /// The object
+    /// Object to replicate
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// How many nodes
+    /// Number of nodes
     #[arg(value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) copies: u16,
     #[command(flatten)]
     pub(crate) spreading: Spreading,
 }
 
-/// What `plasmon migrate` takes.
+/// Arguments of `plasmon migrate`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-The object belongs to that node then, and the replica of the node that had it is dropped. As many nodes \
-keep it as \
-before: if that node kept a replica already, the two change places. Whoever reads it does not notice.")]
+The node becomes the primary of the object, and the previous primary drops its replica. As many nodes \
+keep the object as before: if the node kept a replica already, the two swap roles. Readers are not \
+disturbed.")]
 pub(crate) struct Migrate {
-    /// The object
+    /// Object to move
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// The node: its host's name or address, or its id or the beginning of it
+    /// Node, as its host's name or address, or as its id or the beginning of the id
     #[arg(value_name = "NODE|HOST")]
     pub(crate) node: String,
     #[command(flatten)]
     pub(crate) spreading: Spreading,
 }
 
-/// What `plasmon broadcast` takes.
+/// Arguments of `plasmon broadcast`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Prints the nodes that hold it then. What comes there is a cached replica: `plasmon replicate` makes such \
-that stay. Exit code 10 when not all of them could take it.")]
+Prints the nodes that hold the object afterwards. Each gets a cached replica; use `plasmon replicate` for \
+replicas that are not evicted. Exit code 10 if some of the nodes could not take the object.")]
 pub(crate) struct Broadcast {
-    /// The object
+    /// Object to bring to the nodes
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// Only to these nodes: hosts' names or addresses, or ids or their beginnings [default: every node]
+    /// Only these nodes, as names or addresses of hosts, or as ids or their beginnings [default: every node]
     #[arg(long, value_name = "NODE|HOST", num_args = 1..)]
     pub(crate) nodes: Vec<String>,
     #[command(flatten)]
     pub(crate) spreading: Spreading,
 }
 
-/// What `plasmon drain` takes.
+/// Arguments of `plasmon drain`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-From the beginning on the node takes nothing new; reads go on, of what it holds and through it. When other \
-nodes keep \
-everything, its daemon ends with exit code 0. What no other node has room for stays, and the node with it: \
-it is offered again each second. Ctrl-C and --timeout end the waiting, not the draining: --call-off does.
+A draining node refuses new objects, and serves reads as before. When other nodes keep everything, its \
+daemon ends with exit code 0. An object that no other node has room for stays, and so does the node; the \
+object is offered again each second. Ctrl-C and --timeout end the waiting, not the drain; --call-off \
+ends the drain.
 
-The node with the embedded coordinator cannot be drained: stop it last. Only root and the user that the node runs \
-as may drain it.")]
+The node with the embedded coordinator cannot be drained: stop it last. Only root and the user that the \
+node runs as may drain it.")]
 pub(crate) struct Drain {
-    /// The node: its host's name or address, or its id or the beginning of it [default: the one of this host]
+    /// Node, as its host's name or address, or as its id or the beginning of the id [default: this host's
+    /// node]
     #[arg(value_name = "NODE|HOST")]
     pub(crate) node: Option<String>,
-    /// End the draining: the node stays, and takes objects again. What has moved stays where it is
+    /// End the drain: the node stays and accepts objects again. Objects that have moved stay where they are
     #[arg(long)]
     pub(crate) call_off: bool,
     #[command(flatten)]
     pub(crate) spreading: Spreading,
 }
 
-/// What these have in common.
+/// Arguments of commands that bring objects to other nodes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Spreading {
-    /// Seconds to wait [default: as long as it takes]
+    /// Seconds to wait [default: without limit]
     #[arg(long, value_name = "SECONDS", value_parser = timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
 }
 
-/// What `plasmon prefetch` takes.
+/// Arguments of `plasmon prefetch`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Returns at once; the node goes on. `plasmon wait` waits for them, `plasmon get` finds them here.")]
+Returns at once, and the node goes on. `plasmon wait` waits for the objects, `plasmon get` finds them here.")]
 pub(crate) struct Prefetch {
-    /// The objects
+    /// Objects to bring to this host
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
     #[command(flatten)]
@@ -312,45 +317,47 @@ pub(crate) struct Prefetch {
     pub(crate) timeout: Duration,
 }
 
-/// What `plasmon calibrate` takes.
+/// Arguments of `plasmon calibrate`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-The node reads memory that the other lends it, small and large, in messages and by one-sided reads; a \
-second or two for each peer. What was fastest is in force from then on, and kept for later starts. Measure \
-when nothing else goes on: what disturbs the one disturbs the other.")]
+The node reads memory that the other node lends it, in small and large pieces, in messages and by \
+one-sided reads. This takes one or two seconds for each peer. The fastest parameters are used from then \
+on, and kept for later starts. Measure while the nodes are idle: other traffic distorts the measurement \
+and is slowed down by it.")]
 pub(crate) struct Calibrate {
-    /// Only towards this node: its host's name or address, or its id or the beginning of it [default: every
-    /// other node]
+    /// Only towards this node, as its host's name or address, or as its id or the beginning of the id
+    /// [default: every other node]
     #[arg(long, value_name = "NODE|HOST")]
     pub(crate) peer: Option<String>,
-    /// Draw the curves into this file
+    /// Draw the measured curves into this SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }
 
+/// Arguments of `plasmon rm`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Rm {
-    /// The objects
+    /// Objects to delete
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
 
-/// What `plasmon wait` takes.
+/// Arguments of `plasmon wait`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Objects of other nodes are fetched. Prints those that are here, as they were named.")]
+Objects of other nodes are fetched. Prints the objects that are here, as they were named.")]
 pub(crate) struct Wait {
-    /// The objects, at most 65536
+    /// Objects to wait for, at most 65536
     #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
     pub(crate) objects: Vec<Which>,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// So many of them are enough [default: all]
+    /// Number of objects that is enough [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<usize>,
-    /// Seconds to wait; 0 only looks
+    /// Seconds to wait; 0 only checks
     #[arg(
         long,
         value_name = "SECONDS",
@@ -363,19 +370,19 @@ pub(crate) struct Wait {
     pub(crate) quiet: Quiet,
 }
 
-/// What `plasmon hash` takes.
+/// Arguments of `plasmon hash`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Prints 16 hexadecimal digits: XXH3 of data and metadata. The same bytes have the same digest on \
-every node. Exit code 9 if the object was sealed with a digest (`plasmon put --digest`) and has \
-another one now.")]
+every node. Exit code 9 if the object was sealed with a digest (`plasmon put --digest`) and its \
+bytes have another one now.")]
 pub(crate) struct Hash {
-    /// The object
+    /// Object to hash
     #[arg(value_name = "NAME|ID", value_parser = which)]
     pub(crate) object: Which,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// Seconds to wait for the object; 0 takes only what is on this node
+    /// Seconds to wait for the object; 0 takes only an object on this node
     #[arg(
         long,
         value_name = "SECONDS",
@@ -388,32 +395,32 @@ pub(crate) struct Hash {
     pub(crate) quiet: Quiet,
 }
 
-/// What `plasmon evict` takes.
+/// Arguments of `plasmon evict`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Nothing is lost by it: only what is on another node or on disk as well leaves memory. A node that \
-was started with --cache drops any object. Pinned objects stay. Prints how much became free.")]
+No object is lost: only objects that are also on another node or on disk leave memory. A node that \
+was started with --cache drops any object. Pinned objects stay. Prints the amount of memory freed.")]
 pub(crate) struct Evict {
-    /// How much memory is to become free, at least
+    /// Amount of memory to free, at least
     #[arg(value_parser = positive_size)]
     pub(crate) size: u64,
 }
 
-/// What `plasmon doctor` takes.
+/// Arguments of `plasmon doctor`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Looks at huge pages, memory, limits, cores and RDMA devices, and at what the node of this host makes \
-of them, if one runs. Changes nothing. Exit code 1 when there is a problem; advice is no problem.")]
+Examines huge pages, memory, limits, cores and RDMA devices, and how the node of this host uses \
+them, if one runs. Changes nothing. Exit code 1 if there is a problem; advice alone is no problem.")]
 pub(crate) struct Doctor {
-    /// Memory the store is to have [default: what the node of this host has, or else 4GiB]
+    /// Memory that the store is to have [default: that of this host's node, or else 4GiB]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<u64>,
-    /// Directory for objects when memory is short [default: the one of the node of this host]
+    /// Directory for spilled objects [default: that of this host's node]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
 }
 
-/// Seconds that a call may take; infinity is no limit.
+/// Parses a time-out in seconds. Infinity means no limit.
 fn timeout(text: &str) -> Result<Duration, String> {
     let timeout = plasmon::timeout(text.parse().unwrap_or(f64::NAN)).map_err(|error| error.to_string())?;
     Ok(timeout.unwrap_or(Duration::MAX))
@@ -422,39 +429,39 @@ fn timeout(text: &str) -> Result<Duration, String> {
 fn interval(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
         short if short < Duration::from_millis(100) => {
-            Err("look at most ten times a second: 0.1 or more".into())
+            Err("the interval is too short: take 0.1 s or more".into())
         }
         interval => Ok(interval),
     }
 }
 
-/// What `plasmon secret` takes.
+/// Arguments of `plasmon secret`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Writes 32 random bytes, in hexadecimal digits, into a new file that only this user can read. Copy it to \
-every host by a \
-way that keeps it secret, and start every node with --secret-file FILE: who has the file may join.")]
+every host in a way that keeps it secret, and start every node with --secret-file FILE. Any host with \
+the file may join.")]
 pub(crate) struct Secret {
-    /// The file, which must not be there yet
+    /// File to write, which must not exist yet
     pub(crate) file: PathBuf,
 }
 
-/// An object as the user named it.
+/// Object as the user named it.
 #[derive(Debug, Clone)]
 pub(crate) struct Which {
     pub(crate) text: String,
-    /// None if the text is a name.
+    /// Id that the text stands for. `None` if the text is a name.
     id: Option<ObjectId>,
 }
 
 impl Which {
-    /// The object's id, to this client.
+    /// Id of the object for this client.
     pub(crate) fn id(&self, client: &Client, whose: &Whose) -> ObjectId {
         self.id.unwrap_or_else(|| whose.named(&self.text, client))
     }
 }
 
-/// 40 hexadecimal digits are an id, everything else is a name.
+/// Parses an object: 40 hexadecimal digits are an id, any other text is a name.
 fn which(text: &str) -> Result<Which, String> {
     let id = text.parse().ok();
     if id.is_none() {
@@ -463,7 +470,7 @@ fn which(text: &str) -> Result<Which, String> {
     Ok(Which { text: text.to_owned(), id })
 }
 
-/// Whose names are meant.
+/// Argument that says whose names are meant.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Whose {
     /// Names are those of this user's private objects (`plasmon put --private`)
@@ -472,7 +479,7 @@ pub(crate) struct Whose {
 }
 
 impl Whose {
-    /// The id behind a name.
+    /// Id of the object with this name.
     fn named(&self, name: &str, client: &Client) -> ObjectId {
         if self.private {
             ObjectId::from_private_name(name, client.user())
@@ -493,7 +500,7 @@ fn name(text: &str) -> Result<String, String> {
     match text.len() {
         0 => Err("a name has at least one character".into()),
         len if len > plasmon::wire::MAX_NAME => {
-            Err(format!("a name has at most {} bytes, this one {len}", plasmon::wire::MAX_NAME))
+            Err(format!("a name has at most {} bytes, and this one has {len}", plasmon::wire::MAX_NAME))
         }
         _ if text.parse::<ObjectId>().is_ok() => {
             Err("40 hexadecimal digits are an id, not a name: use --id, or another name".into())

@@ -1,4 +1,4 @@
-//! `plasmon calibrate`: which way of moving objects is best, measured, drawn, and put in force.
+//! `plasmon calibrate`: measures the best transfer parameters, draws them, and puts them in force.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::failure::Failure;
 use crate::output::{json, line, size, table};
 use crate::placing;
 
-/// The longest bar, in characters.
-const BAR: f64 = 40.0;
+/// Length of the longest bar, in characters.
+const BAR_CHARS: f64 = 40.0;
 
 pub(crate) fn calibrate(socket: &Socket, as_json: bool, args: &Calibrate) -> Result<(), Failure> {
     let client = connect(socket, "plasmon calibrate")?;
@@ -43,7 +43,7 @@ pub(crate) fn calibrate(socket: &Socket, as_json: bool, args: &Calibrate) -> Res
     Ok(())
 }
 
-/// The nodes to measure towards, with where they listen.
+/// Nodes to measure towards, with their listening addresses.
 fn peers(client: &Client, wanted: Option<&str>) -> Result<Vec<(NodeId, String)>, Failure> {
     let members = client.status()?.cluster.members;
     let others: Vec<_> = members.into_iter().filter(|member| !member.this).collect();
@@ -58,7 +58,7 @@ fn peers(client: &Client, wanted: Option<&str>) -> Result<Vec<(NodeId, String)>,
 fn print(calibration: &Calibration) -> Result<(), Failure> {
     let slowest =
         calibration.small.iter().flat_map(|point| [point.eager_us, point.read_us]).fold(1.0, f64::max);
-    let bar = |us: f64| "#".repeat((us / slowest * BAR).round() as usize);
+    let bar = |us: f64| "#".repeat((us / slowest * BAR_CHARS).round() as usize);
     let rows: Vec<_> = calibration
         .small
         .iter()
@@ -81,7 +81,7 @@ fn print(calibration: &Calibration) -> Result<(), Failure> {
                 size(point.chunk),
                 point.window.to_string(),
                 format!("{rate:.2}"),
-                "#".repeat((rate / fastest * BAR).round() as usize),
+                "#".repeat((rate / fastest * BAR_CHARS).round() as usize),
             ]
         })
         .collect();
@@ -99,12 +99,12 @@ fn print(calibration: &Calibration) -> Result<(), Failure> {
     ))
 }
 
-/// Gigabytes a second.
+/// Rate in gigabytes per second.
 fn rate(bytes: u64, us: f64) -> f64 {
     bytes as f64 / us.max(1e-3) / 1e3
 }
 
-/// The curves of all peers, small sizes above, large ones below.
+/// Draws the curves of all peers into a file, small objects above and large ones below.
 fn draw(path: &Path, measured: &[Calibration]) -> Result<(), Box<dyn std::error::Error>> {
     let height = 720 * measured.len() as u32;
     let area = SVGBackend::new(path, (760, height)).into_drawing_area();

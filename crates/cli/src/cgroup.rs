@@ -1,18 +1,18 @@
-//! How much memory the control groups of a process allow it, of either version.
+//! Memory limits of the control groups of a process, of version 1 and 2.
 //!
-//! The daemon looks at its own before it takes any, `plasmon doctor` at those of a node. A process is in one
-//! group of each hierarchy, whose path `/proc/<pid>/cgroup` tells as seen from the hierarchy's root;
-//! `/proc/<pid>/mountinfo` tells which part of the hierarchy can be seen, and where. The limit of a group
-//! holds for all groups below it.
+//! The daemon checks its own limits before it takes memory, and `plasmon doctor` those of a node. A process
+//! is in one group of each hierarchy. `/proc/<pid>/cgroup` has the path of the group from the hierarchy's
+//! root; `/proc/<pid>/mountinfo` has the visible part of the hierarchy and where it is mounted. The limit of
+//! a group holds for all groups below it.
 
 use std::path::Path;
 
-/// The names that a version of control groups gives its filesystem and files.
+/// Names that a version of control groups gives its filesystem and its files.
 struct Version {
-    /// The type of its filesystem.
+    /// Type of the filesystem.
     kind: &'static str,
     limit: &'static str,
-    /// Keys of `memory.stat` for what cannot be taken back, of the group and of all below it.
+    /// Keys of `memory.stat` for memory that cannot be reclaimed, of the group and of all below it.
     kept: [&'static str; 2],
 }
 
@@ -20,29 +20,29 @@ const FIRST: Version =
     Version { kind: "cgroup", limit: "memory.limit_in_bytes", kept: ["total_rss", "total_shmem"] };
 const SECOND: Version = Version { kind: "cgroup2", limit: "memory.max", kept: ["anon", "shmem"] };
 
-/// A limit from here on is none: the first version has no word for that.
-const UNLIMITED: u64 = 1 << 60;
+/// Limit in bytes from which on there is none: version 1 has no word for that.
+const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// The memory that a group allows, in bytes.
+/// Memory that a group allows, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Allowance {
-    /// The most that all processes of the group may have.
+    /// Limit for the memory of all processes of the group.
     pub(crate) limit: u64,
-    /// What they have now and cannot be taken from them.
+    /// Memory that the processes use and that cannot be reclaimed.
     pub(crate) used: u64,
-    /// The file that says so.
+    /// File that has the limit.
     pub(crate) file: String,
 }
 
-/// The allowance of the group with the least room of those that a process (such as `/proc/self`) is in;
-/// nothing if none has a limit. `read` gives the text of a file of the host.
+/// Allowance of the group with the least room, among those of a process (such as `/proc/self`). `None` if
+/// none has a limit. `read` returns the text of a file of the host.
 pub(crate) fn allowance(read: impl Fn(&str) -> Option<String>, process: &str) -> Option<Allowance> {
     let groups = read(&format!("{process}/cgroup"))?;
     let mounts = read(&format!("{process}/mountinfo"))?;
     let of_folder = |version: &Version, folder: &str| {
         let folder = folder.trim_end_matches('/');
         let file = format!("{folder}/{}", version.limit);
-        let limit = read(&file)?.trim().parse().ok().filter(|limit| *limit < UNLIMITED)?;
+        let limit = read(&file)?.trim().parse().ok().filter(|limit| *limit < UNLIMITED_BYTES)?;
         let stat = read(&format!("{folder}/memory.stat")).unwrap_or_default();
         let used = version.kept.iter().filter_map(|key| value(&stat, key)).sum();
         Some(Allowance { limit, used, file })
@@ -52,7 +52,7 @@ pub(crate) fn allowance(read: impl Fn(&str) -> Option<String>, process: &str) ->
     allowances.min_by_key(|allowance| allowance.limit.saturating_sub(allowance.used))
 }
 
-/// The folders of all groups that a process is in and that can limit its memory.
+/// Folders of all groups that limit the memory of a process.
 fn folders(groups: &str, mounts: &str) -> Vec<(&'static Version, String)> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -64,7 +64,7 @@ fn folders(groups: &str, mounts: &str) -> Vec<(&'static Version, String)> {
             _ => continue,
         };
         for Mount { root, point } in mounts.lines().filter_map(|line| Mount::parse(line, version)) {
-            // A group beyond what is mounted is that of a namespace whose root is what is.
+            // A group outside the mounted part belongs to a namespace whose root is that part.
             let below = Path::new(path).strip_prefix(&root).unwrap_or(Path::new(""));
             let all = below.ancestors().filter_map(Path::to_str);
             found.extend(all.map(|group| (version, format!("{point}/{group}"))));
@@ -73,16 +73,16 @@ fn folders(groups: &str, mounts: &str) -> Vec<(&'static Version, String)> {
     found
 }
 
-/// A part of a hierarchy that is mounted.
+/// Mounted part of a hierarchy.
 struct Mount {
-    /// Its path in the hierarchy.
+    /// Path of the part in the hierarchy.
     root: String,
-    /// Where it can be seen.
+    /// Path at which the part is mounted.
     point: String,
 }
 
 impl Mount {
-    /// A line of `mountinfo`, if it is of a hierarchy that limits memory.
+    /// Parses a line of `mountinfo`. `None` if its hierarchy does not limit memory.
     fn parse(line: &str, version: &Version) -> Option<Self> {
         let (mount, filesystem) = line.split_once(" - ")?;
         let (mut mount, mut filesystem) = (mount.split(' ').skip(3), filesystem.split(' '));
@@ -94,7 +94,7 @@ impl Mount {
     }
 }
 
-/// A path as it is: the kernel writes blanks and backslashes as a backslash and three octal digits.
+/// Decodes a path: the kernel writes blanks and backslashes as a backslash and three octal digits.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut path = parts.next().unwrap_or_default().to_owned();
@@ -114,7 +114,7 @@ fn unescape(text: &str) -> String {
     path
 }
 
-/// The number behind a key, in a text of lines with both.
+/// Number that follows a key, in a text with a key and a number in each line.
 fn value(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }

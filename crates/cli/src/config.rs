@@ -1,8 +1,8 @@
-//! The settings of a node, from where they come: flags, then the environment, then a file, then defaults.
+//! Settings of a node from all sources: flags, the environment, a file, defaults, in this order.
 //!
-//! A file's keys are the long names of the flags, its values what these take. They become defaults of the
-//! command line, so that one parser checks everything and one rule says what wins. What is wrong in a file is
-//! said with its line.
+//! The keys of a file are the long names of the flags, and its values are those of the flags. They become
+//! defaults of the command line, so that one parser checks all values and one rule decides on precedence. An
+//! error in a file is reported with its line.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,24 +17,24 @@ use toml::{Spanned, Value};
 
 use crate::settings::{NO_SETTINGS, SERVE, variable, with_environment, with_switches};
 
-/// Where the file of this host is.
+/// Path of the host's file of settings.
 const SYSTEM: &str = "/etc/plasmon/plasmon.toml";
 
-/// A command line that was read together with everything that stands behind it.
+/// Command line after parsing, with the sources of all its settings.
 pub(crate) struct Settings {
     pub(crate) matches: ArgMatches,
     command: Command,
     file: Option<File>,
 }
 
-/// A file of settings.
+/// File of settings.
 struct File {
     path: PathBuf,
-    /// By long name.
+    /// Values by the long names of the settings.
     values: BTreeMap<String, String>,
 }
 
-/// Why a file cannot be used.
+/// Reason why a file of settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("cannot read {path}: {source}")]
@@ -53,10 +53,10 @@ pub(crate) enum ConfigError {
 }
 
 impl Settings {
-    /// Reads the command line; ends the program where that asks for help or makes no sense.
+    /// Reads the command line. Ends the program if it asks for help or is invalid.
     ///
     /// # Errors
-    /// When the file of settings cannot be used.
+    /// If the file of settings cannot be used.
     pub(crate) fn read(plain: Command, words: &[OsString]) -> Result<Self, ConfigError> {
         let command = with_environment(plain.clone());
         let first = command.clone().get_matches_from(words);
@@ -71,12 +71,12 @@ impl Settings {
         Ok(Self { matches, command, file: Some(file) })
     }
 
-    /// Ends the program with what is wrong about settings together.
+    /// Ends the program with an error about a combination of settings.
     pub(crate) fn refuse(mut self, text: &str) -> ! {
         self.command.error(ErrorKind::ArgumentConflict, text).exit()
     }
 
-    /// Everything in force, and where it comes from: a file of settings itself, or JSON.
+    /// All settings in force with their sources: as a file of settings, or as JSON.
     pub(crate) fn print(&self, as_json: bool) -> String {
         let (mut text, mut rows) = (String::new(), serde_json::Map::new());
         for (long, value, source) in self.rows() {
@@ -159,10 +159,10 @@ impl File {
     }
 }
 
-/// Whether a flag would take this value.
+/// Checks that a setting takes this value.
 fn check(plain: &Command, path: &Path, line: usize, key: &str, value: &str) -> Result<(), ConfigError> {
     let words = ["plasmon-node", SERVE, &format!("--{key}={value}")].map(OsString::from);
-    // The environment is not asked: its values are not this file's.
+    // The environment is left out, because its values are not those of the file.
     let command = with_switches(plain.clone());
     match command.try_get_matches_from(words) {
         Ok(_) => Ok(()),
@@ -174,7 +174,7 @@ fn check(plain: &Command, path: &Path, line: usize, key: &str, value: &str) -> R
     }
 }
 
-/// Id and long name of every setting: what `serve` takes, and the socket.
+/// Id and long name of every setting: the arguments of `serve`, and the socket.
 fn settings(command: &Command, serve: &Command) -> Vec<(String, String)> {
     let socket = command.get_arguments().filter(|arg| arg.get_long() == Some("socket"));
     let all = socket.chain(serve.get_arguments());
@@ -184,7 +184,7 @@ fn settings(command: &Command, serve: &Command) -> Vec<(String, String)> {
     settings
 }
 
-/// The file that is there although nobody named one.
+/// File of settings at a default path, if there is one.
 fn found() -> Option<PathBuf> {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || Some(variable("HOME")?.join(".config"));

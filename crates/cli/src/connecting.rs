@@ -1,27 +1,30 @@
-//! The command's connection to its node.
+//! Connection of a command to its node.
 
 use std::time::{Duration, Instant};
 
 use plasmon::{Client, Error, Socket};
 
-/// The time that a command may take.
+/// Time that a command may take.
 pub(crate) struct Within {
     timeout: Option<Duration>,
     began: Instant,
 }
 
 impl Within {
-    /// So much from now on; without it, as long as calls usually take.
+    /// Begins a command with this time-out. Without one, each call has its default.
     pub(crate) fn new(timeout: Option<Duration>) -> Self {
         Self { timeout, began: Instant::now() }
     }
 
-    /// Connects.
+    /// Connects to the node.
     pub(crate) fn connect(&self, socket: &Socket, name: &str) -> Result<Client, Error> {
         let client = Client::connect_with(socket, name, self.timeout, None)?;
         if !client.is_trusted() {
             let (path, owner) = (client.socket().display(), client.owner());
-            eprintln!("plasmon: the node at {path} is user {owner}'s: what it gives out is that user's word");
+            eprintln!(
+                "plasmon: the node at {path} is user {owner}'s, who is not trusted: it could return \
+                       false data"
+            );
         }
         Ok(match self.timeout {
             Some(timeout) if !timeout.is_zero() => client.within(timeout),
@@ -29,7 +32,7 @@ impl Within {
         })
     }
 
-    /// What is left of the time-out. It becomes zero, which says something else, only if it was.
+    /// Rest of the time-out. It is zero only if the time-out itself is, because zero has another meaning.
     pub(crate) fn left(&self) -> Option<Duration> {
         let left =
             |timeout: Duration| timeout.saturating_sub(self.began.elapsed()).max(Duration::from_micros(1));
@@ -37,7 +40,7 @@ impl Within {
     }
 }
 
-/// Connects, for a command without a time-out.
+/// Connects to the node, for a command without a time-out.
 pub(crate) fn connect(socket: &Socket, name: &str) -> Result<Client, Error> {
     Within::new(None).connect(socket, name)
 }

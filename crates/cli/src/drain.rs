@@ -1,4 +1,4 @@
-//! `plasmon drain`: a node gives to others what it keeps, and leaves.
+//! `plasmon drain`: makes a node move what it keeps to other nodes, and leave.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::output::{Progress, json, line, size};
 use crate::placing;
 
-/// How often to ask how far it is.
-const LOOK: Duration = Duration::from_millis(200);
-/// How long a node that has nothing left may take to be gone.
-const LEAVING: Duration = Duration::from_secs(30);
+/// Time between two questions for the progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest time that a node which keeps nothing any more may take to leave.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn drain(socket: &Socket, as_json: bool, args: &Drain) -> Result<(), Failure> {
     let client = Within::new(args.spreading.timeout).connect(socket, "plasmon drain")?;
@@ -37,7 +37,7 @@ pub(crate) fn drain(socket: &Socket, as_json: bool, args: &Drain) -> Result<(), 
         progress.moving(&doing(&status), status.moved_bytes, status.moved_bytes + status.bytes);
         progress.say(&doing(&status));
         progress.show();
-        thread::sleep(LOOK);
+        thread::sleep(PROGRESS_INTERVAL);
         status = client.drain(node, DrainStep::Look).map_err(|error| gone(node, &status, &error))?;
         if !status.draining {
             let text = format!("the drain of node {node} was called off; {}", left(&status));
@@ -78,7 +78,7 @@ fn left(status: &DrainStatus) -> String {
 fn in_vain(node: NodeId, status: &DrainStatus) -> Error {
     let trouble = match status.trouble.as_str() {
         "" => String::new(),
-        trouble => format!("; of the last that was offered: {}", trouble),
+        trouble => format!("; the last refusal: {}", trouble),
     };
     let text = format!(
         "node {node} is not drained yet, {}{trouble}. It goes on: `plasmon drain` waits again, \
@@ -95,15 +95,15 @@ fn gone(node: NodeId, before: &DrainStatus, error: &Error) -> Error {
 
 /// Waits until the node is no member any more.
 fn await_leave(client: &Client, node: NodeId) -> Result<(), Failure> {
-    let due = Instant::now() + LEAVING;
+    let due = Instant::now() + LEAVE_TIMEOUT;
     while Instant::now() < due {
-        // The node of this host takes the connection with it.
+        // If the node of this host leaves, the connection ends.
         let Ok(status) = client.status() else { return Ok(()) };
         let id = node.to_string();
         if status.cluster.members.iter().all(|member| member.node != id) {
             return Ok(());
         }
-        thread::sleep(LOOK);
+        thread::sleep(PROGRESS_INTERVAL);
     }
     let text = format!("node {node} keeps nothing any more, but has not left; its log says why");
     Err(Error::new(ErrorKind::TimedOut, text).into())

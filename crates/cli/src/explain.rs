@@ -1,4 +1,4 @@
-//! `plasmon explain`, `locations` and `prefetch`: where objects are, and how they come.
+//! `plasmon explain`, `locations` and `prefetch`: where objects are, and how they came.
 
 use plasmon::transfer::Fetched;
 use plasmon::{Error, ErrorKind, ObjectId, Socket};
@@ -15,10 +15,10 @@ pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<
         return json(&serde_json::to_string_pretty(&explanation).expect("plain values"));
     }
     let here = match explanation.here.as_str() {
-        "primary" => "it was put here, or took that role when its node went",
-        "kept" => "it is kept here, as one of several replicas",
-        "cached" => "it is a cached replica",
-        _ => "it is not on this node",
+        "primary" => "this node has its primary replica",
+        "kept" => "this node has a kept replica",
+        "cached" => "this node has a cached replica",
+        _ => "this node has no replica",
     };
     line(&format!("object {}: {here}", explanation.id))?;
     if let Some(arriving) = &explanation.arriving {
@@ -35,7 +35,10 @@ pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<
     match explanation.fetched {
         Some(fetched) => print(&fetched),
         None if explanation.arriving.is_some() => Ok(()),
-        None => line("this node has not fetched it, or does not remember: it remembers the last 4,096"),
+        None => line(
+            "this node has not fetched it, or does not remember: it remembers the last 4,096 \
+                      fetches",
+        ),
     }
 }
 
@@ -57,7 +60,7 @@ fn print(fetched: &Fetched) -> Result<(), Failure> {
         fetched.reads
     ))?;
     if fetched.failures > 0 {
-        line(&format!("failures  {} holders were asked in vain before", fetched.failures))?;
+        line(&format!("failures  {} holders failed before", fetched.failures))?;
     }
     let phase = |name: &str, us: f64| [name.to_owned(), format!("{us:.1}")];
     table(

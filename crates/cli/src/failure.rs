@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit code that says so.
+//! Failure of a command, with its message and its exit code.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,55 +6,55 @@ use std::process::ExitCode;
 
 use plasmon::ErrorKind;
 
-/// A command's failure.
+/// Failure of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The store refused or could not be reached.
+    /// A call of the client failed.
     #[error("{0}")]
     Store(#[from] plasmon::Error),
-    /// A file or stream failed.
+    /// A file or a stream failed.
     #[error("cannot {action} {path}: {source}")]
     File { action: &'static str, path: PathBuf, source: io::Error },
-    /// Nothing of these names is known.
+    /// No objects of these names are known.
     #[error("no such object: {0}")]
     Absent(String),
-    /// Other users' objects.
+    /// The objects belong to other users and were not deleted.
     #[error("not deleted: {0}")]
     Refused(String),
-    /// The daemon's program is not beside this one.
+    /// The daemon's program is not in the directory of this one.
     #[error("{0} is missing: plasmon and plasmon-node are installed together, in one directory")]
     NoDaemon(PathBuf),
-    /// A file changed under the command's hands.
+    /// A file changed while the command read it.
     #[error("{path} changed while it was read: it had {expected} bytes; nothing was stored")]
     Changed { path: PathBuf, expected: u64 },
-    /// A wait for more objects than were named.
+    /// A wait is for more objects than were named.
     #[error("--count {count} is more than the number of objects named, {objects}")]
     CountOf { count: usize, objects: usize },
-    /// A wait was over before enough objects came.
-    #[error("{came} of {count} objects came within the time")]
+    /// A wait ended before enough objects came.
+    #[error("{came} of {count} objects came within the time-out")]
     TooFew { came: usize, count: usize },
-    /// A broadcast did not come to all.
+    /// A broadcast did not reach all nodes.
     #[error("{0}")]
     Unreached(String),
-    /// A measurement towards other nodes, of which there are none.
+    /// A measurement needs another node, and there is none.
     #[error(
         "there is no other node to measure towards: this one is alone in its cluster; start one with \
          `plasmon serve --join`"
     )]
     Alone,
-    /// The doctor has told what they are.
-    #[error("{0} of what the doctor found are problems")]
+    /// The doctor found problems, and has printed them.
+    #[error("the doctor found {0} problems")]
     Problems(usize),
 }
 
 impl Failure {
-    /// Names the file that an operation failed on.
+    /// Names the action and the file that failed.
     pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { action, path, source }
     }
 
-    /// The codes of `plasmon --help`.
+    /// Exit code, as `plasmon --help` lists them.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::CountOf { .. } => 2,

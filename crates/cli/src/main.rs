@@ -1,4 +1,4 @@
-//! The `plasmon` command: run a node, put and get objects, see what a node holds and does.
+//! The `plasmon` command: runs a node, puts and gets objects, and shows what a node holds and does.
 #![deny(unsafe_code)]
 
 mod args;
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     ended(done, ExitCode::SUCCESS)
 }
 
-/// Says why it failed, if it did.
+/// Prints why the command failed, if it did. Returns the exit code.
 fn ended(done: Result<(), Failure>, well: ExitCode) -> ExitCode {
     match done {
         Ok(()) => well,

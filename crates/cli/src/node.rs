@@ -1,4 +1,4 @@
-//! `plasmon-node`: the daemon behind `plasmon serve`, with the same command line.
+//! `plasmon-node`: the daemon, which `plasmon serve` starts with its own command line.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -46,7 +46,7 @@ enum Command {
     Serve(Serve),
 }
 
-/// What the exit code says of them, as clap does.
+/// Exit code for wrong arguments, the same as clap's.
 const WRONG_ARGUMENTS: u8 = 2;
 
 fn main() -> ExitCode {
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     let Args { socket, json, command: Command::Serve(serve) } = args;
     if serve.print_config {
         return match io::stdout().write_all(printable_json(&settings.print(json)).as_bytes()) {
-            // Whoever reads it may have read enough.
+            // A reader that has read enough is no error.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 complain(&format!("cannot write standard output: {error}"));
                 ExitCode::FAILURE
@@ -71,7 +71,10 @@ fn main() -> ExitCode {
         };
     }
     if serve.cache && serve.spill_dir.is_some() {
-        settings.refuse("cache and spill-dir exclude each other: a cache drops what a store would spill");
+        settings.refuse(
+            "cache and spill-dir exclude each other: a cache drops objects instead of spilling \
+                         them",
+        );
     }
     let socket = socket.map_or_else(Socket::default, Socket::from);
     match run(socket.path(), json, serve) {
@@ -83,7 +86,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says something on standard error, whether anybody hears it or not.
+/// Prints a message on standard error. A failure to print is ignored.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "plasmon: {}", printable_lines(text));
 }
@@ -127,7 +130,7 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
     };
     let socket = config.socket.clone();
     let node = match Node::start(config) {
-        // Who stops a node that starts has got what was wanted.
+        // A node that is stopped while it starts ends well.
         Err(stopped @ NodeError::Stopped(_)) => {
             info!("{stopped}");
             return Ok(());
@@ -146,13 +149,13 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
     } else {
         format!("node {id} serves at {}; other nodes join with: plasmon serve {others}", socket.display())
     };
-    // Nobody may be reading, and no systemd be waiting: the node serves all the same.
+    // A failure to print is ignored: the node serves in any case.
     let _ = writeln!(io::stdout(), "{}", printable_json(&line)).and_then(|()| io::stdout().flush());
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     Ok(node.run()?)
 }
 
-/// The certificates that were given.
+/// Certificates that the settings name.
 fn tls(args: &Serve) -> io::Result<Option<TlsConfig>> {
     let (Some(cert), Some(key), Some(ca)) = (&args.tls_cert, &args.tls_key, &args.tls_ca) else {
         return Ok(None);
@@ -161,7 +164,7 @@ fn tls(args: &Serve) -> io::Result<Option<TlsConfig>> {
     Ok(Some(TlsConfig { cert: cert?, key: key?, ca: ca? }))
 }
 
-/// What the servers of etcd are to be told.
+/// Settings for the servers of etcd.
 fn etcd(args: &Serve) -> Result<Option<EtcdConfig>, Box<dyn Error>> {
     let Some(url) = &args.coordinator else { return Ok(None) };
     let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
@@ -173,12 +176,13 @@ fn etcd(args: &Serve) -> Result<Option<EtcdConfig>, Box<dyn Error>> {
             (Some(user), Some(file)) => Some((user.clone(), file)),
             (None, None) => None,
             (Some(user), None) => {
-                return Err(
-                    format!("where is the password of etcd's user {user}? Add --etcd-password-file").into()
-                );
+                return Err(format!(
+                    "the password of etcd's user {user} is missing: add --etcd-password-file"
+                )
+                .into());
             }
             (None, Some(_)) => {
-                return Err("whose password is in --etcd-password-file? Add --etcd-user".into());
+                return Err("the user of --etcd-password-file is missing: add --etcd-user".into());
             }
         },
         ca: absolute(&args.etcd_ca)?,
@@ -186,7 +190,7 @@ fn etcd(args: &Serve) -> Result<Option<EtcdConfig>, Box<dyn Error>> {
     }))
 }
 
-/// To standard error, as the settings say.
+/// Starts the log to standard error, in the format of the settings.
 fn start_log(args: &Serve) {
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&args.log)).with_writer(io::stderr);
     match args.log_format {
@@ -197,7 +201,7 @@ fn start_log(args: &Serve) {
     }
 }
 
-/// Among what programs keep for this user.
+/// Default path of the calibration, among the state files of this user.
 fn default_calibration() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
@@ -206,20 +210,20 @@ fn default_calibration() -> Option<PathBuf> {
 
 /// Stops the node when the process that started it ends.
 ///
-/// Not by the parent-death signal: that comes when the parent's *thread* ends that started this
-/// process.
+/// The parent-death signal is not used, because it comes when the parent's *thread* that started this process
+/// ends.
 fn follow_parent() -> io::Result<()> {
     let gone = || io::Error::other("the parent process has ended");
     let parent = getppid().ok_or_else(gone)?;
     let watched = pidfd_open(parent, PidfdFlags::empty())?;
-    // It may have ended before, and its number be another's now.
+    // The parent may have ended before, so that its number may belong to another process.
     if getppid() != Some(parent) {
         return Err(gone());
     }
     let watch = move || {
         // A pidfd is readable once its process has ended.
         let _ = retry_on_intr(|| poll(&mut [PollFd::new(&watched, PollFlags::IN)], None));
-        // It cannot fail: every process may signal itself.
+        // The call cannot fail, because every process may signal itself.
         let _ = kill_process(getpid(), Signal::TERM);
     };
     std::thread::Builder::new().name("plasmon-parent".into()).spawn(watch)?;

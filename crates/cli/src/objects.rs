@@ -17,10 +17,10 @@ use crate::connecting::{Within, connect};
 use crate::failure::Failure;
 use crate::output::{self, Progress, line, size, standard, tolerant};
 
-/// Bytes moved between two looks at the progress.
-const STEP: usize = 8 << 20;
-/// How often to ask how far an object has come.
-const LOOK: Duration = Duration::from_millis(200);
+/// Number of bytes moved between two updates of the progress.
+const STEP_BYTES: usize = 8 << 20;
+/// Time between two questions for how far an object has come.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Failure> {
     let options = CreateOptions {
@@ -55,7 +55,7 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Fail
     Ok(())
 }
 
-/// Reads a file straight into the store.
+/// Reads a file directly into the store.
 fn put_file(
     client: &Client,
     id: ObjectId,
@@ -65,7 +65,7 @@ fn put_file(
 ) -> Result<u64, Failure> {
     let mut file = File::open(path).map_err(Failure::file("open", path))?;
     let found = file.metadata().map_err(Failure::file("look at", path))?;
-    // The files of /proc say that they are empty.
+    // Files in /proc have a length of 0 although they are not empty.
     if !found.is_file() || found.len() == 0 {
         let mut data = Vec::new();
         file.read_to_end(&mut data).map_err(Failure::file("read", path))?;
@@ -75,7 +75,7 @@ fn put_file(
     let bytes = found.len();
     let progress = Progress::bytes("putting", bytes, quiet);
     let mut creation = client.create(id, bytes, &[], options)?;
-    for step in creation.as_mut_slice().chunks_mut(STEP) {
+    for step in creation.as_mut_slice().chunks_mut(STEP_BYTES) {
         file.read_exact(step).map_err(|source| match source.kind() {
             io::ErrorKind::UnexpectedEof => Failure::Changed { path: path.to_owned(), expected: bytes },
             _ => Failure::File { action: "read", path: path.to_owned(), source },
@@ -109,7 +109,7 @@ pub(crate) fn get(socket: &Socket, as_json: bool, args: &Get) -> Result<(), Fail
     Ok(())
 }
 
-/// Waits for an object, and shows that it does, and how far it has come.
+/// Waits for an object, and shows that it waits and how far the object has come.
 fn fetch(
     socket: &Socket,
     name: &str,
@@ -136,8 +136,8 @@ fn fetch(
     Ok(results.pop().expect("one id has one result")?)
 }
 
-/// A look, again and again, at how far an object has come that is on its way. By a thread and a client of its
-/// own: a node that does not answer must not keep the get from its time-out.
+/// Watcher of an object's arrival, which asks again and again how far the object has come. It has a thread
+/// and a client of its own, so that a node that does not answer does not delay the get beyond its time-out.
 struct Watch {
     seen: Arc<Mutex<Option<(u64, u64)>>>,
 }
@@ -146,21 +146,20 @@ impl Watch {
     fn start(socket: &Socket, name: &str, id: ObjectId) -> Self {
         let seen = Arc::new(Mutex::new(None));
         let (socket, name, shown) = (socket.clone(), format!("{name}, progress"), Arc::downgrade(&seen));
-        // Whatever fails, there is no progress to be shown. The thread ends with the watch, or with the
-        // program.
+        // A failure means that no progress is shown. The thread ends with the watcher, or with the program.
         thread::spawn(move || {
             let Ok(client) = Client::connect_as(socket, &name) else { return };
             while let (Some(shown), Ok(explanation)) = (shown.upgrade(), client.explain(id)) {
                 let arriving = explanation.arriving.map(|it| (it.arrived_bytes, it.bytes));
                 *shown.lock().unwrap_or_else(PoisonError::into_inner) = arriving;
                 drop(shown);
-                thread::sleep(LOOK);
+                thread::sleep(PROGRESS_INTERVAL);
             }
         });
         Self { seen }
     }
 
-    /// Bytes that have arrived, and all of them; nothing if the object is not on its way.
+    /// Bytes that have arrived, and bytes in total. `None` if the object is not on its way.
     fn seen(&self) -> Option<(u64, u64)> {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,20 +183,20 @@ pub(crate) fn evict(socket: &Socket, as_json: bool, args: &Evict) -> Result<(), 
     if as_json {
         return output::json(&json!({ "bytes": bytes }).to_string());
     }
-    let note = if bytes < args.size { "; the rest is pinned, or in this memory alone" } else { "" };
+    let note = if bytes < args.size { "; the rest is pinned or has no other replica" } else { "" };
     line(&format!("{} became free{note}", size(bytes)))
 }
 
 fn write_all(to: &mut impl Write, data: &[u8], progress: &Progress) -> io::Result<()> {
-    for step in data.chunks(STEP) {
+    for step in data.chunks(STEP_BYTES) {
         to.write_all(step)?;
         progress.advance(step.len() as u64);
     }
     to.flush()
 }
 
-/// Writes a file whole or not at all: it has no name until its last byte is there. Links are followed,
-/// and a file that is replaced keeps its mode.
+/// Writes a file as a whole or not at all: it has no name until its last byte is written. Links are followed,
+/// and a replaced file keeps its mode.
 fn write_file(path: &Path, data: &[u8], progress: &Progress) -> Result<(), Failure> {
     let failed = Failure::file("write", path);
     let written = target(path).and_then(|path| match fs::metadata(&path) {
@@ -211,13 +210,13 @@ fn write_file(path: &Path, data: &[u8], progress: &Progress) -> Result<(), Failu
     written.map_err(failed)
 }
 
-/// The file that a chain of links names, whether it is there or not.
+/// File that a chain of links leads to, whether it exists or not.
 fn target(path: &Path) -> io::Result<PathBuf> {
     const LINKS: usize = 40;
     let mut path = path.to_owned();
     for _ in 0..LINKS {
         match fs::read_link(&path) {
-            // The links of /proc name what cannot be named.
+            // The links of /proc can lead to files that have no path.
             Ok(_) if fs::metadata(&path).is_ok_and(|found| !found.is_file()) => return Ok(path),
             Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
             Err(_) => return Ok(path),
@@ -236,11 +235,12 @@ fn write_new(path: &Path, data: &[u8], mode: Option<Permissions>, progress: &Pro
     }
     let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
     if linkat(CWD, &nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW).is_err() {
-        // A file system without nameless files: interrupted, this leaves the other name behind.
+        // This file system has no nameless files. If the command is interrupted, the file with the temporary
+        // name stays.
         fs::copy(&nameless, &beside)?;
     }
     fs::rename(&beside, path).inspect_err(|_| {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = fs::remove_file(&beside);
     })
 }

@@ -1,7 +1,7 @@
-//! What all commands print with: lines, JSON, sizes, tables, progress.
+//! Printing for all commands: lines, JSON, sizes, tables, progress.
 //!
-//! Names of objects, clients, files and hosts are others' choice, and so are parts of messages: whatever is
-//! printed here is printed as [`plasmon::text`] has it.
+//! Names of objects, clients, files and hosts, and parts of messages, are chosen by others. So everything is
+//! printed as [`plasmon::text`] escapes it.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -14,17 +14,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plasmon::text::{printable, printable_json, printable_lines};
 use rustix::io::{Errno, fcntl_getfd};
 
-/// What messages call it.
+/// Name of standard output in messages.
 pub(crate) const STANDARD_OUTPUT: &str = "standard output";
-/// What takes less shows no progress.
-const QUIET: Duration = Duration::from_secs(1);
+/// Time after which a command shows its progress.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
-/// A size for a person: binary units.
+/// Formats a size in bytes for a person, in binary units.
 pub(crate) fn size(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
 }
 
-/// Seconds, minutes, hours or days: the largest unit that is not zero.
+/// Formats an age in seconds, minutes, hours or days: the largest unit that is not zero.
 pub(crate) fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ ..60 => format!("{seconds}s"),
@@ -37,10 +37,10 @@ pub(crate) fn age(age: Duration) -> String {
 /// Whether standard output was closed when the program began.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Looks at standard output before Rust's runtime does, which opens `/dev/null` in the place of a closed one:
-/// whatever is written there afterwards seems to arrive.
-// SAFETY: the system calls what stands in this section before `main`, one after the other, as functions of
-// this type; this one makes a system call and stores a flag.
+/// Checks standard output before Rust's runtime does. The runtime opens `/dev/null` in place of a closed one,
+/// so that later writes would seem to succeed.
+// SAFETY: the system calls the functions in this section before `main`, one after the other, with this type.
+// This function makes a system call and stores a flag.
 #[allow(unsafe_code)]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -52,36 +52,36 @@ static LOOK: extern "C" fn() = {
     look
 };
 
-/// Standard output, to write to.
+/// Standard output for writing.
 ///
 /// # Errors
-/// When it is closed.
+/// If standard output is closed.
 pub(crate) fn standard() -> io::Result<io::StdoutLock<'static>> {
     if CLOSED.load(Ordering::Relaxed) { Err(Errno::BADF.into()) } else { Ok(io::stdout().lock()) }
 }
 
-/// Prints a line; a reader that has gone away is no error.
+/// Prints a line. A reader that has gone away is no error.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     tolerant(standard().and_then(|mut out| writeln!(out, "{}", printable(text))))
 }
 
-/// Prints JSON, for programs, which read the names in it as they are.
+/// Prints JSON for programs. Names in it keep their values.
 pub(crate) fn json(text: &str) -> Result<(), Failure> {
     tolerant(standard().and_then(|mut out| writeln!(out, "{}", printable_json(text))))
 }
 
-/// Says something on standard error. That nobody hears it changes nothing.
+/// Prints a message on standard error. A failure to print is ignored.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "plasmon: {}", printable(text));
 }
 
-/// Says what there is to say of the command line: help and version, or what is wrong with it.
+/// Prints help and version, or an error in the command line.
 pub(crate) fn about_arguments(error: &clap::Error) -> Result<(), Failure> {
     if !error.use_stderr() {
         return tolerant(standard().and_then(|_| error.print()));
     }
     let text = error.render().to_string();
-    // As with a complaint. In colours, if nothing is to be escaped.
+    // A failure to print is ignored. Colours are used if nothing has to be escaped.
     let _ = match printable_lines(&text) {
         Cow::Borrowed(_) => error.print(),
         Cow::Owned(text) => io::stderr().write_all(text.as_bytes()),
@@ -89,7 +89,7 @@ pub(crate) fn about_arguments(error: &clap::Error) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What became of writing to standard output.
+/// Result of writing to standard output, where a reader that has gone away is no error.
 pub(crate) fn tolerant(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -99,7 +99,7 @@ pub(crate) fn tolerant(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Prints rows under headings, each column as wide as it must be.
+/// Prints rows under headings. Each column is as wide as its widest cell.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
     let rows: Vec<[Cow<'_, str>; N]> =
         rows.iter().map(|row| std::array::from_fn(|column| printable(&row[column]))).collect();
@@ -115,24 +115,25 @@ pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -
     rows.iter().try_for_each(|row| print(std::array::from_fn(|column| &*row[column])))
 }
 
-/// What a length that is known is shown with.
-const BYTES: &str = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} to go";
+/// Template of the progress bar for a known length.
+const BYTES_TEMPLATE: &str =
+    "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} to go";
 
-/// Progress on standard error, once it has taken a second and someone is watching.
+/// Progress on standard error, shown after a second if standard error is a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
     started: Instant,
-    /// Somebody may be watching.
+    /// Whether the progress may be shown.
     wanted: bool,
 }
 
 impl Progress {
-    /// Of `total` bytes; `quiet` shows nothing.
+    /// Progress of `total` bytes. `quiet` shows nothing.
     pub(crate) fn bytes(what: &str, total: u64, quiet: bool) -> Self {
-        Self::new(what, ProgressBar::new(total), BYTES, quiet)
+        Self::new(what, ProgressBar::new(total), BYTES_TEMPLATE, quiet)
     }
 
-    /// Of something whose length nobody knows.
+    /// Progress of an unknown length.
     pub(crate) fn waiting(what: &str, quiet: bool) -> Self {
         Self::new(what, ProgressBar::no_length(), "{spinner} {msg} ({elapsed})", quiet)
     }
@@ -144,38 +145,38 @@ impl Progress {
         Self { bar, started: Instant::now(), wanted: !quiet && io::stderr().is_terminal() }
     }
 
-    /// Whether any of it will ever be seen.
+    /// Whether the progress may ever be shown.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// What was waited for is on its way: `moved` of `total` bytes are there.
+    /// Shows that the awaited bytes are on their way: `moved` of `total` have arrived.
     pub(crate) fn moving(&self, what: &str, moved: u64, total: u64) {
         if self.bar.length() != Some(total) {
-            self.bar.set_style(template(BYTES));
+            self.bar.set_style(template(BYTES_TEMPLATE));
             self.say(what);
             self.bar.set_length(total);
             self.bar.set_position(moved);
-            // The time of the wait says nothing of the rate.
+            // The time spent waiting does not count for the rate.
             self.bar.reset_eta();
         }
         self.bar.set_position(moved);
     }
 
-    /// What is being waited for now.
+    /// Changes the text of what is awaited.
     pub(crate) fn say(&self, what: &str) {
         self.bar.set_message(printable(what).into_owned());
     }
 
-    /// Moves on by `bytes`.
+    /// Advances the progress by `bytes`.
     pub(crate) fn advance(&self, bytes: u64) {
         self.bar.inc(bytes);
         self.show();
     }
 
-    /// Draws, when it is time to.
+    /// Draws the progress, if it is time to.
     pub(crate) fn show(&self) {
-        if self.bar.is_hidden() && self.started.elapsed() > QUIET && self.wanted {
+        if self.bar.is_hidden() && self.started.elapsed() > PROGRESS_DELAY && self.wanted {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.tick();

@@ -1,4 +1,4 @@
-//! `plasmon status --cluster`: a line for every node, as text or JSON; `plasmon top` draws the same lines.
+//! `plasmon status --cluster`: a line for every node, as text or JSON. `plasmon top` draws the same lines.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     print(&client.overview()?)
 }
 
-/// For people to read.
+/// Prints an overview for people.
 pub(crate) fn print(overview: &Overview) -> Result<(), Failure> {
     line(&heading(overview))?;
     let rows: Vec<_> = overview
@@ -38,7 +38,7 @@ pub(crate) fn print(overview: &Overview) -> Result<(), Failure> {
     if overview.left_out > 0 { line(&format!("and {} more", overview.left_out)) } else { Ok(()) }
 }
 
-/// The cluster in a line.
+/// Summary of the cluster in a line.
 pub(crate) fn heading(overview: &Overview) -> String {
     let silent = overview.nodes.iter().filter(|node| node.summary.is_none()).count();
     let silent = if silent > 0 { format!(", {silent} of them silent") } else { String::new() };
@@ -51,7 +51,7 @@ pub(crate) fn heading(overview: &Overview) -> String {
     )
 }
 
-/// What a node is and holds.
+/// Cells of a node: what it is and what it holds.
 pub(crate) fn cells(node: &NodeOverview) -> [String; 8] {
     let name = node.node.chars().take(8).collect();
     let listen = printable(&node.listen).into_owned();
@@ -72,7 +72,7 @@ pub(crate) fn cells(node: &NodeOverview) -> [String; 8] {
     ]
 }
 
-/// What else there is to say of a node.
+/// Note on a node, which follows its cells.
 pub(crate) fn note(node: &NodeOverview) -> String {
     let here = if node.this { "this node; " } else { "" };
     match &node.summary {

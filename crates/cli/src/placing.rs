@@ -1,4 +1,4 @@
-//! `plasmon replicate`, `migrate` and `broadcast`: where objects are to be.
+//! `plasmon replicate`, `migrate` and `broadcast`: moves and copies objects to nodes.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use crate::connecting::Within;
 use crate::failure::Failure;
 use crate::output::{Progress, json, table};
 
-/// The shortest beginning of a node's id that stands for it.
-const SHORTEST: usize = 6;
-/// How often to ask who holds the object by now.
-const LOOK: Duration = Duration::from_millis(200);
+/// Smallest number of characters of a node's id that stand for it.
+const SHORTEST_ID_CHARS: usize = 6;
+/// Time between two questions for the holders of an object.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn replicate(socket: &Socket, as_json: bool, args: &Replicate) -> Result<(), Failure> {
     let quiet = as_json || args.spreading.quiet.quiet;
@@ -55,7 +55,8 @@ pub(crate) fn broadcast(socket: &Socket, as_json: bool, args: &Broadcast) -> Res
     }
 }
 
-/// The object's id, and a client that shows how many nodes hold an object by now while it waits.
+/// Connects. Returns the object's id, and a client that shows, while it waits, how many nodes hold the
+/// object.
 fn watched(
     within: &Within,
     socket: &Socket,
@@ -71,13 +72,14 @@ fn watched(
     }
     let holders = Arc::new(AtomicUsize::new(0));
     let (seen, socket, name) = (Arc::downgrade(&holders), socket.clone(), format!("{name}, progress"));
-    // By a client of its own, which ends with the other. Whatever fails, there is no progress to be shown.
+    // The thread has a client of its own, and ends with the other client. A failure means that no progress is
+    // shown.
     thread::spawn(move || {
         let Ok(client) = Client::connect_as(socket, &name) else { return };
         while let (Some(seen), Ok(locations)) = (seen.upgrade(), client.locations(id)) {
             seen.store(locations.len(), Ordering::Relaxed);
             drop(seen);
-            thread::sleep(LOOK);
+            thread::sleep(PROGRESS_INTERVAL);
         }
     });
     let (progress, text) = (Mutex::new(progress), which.text.clone());
@@ -90,14 +92,14 @@ fn watched(
     Ok((client, id))
 }
 
-/// The member that is meant.
+/// Id of the member that an argument names.
 pub(crate) fn node(members: &[MemberStatus], wanted: &str) -> Result<NodeId, Failure> {
     let named = |member: &&MemberStatus| {
-        member.listen == wanted || (wanted.len() >= SHORTEST && member.node.starts_with(wanted))
+        member.listen == wanted || (wanted.len() >= SHORTEST_ID_CHARS && member.node.starts_with(wanted))
     };
     let mut found: Vec<_> = members.iter().filter(named).collect();
     if found.is_empty() {
-        // Hosts have names, members addresses. To ask for a name may take its time.
+        // Users name hosts, whereas members have addresses. Looking a name up may take time.
         let (port, addresses) = addresses(wanted);
         let there = |member: &&MemberStatus| {
             let listen = member.listen.parse::<SocketAddr>().ok();
@@ -119,7 +121,7 @@ pub(crate) fn node(members: &[MemberStatus], wanted: &str) -> Result<NodeId, Fai
     }
 }
 
-/// The addresses of `HOST` or `HOST:PORT`, and the port.
+/// Addresses of `HOST` or `HOST:PORT`, and the port.
 fn addresses(wanted: &str) -> (Option<u16>, Vec<IpAddr>) {
     if let Ok(address) = wanted.parse() {
         return (None, vec![address]);

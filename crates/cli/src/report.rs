@@ -21,7 +21,7 @@ fn state(state: ObjectState) -> &'static str {
     }
 }
 
-/// What others may do with an object, as `plasmon put --public` takes it.
+/// Rights of other users, as `plasmon put --public` takes them. `None` for a private object.
 fn public(rights: Rights) -> Option<&'static str> {
     match rights {
         Rights::Read => Some("r"),
@@ -30,7 +30,7 @@ fn public(rights: Rights) -> Option<&'static str> {
     }
 }
 
-/// The same, behind a state, where it is not as usual.
+/// Note on the rights of other users, which follows the state. Empty for the default.
 fn rights(rights: Rights) -> &'static str {
     match rights {
         Rights::Read => "",

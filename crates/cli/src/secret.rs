@@ -7,11 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use crate::args::Secret;
 use crate::failure::Failure;
 
-const BYTES: usize = 32;
+const SECRET_BYTES: usize = 32;
 
-/// Makes the file; one that is there stays as it is.
+/// Writes a new secret into a file. A file that exists stays as it is.
 pub(crate) fn secret(args: &Secret) -> Result<(), Failure> {
-    let mut bytes = [0_u8; BYTES];
+    let mut bytes = [0_u8; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| Failure::file("draw bytes for", &args.file)(error.into()))?;
     let mut text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     text.push('\n');

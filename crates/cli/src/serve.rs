@@ -1,4 +1,4 @@
-//! `plasmon serve`: becomes the daemon, `plasmon-node`, which lies beside this program.
+//! `plasmon serve`: becomes the daemon, `plasmon-node`, which is installed beside this program.
 
 use std::env;
 use std::io;
@@ -9,20 +9,20 @@ use crate::failure::Failure;
 use crate::output::{STANDARD_OUTPUT, standard};
 use crate::serve_args::Serve;
 
-/// The daemon's program.
+/// Name of the daemon's program.
 const DAEMON: &str = "plasmon-node";
 
-/// Replaces this process by the daemon, with the same arguments; returns only if that fails.
+/// Replaces this process by the daemon, with the same arguments. Returns only if that fails.
 pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
     if args.print_config {
-        // The daemon would not know that nobody can read it.
+        // The daemon would not notice that its output is closed.
         drop(standard().map_err(Failure::file("write", STANDARD_OUTPUT))?);
     }
     let own = env::current_exe().map_err(Failure::file("find", "this program"))?;
     let daemon = own.with_file_name(DAEMON);
     let error = Command::new(&daemon)
         .args(env::args_os().skip(1))
-        // libinfinipath, which libfabric brings along, would take SIGTERM and SIGINT for itself.
+        // libfabric loads libinfinipath, which would handle SIGTERM and SIGINT itself.
         .env("IPATH_NO_BACKTRACE", "1")
         .exec();
     Err(match error.kind() {

@@ -1,4 +1,6 @@
-//! The command line of `plasmon serve`, which the daemon reads as well.
+//! Command line of `plasmon serve`, which the daemon parses as well.
+//!
+//! Owns no state. Invariant: an argument that is parsed is valid by itself; the daemon checks combinations.
 
 mod etcd;
 
@@ -12,132 +14,134 @@ use tracing_subscriber::EnvFilter;
 
 use self::etcd::EtcdUrl;
 
-/// Memory for objects when nothing else is said.
+/// Default size of the memory for objects.
 pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
 
-/// The least memory that a node can work with, in bytes: a segment for small objects and one for large ones.
-pub(crate) const LEAST_MEMORY: u64 = 4 << 20;
+/// Smallest memory in bytes that a node can work with: a segment for small objects and one for large ones.
+pub(crate) const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 
-/// What `plasmon serve` takes.
+/// Arguments of `plasmon serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every setting has a flag, a variable of the environment and a key of the configuration file (its flag's \
-name), \
-and counts in this order; --print-config says what is in force. The log goes to standard error. \
-SIGTERM and Ctrl-C stop the node and leave nothing behind but what it spilled.")]
+Every setting has a flag, an environment variable and a key of the configuration file (the flag's name), \
+which take precedence in this order; --print-config prints the settings in force. The log goes to standard \
+error. SIGTERM and Ctrl-C stop the node, which leaves nothing behind except spilled objects.")]
 pub(crate) struct Serve {
-    /// TOML file of settings [default: plasmon/plasmon.toml in $XDG_CONFIG_HOME or ~/.config, else
+    /// TOML file with settings [default: plasmon/plasmon.toml in $XDG_CONFIG_HOME or ~/.config, else
     /// /etc/plasmon/plasmon.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print the settings in force and where each comes from, and start nothing
+    /// Print the settings in force and the source of each, and start nothing
     #[arg(long)]
     pub(crate) print_config: bool,
     /// Memory for objects
     #[arg(long, value_name = "SIZE", default_value = DEFAULT_MEMORY, value_parser = memory)]
     pub(crate) memory: u64,
-    /// Most bytes that all objects may have together, data and metadata [default: as many as fit in --memory]
+    /// Limit for the bytes of all objects, data and metadata [default: as many as fit in --memory]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub(crate) capacity: Option<u64>,
-    /// When memory is short, move objects to files in this directory, and back when they are asked
-    /// for; a node that starts again finds them there [default: new objects wait for
-    /// room, and are refused when their time is up]
+    /// When memory is short, write objects to files in this directory, and read them back when they are
+    /// needed; a restarted node finds them there [default: new objects wait for room, and are refused at
+    /// their time-out]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
-    /// Be a cache: when the store is full, drop the least recently used objects instead of refusing; not
-    /// together with --spill-dir new ones
+    /// Be a cache: when the store is full, drop the least recently used objects instead of refusing new ones.
+    /// Not together with --spill-dir
     #[arg(long)]
     pub(crate) cache: bool,
-    /// Most memory that the objects of one client may take [default: no limit]
+    /// Limit for the memory of one client's objects [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub(crate) client_quota: Option<u64>,
-    /// Most memory that the objects of one user of this host may take [default: no limit]
+    /// Limit for the memory of the objects of one user of this host [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub(crate) user_quota: Option<u64>,
-    /// Most clients that one user may have connected at a time
+    /// Largest number of clients that one user may have connected at a time
     #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_clients: u32,
-    /// What other users may do with objects put here that are not private: r (read), or rw (delete and move
-    /// them as well)
+    /// Rights of other users to objects put here that are not private: r (read), or rw (delete and move as
+    /// well)
     #[arg(long, value_name = "r|rw", default_value = "r", value_parser = public)]
     pub(crate) public: Rights,
-    /// Who may connect to the socket, as an octal mode
+    /// Mode of the socket, in octal: which users may connect
     #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
     pub(crate) socket_mode: u32,
-    /// Where other nodes reach this one; port 0 takes a free one [default: 127.0.0.1:4740, or with
+    /// Address at which other nodes reach this one; port 0 takes a free one [default: 127.0.0.1:4740, or with
     /// --join or --coordinator a free port on the address that leads there]
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) listen: Option<String>,
-    /// Join the cluster of this node; without it, the node starts a cluster of its own
+    /// Join the cluster of this node; without it, the node starts a new cluster
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) join: Option<String>,
-    /// The cluster's secret: who has it may join. The same file on every node, readable by its owner alone;
-    /// `plasmon secret` makes one. Without it, a node can be reached from its own host only
+    /// File with the cluster's secret, which `plasmon secret` makes. Any node with the secret may join. The
+    /// file is the same on every node, and only its owner may read it. Without it, a node can be reached from
+    /// its own host only
     #[arg(long, env = "PLASMON_SECRET_FILE", value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
     /// Certificate (PEM) of this node for its connections to others [default: one made at each start]
     #[arg(long, value_name = "FILE", requires_all = ["secret_file", "tls_key", "tls_ca"])]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The certificate's key
+    /// Key (PEM) of the certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Certificates of the authority that vouches for all nodes
+    /// Certificates (PEM) of the authority that signed the certificates of all nodes
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Be coordinated by etcd (3.4 or later) instead of a first node, as etcd://HOST:PORT,HOST:PORT/PREFIX:
-    /// all nodes with the same prefix are a cluster, none is the first, and any may die
+    /// Use etcd (3.4 or later) as the coordinator instead of the first node, as
+    /// etcd://HOST:PORT,HOST:PORT/PREFIX: all nodes with the same prefix are a cluster, and any of them may
+    /// die
     #[arg(long, value_name = "URL", value_parser = etcd::parse, conflicts_with = "join")]
     pub(crate) coordinator: Option<EtcdUrl>,
-    /// Certificates (PEM) that vouch for the etcd servers; with it, connections to them are TLS
+    /// Certificates (PEM) of the authority that signed those of the etcd servers; connections to them use TLS
+    /// then
     #[arg(long, value_name = "FILE", requires = "coordinator")]
     pub(crate) etcd_ca: Option<PathBuf>,
-    /// Certificate (PEM) that this node shows to etcd
+    /// Certificate (PEM) of this node for its connections to etcd
     #[arg(long, value_name = "FILE", requires_all = ["etcd_key", "etcd_ca"])]
     pub(crate) etcd_cert: Option<PathBuf>,
-    /// Key (PEM) of that certificate
+    /// Key (PEM) of the certificate for etcd
     #[arg(long, value_name = "FILE", requires = "etcd_cert")]
     pub(crate) etcd_key: Option<PathBuf>,
     /// User of etcd, unless the URL names one as etcd://USER@HOST:PORT/PREFIX
     #[arg(long, value_name = "NAME", requires_all = ["coordinator", "etcd_password_file"])]
     pub(crate) etcd_user: Option<String>,
-    /// File with the password of that user
+    /// File with the password of the user of etcd
     #[arg(long, value_name = "FILE", requires = "coordinator")]
     pub(crate) etcd_password_file: Option<PathBuf>,
-    /// Serve metrics and health over HTTP there: /metrics for Prometheus, /healthz, /livez; port 0 takes a
-    /// free one [default: not at all]
+    /// Serve metrics and health over HTTP at this address: /metrics for Prometheus, /healthz, /livez; port 0
+    /// takes a free one [default: not at all]
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) metrics: Option<String>,
-    /// What is logged: error, warn, info, debug or trace, or such a word for each module
+    /// Filter of the log: error, warn, info, debug or trace, or one of them for each module
     #[arg(long, value_name = "FILTER", default_value = "info", value_parser = filter)]
     pub(crate) log: String,
-    /// How it is logged: text for people, or a JSON object a line, for programs
+    /// Format of the log: text for people, or a JSON object a line for programs
     #[arg(long, value_name = "text|json", default_value = "text", value_parser = log_format)]
     pub(crate) log_format: LogFormat,
-    /// libfabric provider, such as tcp or verbs [default: the fastest there is]
+    /// libfabric provider, such as tcp or verbs [default: the fastest available]
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Option<String>,
-    /// How to fetch objects from other nodes: auto, socket, send, read or read-register. All but auto are
-    /// for measuring what auto is worth
+    /// Protocol for fetching objects from other nodes: auto, socket, send, read or read-register. All but
+    /// auto are for measurements
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) protocol: Protocol,
-    /// Where `plasmon calibrate` keeps what it measured [default: plasmon/calibration.json in
+    /// File in which `plasmon calibrate` keeps its measurements [default: plasmon/calibration.json in
     /// $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
     /// Do not use huge pages, even if there are enough
     #[arg(long)]
     pub(crate) no_huge_pages: bool,
-    /// Do not touch all memory in the background after the start: first writes will be slower
+    /// Do not pre-fault the memory in the background after the start; first writes will be slower
     #[arg(long)]
     pub(crate) no_prefault: bool,
-    /// The memory node (NUMA) to run on and to keep objects on: auto takes the network card's, a number that
-    /// one, off none; on a host with one memory node all are the same
+    /// Memory node (NUMA) for threads and objects: auto takes that of the network card, a number that node,
+    /// off none; on a host with one memory node all are the same
     #[arg(long, value_name = "auto|N|off", default_value = "auto", value_parser = numa)]
     pub(crate) numa: Numa,
     /// Microseconds to spin before sleeping [default: 50 with four cores or more, else 0]
     #[arg(long, value_name = "US")]
     pub(crate) spin: Option<u64>,
-    /// Seconds of silence after which a node is taken for dead; etcd counts whole ones, and not less than 2
+    /// Seconds of silence after which a node counts as dead; with etcd at least 2, in whole seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = lease)]
     pub(crate) lease: Duration,
     /// Stop when the process that started this one ends
@@ -145,7 +149,7 @@ pub(crate) struct Serve {
     pub(crate) exit_with_parent: bool,
 }
 
-/// How the log looks.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     Text,
@@ -167,7 +171,7 @@ fn filter(text: &str) -> Result<String, String> {
     }
 }
 
-/// Which memory node.
+/// Choice of the memory node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numa {
     Auto,
@@ -185,28 +189,28 @@ fn numa(text: &str) -> Result<Numa, String> {
     }
 }
 
-/// Memory for objects, as much as a node needs at least.
+/// Parses the memory for objects, which is at least what a node needs.
 pub(crate) fn memory(text: &str) -> Result<u64, String> {
     match positive_size(text)? {
-        little if little < LEAST_MEMORY => Err(format!(
-            "a node needs {} at least, since small objects and large ones lie in segments of their own; \
-             write a size such as 512MiB or 4GiB",
-            ByteSize(LEAST_MEMORY)
+        little if little < LEAST_MEMORY_BYTES => Err(format!(
+            "a node needs at least {}, since small and large objects lie in separate segments; write a size \
+             such as 512MiB or 4GiB",
+            ByteSize(LEAST_MEMORY_BYTES)
         )),
         enough => Ok(enough),
     }
 }
 
-/// What other users may do with what they see.
+/// Parses the rights of other users.
 pub(crate) fn public(text: &str) -> Result<Rights, String> {
     match text {
         "r" => Ok(Rights::Read),
         "rw" => Ok(Rights::ReadWrite),
-        _ => Err("write r (others read it) or rw (others delete and move it as well)".into()),
+        _ => Err("write r (other users may read) or rw (they may delete and move as well)".into()),
     }
 }
 
-/// Bytes, at least one.
+/// Parses a number of bytes, at least one.
 pub(crate) fn positive_size(text: &str) -> Result<u64, String> {
     match text.parse::<ByteSize>() {
         Ok(size) if size.as_u64() > 0 => Ok(size.as_u64()),
@@ -220,7 +224,7 @@ fn mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| "write an octal mode such as 0600 or 0660".into())
 }
 
-/// A span in seconds.
+/// Parses a time in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.ok_or_else(|| "write a number of seconds such as 0.5 or 30".into())
@@ -229,7 +233,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 fn lease(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
         lease if lease < Duration::from_millis(100) => {
-            Err("a node that is silent for so short a time may just be busy: take 0.1 or more".into())
+            Err("a busy node may be silent for so short a time: take 0.1 s or more".into())
         }
         lease => Ok(lease),
     }

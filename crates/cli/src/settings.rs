@@ -1,18 +1,18 @@
-//! What makes every argument of `plasmon serve` a setting: a variable of the environment, and flags that can
+//! Sources of settings: every argument of `plasmon serve` has an environment variable, and its switches can
 //! be switched off again.
 //!
-//! Both programs read the command line this way, `plasmon` to check it and show its help, `plasmon-node` to
-//! obey it.
+//! Both programs parse the command line in this way: `plasmon` to check it and to show its help,
+//! `plasmon-node` to use it.
 
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command};
 
-/// The subcommand whose arguments are settings.
+/// Subcommand whose arguments are settings.
 pub(crate) const SERVE: &str = "serve";
-/// Arguments of it that are about settings, and none themselves.
+/// Arguments of the subcommand that are no settings themselves.
 pub(crate) const NO_SETTINGS: [&str; 4] = ["config", "print-config", "help", "json"];
 
-/// The command line, with the environment as a source of everything that `serve` takes.
+/// Adds environment variables to all arguments of `serve`.
 pub(crate) fn with_environment(command: Command) -> Command {
     with_switches(command).mut_subcommand(SERVE, |serve| {
         serve.mut_args(|arg| match arg.get_long().map(str::to_owned) {
@@ -24,8 +24,7 @@ pub(crate) fn with_environment(command: Command) -> Command {
     })
 }
 
-/// The command line, with flags that take `=false` as well: what a file switches on can be switched off for
-/// once.
+/// Makes switches take `=false` as well, so that a switch which is on in a file can be switched off once.
 pub(crate) fn with_switches(command: Command) -> Command {
     command.mut_subcommand(SERVE, |serve| {
         serve.mut_args(|arg| match arg.get_long() {
@@ -39,7 +38,7 @@ fn is_setting(long: &str) -> bool {
     !NO_SETTINGS.contains(&long)
 }
 
-/// The variable that sets an argument.
+/// Environment variable that sets an argument.
 pub(crate) fn variable(long: &str) -> String {
     format!("PLASMON_{}", long.to_uppercase().replace('-', "_"))
 }

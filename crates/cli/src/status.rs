@@ -1,4 +1,4 @@
-//! `plasmon status`: what a node is, holds and does, in lines for people.
+//! `plasmon status`: prints what a node is, holds and does, in lines for people.
 
 use std::time::Duration;
 
@@ -99,8 +99,7 @@ fn tell_spill(spill: &SpillStatus) -> Result<(), Failure> {
     ))?;
     if spill.unreadable > 0 {
         line(&format!(
-            "          {} places there were damaged at the start, and the objects in them are lost and not \
-             known any more",
+            "          {} damaged records were found at the start; their objects are lost and unknown",
             spill.unreadable
         ))?;
     }
@@ -145,7 +144,7 @@ fn tell_fabric(fabric: &FabricStatus, transfer: &TransferStatus) -> Result<(), F
     ))
 }
 
-/// Prints the lines about the coordinator, and about copies if any are short.
+/// Prints the lines about the coordinator, and about replicas if any are missing.
 fn tell_cluster(cluster: &ClusterStatus) -> Result<(), Failure> {
     let coordinator = match cluster.coordinator_kind.as_str() {
         "etcd" => cluster.coordinator.clone(),
@@ -169,13 +168,12 @@ fn tell_cluster(cluster: &ClusterStatus) -> Result<(), Failure> {
              what it holds; it joins again as soon as its coordinator answers",
         )?;
     } else if !cluster.coordinator_connected {
-        line("          until the coordinator is back nobody can join, and no further death is noticed")?;
+        line("          without the coordinator no node can join, and no death is detected")?;
     }
     let copies = &cluster.copies;
     if copies.short + copies.ordered + copies.restoring > 0 {
         line(&format!(
-            "copies    {} objects have too few; {} replicas ordered, {} made, {} failed so far; {} being \
-             made here",
+            "replicas  {} objects have too few; {} ordered, {} made, {} failed so far; {} being made here",
             copies.short, copies.ordered, copies.restored, copies.failed, copies.restoring
         ))?;
     }

@@ -42,7 +42,7 @@ pub(crate) fn wait(socket: &Socket, as_json: bool, args: &Wait) -> Result<(), Fa
     if came < count { Err(Failure::TooFew { came, count }) } else { Ok(()) }
 }
 
-/// Ends when nobody reads any more, with the daemon, or by a signal.
+/// Prints events until standard output is closed, the daemon ends, or a signal comes.
 pub(crate) fn subscribe(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     const NAME: &str = "plasmon subscribe";
     let mut events = connect(socket, NAME)?.subscribe(NAME)?;

@@ -99,7 +99,7 @@ fn a_put_is_refused_by_one_that_is_under_way() {
         &[call(0, 9, Put(A)), call(10, 11, Deleted(true)), call(12, 13, Refused)],
         "a put was refused although the id was free",
     );
-    // Who has claimed an id is the next to put it.
+    // The node that has claimed an id is the next to put it.
     let calls = [
         call(0, 20, Put(A)),
         call(1, 2, Refused),
@@ -108,7 +108,7 @@ fn a_put_is_refused_by_one_that_is_under_way() {
         call(12, 20, Got(A)),
     ];
     assert_eq!(wrong(&calls)[0], "a put ended well although the id was taken");
-    // Nobody was there to refuse either.
+    // No object explains the refusal of either put.
     assert_eq!(wrong(&[call(0, 2, Refused), call(1, 3, Refused)]).len(), 2);
 }
 
@@ -262,8 +262,8 @@ fn any_call() -> impl Strategy<Value = Call> {
     })
 }
 
-/// What is asked of a register that really is one, how long that takes before and after its moment, and
-/// whether the answer is lost.
+/// Call on a register that really is one: the operation, its time before and after the moment of its effect,
+/// and whether the answer is lost.
 type Asked = (u8, u64, u64, bool);
 
 fn asked() -> impl Strategy<Value = Vec<Asked>> {

@@ -1,38 +1,39 @@
-//! How far a node is that is drained: what it keeps for the cluster moves to other nodes, and then it leaves.
+//! Drain of a node: its steps and its progress. A draining node moves the objects that it keeps to other
+//! nodes, and then leaves the cluster.
 
 use serde::{Deserialize, Serialize};
 
 crate::wire::codes! {
-    /// What a node is to do about its drain.
+    /// Order to a node about its drain.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum DrainStep: u8 {
-        /// Begin, unless it has.
+        /// Begin the drain, if it has not begun.
         0 Begin,
-        /// Say how far it is.
+        /// Report the progress of the drain.
         1 Look,
-        /// Stay, and take objects again. What has moved stays where it is.
+        /// Call the drain off and accept objects again. Objects that have moved stay where they are.
         2 CallOff,
     }
 }
 
-/// How far it is. Sizes are bytes.
+/// Progress of a node's drain. Sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DrainStatus {
-    /// Whether it is drained at all.
+    /// Whether the node is being drained.
     pub draining: bool,
-    /// Objects that it still is the one to keep, or one of those.
+    /// Number of objects that the node still keeps.
     pub objects: u64,
-    /// Their bytes.
+    /// Size in bytes of the objects that the node still keeps.
     pub bytes: u64,
-    /// Objects that clients are still writing: they are waited for.
+    /// Number of objects that clients are still writing. The drain waits for them.
     pub unsealed: u64,
-    /// Objects that other nodes keep instead, since it began.
+    /// Number of objects that other nodes have taken over since the drain began.
     pub moved_objects: u64,
-    /// Their bytes.
+    /// Size in bytes of the objects that other nodes have taken over since the drain began.
     pub moved_bytes: u64,
-    /// Nothing is left: the node leaves.
+    /// Whether the drain is complete. The node then leaves the cluster.
     pub finished: bool,
-    /// Why another node did not take what was offered to it last; empty if none refused.
+    /// Reason why another node last refused an object. Empty if none refused.
     pub trouble: String,
 }

@@ -1,49 +1,53 @@
-//! What can go wrong for a client, in one type: a kind to act on and a message to read.
+//! Error type of the client: a kind for programs and a message for people.
+//!
+//! Owns no state. Any thread. Invariant: every error has both.
 
 use std::fmt;
 
-/// What a call of the client gives back.
+/// Result of a call of the client.
 pub type Result<T> = std::result::Result<T, Error>;
 
 crate::wire::codes! {
-    /// What happened, for a program to act on. Numbers of a newer daemon read as `Internal`.
+    /// Kind of an error, for a program to act on. A number that only a newer daemon knows reads as
+    /// `Internal`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     #[non_exhaustive]
     pub enum ErrorKind: u16 else Internal {
-        /// An object of this id is there already, or is being created.
+        /// An object of this id exists already or is being created.
         1 Exists,
-        /// Nothing of this id is known.
+        /// No object of this id is known.
         2 NotFound,
-        /// It did not happen within the time-out.
+        /// The call did not finish within its time-out.
         3 TimedOut,
-        /// The store has no room: what it holds is pinned or exists nowhere else.
+        /// The store has no room: its objects are pinned or have no other replica.
         4 Full,
         /// The object existed, and every node that held it is gone.
         5 Lost,
         /// The object is larger than the whole store.
         6 TooLarge,
-        /// An argument or a frame does not make sense.
+        /// An argument or a frame is invalid.
         7 Invalid,
         /// This user may not do that to this object.
         8 NotAllowed,
-        /// The daemon limits what one client may have under way, and this is over the limit.
+        /// The client has as many requests under way as the daemon permits.
         9 Busy,
-        /// The daemon cannot be reached, the connection to it broke, or it is on its way out of the cluster.
+        /// The daemon cannot be reached, its connection broke, or it is leaving the cluster.
         10 Disconnected,
-        /// The caller asked the wait to end (a signal, Ctrl-C).
+        /// The caller interrupted the call (a signal, Ctrl-C).
         11 Interrupted,
-        /// The daemon failed inside; its log says more.
+        /// The daemon failed internally; its log says more.
         12 Internal,
-        /// The object's bytes are not those that were sealed: a file it was spilled to is damaged.
+        /// The object's bytes are not those that were sealed: the file that it was spilled to is damaged.
         13 Damaged,
-        /// Fewer nodes hold the object than was asked for; it stays where it is.
+        /// Fewer nodes hold the object than were asked for. The object stays where it is.
         14 TooFew,
-        /// It may have happened or not, or happen later: a node that knows does not answer.
+        /// The outcome is unknown because a node that decides it does not answer. The change may have
+        /// happened, or may happen later.
         15 OutcomeUnknown,
     }
 }
 
-/// An error of the client: what happened, to which object, node or path, and what to do about it.
+/// Error of the client: what happened, to which object, node or path, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -51,17 +55,17 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of a kind with its message.
+    /// Makes an error of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// What happened, for a program to act on.
+    /// Kind of the error, for a program to act on.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What happened, for a person to read.
+    /// Message of the error, for a person to read.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,85 +1,85 @@
-//! Names of things: objects and nodes.
+//! Ids of objects and nodes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Separates object names from every other use of the hash.
+/// Hash context of the names of objects that all users share.
 const NAME_CONTEXT: &str = "plasmon 2026 object name to object id";
 
-/// Separates the names of private objects from those that are for everybody.
+/// Hash context of the names of private objects.
 const PRIVATE_NAME_CONTEXT: &str = "plasmon 2026 user and name of a private object to object id";
 
-/// The name of an object: 20 bytes, the same on every node.
+/// Id of an object: 20 bytes, the same on every node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId([u8; ObjectId::LEN]);
 
 impl ObjectId {
-    /// Bytes in an id.
+    /// Length of an id in bytes.
     pub const LEN: usize = 20;
 
-    /// An id from its bytes.
+    /// Makes an id from its bytes.
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }
 
-    /// An id that nobody else has: 160 random bits.
+    /// Draws a new id: 160 random bits. No other object has it.
     ///
     /// # Panics
-    /// When the operating system has no randomness to give, which Linux does not do after boot.
+    /// If the operating system has no random bytes, which does not happen on Linux after boot.
     pub fn random() -> Self {
         Self(random_bytes())
     }
 
-    /// The id a human-readable name stands for: BLAKE3 of the name in a context of its own, cut to
-    /// 20 bytes. The same name gives the same id on every host.
+    /// Id of the object with this name: BLAKE3 of the name in a hash context of its own, cut to 20 bytes. The
+    /// same name gives the same id on every host.
     pub fn from_name(name: &str) -> Self {
         Self::cut(blake3::derive_key(NAME_CONTEXT, name.as_bytes()))
     }
 
-    /// The id that a name of a user's private object stands for, so that the same name of another user is
-    /// another object, and neither learns of the other's. The user is the one that the client is to its node
-    /// (`Client::user`).
+    /// Id of a user's private object with this name. Private objects of two users with the same name have
+    /// different ids, and neither user learns of the other's object. `user` is the user id that the node
+    /// knows ([`Client::user`](crate::Client::user)).
     pub fn from_private_name(name: &str, user: u32) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(PRIVATE_NAME_CONTEXT);
         hasher.update(&user.to_le_bytes()).update(name.as_bytes());
         Self::cut(hasher.finalize().into())
     }
 
-    /// The beginning of a hash.
+    /// Cuts a hash to the length of an id.
     fn cut(digest: [u8; 32]) -> Self {
         let mut id = [0; Self::LEN];
         id.copy_from_slice(&digest[..Self::LEN]);
         Self(id)
     }
 
-    /// The bytes of the id.
+    /// Bytes of the id.
     pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
         &self.0
     }
 }
 
-/// The name of a node: random 128 bits, drawn when the node starts for the first time.
+/// Id of a node: 128 random bits, drawn when the node starts for the first time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId([u8; NodeId::LEN]);
 
 impl NodeId {
-    /// Bytes in an id.
+    /// Length of an id in bytes.
     pub const LEN: usize = 16;
 
-    /// An id from its bytes.
+    /// Makes an id from its bytes.
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }
 
-    /// A new node's id.
+    /// Draws the id of a new node: 128 random bits.
     ///
     /// # Panics
-    /// As [`ObjectId::random`].
+    /// If the operating system has no random bytes, which does not happen on Linux after boot.
     pub fn random() -> Self {
         Self(random_bytes())
     }
 
-    /// The bytes of the id.
+    /// Bytes of the id.
     pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
         &self.0
     }
@@ -91,7 +91,7 @@ fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Text that is no id.
+/// Error for text that is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not {what}: it takes {digits} hexadecimal digits")]
 pub struct ParseIdError {
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_name_has_one_id() {
-        // Stored ids depend on it: this value never changes.
+        // Ids are stored, so this value never changes.
         assert_eq!(ObjectId::from_name("flights").to_string(), "f0efbf6af180d2b74f72f08bb109cbacf94714f1");
         assert_ne!(ObjectId::from_name("flights"), ObjectId::from_name("flight"));
         let private = ObjectId::from_private_name("flights", 1000);

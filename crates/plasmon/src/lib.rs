@@ -1,12 +1,12 @@
-//! The client of a Plasmon node: what an application links.
+//! Client library of a Plasmon node. Applications link this crate.
 //!
-//! [`Client`] talks to the node daemon of its host over a unix socket and maps the daemon's memory,
-//! so that an object is read where it lies. The crate holds no network code and does not link
-//! libfabric; the daemon (`plasmon-node`) depends on it for the names both sides share: ids, errors,
-//! the state report and the frames of the [`wire`].
+//! [`Client`] talks to the node daemon of its host over a unix socket and maps the daemon's memory, so that
+//! objects are read in place. The crate holds no network code and does not link libfabric. The daemon
+//! (`plasmon-node`) depends on this crate for the types that both sides share: ids, errors, the status report
+//! and the frames of the [`wire`].
 #![deny(unsafe_code)]
 
-// The models are of what it shares with the daemon.
+// The loom models test the state that client and daemon share (`shared`). They do not need the client.
 #[cfg(not(loom))]
 mod client;
 pub mod drain;

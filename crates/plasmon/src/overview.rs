@@ -1,83 +1,84 @@
-//! The nodes of a cluster at one glance, as `plasmon status --cluster --json` prints them.
+//! Overview of the nodes of a cluster, as `plasmon status --cluster --json` prints it.
 //!
-//! It travels as JSON: a newer daemon may add fields, and an older client ignores them. One line of it has a
-//! fixed size, whatever its node holds: that is what the nodes send each other.
+//! The overview travels as JSON. A newer daemon may add fields, and an older client ignores them. The
+//! [`Summary`] of a node has a bounded size, whatever the node holds. Nodes send their summaries to each
+//! other.
 
 use serde::{Deserialize, Serialize};
 
 use crate::status::Status;
 
-/// What a node says of the others and of itself.
+/// Overview of a cluster, as one of its nodes sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Overview {
-    /// Membership epoch.
+    /// Epoch of the node's view of the members.
     pub epoch: u64,
-    /// "embedded", or where the coordinator is.
+    /// Coordinator of the cluster: "embedded" or its address.
     pub coordinator: String,
     /// Whether the coordinator answers.
     pub coordinator_connected: bool,
-    /// The members, this node first, then by where they listen.
+    /// Members of the cluster: the node that answers first, the others ordered by their control addresses.
     pub nodes: Vec<NodeOverview>,
-    /// Members beyond those, which were not asked.
+    /// Number of further members, which were not asked.
     pub left_out: u64,
 }
 
-/// A member, and what it answered.
+/// Member of a cluster with its answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeOverview {
     /// Node id, 32 hexadecimal digits.
     pub node: String,
-    /// Host and port of its control connection.
+    /// Host and port of the member's control connection.
     pub listen: String,
-    /// Whether it is the node that was asked for the overview.
+    /// Whether the member is the node that was asked for the overview.
     pub this: bool,
-    /// What it answered; nothing if it did not.
+    /// Summary that the member answered. `None` if it did not answer.
     pub summary: Option<Summary>,
-    /// Why there is no answer; empty if there is one.
+    /// Reason why the member did not answer. Empty if it did.
     pub failure: String,
 }
 
-/// A node in a few numbers. Sizes are bytes; counters grow from the node's start.
+/// Summary of a node. Sizes are in bytes. Counters start at 0 when the node starts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
     /// Version of the daemon.
     pub version: String,
-    /// Seconds since its start: rates go by this clock.
+    /// Time since the daemon started, in seconds. Rates are computed with this clock.
     pub uptime_seconds: f64,
-    /// libfabric's name of the best provider it has.
+    /// libfabric's name of the node's best provider.
     pub provider: String,
-    /// Clients connected now.
+    /// Number of clients that are connected now.
     pub clients: u64,
-    /// The arena.
+    /// Size of the arena in bytes.
     pub memory_bytes: u64,
-    /// Of that, held by objects.
+    /// Bytes of the arena that objects occupy.
     pub memory_used_bytes: u64,
-    /// Primary replicas.
+    /// Number of primary replicas.
     pub primary_objects: u64,
-    /// Their bytes.
+    /// Size in bytes of the primary replicas.
     pub primary_bytes: u64,
-    /// Cached replicas.
+    /// Number of cached replicas.
     pub cached_objects: u64,
-    /// Their bytes.
+    /// Size in bytes of the cached replicas.
     pub cached_bytes: u64,
-    /// Objects on disk, in memory as well or not.
+    /// Number of objects on disk, including those that are in memory too.
     pub spilled_objects: u64,
-    /// Their bytes.
+    /// Size in bytes of the objects on disk.
     pub spilled_bytes: u64,
-    /// Objects fetched from other nodes.
+    /// Number of objects fetched from other nodes.
     pub fetched_objects: u64,
-    /// Their bytes.
+    /// Size in bytes of the objects fetched from other nodes.
     pub fetched_bytes: u64,
-    /// Objects that other nodes asked for and were given.
+    /// Number of objects that this node sent or offered to other nodes on request.
     pub served_objects: u64,
-    /// Their bytes.
+    /// Size in bytes of the objects that this node sent or offered to other nodes on request.
     pub served_bytes: u64,
-    /// Messages sent to other nodes.
+    /// Number of messages sent to other nodes.
     pub messages_sent: u64,
-    /// Why it does not serve as it should; empty if it does.
+    /// Reason why the node does not serve as it should. Empty if the node is healthy.
     pub unfit: String,
 }
 

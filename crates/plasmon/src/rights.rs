@@ -1,34 +1,35 @@
-//! What users may do with each other's objects.
+//! Rights of users to each other's objects.
 
 use crate::{Error, ErrorKind, ObjectId};
 
 crate::wire::codes! {
-    /// What users other than its creator and root may do with an object.
+    /// Rights of users other than the creator and root to an object.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub enum Rights: u8 {
-        /// Read it.
+        /// Other users may read the object.
         #[default]
         0 Read,
-        /// Nothing: they do not see it. Root does not either.
+        /// Other users may do nothing and do not see the object, root included.
         1 Private,
-        /// All that its creator may: read it, delete it, move it, and say which nodes hold it.
+        /// Other users may do everything that the creator may: read, delete and move it, and choose the nodes
+        /// that keep it.
         2 ReadWrite,
     }
 }
 
 impl Rights {
-    /// Whether its creator alone sees the object.
+    /// Whether only its creator sees the object.
     pub fn is_private(self) -> bool {
         self == Self::Private
     }
 
-    /// The rights as flags of a new object, which share a number with others: whether it is private, and
-    /// whether all may do as its creator.
+    /// Rights as two flags of a new object in the wire format: whether it is private, and whether all users
+    /// have the creator's rights.
     pub(crate) fn flags(self) -> (bool, bool) {
         (self == Self::Private, self == Self::ReadWrite)
     }
 
-    /// The rights behind such flags; none if they contradict each other.
+    /// Rights that two flags stand for. `None` if the flags contradict each other.
     pub(crate) fn from_flags(private: bool, shared: bool) -> Option<Self> {
         match (private, shared) {
             (false, false) => Some(Self::Read),
@@ -39,14 +40,14 @@ impl Rights {
     }
 }
 
-/// The error of a user who wants to change an object that is another's. Its creator is not told if it is
-/// private.
+/// Makes the error for a user who tries to change another user's object. The error of a private object does
+/// not name the creator.
 pub fn not_allowed(id: ObjectId, creator: Option<u32>, user: u32) -> Error {
     let text = match creator {
-        None => format!("object {id} is private to the user who created it, and user {user} is another"),
+        None => format!("object {id} is private to its creator, and user {user} is not its creator"),
         Some(creator) => format!(
-            "object {id} is user {creator}'s, and user {user} may read it, not change it: its creator or \
-             root may; put it with public=\"rw\" to let everybody"
+            "object {id} is user {creator}'s, and user {user} may read but not change it: its creator \
+             or root may; put it with public=\"rw\" to let every user change it"
         ),
     };
     Error::new(ErrorKind::NotAllowed, text)

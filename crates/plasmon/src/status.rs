@@ -1,367 +1,375 @@
-//! The state report of a node, as `plasmon status --json` prints it.
+//! Status report of a node, as `plasmon status --json` prints it.
 //!
-//! It travels as JSON: a newer daemon may add fields, and an older client ignores them.
+//! The report travels as JSON. A newer daemon may add fields, and an older client ignores them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything a node says of itself. Sizes are bytes; counters grow from the node's start.
+/// Status report of a node. Sizes are in bytes. Counters start at 0 when the node starts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
     /// Node id, 32 hexadecimal digits.
     pub node: String,
-    /// Grows at every start of the node.
+    /// Incarnation of the node: a number that grows at every start.
     pub incarnation: u64,
     /// Version of the daemon.
     pub version: String,
     /// Process id of the daemon.
     pub pid: u32,
-    /// Seconds since the start.
+    /// Time since the daemon started, in seconds.
     pub uptime_seconds: f64,
-    /// Path of the unix socket.
+    /// Path of the node's unix socket.
     pub socket: String,
-    /// Host and port of the control connection.
+    /// Host and port of the node's control connection.
     pub listen: String,
-    /// Why it does not serve as it should, such as a coordinator that does not answer; empty if it does.
+    /// Reason why the node does not serve as it should, such as a coordinator that does not answer. Empty if
+    /// the node is healthy.
     pub unfit: String,
-    /// Clients connected now.
+    /// Number of clients that are connected now.
     pub clients: u64,
-    /// The arena.
+    /// Memory of the node's arena.
     pub memory: MemoryStatus,
-    /// Where on the host it runs.
+    /// Memory node (NUMA) of the host that the node is bound to.
     pub numa: NumaStatus,
-    /// What it holds.
+    /// Objects on the node.
     pub objects: ObjectsStatus,
-    /// What it has put on disk.
+    /// Objects that the node has written to disk.
     pub spill: SpillStatus,
-    /// The clients, at most 1,000 of them.
+    /// Clients of the node, at most 1,000 of them.
     pub connections: Vec<ConnectionStatus>,
-    /// The network.
+    /// Network of the node.
     pub fabric: FabricStatus,
-    /// What was moved between nodes.
+    /// Objects moved between this node and others.
     pub transfer: TransferStatus,
-    /// The other nodes.
+    /// Cluster as the node sees it.
     pub cluster: ClusterStatus,
     /// Counters of services that have no other part in the report, by name, such as `echo.answers`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, u64>,
 }
 
-/// The arena of a node, in bytes.
+/// Memory of a node's arena. Sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryStatus {
-    /// All of it.
+    /// Size of the arena in bytes.
     pub capacity: u64,
-    /// Held by objects.
+    /// Bytes of the arena that objects occupy.
     pub used: u64,
-    /// Not held by anything.
+    /// Bytes of the arena that are free.
     pub free: u64,
-    /// The largest object that fits without dropping anything.
+    /// Size in bytes of the largest object that fits without eviction.
     pub largest_free: u64,
-    /// Pre-faulted so far.
+    /// Bytes of the arena that are pre-faulted so far.
     pub prefaulted: u64,
-    /// Where it comes from: "huge" for the host's pool of huge pages, else "base".
+    /// Kind of pages that the arena is made of: "huge" for the host's pool of huge pages, else "base".
     pub pages: String,
-    /// In huge pages, of the pool or transparent ones.
+    /// Bytes of the arena in huge pages, from the pool or transparent.
     pub huge: u64,
-    /// Bytes in a segment.
+    /// Size of a segment in bytes.
     pub segment_size: u64,
-    /// Number of segments.
+    /// Number of segments in the arena.
     pub segments: u32,
-    /// Bytes of the object tables that clients map.
+    /// Size in bytes of the object tables that clients map.
     pub tables: u64,
-    /// Objects that wait for room.
+    /// Number of creations that wait for room.
     pub waiting: u64,
-    /// Bytes of objects moved to put free memory together.
+    /// Bytes of objects that were moved to join free memory.
     pub compacted_bytes: u64,
 }
 
-/// The memory node (NUMA) that a node is bound to.
+/// Memory node (NUMA) of the host that a node is bound to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NumaStatus {
-    /// Memory nodes of the host.
+    /// Number of memory nodes of the host.
     pub nodes: u32,
-    /// The one that threads and memory are bound to; nothing if they are not.
+    /// Memory node that threads and memory are bound to. `None` if they are not bound.
     pub node: Option<u32>,
-    /// The one that its network interface is at, if that is known.
+    /// Memory node of the network interface, if it is known.
     pub card: Option<u32>,
-    /// The CPUs that threads may use, as in "0-3,8"; empty if they are not bound.
+    /// CPUs that threads may use, as in "0-3,8". Empty if threads are not bound.
     pub cpus: String,
-    /// Why it is bound there, or why it is not bound.
+    /// Reason for the binding, or for its absence.
     pub reason: String,
-    /// Bytes of the arena that lie on other memory nodes all the same, as far as they are pre-faulted.
+    /// Pre-faulted bytes of the arena that lie on other memory nodes nevertheless.
     pub elsewhere: u64,
 }
 
-/// What a node has put on disk. Without a spill directory all is empty.
+/// Objects that a node has written to disk. All fields are empty without a spill directory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpillStatus {
-    /// The directory.
+    /// Path of the spill directory.
     pub directory: String,
-    /// Objects that are on disk, in memory as well or not.
+    /// Number of objects on disk, including those that are in memory too.
     pub objects: u64,
-    /// Their bytes.
+    /// Size in bytes of the objects on disk.
     pub bytes: u64,
-    /// Files.
+    /// Number of spill files.
     pub files: u64,
-    /// Bytes the files take on disk.
+    /// Bytes of disk that the spill files occupy.
     pub disk_bytes: u64,
-    /// Bytes written so far.
+    /// Bytes written to spill files.
     pub written_bytes: u64,
-    /// Bytes read back so far.
+    /// Bytes read back from spill files.
     pub restored_bytes: u64,
-    /// Writes and reads that failed.
+    /// Number of writes to and reads from spill files that failed.
     pub failures: u64,
-    /// Damaged places found at the start of which nobody can tell whose objects they were. Such an object is
-    /// unknown; one whose record tells who it is is *damaged* for whoever gets it.
+    /// Number of damaged records that were found at the start and do not tell which object they belong to.
+    /// Such an object is unknown. An object whose damaged record tells its id fails with `Damaged` when it is
+    /// read.
     pub unreadable: u64,
-    /// Why objects cannot be written to disk, as of the last attempt; empty if they can.
+    /// Reason why the last write to disk failed. Empty if it succeeded.
     pub failing: String,
 }
 
-/// A client of a node.
+/// Connection of a client to a node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionStatus {
-    /// What it calls itself.
+    /// Name that the client gave itself.
     pub name: String,
-    /// Its process.
+    /// Process id of the client.
     pub pid: u32,
-    /// Its user.
+    /// User id of the client.
     pub uid: u32,
-    /// Objects it has pinned; one that it has pinned twice counts twice.
+    /// Number of pins that the client holds. An object that it pinned twice counts twice.
     pub pins: u64,
-    /// Bytes of the objects it has created, in memory or on disk.
+    /// Size in bytes of the objects that the client has created, in memory or on disk.
     pub bytes: u64,
-    /// Most that may be; 0 for no limit of its own.
+    /// Limit of `bytes`. 0 if the client has no limit of its own.
     pub quota: u64,
 }
 
-/// Objects on a node.
+/// Objects on a node, by the role of the node's replica and by state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectsStatus {
-    /// Primary replicas, sealed.
+    /// Number of sealed primary replicas.
     pub primary: u64,
-    /// Their bytes.
+    /// Size in bytes of the sealed primary replicas.
     pub primary_bytes: u64,
-    /// Replicas kept here as one of several, sealed.
+    /// Number of sealed kept replicas.
     pub kept: u64,
-    /// Their bytes.
+    /// Size in bytes of the sealed kept replicas.
     pub kept_bytes: u64,
-    /// Cached replicas, sealed.
+    /// Number of sealed cached replicas.
     pub cached: u64,
-    /// Their bytes.
+    /// Size in bytes of the sealed cached replicas.
     pub cached_bytes: u64,
-    /// Being created by clients.
+    /// Number of objects that clients are creating.
     pub unsealed: u64,
-    /// Objects with at least one pin.
+    /// Number of objects with at least one pin.
     pub pinned: u64,
-    /// Deleted and waiting for their last pin.
+    /// Number of deleted objects whose memory is still pinned.
     pub doomed: u64,
-    /// Objects taken out of memory to make room.
+    /// Number of objects that were evicted from memory to make room.
     pub evicted: u64,
 }
 
-/// The network of a node.
+/// Network of a node: its fabric, registered memory and operations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FabricStatus {
-    /// libfabric's name of the best provider there is; see [`MemberStatus`] for what is used towards whom.
+    /// libfabric's name of the node's best provider. [`MemberStatus::provider`] has the one used towards a
+    /// member.
     pub provider: String,
-    /// The network interface or RDMA device it uses.
+    /// Network interface or RDMA device that the provider uses.
     pub interface: String,
-    /// Why it was chosen.
+    /// Reason why the provider was chosen.
     pub reason: String,
-    /// The link of the RDMA device, such as "ACTIVE", "DOWN", or "GONE" for a device that was removed; empty
-    /// without one.
+    /// Link state of the RDMA device: for example "ACTIVE" or "DOWN", or "GONE" after the device was removed.
+    /// Empty without an RDMA device.
     pub link: String,
-    /// libfabric's version.
+    /// Version of libfabric.
     pub libfabric: String,
-    /// Registrations of memory made so far.
+    /// Number of registrations of memory made.
     pub registrations: u64,
-    /// Regions of memory registered now.
+    /// Number of regions of memory that are registered now.
     pub regions: u64,
-    /// Bytes registered now.
+    /// Bytes of memory that are registered now.
     pub registered_bytes: u64,
-    /// Messages sent to other nodes; what asks, answers and tells, and small objects.
+    /// Number of messages sent to other nodes: requests, answers, notices and small objects.
     pub messages_sent: u64,
-    /// Messages received from them.
+    /// Number of messages received from other nodes.
     pub messages_received: u64,
-    /// One-sided reads made. Those that others make here are nowhere counted: no processor sees them.
+    /// Number of one-sided reads that this node made. Reads of this node's memory by others are not counted,
+    /// because no CPU takes part in them.
     pub reads: u64,
-    /// Operations that came to their end, each of which took this node's CPU.
+    /// Number of operations that completed. Each completion takes this node's CPU.
     pub completions: u64,
-    /// Operations under way now.
+    /// Number of operations under way now.
     pub in_flight: u64,
-    /// Registered blocks for messages, smallest first.
+    /// Pools of registered blocks for messages, smallest blocks first.
     pub pools: Vec<PoolStatus>,
 }
 
-/// Registered blocks of one size.
+/// Pool of registered blocks of one size.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolStatus {
-    /// libfabric's name of the provider that they are registered with.
+    /// libfabric's name of the provider that the blocks are registered with.
     pub provider: String,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_bytes: u64,
-    /// Blocks there are.
+    /// Number of blocks in the pool.
     pub blocks: u64,
-    /// Of these, taken for good, to receive.
+    /// Number of blocks that are permanently taken for receiving.
     pub kept: u64,
-    /// Of these, lent to an operation now.
+    /// Number of blocks that operations use now.
     pub lent: u64,
-    /// How often one was lent.
+    /// Number of times that a block was given to an operation.
     pub lent_ever: u64,
 }
 
-/// What a node moved from and to others.
+/// Objects moved between a node and others.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferStatus {
-    /// Objects fetched whose data came inside a message.
+    /// Number of objects fetched inside a message.
     pub eager_fetched: u64,
-    /// Their bytes (data and metadata).
+    /// Size in bytes (data and metadata) of the objects fetched inside a message.
     pub eager_fetched_bytes: u64,
-    /// Objects fetched by one-sided reads.
+    /// Number of objects fetched by one-sided reads.
     pub rendezvous_fetched: u64,
-    /// Their bytes (data and metadata).
+    /// Size in bytes (data and metadata) of the objects fetched by one-sided reads.
     pub rendezvous_fetched_bytes: u64,
-    /// Objects sent inside a message.
+    /// Number of objects sent inside a message.
     pub eager_served: u64,
-    /// Objects offered to one-sided reads.
+    /// Number of objects offered for one-sided reads.
     pub rendezvous_served: u64,
-    /// Fetches under way now, those that wait for their object to be created included.
+    /// Number of fetches under way now, including those that wait for their object to be created.
     pub fetching: u64,
-    /// Attempts at a holder that failed; each was tried again elsewhere or reported.
+    /// Number of failed attempts to fetch from a holder. Each was repeated at another holder or reported.
     pub fetch_failures: u64,
-    /// Objects pinned for peers now.
+    /// Number of leases: pins that readers on other nodes hold now.
     pub leases: u64,
-    /// Frames thrown away: of a wrong token, incarnation or form, or parts of objects that nobody waits for;
-    /// and data connections closed for such things.
+    /// Number of frames dropped because of a wrong token, incarnation or form, or because nobody waits for
+    /// the part of an object that they carry. Data connections closed for such reasons count too.
     pub frames_dropped: u64,
-    /// Bytes of objects copied by this daemon's CPU, local puts of small objects included.
+    /// Bytes of objects that this daemon's CPU copied, including local puts of small objects.
     pub cpu_copied_bytes: u64,
-    /// By what moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send",
+    /// Objects moved, by protocol: "eager", "read", "read-first", "striped-read", "relayed-read", "send",
     /// "read-register", "socket".
     pub protocols: BTreeMap<String, ProtocolStatus>,
-    /// Memory of clients that the fabric knows.
+    /// Memory of clients that is registered with the fabric.
     pub registrations: RegistrationStatus,
 }
 
-/// The registration cache of a node: memory that its clients registered.
+/// Registration cache of a node: memory that its clients registered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RegistrationStatus {
-    /// Registered now.
+    /// Number of regions that are registered now.
     pub regions: u64,
-    /// Their bytes.
+    /// Bytes of memory that are registered now.
     pub bytes: u64,
-    /// Transfers that found their memory registered.
+    /// Number of transfers whose memory was registered already.
     pub hits: u64,
-    /// Transfers for which it was registered.
+    /// Number of transfers whose memory had to be registered.
     pub misses: u64,
-    /// Registrations that were ended for others.
+    /// Number of registrations that were ended to make room for others.
     pub evicted: u64,
 }
 
-/// What a protocol moved from and to other nodes.
+/// Objects that one protocol moved between a node and others.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProtocolStatus {
-    /// Objects fetched.
+    /// Number of objects fetched.
     pub fetched: u64,
-    /// Their bytes.
+    /// Size in bytes of the objects fetched.
     pub fetched_bytes: u64,
-    /// Objects that this node was asked for and answered. What peers read without asking is not among them.
+    /// Number of objects that this node sent or offered on request. Reads that peers make without a request
+    /// are not counted.
     pub served: u64,
-    /// Their bytes.
+    /// Size in bytes of the objects that this node sent or offered on request.
     pub served_bytes: u64,
-    /// Bytes that this node's CPU copied for it, on either side: in user space, or in system calls with
-    /// "socket".
+    /// Bytes that this node's CPU copied for the protocol, as sender and as receiver: in user space, or in
+    /// system calls with "socket".
     pub copied_bytes: u64,
-    /// Registrations of memory made for it, on either side.
+    /// Number of registrations of memory made for the protocol, as sender and as receiver.
     pub registrations: u64,
-    /// One-sided reads made for it.
+    /// Number of one-sided reads made for the protocol.
     pub reads: u64,
 }
 
-/// The cluster as a node sees it.
+/// Cluster as one node sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterStatus {
-    /// Membership epoch.
+    /// Epoch of the node's view of the members.
     pub epoch: u64,
-    /// "embedded" where it is in this node, else the address of the coordinator or the URL of etcd.
+    /// Coordinator of the cluster: "embedded" if this node runs it, else its address or the URL of etcd.
     pub coordinator: String,
-    /// "embedded" in a node, or "etcd".
+    /// Kind of the coordinator: "embedded" in a node, or "etcd".
     pub coordinator_kind: String,
-    /// Host and port of every server it may be asked at.
+    /// Host and port of every server of the coordinator.
     pub coordinator_endpoints: Vec<String>,
     /// Whether the coordinator answers.
     pub coordinator_connected: bool,
-    /// How often it did not any more.
+    /// Number of times that the coordinator stopped answering.
     pub coordinator_losses: u64,
-    /// Whether this node is no member at the moment, and so serves no other node.
+    /// Whether the node has lost its membership. A fenced node does not serve other nodes.
     pub fenced: bool,
-    /// How often that came about.
+    /// Number of times that the node was fenced.
     pub fencings: u64,
-    /// Whether keepers of the directory are being told what is here.
+    /// Whether the node is telling new keepers of the directory which objects it holds.
     pub healing: bool,
-    /// The nodes of this epoch, this one included.
+    /// Members of the cluster in this epoch, including this node.
     pub members: Vec<MemberStatus>,
-    /// Objects this node's directory shards know.
+    /// Number of objects in the directory shards that this node keeps.
     pub directory_entries: u64,
-    /// Replicas that are kept, and how lost ones come back.
+    /// Replicas that several nodes keep, and the restoring of lost ones.
     pub copies: CopiesStatus,
 }
 
-/// Objects of which several replicas are kept.
+/// Objects that several nodes keep, and the restoring of their replicas.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CopiesStatus {
-    /// Objects of this node's directory shards that fewer nodes hold than are to, as far as they can.
+    /// Number of objects in this node's directory shards that have fewer replicas than asked for, although
+    /// enough nodes exist.
     pub short: u64,
-    /// Replicas ordered by this node to bring objects back to their number, so far.
+    /// Number of replicas that this node ordered to restore objects to their number of replicas.
     pub ordered: u64,
-    /// Of these, made.
+    /// Number of ordered replicas that were made.
     pub restored: u64,
-    /// Of these, that could not be made; they are tried again.
+    /// Number of ordered replicas that could not be made. They are tried again.
     pub failed: u64,
-    /// Replicas being made on this node now for that purpose.
+    /// Number of ids that this node has claimed for objects that are being created on it.
     pub restoring: u64,
-    /// Bytes of replicas made on this node for that purpose, so far.
+    /// Size in bytes of the replicas that this node made to restore objects.
     pub restored_bytes: u64,
-    /// Objects deleted because their time was over, so far.
+    /// Number of objects deleted because their time to live was over.
     pub expired: u64,
-    /// Ids claimed for objects that are being created here.
+    /// Number of ids that are claimed for objects being created. The directory shards of this node hold the
+    /// claims.
     pub claims: u64,
 }
 
-/// A node of the cluster.
+/// Member of a cluster, as another member sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberStatus {
     /// Node id, 32 hexadecimal digits.
     pub node: String,
-    /// Grows at every start of the node.
+    /// Incarnation of the member: a number that grows at every start.
     pub incarnation: u64,
-    /// Host and port of its control connection.
+    /// Host and port of the member's control connection.
     pub listen: String,
-    /// Whether it is the node that answers.
+    /// Whether the member is the node that made this report.
     pub this: bool,
-    /// Whether the fabric connection to it is in use.
+    /// Whether the fabric connection to the member is in use.
     pub connected: bool,
-    /// libfabric's name of the provider by which it is reached.
+    /// libfabric's name of the provider that reaches the member.
     pub provider: String,
-    /// Why that is not a better one; empty if it is the best that either node has.
+    /// Reason why no better provider is used. Empty if it is the best that either node has.
     pub reason: String,
-    /// Whether nothing is sent to it or taken from it, because it sent many frames that no node sends.
+    /// Whether this node has cut the member off, because the member sent many invalid frames. Nothing is sent
+    /// to it or accepted from it.
     pub cut_off: bool,
 }

@@ -1,26 +1,27 @@
-//! Text that others chose, for a terminal: what it obeys, or shows as something else, is written as an
-//! escape.
+//! Printing of untrusted text on a terminal: characters that control the terminal or mislead the reader are
+//! escaped.
 //!
 //! Names of objects and clients, paths, hosts and messages of other programs may hold any character. Some
-//! make a terminal do things, some turn the order of what is shown, and some cannot be seen at all, so that
-//! two names look the same.
+//! control a terminal, some change the order of the text shown, and some are invisible, so that two different
+//! names look the same.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with every character escaped that steers a terminal or deceives its reader: as `\n` or
+/// Escapes every character of the text that controls a terminal or misleads its reader, as `\n` or
 /// `\u{202e}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, deceives, |char, out| out.extend(char.escape_default()))
 }
 
-/// The same of text in several lines, whose ends stay.
+/// Escapes text as [`printable`] does, but keeps line feeds.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     let deceives = |char| char != '\n' && deceives(char);
     escaped(text, deceives, |char, out| out.extend(char.escape_default()))
 }
 
-/// The same of JSON, whose strings mean what they did: as `\u202e`.
+/// Escapes the characters in JSON that [`printable_lines`] would escape, as `\u202e`. The strings keep their
+/// values.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     let deceives = |char| char != '\n' && deceives(char);
     escaped(json, deceives, |char, out| {
@@ -46,7 +47,7 @@ fn escaped(
     Cow::Owned(out)
 }
 
-/// Whether a character is a control, turns the direction of text, ends a line, or is invisible.
+/// Whether a character is a control character, changes the direction of text, ends a line, or is invisible.
 fn deceives(char: char) -> bool {
     char.is_control()
         || matches!(

@@ -1,19 +1,19 @@
-//! Time-outs as people and programs write them: seconds.
+//! Time-outs as people and programs write them: in seconds.
 
 use std::time::Duration;
 
 use crate::{Error, ErrorKind, Result};
 
-/// The time-out that a number of seconds stands for; nothing, for no limit, if it is infinite or centuries
-/// away.
+/// Converts a number of seconds into a time-out. `None`, for no limit, if the number is infinite or too large
+/// for a `Duration`.
 ///
 /// # Errors
-/// `Invalid` for a negative number, and for what is no number.
+/// `Invalid` for a negative number and for NaN.
 pub fn timeout(seconds: f64) -> Result<Option<Duration>> {
     if seconds >= 0.0 {
         return Ok(Duration::try_from_secs_f64(seconds).ok());
     }
-    let text = "a time-out is a number of seconds, 0 or more; infinity is no limit";
+    let text = "a time-out is a number of seconds, 0 or more; infinity means no limit";
     Err(Error::new(ErrorKind::Invalid, text))
 }
 

@@ -1,4 +1,4 @@
-//! How objects move between nodes, and what is told about it.
+//! Transfers of objects between nodes: protocols, and reports about transfers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,28 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 crate::wire::codes! {
-    /// How a node fetches objects from others. All but [`Protocol::Auto`] are for measuring: each is correct
-    /// alone, and none is the best for every size.
+    /// Protocol by which a node fetches objects from others. All but [`Protocol::Auto`] are for measurements:
+    /// each is correct alone, but none is the best for every size.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Protocol: u8 {
-        /// The cheapest for the object's size and the fabric: inside a message, or by one-sided reads.
+        /// The cheapest protocol for the object's size and the fabric: inside a message, or by one-sided
+        /// reads.
         #[default]
         0 Auto,
-        /// What Plasma did: a request over TCP, and the object in pieces of 4 KiB through a socket.
+        /// As in Plasma: a request over TCP, and the object in pieces of 4 KiB through a socket.
         1 Socket,
-        /// Messages only, through registered blocks, however many it takes.
+        /// Messages only, through registered blocks, however many the object takes.
         2 Send,
         /// One-sided reads from arena to arena, however small the object.
         3 Read,
-        /// The same, with memory registered for each transfer on both sides.
+        /// One-sided reads, with memory registered for each transfer on both sides.
         4 ReadRegister,
     }
 }
 
 impl Protocol {
-    /// Its name, as on the command line.
+    /// Name of the protocol, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -51,161 +52,163 @@ impl FromStr for Protocol {
         let found = Self::ALL.iter().copied().find(|protocol| protocol.name() == text);
         found.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|protocol| protocol.name()).collect();
-            format!("no such protocol; there are {}", names.join(", "))
+            format!("no such protocol; the protocols are {}", names.join(", "))
         })
     }
 }
 
-/// How an object came to a node, and what took how long. Times are microseconds, sizes bytes.
+/// Explanation of how an object came to a node, with the time of each step. Times are in microseconds, sizes
+/// in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Explanation {
-    /// The object, 40 hexadecimal digits.
+    /// Id of the object, 40 hexadecimal digits.
     pub id: String,
-    /// "primary", "kept" or "cached" if this node holds it, "absent" if not.
+    /// Role of this node's replica: "primary", "kept" or "cached"; "absent" if this node has none.
     pub here: String,
-    /// How it was last fetched, if it was.
+    /// Last fetch of the object, if it was fetched.
     pub fetched: Option<Fetched>,
-    /// How far it has come, if it is on its way and larger than a mebibyte.
+    /// Fetch of the object that is under way, if the object is larger than 1 MiB.
     pub arriving: Option<Arriving>,
 }
 
-/// A node that holds an object.
+/// Node that holds an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
-    /// 32 hexadecimal digits.
+    /// Id of the node, 32 hexadecimal digits.
     pub node: String,
-    /// "primary", "kept" or "cached".
+    /// Role of the node's replica: "primary", "kept" or "cached".
     pub role: String,
 }
 
-/// Where an object is after it was replicated, moved or broadcast.
+/// Holders of an object after it was replicated, moved or broadcast.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spread {
-    /// The nodes that hold it now, 32 hexadecimal digits each: of a broadcast those that it was for, else
-    /// those that keep it.
+    /// Ids of nodes that hold the object now, 32 hexadecimal digits each: after a broadcast those of the
+    /// nodes asked for, otherwise the nodes that keep the object.
     pub holders: Vec<String>,
-    /// The nodes that were to, and do not.
+    /// Nodes that should hold the object and do not.
     pub failed: Vec<Unreached>,
 }
 
-/// A node that an object was not brought to.
+/// Node that an object could not be brought to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unreached {
-    /// 32 hexadecimal digits.
+    /// Id of the node, 32 hexadecimal digits.
     pub node: String,
-    /// Why not.
+    /// Reason why the object could not be brought to the node.
     pub reason: String,
 }
 
-/// A fetch that goes on.
+/// Fetch of an object that is under way.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Arriving {
-    /// The nodes it comes from, 32 hexadecimal digits each, as far as they have answered.
+    /// Ids of the nodes that the object comes from, 32 hexadecimal digits each, as far as they have answered.
     pub holders: Vec<String>,
     /// libfabric's name of the provider, or "socket".
     pub provider: String,
-    /// What moves the bytes.
+    /// Protocol that moves the bytes.
     pub protocol: String,
-    /// Data and metadata.
+    /// Size of the object in bytes, data and metadata.
     pub bytes: u64,
-    /// Of these, here already.
+    /// Bytes of the object that have arrived.
     pub arrived_bytes: u64,
-    /// Since it was asked for.
+    /// Time since the object was asked for, in microseconds.
     pub us: f64,
 }
 
-/// A fetch that came to its end.
+/// Fetch of an object that is complete.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fetched {
-    /// When it ended, in milliseconds since 1970.
+    /// End of the fetch, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The nodes it came from, 32 hexadecimal digits each.
+    /// Ids of the nodes that the object came from, 32 hexadecimal digits each.
     pub holders: Vec<String>,
     /// libfabric's name of the provider, or "socket".
     pub provider: String,
-    /// Why it is not a better one; empty if it is the best that either node has.
+    /// Reason why no better provider was used. Empty if it is the best that either node has.
     pub provider_why: String,
-    /// What moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send",
+    /// Protocol that moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send",
     /// "read-register" or "socket".
     pub protocol: String,
-    /// Why so.
+    /// Reason for the choice of the protocol.
     pub why: String,
-    /// Data and metadata.
+    /// Size of the object in bytes, data and metadata.
     pub bytes: u64,
-    /// Of these, copied by the CPU of this node: in user space, or in system calls with "socket".
+    /// Bytes of the object that this node's CPU copied: in user space, or in system calls with "socket".
     pub copied_bytes: u64,
-    /// Registrations of memory made for it on this node.
+    /// Number of registrations of memory that this node made for the fetch.
     pub registrations: u64,
-    /// One-sided reads made for it.
+    /// Number of one-sided reads made for the fetch.
     pub reads: u64,
-    /// Where the bytes went: "replica", whose data clients copy if they want it elsewhere, or "given", memory
-    /// that a client gave for it: it is nowhere else.
+    /// Destination of the bytes: "replica", whose data clients copy if they want it elsewhere, or "given",
+    /// memory that a client gave for the object. The latter leaves no replica on this node.
     pub into: String,
-    /// Holders that were asked in vain before.
+    /// Number of holders that failed to provide the object before.
     pub failures: u64,
-    /// Until somebody who has it answered: directory, holder, and the way.
+    /// Time until a holder answered, in microseconds: the directory, the holder and the way.
     pub lookup_us: f64,
-    /// Until there was memory for it here.
+    /// Time until this node had memory for the object, from the answer on, in microseconds.
     pub allocate_us: f64,
-    /// Until the last byte was there.
+    /// Time until the last byte had arrived, from the allocation on, in microseconds.
     pub move_us: f64,
-    /// Until it was sealed, and its waiters woken. The directory learns of it after.
+    /// Time until the object was sealed and its waiters woken, from the last byte on, in microseconds. The
+    /// directory learns of the replica after that.
     pub seal_us: f64,
-    /// All of it.
+    /// Time of the whole fetch, in microseconds.
     pub total_us: f64,
 }
 
-/// What was measured between a node and a peer, and what follows from it. Kept by the node, by provider and
-/// the peer's host.
+/// Measurements between a node and a peer, and the transfer parameters that follow from them. The node keeps
+/// them by provider and the peer's host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Calibration {
     /// libfabric's name of the provider.
     pub provider: String,
-    /// The peer's host, as it listens.
+    /// Host of the peer, as in its listening address.
     pub host: String,
-    /// When it was measured, in milliseconds since 1970.
+    /// Time of the measurement, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Objects come inside a message up to so many bytes (data and metadata).
+    /// Size in bytes (data and metadata) of the largest object that is sent inside a message.
     pub eager_max: u32,
-    /// Bytes of one read of a large object.
+    /// Size in bytes of one read of a large object.
     pub chunk: u64,
-    /// Such reads under way at a time.
+    /// Number of reads of a large object that are under way at a time.
     pub window: u32,
-    /// Small objects: inside a message against a read.
+    /// Measurements of small objects: inside a message against a read.
     pub small: Vec<SmallPoint>,
-    /// A large object, in chunks and windows.
+    /// Measurements of a large object, by size and number of reads.
     pub large: Vec<LargePoint>,
 }
 
-/// Medians for a small object.
+/// Medians measured for one size of a small object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SmallPoint {
-    /// Its bytes.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// Asked for and come inside a message.
+    /// Time until the object had come inside a message, from the request on, in microseconds.
     pub eager_us: f64,
-    /// Asked for, offered, and read.
+    /// Time until the object had been offered and read, from the request on, in microseconds.
     pub read_us: f64,
 }
 
-/// The median for a large object.
+/// Median measured for a large object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LargePoint {
-    /// Its bytes.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// Bytes of one read.
+    /// Size in bytes of one read.
     pub chunk: u64,
-    /// Reads under way at a time.
+    /// Number of reads under way at a time.
     pub window: u32,
-    /// Until the last byte was there.
+    /// Time until the last byte had arrived, in microseconds.
     pub us: f64,
 }
 

@@ -64,7 +64,7 @@ fn boot(kernel: &Kernel, accelerator: Accelerator, job: &Job, folder: &Path) -> 
             match machine.status()? {
                 None => running = true,
                 Some(0) => {}
-                // The other guests would wait for this one in vain.
+                // The other guests would wait for this one without end.
                 Some(code) => return Ok(code),
             }
         }

@@ -1,5 +1,5 @@
-//! The protocol *socket* beside its transfers: its port, what comes on it, and who gives up. See `death` for
-//! more.
+//! Tests of the protocol *socket* apart from its transfers: its port, the bytes that it accepts, and its
+//! time-outs. Module `death` has more.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,9 +13,9 @@ use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 
 use crate::support::{MIB, descriptors, get, kind, put};
 
-/// Bytes of a request and of an answer on a data connection.
-const ASK_LEN: usize = 64;
-const ANSWER_LEN: usize = 40;
+/// Size in bytes of a request and of an answer on a data connection.
+const ASK_BYTES: usize = 64;
+const ANSWER_BYTES: usize = 40;
 
 fn cluster(nodes: usize, memory: &str) -> Cluster {
     let args = ["--protocol", Protocol::Socket.name()];
@@ -26,7 +26,7 @@ fn fetched(cluster: &Cluster, node: usize) -> u64 {
     cluster.status(node).transfer.protocols.get("socket").map_or(0, |count| count.fetched)
 }
 
-/// The TCP ports that a node listens at.
+/// TCP ports at which a node listens.
 fn ports(cluster: &Cluster, node: usize) -> HashSet<u16> {
     let process = format!("/proc/{}", cluster.daemon(node).pid());
     let descriptors = fs::read_dir(format!("{process}/fd")).expect("the daemon runs").flatten();
@@ -41,7 +41,7 @@ fn ports(cluster: &Cluster, node: usize) -> HashSet<u16> {
     listening.collect()
 }
 
-/// The data port of node 0, which is open from the first fetch on.
+/// Data port of node 0, which is open from the first fetch on.
 fn data_port(cluster: &Cluster) -> u16 {
     let before = [0, 1].map(|node| ports(cluster, node));
     Pattern(0).check(get(&cluster.client(1), put(&cluster.client(0), Pattern(0), 10)).data());
@@ -52,7 +52,7 @@ fn data_port(cluster: &Cluster) -> u16 {
     new[0]
 }
 
-/// What a connection says until it ends.
+/// Reads everything that a connection sends until it ends.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
@@ -71,7 +71,7 @@ fn garbage_on_the_data_port_is_closed_and_counted() {
     let before = dropped();
     let mut attempts = vec![
         vec![1],
-        vec![0; ASK_LEN],
+        vec![0; ASK_BYTES],
         vec![0xff; 4096],
         b"GET / HTTP/1.1\r\nHost: plasmon\r\n\r\n".to_vec(),
         u32::MAX.to_le_bytes().repeat(4),
@@ -97,12 +97,12 @@ fn garbage_on_the_data_port_is_closed_and_counted() {
         [&[1, 1, 0, 0], &id.as_bytes()[..], &node.clone().collect::<Vec<_>>(), &rest].concat()
     });
     let asks: Vec<u8> = asks.collect();
-    assert_eq!(asks.len(), 30 * ASK_LEN);
+    assert_eq!(asks.len(), 30 * ASK_BYTES);
     let mut stream = cluster.connect_to(0, port);
     stream.write_all(&asks).expect("the node reads");
     stream.shutdown(Shutdown::Write).expect("it is connected");
     let refusal = [&[1, 3, 0, 0], &id.as_bytes()[..], &[0; 16]].concat();
-    assert_eq!(refusal.len(), ANSWER_LEN);
+    assert_eq!(refusal.len(), ANSWER_BYTES);
     assert_eq!(rest(&mut stream), refusal.repeat(30));
 
     Pattern(1).check(get(&cluster.client(1), id).data());
@@ -160,7 +160,7 @@ fn a_hundred_objects_come_at_the_same_time() {
     }
 }
 
-/// Begins to get a large object of node 0's on node 1, and stops one of them in the middle.
+/// Begins to get a large object of node 0 on node 1, and stops one of the two in the middle.
 fn stopped(
     cluster: &Cluster,
     stop: usize,

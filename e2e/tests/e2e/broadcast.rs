@@ -1,4 +1,4 @@
-//! An object goes to many nodes at once.
+//! Tests of broadcasts: an object is brought to many nodes at the same time.
 
 use std::thread;
 
@@ -72,8 +72,8 @@ fn gets_join_a_broadcast() {
     getting.into_iter().for_each(|one| one.join().expect("all bytes are right"));
 }
 
-/// Broadcasts a big object of node 0 and kills a node in the middle: the one at that place among the others,
-/// who pass it on in this order. Says whether it was in the middle.
+/// Broadcasts a big object of node 0 and kills a node in the middle: the one at `place` among the others,
+/// which pass the object on in this order. Returns whether the broadcast was in the middle then.
 fn kill_in_the_middle(place: usize) -> bool {
     let mut cluster = Cluster::builder().nodes(5).memory("256MiB").start();
     let mut row: Vec<_> = (1..5).collect();
@@ -125,7 +125,7 @@ fn the_source_dies_in_the_middle() {
     for node in [0, 2, 3] {
         eventually("the death is known", || cluster.status(node).cluster.members.len() == 3);
     }
-    // Whoever has it has all of it.
+    // A node that has the object has all of it.
     let mut holders = 0;
     for node in [0, 2, 3] {
         if let Some(object) = here(&cluster.client(node), id) {

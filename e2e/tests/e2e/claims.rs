@@ -1,4 +1,4 @@
-//! Of those who create one id or name at the same time, one gets it.
+//! Tests of claims: of several clients that create one id or name at the same time, one succeeds.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -8,7 +8,8 @@ use plasmon_e2e::{Cluster, Pattern, eventually};
 
 use crate::support::{ClientProcess, MIB, get, kind, put, try_put};
 
-/// All of these put an object of one name at the same moment, each with a pattern of its own; gives who did.
+/// Puts an object of one name by all clients at the same moment, each with a pattern of its own. Returns the
+/// results.
 fn race(clients: &[Client], name: &str, len: usize) -> Vec<Result<(), Error>> {
     let start = Arc::new(Barrier::new(clients.len()));
     let put = |(seed, client): (usize, &Client)| {

@@ -1,4 +1,4 @@
-//! The command line as people and scripts use it.
+//! Tests of the command line as people and scripts use it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -20,20 +20,20 @@ fn run(cluster: &Cluster, node: usize, words: &[&str], stdin: &[u8]) -> Output {
     child.wait_with_output().expect("plasmon ends")
 }
 
-/// What `plasmon` prints when all is well.
+/// Output of a `plasmon` command that succeeds.
 fn output(cluster: &Cluster, node: usize, words: &[&str]) -> Vec<u8> {
     let output = run(cluster, node, words, b"");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-/// What it prints with `--json`.
+/// Output of a command with `--json`.
 pub(crate) fn json(cluster: &Cluster, node: usize, words: &[&str]) -> Value {
     let text = output(cluster, node, &[words, &["--json"]].concat());
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{words:?} printed no JSON: {error}"))
 }
 
-/// The exit code of a command that fails, and its message.
+/// Exit code and message of a command that fails.
 pub(crate) fn failure(cluster: &Cluster, node: usize, words: &[&str]) -> (i32, String) {
     let output = run(cluster, node, words, b"");
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -180,7 +180,7 @@ fn a_wait_ends_when_enough_is_here() {
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "late\n");
 }
 
-/// Who `plasmon clients` shows.
+/// Names of clients that `plasmon clients` shows.
 fn names_of_clients(cluster: &Cluster) -> Vec<String> {
     let rows = json(cluster, 0, &["clients"]);
     let rows = rows.as_array().expect("it is a list").iter();
@@ -249,7 +249,7 @@ fn events_are_printed_until_nobody_reads() {
     let gone = next();
     assert_eq!((&gone["event"], &gone["id"]), (&"deleted".into(), &id("before")));
 
-    // Nobody reads these lines any more: it notices at the next event.
+    // The reader of these lines is gone: the command notices that at the next event.
     drop(text);
     output(&cluster, 0, &["put", "in", "--name", "last"]);
     assert!(people.wait().expect("it is our child").success());

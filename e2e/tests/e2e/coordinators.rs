@@ -1,4 +1,4 @@
-//! What a cluster is to its members, whoever coordinates it: a first node, or etcd.
+//! Tests of membership that hold for both coordinators: a first node, or etcd.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::support::{MIB, get, here, kind, put, try_get};
 
-/// Who coordinates.
+/// Coordinator of the cluster.
 #[derive(Clone, Copy)]
 enum By {
     Node,
@@ -53,12 +53,12 @@ for_both!(
     gets_of_living_objects_never_fail_while_nodes_come_and_go,
 );
 
-/// The members as a node sees them.
+/// Members as a node sees them.
 fn members(status: &Status) -> BTreeSet<(String, u64)> {
     status.cluster.members.iter().map(|member| (member.node.clone(), member.incarnation)).collect()
 }
 
-/// Waits until these nodes, and no others, are members for each other, in the same epoch.
+/// Waits until these nodes, and no others, are members for each other, in the same epoch. Returns the epoch.
 pub(crate) fn agree(cluster: &Cluster, nodes: &[usize]) -> u64 {
     until("they agree on who is there", || {
         let reports: Vec<_> = nodes.iter().map(|&node| cluster.status(node)).collect();
@@ -130,7 +130,7 @@ fn a_node_that_was_stopped_is_a_member_again(by: By) {
     assert_eq!(after.node, before.node);
     assert!(after.incarnation > before.incarnation, "a new life of the same node");
     assert_eq!(after.cluster.coordinator_losses, 1);
-    // What is told before it has published again is that it is lost.
+    // Until the node has published the object again, the answer is that it is lost.
     let object = until("its object is found", || try_get(&cluster.client(1), own).ok());
     Pattern(1).check(object.data());
     Pattern(2).check(get(&cluster.client(2), others).data());
@@ -148,7 +148,7 @@ fn a_node_whose_cable_was_out_is_a_member_again(by: By) {
     assert!(two > all);
     eventually("it knows that its coordinator is away", || !cluster.status(2).cluster.coordinator_connected);
     match by {
-        // What it has it still has.
+        // The node still holds its objects.
         By::Node => Pattern(1).check(get(&cluster.client(2), own).data()),
         // It may have been deleted meanwhile, and the node knows that it would not have heard of it.
         By::Etcd => eventually("it gives nobody what it has", || here(&cluster.client(2), own).is_none()),
@@ -173,7 +173,8 @@ fn a_deletion_reaches_what_was_away(by: By) {
     eventually("its replica is gone", || cluster.status(2).memory.used == 0);
 }
 
-/// Two nodes hold objects and live; others come, are killed and are stopped. Whoever lives gets from both.
+/// Two nodes hold objects and live; others join, are killed and are stopped. All living nodes can get the
+/// objects.
 fn gets_of_living_objects_never_fail_while_nodes_come_and_go(by: By) {
     const OBJECTS: u64 = 200;
     let mut cluster = by.cluster(3).memory("48MiB").start();
@@ -228,7 +229,7 @@ fn gets_of_living_objects_never_fail_while_nodes_come_and_go(by: By) {
     }
 }
 
-/// The embedded coordinator alone: its node may die, and come back.
+/// Tests of the embedded coordinator: its node may die, and come back.
 mod embedded {
     use super::*;
 

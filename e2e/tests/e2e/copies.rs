@@ -1,4 +1,4 @@
-//! Replicas that are kept, moves, pins, lives that end: where objects are, whatever dies.
+//! Tests of kept replicas, moves, pins and times to live: where objects are when nodes die.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, here, kind, put, try_get, try_put};
 
-/// Puts an object that so many nodes are to keep.
+/// Puts an object that `copies` nodes are to keep.
 fn put_copies(client: &Client, copies: u16, pattern: Pattern, len: usize) -> ObjectId {
     let id = ObjectId::random();
     let options = CreateOptions { copies, ..CreateOptions::default() };
@@ -17,7 +17,7 @@ fn put_copies(client: &Client, copies: u16, pattern: Pattern, len: usize) -> Obj
     id
 }
 
-/// The nodes that list an object in one of these states.
+/// Nodes that list an object in one of these states.
 fn holding(cluster: &Cluster, nodes: &[usize], id: ObjectId, states: &[ObjectState]) -> Vec<usize> {
     let holds = |node: &&usize| {
         let rows = cluster.client(**node).list().expect("list");

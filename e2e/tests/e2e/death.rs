@@ -1,4 +1,4 @@
-//! Whatever dies: who lives goes on, and no get hangs.
+//! Tests of deaths: the living nodes go on, and no get hangs.
 
 use std::thread;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use crate::support::{ClientProcess, MIB, get, kind, put, stop_a_fetch, try_get};
 
 const BIG: usize = 256 * MIB;
 
-/// Begins to get a big object on node 0 and kills the holder that serves it, in the middle. Gives the result.
+/// Begins to get a big object on node 0 and kills the holder that serves it, in the middle. Returns the
+/// result.
 ///
-/// `prepare` puts an object of pattern 1 where it is to be held.
+/// `prepare` puts an object of pattern 1 at its holder.
 fn kill_the_holder(
     cluster: &mut Cluster,
     holders: &[usize],
@@ -46,7 +47,7 @@ fn the_only_holder_dies(protocol: Protocol) {
     let error = result.expect_err("half an object is no object");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 
-    // Nothing is left of the attempt, and nobody else noticed.
+    // Nothing is left of the attempt, and no other node is disturbed.
     eventually("its memory is free", || cluster.status(0).memory.used < 2 * MIB as u64);
     Pattern(2).check(get(&cluster.client(0), bystander).data());
     let again = put(&cluster.client(0), Pattern(3), BIG);
@@ -143,7 +144,7 @@ fn what_is_lost_can_be_deleted_where_its_keeper_came_later() {
         eventually("the death is known", || cluster.status(node).cluster.members.len() == 2);
         assert!(cluster.status(node).cluster.directory_entries > 0);
     }
-    // The new node is asked first for a third of them, and nobody told it of what is lost.
+    // The new node is asked first for a third of the objects, and does not know that they are lost.
     cluster.start_again(2, &[]);
     eventually("it is a member", || (0..3).all(|node| cluster.status(node).cluster.members.len() == 3));
     cluster.client(0).delete(&ids).expect("delete");
@@ -201,7 +202,7 @@ fn clients_of_a_killed_daemon_learn_it_at_once() {
     cluster.kill(0);
     assert_eq!(kind(thread.join().expect("no panic")), ErrorKind::Disconnected);
 
-    // What was got can still be read: the memory lives as long as it is mapped.
+    // Objects that were got can still be read: the memory lives as long as it is mapped.
     Pattern(1).check(held.data());
     drop(held);
     assert_eq!(kind(client.status()), ErrorKind::Disconnected);
@@ -249,7 +250,7 @@ fn a_node_that_died_comes_back_as_a_new_one() {
     Pattern(1).check(get(&cluster.client(1), kept).data());
     let new = put(&cluster.client(1), Pattern(3), MIB);
     Pattern(3).check(get(&cluster.client(0), new).data());
-    // What died with it is known to be gone, or waited for in vain; it is never wrong.
+    // Objects that died with the node are known to be lost, or time out. No answer is wrong.
     let result = cluster.client(0).get(&[gone], Some(Duration::from_millis(300))).expect("get").remove(0);
     assert!(matches!(kind(result), ErrorKind::Lost | ErrorKind::TimedOut));
 }

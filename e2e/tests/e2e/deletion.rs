@@ -1,4 +1,4 @@
-//! What holds when a deletion has returned, and what it says when it cannot know.
+//! Tests of deletions: what holds after one has returned, and its answer if the outcome is unknown.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use plasmon_e2e::{Cluster, EtcdOptions, Pattern, eventually, until};
 
 use crate::support::{MIB, get, here, kind, put, try_put};
 
-/// Enough ids that every node is the first keeper of some, and the second of others.
+/// Number of ids: enough that every node is the first keeper of some, and the second of others.
 const IDS: u64 = 24;
 
-/// Whether none of these is anywhere.
+/// Whether no node has any of these objects.
 fn absent(client: &Client, ids: &[ObjectId]) -> bool {
     let presence = client.contains(ids).expect("contains");
     presence.iter().all(|one| *one == Presence::Absent)
@@ -55,7 +55,7 @@ fn a_deletion_that_a_member_does_not_confirm_has_an_unknown_outcome() {
     let mut cluster = Cluster::builder().nodes(3).args(&["--lease", "1"]).start();
     let ids: Vec<_> = (0..IDS).map(|seed| put(&cluster.client(2), Pattern(seed), 100)).collect();
     ids.iter().for_each(|id| _ = get(&cluster.client(1), *id));
-    // Without its coordinator nobody learns of further deaths.
+    // Without its coordinator no node learns of further deaths.
     cluster.kill(0);
     eventually("the others go on", || cluster.status(1).cluster.members.len() == 2);
     let hung = cluster.status(2).node;
@@ -95,7 +95,7 @@ fn what_a_restarted_node_finds_on_its_disk_and_was_deleted_meanwhile_stays_delet
         let error = client.get(&[id], Some(Duration::from_secs(1))).expect("get").remove(0).map(drop);
         assert!(matches!(kind(error), ErrorKind::TimedOut | ErrorKind::NotFound));
     }
-    // What it holds otherwise is given out.
+    // The other objects of the node can be got.
     let id = until("it serves", || {
         let options = CreateOptions { fresh: true, ..CreateOptions::default() };
         let id = ObjectId::random();

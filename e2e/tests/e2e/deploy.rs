@@ -1,4 +1,4 @@
-//! What is in `deploy/` fits the program: as far as it can be tried on one machine.
+//! Tests of the files in `deploy/`, as far as they can be tried on one machine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use plasmon_e2e::binary;
 
-/// Variables that are not settings, but those of the job script.
+/// Variables of the job script that are not settings.
 const OWN: [&str; 4] = ["PLASMON_FIRST", "PLASMON_HOSTS", "PLASMON_PATIENCE", "PLASMON_PORT"];
 
 fn deploy() -> PathBuf {
@@ -19,7 +19,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(deploy().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Every word of a text that begins so, and goes on with these letters.
+/// Words of a text that begin with `start` and go on with the given letters.
 fn words<'a>(text: &'a str, start: &'a str, goes_on: fn(char) -> bool) -> impl Iterator<Item = &'a str> {
     text.match_indices(start).map(move |(at, _)| {
         let rest = &text[at + start.len()..];
@@ -81,7 +81,7 @@ fn systemd_takes_the_unit() {
     assert!(output.status.success() && about.is_empty(), "{said}");
 }
 
-/// Takes processes for hosts: each has a folder of its own for what a host has once.
+/// Replacement of srun that uses processes as hosts: each has a folder for what a host has only once.
 const SRUN: &str = r#"#!/usr/bin/env bash
 set -u
 count=1
@@ -103,11 +103,11 @@ done
 exit "$status"
 "#;
 
-/// Names the hosts of the job.
+/// Replacement of scontrol that names the hosts of the job.
 const SCONTROL: &str =
     "#!/usr/bin/env bash\n[ \"$1 $2\" = 'show hostnames' ] || exit 1\nprintf '127.0.0.1\\n%.0s' 1 2 3\n";
 
-/// What runs beside each node.
+/// Program that runs beside each node.
 const PROGRAM: &str = r#"set -e
 echo "$SLURM_NODEID" | plasmon put - --name "of $SLURM_NODEID" >/dev/null
 for host in 0 1 2; do plasmon get "of $host" --timeout 60 >"$RESULTS/$SLURM_NODEID-$host"; done

@@ -1,4 +1,4 @@
-//! The doctor's visit: to a host, and to a node of its own.
+//! Tests of `plasmon doctor`: without a node, and with one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use plasmon_e2e::{Cluster, binary};
 use serde_json::Value;
 
-/// Columns that a terminal has, or nearly every one.
+/// Number of columns that nearly every terminal has.
 const WIDTH: usize = 100;
 
 fn doctor(socket: &Path, words: &[&str]) -> Output {
@@ -16,7 +16,7 @@ fn doctor(socket: &Path, words: &[&str]) -> Output {
     command.output().expect("plasmon runs")
 }
 
-/// The report for programs, and the exit code, which goes with it.
+/// Report in JSON, whose exit code is checked.
 fn report(socket: &Path, words: &[&str]) -> Value {
     let output = doctor(socket, &[words, &["--json"]].concat());
     let report: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
@@ -27,7 +27,7 @@ fn report(socket: &Path, words: &[&str]) -> Value {
     report
 }
 
-/// The topics of findings of one severity.
+/// Topics of the findings of one severity.
 fn of<'a>(report: &'a Value, severity: &str) -> BTreeSet<&'a str> {
     let findings = report["findings"].as_array().expect("it is a list").iter();
     let some = findings.filter(|finding| finding["severity"] == severity);

@@ -1,4 +1,4 @@
-//! A node is drained: what it keeps is elsewhere before it leaves, and nobody who reads notices.
+//! Tests of drains: other nodes keep the objects before the node leaves, and readers are not disturbed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -206,7 +206,7 @@ fn some_nodes_cannot_be_drained() {
     assert!(message.contains("coordinator") && message.contains("etcd://"), "{message}");
     assert_eq!(failure(&cluster, 1, &["drain", "nowhere"]).0, 1);
     assert_eq!(kind(cluster.client(0).drain(NodeId::random(), DrainStep::Look)), ErrorKind::Disconnected);
-    // What is not drained has nothing to call off.
+    // A node that is not drained has no drain to call off.
     json(&cluster, 1, &["drain", "--call-off"]);
 
     let alone = Cluster::builder().start();

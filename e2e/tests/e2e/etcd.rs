@@ -1,4 +1,4 @@
-//! What is asked of etcd alone: that it may lose servers, go and come back, and want to know who one is.
+//! Tests of etcd as the coordinator: it may lose servers, be away and come back, and ask for credentials.
 
 use std::fs;
 use std::thread;
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::coordinators::agree;
 use crate::support::{MIB, get, kind, put, try_get};
 
-/// The lease of nodes whose etcd loses a server, in seconds, and a time in which it ends unless it is
+/// Lease in seconds of nodes whose etcd loses a server, and a time in which the lease ends unless it is
 /// renewed.
 const LEASE: &str = "6";
 const LONGER_THAN_THE_LEASE: Duration = Duration::from_secs(7);
@@ -21,8 +21,8 @@ fn cluster(nodes: usize, lease: &str, etcd: EtcdOptions) -> Cluster {
     Cluster::builder().nodes(nodes).args(&["--lease", lease]).etcd(etcd).start()
 }
 
-/// Every node stayed a member all the time. That etcd elects a leader for a while is for nodes to outlast:
-/// none may answer meanwhile.
+/// Checks that every node stayed a member all the time. Nodes must outlast an election of etcd's leader,
+/// during which no server may answer.
 fn all_stayed_members(cluster: &Cluster) {
     for node in 0..cluster.nodes() {
         eventually("etcd answers", || cluster.status(node).cluster.coordinator_connected);
@@ -30,7 +30,7 @@ fn all_stayed_members(cluster: &Cluster) {
     }
 }
 
-/// What the daemon says that is not let in.
+/// Message of a daemon that is not admitted.
 fn refused(cluster: &Cluster, arguments: &[String]) -> String {
     let mut command = cluster.serve_at(0, &cluster.folder().join("refused.sock"));
     command.args(["--listen", &format!("{}:0", cluster.address(0))]).args(arguments);
@@ -135,7 +135,7 @@ fn without_etcd_nodes_fence_themselves_and_join_again_when_it_is_back() {
     }
     // New objects may be made, and are known to all as soon as that is possible.
     let new = put(&cluster.client(1), Pattern(9), MIB);
-    // The waiting get knows the id, and nobody else may create it.
+    // The waiting get knows the id, and no other client may create it.
     let fresh = CreateOptions { fresh: true, ..CreateOptions::default() };
     let mut creation = cluster.client(2).create(later, 10, b"", &fresh).expect("create");
     creation.as_mut_slice().fill(7);
@@ -239,7 +239,7 @@ fn what_no_node_of_this_release_wrote_keeps_nodes_out() {
     cluster.etcdctl(&["put", "/plasmon/members/another", "nonsense"]);
     let said = refused(&cluster, &cluster.etcd_arguments());
     assert!(said.contains("/plasmon/members/another"), "{said}");
-    // Who is a member stays one.
+    // A member stays a member.
     assert_eq!(cluster.status(0).cluster.members.len(), 1);
     cluster.etcdctl(&["del", "/plasmon/members/another"]);
     all_stayed_members(&cluster);

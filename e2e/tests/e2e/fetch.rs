@@ -1,4 +1,4 @@
-//! Objects come from where they are.
+//! Tests of fetches: objects are brought from their holders.
 
 use std::sync::Barrier;
 use std::thread;
@@ -10,7 +10,7 @@ use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, kind, put, try_get, try_put};
 
-/// Objects and bytes that came from other nodes, however they came.
+/// Number and bytes of objects fetched from other nodes, by any protocol.
 fn fetched(status: &Status) -> (u64, u64) {
     let TransferStatus {
         eager_fetched,
@@ -99,7 +99,7 @@ fn a_get_of_what_nobody_makes_ends_at_its_time_out() {
         for micros in [1, 2, 20, 50_000] {
             assert_eq!(get(Duration::from_micros(micros)), ErrorKind::TimedOut, "within {micros} us");
         }
-        // Who does not wait is told that it is not there.
+        // A get that does not wait is told that the object is not there.
         assert_eq!(get(Duration::ZERO), ErrorKind::NotFound);
     }
 }
@@ -203,7 +203,7 @@ fn a_deleted_object_stays_with_those_who_hold_it() {
     Pattern(2).check(try_get(&here, id).expect("get").data());
 }
 
-/// The deletion reaches the other nodes behind its reply.
+/// Waits until an object cannot be found: its deletion reaches the other nodes after the reply.
 fn cannot_be_found(client: &Client, id: ObjectId) {
     eventually("it cannot be found any more", || {
         let result = client.get(&[id], Some(Duration::ZERO)).expect("get").remove(0);

@@ -1,4 +1,4 @@
-//! Bytes that mean nothing close the connection they came on, and nobody else notices.
+//! Tests of invalid bytes: they close the connection on which they came, and disturb no other client.
 
 use std::io::{ErrorKind as IoError, Read, Write};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, put, try_put};
 
-/// A frame header with the fields that matter here.
+/// Header of a frame with the fields that matter here.
 fn header(version: u8, opcode: u8, body_len: u32, descriptors: u16) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LEN];
     bytes[0] = version;
@@ -29,7 +29,7 @@ fn hello() -> Vec<u8> {
     out.to_vec()
 }
 
-/// Sends bytes to the daemon's socket and gives what it said until it closed the connection.
+/// Sends bytes to the daemon's socket and returns the replies until it closed the connection.
 fn answer(cluster: &Cluster, bytes: &[u8]) -> Vec<Reply> {
     let mut stream = UnixStream::connect(cluster.socket(0)).expect("the daemon listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
@@ -49,7 +49,7 @@ fn answer(cluster: &Cluster, bytes: &[u8]) -> Vec<Reply> {
     replies
 }
 
-/// The message of the last reply, which must be a failure.
+/// Message of the last reply, which must be a failure.
 fn complaint(replies: Vec<Reply>) -> String {
     match replies.last() {
         Some(Reply::Failed { error, .. }) => error.message().to_owned(),
@@ -57,7 +57,7 @@ fn complaint(replies: Vec<Reply>) -> String {
     }
 }
 
-/// Runs `attack` while another client has a pin and a get that waits, which must both survive.
+/// Runs `attack` while another client has a pin and a waiting get, which must both survive.
 fn undisturbed(attack: impl FnOnce(&Cluster)) {
     let cluster = Cluster::builder().nodes(2).start();
     let client = cluster.client(0);

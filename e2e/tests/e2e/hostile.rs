@@ -1,7 +1,7 @@
-//! What clients and peers did to others once, and can do no more.
+//! Tests of attacks and mishaps that once harmed other clients or nodes.
 //!
-//! Each test repeats an attack, or a mishap, that used to give someone wrong bytes, another user's objects or
-//! no service. They speak the protocol themselves where the library would not say such things.
+//! Each test repeats one that used to give a client wrong bytes, another user's objects or no service. The
+//! tests write frames themselves where the library would not send such frames.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind as IoError, Write};
@@ -49,7 +49,7 @@ fn a_request_id_used_again_ends_its_connection_and_reaches_nobody_else() {
         let said = attacker.last_words();
         assert!(matches!(&said[..], [(NUMBER, error)] if error.kind() == ErrorKind::Invalid), "{said:?}");
 
-        // Whoever comes next, and counts its requests in the same way.
+        // Clients that connect next, and count their requests in the same way.
         let mut victims: Vec<_> = (0..3).map(|_| Raw::connect(&cluster, 0)).collect();
         for victim in &mut victims {
             victim.send(NUMBER, &get_for_ever(wanted));
@@ -183,7 +183,7 @@ fn an_object_created_anew_outlives_the_deletion_of_its_former_life() {
         cluster.pause(2);
         let mut deleting = Raw::connect(cluster, home);
         deleting.send(1, &Request::Delete { ids: vec![id] });
-        // It asks nobody whether the id is taken, or it would wait for the silent node.
+        // The put asks no node whether the id is taken, because it would wait for the silent node.
         let fresh = CreateOptions { fresh: true, ..CreateOptions::default() };
         let put = || clients[home].put(id, new, b"", &fresh);
         let early = (0..20).any(|_| put().inspect_err(exists).is_ok());
@@ -202,8 +202,8 @@ fn exists(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
 }
 
-/// Has `anew` delete an object at its home, 0 or 1, while node 2 fetches it, and create another under its id,
-/// many times; all must see the new one then, but those who hold the old one.
+/// Makes `anew` delete an object at its home, 0 or 1, while node 2 fetches it, and create another under its
+/// id, many times. All clients must see the new object then, except those that hold the old one.
 fn deleted_and_created_anew(anew: impl Fn(&Cluster, &[Client; 3], usize, ObjectId, &[u8])) {
     const ROUNDS: usize = 16;
     let cluster = Cluster::builder().nodes(3).start();
@@ -269,7 +269,7 @@ fn a_client_that_lists_for_ever_and_reads_nothing_takes_little_memory() {
     let questions = question.repeat(QUESTIONS);
     let (mut sent, mut calls) = (0, 0);
     while sent < questions.len() && calls < 100 {
-        // What is not taken now may be a moment later, after a turn of others.
+        // A request that is not accepted now may be accepted a moment later, after requests of others.
         match glutton.stream.write(&questions[sent..]) {
             Ok(len) => sent += len,
             Err(error) if error.kind() == IoError::WouldBlock => calls += 1,
@@ -287,7 +287,7 @@ fn a_client_that_lists_for_ever_and_reads_nothing_takes_little_memory() {
         Pattern(number).check(get(&cluster.client(0), id).data());
         assert!(grown() < BOUND, "{} bytes for {asked} questions", grown());
     }
-    // Whoever reads at last gets the answers.
+    // A client that reads at last gets the answers.
     glutton.stream.set_nonblocking(false).expect("it is connected");
     for _ in 0..20 {
         let mut rows = 0;

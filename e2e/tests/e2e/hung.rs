@@ -1,4 +1,4 @@
-//! A daemon that is stopped: calls end by the client's own clock, and go on rightly when it does.
+//! Tests of a stopped daemon: calls end by the client's own clock, and work again when the daemon continues.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually, until};
 
 use crate::support::{MIB, get, kind, put, try_get};
 
-/// A time-out that no answer of a stopped daemon can be in time for.
+/// Time-out that a stopped daemon cannot meet.
 const SOON: Duration = Duration::from_millis(50);
 
 type Call = Box<dyn FnOnce(&Client) -> Result<(), Error> + Send>;
@@ -20,7 +20,7 @@ fn within() -> CreateOptions {
     CreateOptions { room: Some(SOON), ..CreateOptions::default() }
 }
 
-/// Runs something that may hang in a thread, and gives what comes of it.
+/// Runs code that may hang in a thread, and returns its result.
 fn finish<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -130,7 +130,7 @@ fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
         }
     }
     nothing_is_left(&cluster);
-    // What had not begun to be written never was.
+    // An object whose data was not written yet was never created.
     for (id, len) in [(large, 3 * MIB), (created, 3 * MIB)] {
         eventually("the id is free", || {
             clients[0].put(id, &Pattern(3).bytes(len), b"", &CreateOptions::default()).is_ok()

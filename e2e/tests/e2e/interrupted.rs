@@ -1,4 +1,4 @@
-//! Reads that stand still in their middle: they go on, or are made again, and no byte is wrong.
+//! Tests of reads that are interrupted in the middle: they continue, or are repeated, and no byte is wrong.
 
 use std::thread;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, own_namespaces, until}
 
 use crate::support::{MIB, get, put, stop_a_fetch, try_get, try_put};
 
-/// How long the cable is out.
+/// Time for which the cable is pulled.
 const OUT: Duration = Duration::from_secs(5);
 
-/// Whether tests may take their time (`make test-all`).
+/// Whether tests may take long (`make test-all`).
 fn long() -> bool {
     std::env::var_os("PLASMON_E2E_LONG").is_some()
 }
 
-/// Pulls the cable of the only holder in the middle of a read, or pauses it where there are no cables, and
-/// puts it back after a while. `lease` is the cluster's, in seconds.
+/// Pulls the cable of the only holder in the middle of a read, or pauses the holder where there are no
+/// cables, and puts the cable back after a while. `lease` is the cluster's, in seconds.
 fn pull_the_cable(lease: u64) -> (Cluster, ObjectId, Result<(), ErrorKind>) {
     let len = if long() { 1024 * MIB } else { 96 * MIB };
     let memory = format!("{}MiB", len / MIB + 64);
@@ -52,10 +52,10 @@ fn pull_the_cable(lease: u64) -> (Cluster, ObjectId, Result<(), ErrorKind>) {
     (cluster, standing.id, result.map_err(|error| error.kind()))
 }
 
-/// The holder is as it was, and whoever asks it is served.
+/// Checks that the holder serves all nodes as before.
 fn all_is_well_again(cluster: &Cluster, id: ObjectId) {
     eventually("all are members", || (0..3).all(|node| cluster.status(node).cluster.members.len() == 3));
-    // What is told before the holder has published it again is that it is lost.
+    // Until the holder has published the object again, the answer is that it is lost.
     let object = until("the object is found", || try_get(&cluster.client(0), id).ok());
     Pattern(1).check(object.data());
     drop(object);
@@ -118,7 +118,7 @@ fn stop_the_reader(lease: &str) {
     let result = fetch.join().expect("no panic");
     match &result {
         Ok(object) => Pattern(2).check(object.data()),
-        // It asked while nobody had told it of the new object.
+        // The reader asked before any node had told it of the new object.
         Err(error) => assert!(matches!(error.kind(), ErrorKind::Lost | ErrorKind::TimedOut), "{error}"),
     }
     drop(result);

@@ -1,4 +1,4 @@
-//! Memory is written by those who may, and by nobody else.
+//! Tests of isolation: only those who may write memory can write it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::support::{MIB, as_nobody, get, put};
 
 const INTRUDER: &str = env!("CARGO_BIN_EXE_plasmon-e2e-intruder");
 
-/// Lets an intruder at an object of node 0 and gives the lines it wrote.
+/// Runs an intruder on an object of node 0 and returns the lines that it printed.
 fn intrude(cluster: &Cluster, mut command: Command, id: ObjectId) -> Vec<String> {
     let output = command.arg(cluster.socket(0)).arg(id.to_string()).output().expect("it runs");
     assert!(output.status.success(), "it got nothing: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Nodes find each other.
+//! Tests of joining: nodes find each other.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind as IoError, Read};
@@ -64,7 +64,7 @@ fn a_node_that_joins_late_finds_what_was_there() {
     }
 }
 
-/// Whether the other end has not closed a connection on which it says nothing.
+/// Whether the other end keeps open a connection on which it has sent nothing.
 fn is_open(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).expect("it is connected");
     matches!(stream.read(&mut [0]), Err(error) if error.kind() == IoError::WouldBlock)

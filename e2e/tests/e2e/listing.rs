@@ -1,4 +1,4 @@
-//! Listings of large stores.
+//! Tests of lists of large stores.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use plasmon_e2e::Cluster;
 use crate::raw::Raw;
 use crate::support::{MIB, get, own_memory};
 
-/// Puts so many small objects.
+/// Puts `count` small objects.
 fn put_many(client: &Client, count: usize) -> Vec<ObjectId> {
     let ids: Vec<_> = (0..count).map(|_| ObjectId::random()).collect();
     for some in ids.chunks(1000) {

@@ -1,4 +1,4 @@
-//! Very many at once: clients, waiting gets, and clients that do not read what they asked for.
+//! Tests with very many clients, very many waiting gets, and clients that do not read their replies.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind as IoError, Write};
@@ -14,11 +14,11 @@ use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use crate::raw::{Raw, frame};
 use crate::support::{MIB, descriptors, get, may_open, own_memory, put};
 
-/// What a daemon may keep of a crowd that is gone: what it remembers of it, and what is not worth giving
-/// back.
-const FREE: u64 = 80 * MIB as u64;
+/// Memory in bytes that a daemon may keep after a crowd is gone: what it remembers of the crowd, and memory
+/// that is not worth giving back.
+const KEPT_BYTES: u64 = 80 * MIB as u64;
 
-/// Whether tests may take their time (`make test-all`).
+/// Whether tests may take long (`make test-all`).
 fn long() -> bool {
     std::env::var_os("PLASMON_E2E_LONG").is_some()
 }
@@ -51,10 +51,10 @@ fn a_thousand_clients_work_at_once() {
         more < 16 << 10,
         "{more} bytes more are kept for each of {CLIENTS} clients that have gone: {left:?}"
     );
-    eventually("their memory is the system's again", || own_memory(&cluster, 0) < before.1 + FREE);
+    eventually("their memory is the system's again", || own_memory(&cluster, 0) < before.1 + KEPT_BYTES);
 }
 
-/// Has so many clients of node 0 put, get and delete, all of them connected all the while.
+/// Makes `clients` clients of node 0 put, get and delete, all of them connected all the time.
 fn work_at_once(cluster: &Cluster, clients: usize, rounds: u64, common: ObjectId) {
     let meeting = Meeting::new(clients);
     thread::scope(|scope| {
@@ -94,10 +94,10 @@ fn delete(client: &Client, id: ObjectId) {
     });
 }
 
-/// A barrier that does not wait for threads that have failed.
+/// Barrier that does not wait for threads that have failed.
 struct Meeting {
     all: usize,
-    /// Waits begun so far, and whether a thread has failed.
+    /// Number of waits begun so far, and whether a thread has failed.
     state: Mutex<(usize, bool)>,
     changed: Condvar,
 }
@@ -107,7 +107,7 @@ impl Meeting {
         Self { all, state: Mutex::new((0, false)), changed: Condvar::new() }
     }
 
-    /// Waits until all threads do.
+    /// Waits until all threads wait.
     fn wait(&self) {
         let mut state = self.state.lock().expect("nobody fails while it is locked");
         state.0 += 1;
@@ -119,7 +119,7 @@ impl Meeting {
     }
 }
 
-/// A thread that others wait for in a meeting.
+/// Guard of a thread for which others wait in a meeting.
 struct Attendance<'a>(&'a Meeting);
 
 impl Drop for Attendance<'_> {
@@ -155,18 +155,19 @@ fn very_many_waiting_gets_end_at_their_time_out_and_leave_nothing() {
         }
     }
     for node in [0, 1] {
-        eventually("their memory is the system's again", || own(node) < before[node] + FREE);
+        eventually("their memory is the system's again", || own(node) < before[node] + KEPT_BYTES);
     }
 }
 
-/// Has so many gets wait on node 0, makes what some of them wait for, and looks at how each ends. Gives how
-/// much memory each node took for them; nothing if the first had given up before the last one waited.
+/// Makes `gets` gets wait on node 0, creates the objects of some of them, and checks how each ends. Returns
+/// the memory that each node took for them. Returns nothing if the first get had given up before the last one
+/// waited.
 fn wait_for_many(cluster: &Cluster, gets: usize, patience: Duration) -> Option<[u64; 2]> {
     const CONNECTIONS: usize = 10;
     const BATCH: usize = 100;
-    /// What is made so long before the end of the gets comes in time.
+    /// Time before the end of the gets at which an object has to be created to come in time.
     const AMPLE: Duration = Duration::from_secs(3);
-    /// One in so many is made while it is waited for.
+    /// One of so many objects is created while gets wait for it.
     const MADE: usize = 50;
     let client = cluster.client(0);
     let ids: Vec<_> = (0..gets).map(|_| ObjectId::random()).collect();
@@ -284,7 +285,7 @@ fn clients_that_do_not_read_hold_up_nobody_else() {
     }
     eprintln!("{} bytes for {SLOW} clients that asked {asked} questions and do not read", grown());
 
-    // Whoever reads at last is told all that he asked for.
+    // A client that reads at last gets all of its replies.
     let all_read = Barrier::new(SLOW);
     thread::scope(|scope| {
         for (mut raw, asked) in slow {
@@ -305,5 +306,5 @@ fn clients_that_do_not_read_hold_up_nobody_else() {
         }
     });
     eventually("they are forgotten", || cluster.status(0).clients <= 2);
-    eventually("their memory is the system's again", || grown() < FREE);
+    eventually("their memory is the system's again", || grown() < KEPT_BYTES);
 }

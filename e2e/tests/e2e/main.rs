@@ -1,6 +1,6 @@
-//! What a cluster promises, asked of real daemons.
+//! End-to-end tests: the promises of a cluster, checked with real daemons.
 //!
-//! One binary with a module a promise: it links once, and its tests share the machine.
+//! One binary has a module for each promise: it is linked once, and its tests share the machine.
 
 mod baseline;
 mod broadcast;

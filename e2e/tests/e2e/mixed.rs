@@ -1,4 +1,4 @@
-//! Everything at once: what holds for one call at a time holds for many.
+//! Test of all calls at once: what holds for one call at a time holds for many.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ const NODES: usize = 3;
 const CLIENTS: u64 = 6;
 const STEPS: u64 = 250;
 
-/// What is stored: the seed and the length of every object that nobody deletes.
+/// Stored objects that are not deleted: the seed and the length of each.
 type Stored = Mutex<BTreeMap<ObjectId, (u64, usize)>>;
 
 #[test]
@@ -71,7 +71,7 @@ fn live(client: &Client, stored: &Stored, seeds: &AtomicU64, chance: &mut Chance
     }
 }
 
-/// Gets an object and looks at it, unless it was deleted meanwhile or there is no room for it.
+/// Gets an object and checks it, unless it was deleted meanwhile or there is no room for it.
 fn look(client: &Client, stored: &Stored, id: ObjectId) {
     let known = || stored.lock().expect("no panic").get(&id).copied();
     let Some((seed, len)) = known() else { return };

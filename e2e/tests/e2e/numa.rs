@@ -1,7 +1,7 @@
-//! Where on its host a node runs and keeps its memory.
+//! Tests of memory nodes (NUMA): where a node runs and keeps its memory.
 //!
-//! Most of it takes a host with two memory nodes, whose network card is at the second: `make test-rdma` boots
-//! one.
+//! Most of them need a host with two memory nodes, whose network card is at the second: `make test-rdma`
+//! boots one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::support::{MIB, get, put};
 
 const NODES: &str = "/sys/devices/system/node";
 
-/// Numbers of the memory nodes here: a kernel that knows none has one.
+/// Number of memory nodes of this host. A kernel without NUMA has one.
 fn memory_nodes() -> usize {
     let names = fs::read_dir(NODES).into_iter().flatten().flatten();
     let numbers =
@@ -53,7 +53,7 @@ fn a_host_with_one_memory_node_needs_no_binding() {
     }
 }
 
-/// The memory nodes that pages of a process's segments are on.
+/// Memory nodes that hold pages of a process's segments.
 fn pages_on(pid: u32) -> BTreeSet<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/numa_maps")).expect("this kernel knows memory nodes");
     let segments = maps.lines().filter(|line| line.contains("memfd:plasmon-segment"));
@@ -63,7 +63,7 @@ fn pages_on(pid: u32) -> BTreeSet<String> {
     on.collect()
 }
 
-/// The CPUs that each thread of a process may use, by the thread's name.
+/// CPUs that each thread of a process may use, by the thread's name.
 fn cpus_of_threads(pid: u32) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
     let thread = |path: &Path| {

@@ -1,4 +1,4 @@
-//! What those who run nodes rely on: metrics, health, the state of the cluster, logs.
+//! Tests of what operators rely on: metrics, health, the state of the cluster, logs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,23 +13,23 @@ use serde_json::Value;
 use crate::progress::Terminal;
 use crate::support::{MIB, get, may_open, put};
 
-/// Nodes that serve metrics on their own hosts.
+/// Cluster whose nodes serve metrics on their own hosts.
 fn cluster(nodes: usize, args: &[&str]) -> Cluster {
     Cluster::builder().nodes(nodes).args(&["--metrics", "0.0.0.0:0"]).args(args).start()
 }
 
-/// The port where a node serves metrics.
+/// Port at which a node serves metrics.
 pub(crate) fn port(daemon: &Daemon) -> u16 {
     let address = daemon.announced("metrics");
     address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("it is an address")
 }
 
-/// The whole answer to a request for a path, and its code.
+/// Status code and text of the answer to an HTTP request.
 fn fetch(cluster: &Cluster, node: usize, request: &str) -> (u16, String) {
     ask(cluster.connect_to(node, port(cluster.daemon(node))), request)
 }
 
-/// The same, on a connection that is there.
+/// Status code and text of the answer to an HTTP request on an open connection.
 pub(crate) fn ask(mut stream: TcpStream, request: &str) -> (u16, String) {
     write!(stream, "{request} HTTP/1.1\r\nHost: node\r\n\r\n").expect("it listens");
     let mut answer = String::new();
@@ -38,7 +38,7 @@ pub(crate) fn ask(mut stream: TcpStream, request: &str) -> (u16, String) {
     (code, answer)
 }
 
-/// The value of a sample.
+/// Value of a metric's sample.
 fn sample(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

@@ -1,4 +1,4 @@
-//! A node that may have little of what the system has to give, and others who take it.
+//! Tests of a node with small limits of the system, and of clients that exhaust them.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use crate::operations::{ask, port};
 use crate::support::{MIB, get, put, try_put};
 
-/// Files that the process of a node may have open in these tests.
+/// Number of files that the process of a node may have open in these tests.
 const FILES: u64 = 1024;
 
-/// A command that has another program run it.
+/// Command that another program runs.
 fn by(words: &[&str], command: &Command) -> Command {
     let mut outer = Command::new(words[0]);
     outer.args(&words[1..]).arg(command.get_program()).args(command.get_args());
@@ -25,7 +25,7 @@ fn by(words: &[&str], command: &Command) -> Command {
     outer
 }
 
-/// One more node on the host of the first, which may have few files open.
+/// Further node on the host of the first, which may have few files open.
 struct Limited<'a> {
     cluster: &'a Cluster,
     daemon: Daemon,
@@ -44,7 +44,7 @@ impl<'a> Limited<'a> {
         Client::connect(self.daemon.socket()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Serves those who are connected and those who come: clients, whoever asks for its health, other nodes.
+    /// Checks that the node serves connected and new clients, requests for its health, and other nodes.
     fn check(&self, client: &Client) {
         let large = put(client, Pattern(1), 24 * MIB);
         Pattern(1).check(get(client, large).data());
@@ -59,7 +59,7 @@ impl<'a> Limited<'a> {
         client.delete(&[large]).expect("delete");
     }
 
-    /// How often it complained of its clients.
+    /// Number of complaints about clients in the log.
     fn complaints(&self) -> usize {
         let log = self.daemon.log();
         log.lines().filter(|line| line.contains(" WARN ") && line.contains("client")).count()
@@ -76,7 +76,7 @@ fn connections_that_never_say_hello_take_nothing_from_others() {
     let silent: Vec<_> =
         (0..SILENT).map(|_| UnixStream::connect(node.daemon.socket()).expect("it listens")).collect();
     node.check(&client);
-    // Who comes last comes behind all of them.
+    // The last client waits behind all others.
     let late = node.connect();
     put(&late, Pattern(2), MIB);
     assert!(node.complaints() <= complaints + 3, "{}", node.daemon.log());
@@ -105,7 +105,7 @@ fn clients_are_no_more_than_open_files_allow_and_the_rest_is_told() {
         Client::connect(node.daemon.socket()).map(drop).expect_err("there is no place");
     }
     assert!(node.complaints() <= complaints + 3, "{}", node.daemon.log());
-    // All of them can have whatever they need, and nobody else is kept out.
+    // Each of them can have all it needs, without keeping others out.
     for member in &crowd {
         try_put(member, ObjectId::random(), Pattern(3), MIB / 8).expect("it is connected");
     }
@@ -114,14 +114,14 @@ fn clients_are_no_more_than_open_files_allow_and_the_rest_is_told() {
     eventually("there are places", || Client::connect(node.daemon.socket()).is_ok());
 }
 
-/// A control group with one below it, in which processes are; gone when dropped.
+/// Control group with one below it, in which processes run. Dropping it removes both.
 struct Group {
     folder: PathBuf,
     limit: &'static str,
 }
 
 impl Group {
-    /// Makes one that may have so many bytes, if this process may.
+    /// Makes a group with a limit of `bytes`. `None` if this process may not.
     fn new(bytes: u64) -> Option<Self> {
         static GROUPS: AtomicU32 = AtomicU32::new(0);
         let name = format!("plasmon-e2e-{}-{}", std::process::id(), GROUPS.fetch_add(1, Ordering::Relaxed));
@@ -148,7 +148,7 @@ impl Group {
         self.folder.join("below")
     }
 
-    /// The command, run in the group below.
+    /// Command that runs in the lower group.
     fn run(&self, command: &Command) -> Command {
         let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.below().display());
         by(&["sh", "-c", &enter, "sh"], command)
@@ -163,8 +163,7 @@ impl Drop for Group {
     }
 }
 
-/// Where hierarchies of control groups are mounted that limit memory, and what their files of limits are
-/// called.
+/// Mount points of the hierarchies of control groups that limit memory, with the names of their limit files.
 fn hierarchies() -> Vec<(PathBuf, &'static str)> {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc is mounted");
     let hierarchy = |line: &str| {
@@ -176,7 +175,7 @@ fn hierarchies() -> Vec<(PathBuf, &'static str)> {
             }
             "cgroup2" => {
                 let controllers = fs::read_to_string(point.join("cgroup.controllers")).unwrap_or_default();
-                // What is not given on yet is, if this process may.
+                // A controller that is not passed on to lower groups yet is passed on, if this process may.
                 let memory = controllers.split_whitespace().any(|one| one == "memory");
                 let given = memory && fs::write(point.join("cgroup.subtree_control"), "+memory").is_ok();
                 given.then_some((point, "memory.max"))

@@ -1,4 +1,5 @@
-//! What commands print: nothing that steers a terminal or deceives, and no success where it did not arrive.
+//! Tests of the output of commands: no byte controls a terminal or misleads a reader, and a failed write is a
+//! failure.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -7,7 +8,7 @@ use plasmon::{Client, CreateOptions, ObjectId};
 use plasmon_e2e::{Cluster, binary};
 use serde_json::Value;
 
-/// A name that would clear the screen, turn text around, and hide.
+/// Name that would clear the screen, reverse text, and hide.
 const DECEIVING: &str = "\u{1b}[2J\u{7}\n\u{9b}1m\u{202e}fdp\u{2066}\u{2028}\u{200b}\u{e0041}";
 
 fn plasmon(cluster: &Cluster, words: &[&str]) -> Output {
@@ -20,7 +21,7 @@ fn deceives(char: char) -> bool {
     (char.is_control() && char != '\n') || DECEIVING.chars().any(|one| one == char && !one.is_ascii())
 }
 
-/// Asserts that nothing in it deceives, and returns it.
+/// Asserts that no character misleads a reader, and returns the text.
 fn harmless(bytes: &[u8], words: &[&str]) -> String {
     let text = String::from_utf8(bytes.to_vec()).expect("it is text");
     assert!(!text.chars().any(deceives), "{words:?} printed {text:?}");
@@ -91,7 +92,7 @@ fn programs_read_the_true_name() {
     }
 }
 
-/// Runs `plasmon` with a redirection of the shell's; its exit code and complaint.
+/// Runs `plasmon` with a redirection of the shell. Returns its exit code and its message.
 fn redirected(cluster: &Cluster, words: &str, how: &str) -> (Option<i32>, String) {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("\"$PLASMON\" {words} {how}")).current_dir(cluster.folder());
@@ -140,7 +141,7 @@ fn what_cannot_be_printed_is_a_failure() {
             assert_eq!(code, Some(1), "{words} {how}: {complaint}");
             assert!(complaint.contains("cannot write standard output"), "{words} {how}: {complaint}");
         }
-        // A reader that has enough is no failure, and nor is standard error that nobody reads.
+        // A reader that has read enough is no failure, and neither is standard error without a reader.
         let (code, complaint) = redirected(&cluster, words, "| true");
         let quiet = complaint.is_empty() || words == "top" && complaint.contains("is no terminal");
         assert!(code == Some(0) && quiet, "{words} | true: {code:?}, {complaint}");

@@ -1,4 +1,4 @@
-//! How far an object has come that is on its way: asked of the node, and shown at a terminal.
+//! Tests of the progress of an object on its way, as the node reports it and as a terminal shows it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use crate::support::{MIB, put, stop_a_fetch};
 
 const BIG: usize = 256 * MIB;
 
-/// Two nodes that take each other for alive although one stands still for a while.
+/// Two nodes that do not count each other as dead although one is stopped for a while.
 fn cluster(protocol: &str) -> Cluster {
     Cluster::builder().nodes(2).memory("320MiB").args(&["--lease", "60", "--protocol", protocol]).start()
 }
@@ -47,7 +47,7 @@ fn a_fetch_under_way_says_how_far_it_has_come() {
     }
 }
 
-/// A terminal, and what was written to it.
+/// Terminal with the text that was written to it.
 pub(crate) struct Terminal {
     pub(crate) end: OwnedFd,
     control: File,
@@ -75,7 +75,7 @@ impl Terminal {
         Self { end, control, shown }
     }
 
-    /// Types at it.
+    /// Types keys at the terminal.
     pub(crate) fn types(&self, keys: &str) {
         (&self.control).write_all(keys.as_bytes()).expect("it is a terminal");
     }
@@ -85,7 +85,7 @@ impl Terminal {
     }
 }
 
-/// `plasmon` with these words on node 0, its standard error at a terminal.
+/// Command `plasmon` with these words on node 0, its standard error at a terminal.
 fn at_terminal(cluster: &Cluster, terminal: &Terminal, words: &[&str]) -> Child {
     let end = terminal.end.as_fd().try_clone_to_owned().expect("there are descriptors");
     let mut command = Command::new(binary());

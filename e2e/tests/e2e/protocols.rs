@@ -1,4 +1,4 @@
-//! Every way in which an object can come, by what the counters say of it.
+//! Tests of all ways in which an object can be fetched, by means of the counters.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use crate::support::{MIB, get, has_served, put};
 
-/// What fits a message, what does not, and what takes several reads.
+/// Sizes in bytes: some fit a message, some do not, and some take several reads.
 const SIZES: [usize; 8] = [0, 1, 4095, 15 << 10, 16 << 10, 100_000, MIB, 5 * MIB + 3];
 
 fn count(cluster: &Cluster, node: usize, protocol: &str) -> ProtocolStatus {
     cluster.status(node).transfer.protocols.get(protocol).cloned().unwrap_or_default()
 }
 
-/// Gets objects of all sizes from node 0 on node 1 and checks every byte; returns what that was in all.
+/// Gets objects of all sizes from node 0 on node 1 and checks every byte. Returns their number and bytes.
 fn get_all(cluster: &Cluster) -> (u64, u64) {
     let (holder, reader) = (cluster.client(0), cluster.client(1));
     for (seed, len) in SIZES.into_iter().enumerate() {
@@ -102,7 +102,7 @@ fn reads_can_register_both_sides_for_each_transfer() {
     eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
 }
 
-/// A file in memory that cannot shrink.
+/// File in memory that cannot shrink.
 fn memory(len: usize) -> OwnedFd {
     let file = memfd_create("own", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
     ftruncate(&file, len as u64).expect("truncate");

@@ -1,4 +1,4 @@
-//! Nobody fills the store alone, where that is not wanted.
+//! Tests of quotas: no client or user fills the store alone.
 
 use plasmon::{CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};
@@ -38,7 +38,7 @@ fn a_client_may_limit_itself() {
     let status = cluster.status(0);
     let modest = status.connections.iter().find(|one| one.name == "modest").expect("it is there");
     assert_eq!(modest.quota, MIB as u64);
-    // What is not given stays.
+    // An option that is not given stays as it is.
     client.set_options(None, None).expect("options");
     client.set_options(Some("still modest"), None).expect("options");
     assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 2 * MIB)), ErrorKind::Full);

@@ -1,4 +1,4 @@
-//! The protocol of clients, said frame by frame.
+//! Client protocol, frame by frame.
 
 use std::io::{ErrorKind as IoError, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use plasmon::Error;
 use plasmon::wire::{Header, Receiver, Reply, Request};
 use plasmon_e2e::{Cluster, PATIENCE};
 
-/// A connection without the client library, which would say only what makes sense.
+/// Connection without the client library, for frames that the library would not send.
 pub(crate) struct Raw {
     pub(crate) stream: UnixStream,
     pub(crate) receiver: Receiver,
@@ -29,7 +29,7 @@ impl Raw {
         self.stream.write_all(&frame(number, request)).expect("the daemon reads");
     }
 
-    /// The next reply and the request it belongs to; nothing when the daemon has closed the connection.
+    /// Next reply with the request that it belongs to. `None` when the daemon has closed the connection.
     pub(crate) fn next(&mut self) -> Option<(u64, Reply)> {
         loop {
             let frame = Header::take_frame(&mut self.receiver.buffer).expect("the daemon's frames are whole");
@@ -49,7 +49,7 @@ impl Raw {
         }
     }
 
-    /// The failures it is told of before the connection ends; nothing else may come.
+    /// Failures that come before the connection ends. No other reply may come.
     pub(crate) fn last_words(mut self) -> Vec<(u64, Error)> {
         let mut said = Vec::new();
         while let Some((number, reply)) = self.next() {

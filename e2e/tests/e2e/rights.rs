@@ -1,4 +1,4 @@
-//! Whose an object is: others read it, and do not decide about it.
+//! Tests of rights: users may read each other's objects, and not decide about them.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use rustix::process::geteuid;
 
 use crate::support::{MIB, NOBODY, as_user, client_of, get, kind};
 
-/// Users: whose the objects are, and another.
+/// User ids of the owner of the objects and of another user.
 const OWNER: u32 = NOBODY;
 const OTHER: u32 = NOBODY - 1;
-/// Bytes of an object in a message, of one that is read, and of one that its creator writes.
+/// Sizes in bytes of an object in a message, of one that is read, and of one that its creator writes.
 const LENGTHS: [usize; 3] = [100, 20_000, 3 * MIB];
 const SOON: Option<Duration> = Some(Duration::from_secs(30));
 
@@ -38,7 +38,7 @@ fn put(client: &Client, len: usize, rights: Rights) -> ObjectId {
     id
 }
 
-/// Deletes an object; a lease that has not ended yet makes no difference.
+/// Deletes an object. A lease that has not ended yet makes no difference.
 fn delete(client: &Client, id: ObjectId) -> DeleteOutcome {
     match client.delete(&[id]).expect("delete")[0] {
         DeleteOutcome::Deferred => DeleteOutcome::Deleted,
@@ -46,13 +46,13 @@ fn delete(client: &Client, id: ObjectId) -> DeleteOutcome {
     }
 }
 
-/// All that a user may not do to another's object.
+/// Results of all calls that a user may not make on another's object.
 fn orders(client: &Client, id: ObjectId) -> [Result<plasmon::Spread, Error>; 3] {
     let node = client.node();
     [client.replicate(id, 1, SOON), client.migrate(id, node, SOON), client.broadcast(id, &[node], SOON)]
 }
 
-/// Checks that an object can be read on a node and nothing else.
+/// Checks that an object can be read on a node and that nothing else is allowed.
 fn is_read_only(client: &Client, id: ObjectId) {
     drop(get(client, id));
     client.pin(id, SOON).expect("a pin is for the node that one is at");
@@ -123,7 +123,7 @@ fn everybody_decides_about_what_was_put_for_everybody() {
                     assert_eq!(delete(&others[nodes - 1 - home], id), DeleteOutcome::Deleted);
                 }
             }
-            // What is private stays so.
+            // A private object stays private.
             let id = put(&owners[0], 100, Rights::Private);
             assert_eq!(delete(&others[0], id), DeleteOutcome::NotAllowed { creator: None });
         }
@@ -221,7 +221,7 @@ fn what_the_cluster_does_by_itself_it_does_to_everybodys_objects() {
     }
 }
 
-/// Runs a command of a user's against a node: what it said, and its exit code.
+/// Runs a command of a user against a node. Returns its output and its exit code.
 fn plasmon_of(user: u32, cluster: &Cluster, node: usize, words: &[&str]) -> (String, Option<i32>) {
     let mut command = as_user(cluster, user, &[&binary()]);
     let output =
@@ -239,7 +239,8 @@ fn a_private_name_is_each_users_own_and_everybodys_another() {
     for nodes in [1, 2] {
         let cluster = cluster(nodes, &[]);
         let all: Vec<_> = [OWNER, OTHER, 0].iter().map(|user| (*user, clients(*user, &cluster))).collect();
-        // Whoever comes first, nobody is in another's way, nor learns of him.
+        // Private objects of two users with one name do not disturb each other, in any order, and neither
+        // user learns of the other's.
         for first in 0..all.len() {
             let mut ids = vec![ObjectId::from_name(NAME)];
             let public = CreateOptions { name: Some(NAME.to_owned()), ..CreateOptions::default() };
@@ -293,7 +294,7 @@ fn commands_find_a_private_object_by_its_name() {
         assert_eq!(plasmon_of(user, &cluster, 1, &["rm", "mine"]).1, Some(3));
         assert_eq!(plasmon_of(user, &cluster, 1, &["rm", "mine", "--private"]).1, Some(0));
     }
-    // What others may delete, and what not.
+    // Objects that others may delete, and objects that they may not.
     for (word, code) in [("rw", 0), ("r", 1)] {
         let file = file.to_str().expect("it is text");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What clients share with the engine cannot be turned against it, or against each other.
+//! Tests of the memory shared with clients: it cannot be used against the engine or against other clients.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,7 +14,7 @@ use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{ClientProcess, MIB, get, put};
 
-/// A client that has its page set and the tables' descriptors in its own hands.
+/// Client that has its page set and the descriptors of the tables in its own hands.
 struct Intruder {
     _stream: UnixStream,
     pages: File,
@@ -49,7 +49,7 @@ impl Intruder {
     }
 }
 
-/// How long what is random goes on: a minute where time is taken (`make test-all`).
+/// Length of the random attack: a minute if tests may take long (`make test-all`).
 fn torment() -> Duration {
     Duration::from_secs(if std::env::var_os("PLASMON_E2E_LONG").is_some() { 60 } else { 8 })
 }
@@ -142,7 +142,7 @@ fn clients_that_are_killed_at_any_moment_leave_the_store_sound() {
         Pattern(seed).check(object.data());
     }
     drop(kept);
-    // Everything can go: nobody has anything pinned any more.
+    // All objects can leave memory, because no client has pins any more.
     let ids = |client: &plasmon::Client| -> Vec<ObjectId> {
         client.list().expect("list").iter().map(|row| row.id).collect()
     };

@@ -1,4 +1,4 @@
-//! A store is finite: what does not fit is refused, and nothing sealed is lost.
+//! Tests of a full store: objects that do not fit are refused, and no sealed object is lost.
 
 use plasmon::wire::{Reply, Request};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
@@ -153,8 +153,8 @@ fn what_is_pinned_is_not_moved() {
     eventually("there is room", || try_put(&client, ObjectId::random(), Pattern(1), 40 * MIB).is_ok());
 }
 
-/// Small objects all over a store of 32 segments of 2 MiB, by the segment that each lies in. Those across a
-/// border are deleted.
+/// Puts small objects all over a store of 32 segments of 2 MiB. Returns them by segment. Objects that span
+/// two segments are deleted.
 fn scattered(client: &Client) -> Vec<Vec<(u64, ObjectId)>> {
     const SEGMENT: usize = 2 * MIB;
     const LEN: usize = 60_000;
@@ -229,8 +229,8 @@ fn what_is_pinned_does_not_keep_the_rest_from_being_moved() {
     }
 }
 
-/// The daemon has no descriptors for more of the object table: what has no place there is refused, by
-/// whichever way it comes, and what has one stays.
+/// The daemon has no descriptors for more of the object table. An object that finds no place there is
+/// refused, however it comes, and other objects stay.
 #[test]
 fn a_table_that_cannot_grow_refuses_and_keeps_what_it_has() {
     const ENTRIES: usize = 4096;

@@ -1,4 +1,4 @@
-//! Memory that clients give for objects: what dies in the middle leaves nothing that is written later.
+//! Tests of memory that clients give for objects: after a death in the middle it is not written any more.
 
 use std::thread;
 

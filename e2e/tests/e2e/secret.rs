@@ -1,4 +1,4 @@
-//! Who has the cluster's secret may join, and nobody else; what others can see tells them nothing.
+//! Tests of the cluster's secret: only nodes with the secret may join, and others learn nothing.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use crate::support::{MIB, get, put};
 
-/// A daemon of its own on the host of the first node.
+/// Command for a further daemon on the host of the first node.
 fn serve(cluster: &Cluster, name: &str, arguments: &[String]) -> Command {
     let mut command = cluster.serve_at(0, &cluster.folder().join(format!("{name}.sock")));
     command.args(arguments);
@@ -115,7 +115,7 @@ fn a_secret_that_is_none_is_refused() {
     cluster.launch(0, serve(&cluster, "made", &arguments)).expect("a made one is taken");
 }
 
-/// An authority: its certificate, and one of a node that it vouches for.
+/// Certificates of an authority and of a node that it signed.
 fn certificates(cluster: &Cluster, name: &str) -> Vec<String> {
     let key = || KeyPair::generate().expect("there are random numbers");
     let mut authority = CertificateParams::new(Vec::new()).expect("no names");

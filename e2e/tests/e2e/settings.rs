@@ -1,4 +1,4 @@
-//! Flags, environment, file and defaults: one order, and what is wrong is said with its place.
+//! Tests of settings: flags, environment, file and defaults have one order, and an error tells its place.
 
 use std::fs;
 use std::path::Path;
@@ -8,21 +8,21 @@ use plasmon_e2e::{Cluster, binary};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// `plasmon serve` in a home of its own, with nothing in its environment but what is given.
+/// Runs `plasmon serve` with a home folder of its own and only the given environment.
 fn serve(home: &Path, environment: &[(&str, &str)], words: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.env_clear().env("HOME", home).envs(environment.iter().copied());
     command.arg("serve").args(words).output().expect("plasmon runs")
 }
 
-/// What is in force: value and source by key.
+/// Settings in force: value and source by key.
 fn in_force(home: &Path, environment: &[(&str, &str)], words: &[&str]) -> Value {
     let output = serve(home, environment, &[words, &["--print-config", "--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("it is JSON")
 }
 
-/// The exit code and the words of a start that fails.
+/// Exit code and message of a start that fails.
 fn refused(home: &Path, environment: &[(&str, &str)], words: &[&str]) -> (Option<i32>, String) {
     let output = serve(home, environment, words);
     assert!(!output.status.success(), "{words:?} should have failed");
@@ -63,7 +63,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
     is("socket-mode", "0600", "default");
     assert_eq!(rows["spill-dir"]["value"], Value::Null);
 
-    // What is printed for people is a file with the same meaning.
+    // The output for people is a file with the same meaning.
     let printed = serve(home.path(), &environment, &["--memory", "3GiB", "--cache=false", "--print-config"]);
     let printed = write(home.path(), "printed.toml", &String::from_utf8_lossy(&printed.stdout));
     let again = in_force(home.path(), &[], &["--config", &printed]);

@@ -1,4 +1,5 @@
-//! What memory cannot hold goes to disk, and comes back; or, in cache mode, goes for good.
+//! Tests of spilling: objects that memory cannot hold go to disk and come back; in cache mode they are
+//! dropped.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,12 +15,12 @@ use plasmon_e2e::{Cluster, Pattern, eventually};
 use crate::raw::Raw;
 use crate::support::{MIB, SmallDisk, get, kind, put, try_get, try_put};
 
-/// The files of the first node's spill directory.
+/// Files of the first node's spill directory.
 fn files(cluster: &Cluster) -> Vec<PathBuf> {
     spill_files(cluster, 0)
 }
 
-/// The files of a node's spill directory.
+/// Files of a node's spill directory.
 fn spill_files(cluster: &Cluster, node: usize) -> Vec<PathBuf> {
     let entries = fs::read_dir(cluster.node_folder(node).join("spill")).expect("the daemon made it");
     let paths = entries.map(|entry| entry.expect("it can be read").path());
@@ -84,7 +85,7 @@ fn a_daemon_takes_over_what_a_killed_one_spilled() {
     object.verify().expect("the digest came back as well");
     let mut there = 0;
     for (seed, id) in (0..).zip(&ids) {
-        // What was in memory alone went with the daemon.
+        // Objects that were only in memory were lost with the daemon.
         if let Ok(object) = client.get(&[*id], Some(Duration::ZERO)).expect("get").remove(0) {
             Pattern(seed).check(object.data());
             there += 1;
@@ -172,13 +173,13 @@ fn what_is_found_damaged_at_the_start_is_damaged_for_whoever_asks() {
         }
         assert_eq!(damaged, 2, "at node {node}");
     }
-    // Where it was, others know; that it was damaged, nobody can.
+    // Other nodes know where the object was, but not that it was damaged.
     let unknown: Vec<_> = before.iter().filter(|id| !known.contains(id)).collect();
     assert!(!unknown.is_empty());
     assert_eq!(kind(try_get(&cluster.client(1), *unknown[0])), ErrorKind::Lost);
 }
 
-/// Puts until there is no room; gives how many were put, each of its number's pattern, and the refusal.
+/// Puts objects until there is no room. Returns their ids, whose numbers are their patterns, and the refusal.
 fn fill(client: &Client) -> (Vec<ObjectId>, plasmon::Error) {
     let mut ids = Vec::new();
     loop {
@@ -252,7 +253,7 @@ fn a_disk_that_fails_is_told_of_once_and_tried_until_it_recovers() {
         eventually("it was tried several times", || cluster.status(0).spill.failures >= 4);
         assert!(cluster.status(0).spill.failing.contains(disk.path()), "{:?}", cluster.status(0).spill);
         assert_eq!((told("cannot be spilled and stay"), told("can be spilled again")), (1, 0));
-        // Whoever does not wait is not kept waiting for the disk.
+        // A get that does not wait for objects does not wait for the disk either.
         assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 5 * MIB)), ErrorKind::Full);
 
         disk.grow(200);
@@ -297,7 +298,7 @@ fn a_put_waits_for_room_as_long_as_it_says() {
         })
     };
     eventually("the put waits", || cluster.status(0).memory.waiting == 1);
-    // Who does not wait is served or refused at once.
+    // A get that does not wait is served or refused at once.
     assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(3), 40 * MIB)), ErrorKind::Full);
     put(&client, Pattern(3), MIB);
     let impatient = CreateOptions { room: Some(Duration::from_millis(50)), ..CreateOptions::default() };

@@ -1,4 +1,4 @@
-//! A node that cannot start says why, and disturbs nothing.
+//! Tests of nodes that cannot start: they tell the reason, and disturb no other node.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 
 use crate::support::{MIB, as_nobody, get, put};
 
-/// Starts a second daemon on the host of node 0, where it must refuse, and gives what it said.
+/// Starts a second daemon on the host of node 0, where it must refuse. Returns its message.
 fn refused(cluster: &Cluster, command: Command) -> String {
     match cluster.launch(0, command) {
         Ok(daemon) => panic!("it serves:\n{}", daemon.log()),
@@ -81,12 +81,12 @@ fn a_folder_that_cannot_be_written_is_named() {
     fs::create_dir(&folder).expect("the folder is ours");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o555)).expect("it is ours");
     let socket = folder.join("plasmon.sock");
-    // Nothing is read-only to root: be nobody.
+    // Root may write everywhere, so the daemon runs as nobody.
     let command = if geteuid().is_root() {
         let daemon = binary().with_file_name("plasmon-node");
         let mut command = as_nobody(&cluster, &[&binary(), &daemon]);
         command.args(serve(&socket, "127.0.0.1:0").get_args());
-        // The secret is not nobody's to read.
+        // User nobody may not read the secret.
         command.env_remove(SECRET_FILE);
         command
     } else {

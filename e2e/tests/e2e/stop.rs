@@ -1,4 +1,4 @@
-//! Stopping a node leaves nothing behind.
+//! Tests of stopping: a node leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -59,10 +59,10 @@ fn ends_cleanly(signal: Signal) {
     Pattern(1).check(held.data());
 }
 
-/// What has happened of a start, and how that is seen.
+/// Moment of a start: its name, and the check whether it has come.
 type Moment = (&'static str, fn(&Starting) -> bool);
 
-/// Moments of a start: each as late as the one before it, or later.
+/// Moments of a start. None is earlier than the one before it.
 const MOMENTS: [Moment; 5] = [
     ("it handles SIGTERM", |starting| starting.handles(Signal::TERM)),
     ("its socket is there", |starting| starting.folder.join(SOCKET).exists()),
@@ -73,7 +73,7 @@ const MOMENTS: [Moment; 5] = [
 
 const SOCKET: &str = "plasmon.sock";
 
-/// A daemon that has not said yet that it serves.
+/// Daemon that has not announced yet that it serves.
 struct Starting<'a> {
     pid: u32,
     folder: &'a Path,
@@ -101,7 +101,7 @@ impl Starting<'_> {
 #[test]
 fn a_node_that_is_told_to_stop_while_it_starts_ends_cleanly() {
     let own = tempfile::tempdir().expect("the temporary folder is writable");
-    // A cluster that is there, and one that nobody answers for.
+    // A cluster that exists, and one whose address does not answer.
     for (words, last) in [(&[][..], MOMENTS.len()), (&["--join", "127.0.0.1:1"], MOMENTS.len() - 1)] {
         for signal in [Signal::TERM, Signal::INT] {
             for (number, (moment, reached)) in MOMENTS[..last].iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the tests of several modules say in one word.
+//! Helpers of several test modules.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// Bytes in a mebibyte.
 pub(crate) const MIB: usize = 1 << 20;
 
-/// Puts an object of a pattern and gives its id.
+/// Puts an object of a pattern and returns its id.
 pub(crate) fn put(client: &Client, pattern: Pattern, len: usize) -> ObjectId {
     let id = ObjectId::random();
     let options = CreateOptions { fresh: true, ..CreateOptions::default() };
@@ -43,24 +43,24 @@ fn create(
     creation.seal()
 }
 
-/// Gets one object, for as long as it takes.
+/// Gets one object, with no time limit.
 pub(crate) fn get(client: &Client, id: ObjectId) -> Object {
     try_get(client, id).unwrap_or_else(|error| panic!("get: {:?}: {error}", error.kind()))
 }
 
-/// An object, if it is in the memory or on the disk of this very node.
+/// Object that is in the memory or on the disk of this node, if it is.
 pub(crate) fn here(client: &Client, id: ObjectId) -> Option<Object> {
     client.get(&[id], Some(Duration::ZERO)).expect("the daemon lives").remove(0).ok()
 }
 
-/// Gets one object, or the error that belongs to it.
+/// Gets one object, or the error of that object.
 pub(crate) fn try_get(client: &Client, id: ObjectId) -> Result<Object, Error> {
     let mut objects = client.get(&[id], Some(PATIENCE))?;
     assert_eq!(objects.len(), 1, "one result an id");
     objects.remove(0)
 }
 
-/// The kind of an error, where an error is all that will do.
+/// Kind of the error of a result that must be an error.
 pub(crate) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     match result {
         Ok(_) => panic!("it should have failed"),
@@ -71,23 +71,23 @@ pub(crate) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     }
 }
 
-/// How often a fetch must be seen unfinished before it counts as stopped. Far more than it takes to empty the
-/// sockets' buffers.
+/// Number of times that a fetch must be seen unfinished before it counts as stopped. Emptying the sockets'
+/// buffers takes far fewer.
 const LOOKS: usize = 200;
 
-/// A fetch that stands in its middle, because its holder does.
+/// Fetch that stands still in the middle, because its holder is paused.
 pub(crate) struct Standing {
-    /// Ends with the get.
+    /// Thread of the get.
     pub(crate) fetch: JoinHandle<Result<Object, Error>>,
     pub(crate) id: ObjectId,
-    /// The holder that serves it, paused.
+    /// Number of the paused holder that serves the fetch.
     pub(crate) holder: usize,
 }
 
 /// Begins to get a big object on node 0 and pauses the holder that serves it, in the middle.
 ///
-/// `prepare` puts an object of `len` bytes where it is to be held. One whose fetch was too fast to be stopped
-/// does not count, and another takes its place.
+/// `prepare` puts an object of `len` bytes at its holder. If the fetch was too fast to be stopped, another
+/// object is tried.
 pub(crate) fn stop_a_fetch(
     cluster: &Cluster,
     holders: &[usize],
@@ -121,18 +121,18 @@ pub(crate) fn stop_a_fetch(
     panic!("no fetch of {len} bytes could be stopped in its middle");
 }
 
-/// A client in a process of its own.
+/// Client in a process of its own.
 pub(crate) struct ClientProcess(Child);
 
 impl ClientProcess {
-    /// Starts it with what it is to do (see the binary), and waits until it has.
+    /// Starts the client with its orders (see the binary), and waits until they are carried out.
     pub(crate) fn start(cluster: &Cluster, node: usize, todo: &[&str]) -> Self {
         let mut command = cluster.command(node, Path::new(env!("CARGO_BIN_EXE_plasmon-e2e-client")));
         command.arg(cluster.socket(node)).args(todo);
         Self::spawn(command)
     }
 
-    /// Runs the command of such a client and waits until it is ready.
+    /// Runs the command of a client and waits until it is ready.
     pub(crate) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -143,17 +143,17 @@ impl ClientProcess {
         Self(child)
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the client with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("it is our child");
         self.0.wait().expect("it is our child");
     }
 }
 
-/// The user who has nothing of its own.
+/// User id of nobody.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// A client of a node that another user made. The node must let that user in.
+/// Client of a node that another user runs. The node must admit that user.
 pub(crate) fn client_of(uid: u32, cluster: &Cluster, node: usize) -> Client {
     fs::set_permissions(cluster.folder(), Permissions::from_mode(0o755)).expect("the folder is ours");
     let socket = cluster.socket(node);
@@ -166,14 +166,14 @@ pub(crate) fn client_of(uid: u32, cluster: &Cluster, node: usize) -> Client {
     connecting.join().expect("connecting does not panic")
 }
 
-/// A command that runs the first of some programs as nobody: what root cannot be refused, nobody can.
+/// Command that runs the first of some programs as nobody, because root cannot be refused anything.
 pub(crate) fn as_nobody(cluster: &Cluster, programs: &[&Path]) -> Command {
     as_user(cluster, NOBODY, programs)
 }
 
-/// A command that runs the first of some programs as a user, who has a group of the same number.
+/// Command that runs the first of some programs as a user, who has a group of the same number.
 ///
-/// The programs are copied to where that user can reach them.
+/// The programs are copied to a folder that the user can reach.
 pub(crate) fn as_user(cluster: &Cluster, user: u32, programs: &[&Path]) -> Command {
     fs::set_permissions(cluster.folder(), Permissions::from_mode(0o755)).expect("the folder is ours");
     let copy = |program: &&Path| {
@@ -189,7 +189,7 @@ pub(crate) fn as_user(cluster: &Cluster, user: u32, programs: &[&Path]) -> Comma
     command
 }
 
-/// Bytes that a daemon holds besides the memory it shares with its clients.
+/// Size in bytes of a daemon's memory, without the memory that it shares with its clients.
 pub(crate) fn own_memory(cluster: &Cluster, node: usize) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", cluster.daemon(node).pid()));
     let status = status.expect("the daemon lives");
@@ -197,7 +197,8 @@ pub(crate) fn own_memory(cluster: &Cluster, node: usize) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10
 }
 
-/// Descriptors that a daemon has open. Of segments it makes some when it first needs them: they do not count.
+/// Number of descriptors that a daemon has open, without those of segments, some of which are made when they
+/// are first needed.
 pub(crate) fn descriptors(cluster: &Cluster, node: usize) -> usize {
     let folder = format!("/proc/{}/fd", cluster.daemon(node).pid());
     let open = fs::read_dir(folder).expect("the daemon lives").flatten();
@@ -205,7 +206,8 @@ pub(crate) fn descriptors(cluster: &Cluster, node: usize) -> usize {
     open.filter_map(|entry| fs::read_link(entry.path()).ok()).filter(|target| !segment(target)).count()
 }
 
-/// Lets this process, and the daemons that it starts, have as many descriptors as the system allows.
+/// Allows this process, and the daemons that it starts, so many descriptors. Returns whether the system
+/// allows that.
 pub(crate) fn may_open(descriptors: u64) -> bool {
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|most| most < descriptors) {
@@ -216,11 +218,11 @@ pub(crate) fn may_open(descriptors: u64) -> bool {
     true
 }
 
-/// A disk of few MiB, in memory.
+/// Disk of few MiB, in memory.
 pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// Makes one, if this process may.
+    /// Makes a disk. `None` if this process may not.
     pub(crate) fn new(mib: u64) -> Option<Self> {
         if !geteuid().is_root() {
             eprintln!("Only root can make a small disk: not tested.");
@@ -235,12 +237,12 @@ impl SmallDisk {
         self.0.path().to_str().expect("it is text")
     }
 
-    /// Makes it larger.
+    /// Makes the disk larger.
     pub(crate) fn grow(&self, mib: u64) {
         run(&["mount", "-o", &format!("remount,size={mib}m"), self.path()]);
     }
 
-    /// Makes it as small as what is on it.
+    /// Makes the disk as small as its contents.
     pub(crate) fn shrink(&self) {
         until("the disk is as small as what is on it", || {
             let disk = rustix::fs::statvfs(self.path()).expect("it is mounted");
@@ -263,7 +265,7 @@ fn run(words: &[&str]) {
     assert!(Command::new(words[0]).args(&words[1..]).status().expect("it runs").success(), "{words:?}");
 }
 
-/// What a node has counted of a protocol since `before`.
+/// Growth of a node's counters of a protocol since `before`.
 pub(crate) fn grown(before: &ProtocolStatus, now: &ProtocolStatus) -> ProtocolStatus {
     ProtocolStatus {
         fetched: now.fetched - before.fetched,
@@ -276,7 +278,7 @@ pub(crate) fn grown(before: &ProtocolStatus, now: &ProtocolStatus) -> ProtocolSt
     }
 }
 
-/// Whether a holder's counts of a protocol fit those of `here`, the only node that fetched by it. A reader
+/// Whether a holder's counters of a protocol fit those of `here`, the only node that fetched by it. A reader
 /// without an answer after 50 ms asks the other keeper too, so a holder may serve an object twice, the second
 /// time in part. A holder that serves by a socket counts a little later.
 pub(crate) fn has_served(there: &ProtocolStatus, here: &ProtocolStatus) -> bool {

@@ -1,4 +1,4 @@
-//! Whose daemon a client takes for its own, and where a daemon serves.
+//! Tests of trust: which daemons a client accepts, and where a daemon serves.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -13,14 +13,14 @@ use crate::support::{MIB, as_user, get, put};
 
 const STRANGER: u32 = 61_234;
 
-/// Where a user without a folder of its own looks for its node, and that folder, which goes with this.
+/// Default folder of the socket for a user without a folder of its own. Dropping it removes the folder.
 struct DefaultFolder {
     user: u32,
     path: PathBuf,
 }
 
 impl DefaultFolder {
-    /// That of a user who has none, made by another.
+    /// Makes the default folder of a user, owned by another user.
     fn made_by(owner: u32) -> Self {
         let path = |user| PathBuf::from(format!("/tmp/plasmon-{user}"));
         let user = (62_000..65_000).find(|user| fs::create_dir(path(*user)).is_ok()).expect("one is free");
@@ -67,7 +67,7 @@ fn said(output: &Output) -> String {
 const SERVE: [&str; 8] =
     ["serve", "--json", "--memory", "16MiB", "--listen", "127.0.0.1:0", "--socket-mode", "0666"];
 
-/// A daemon of a user at a socket, which lets everybody in.
+/// Starts a daemon of a user at a socket that admits every user.
 fn serve(cluster: &Cluster, user: u32, socket: &Path) -> Result<Daemon, String> {
     let mut command = command(cluster, user, &SERVE);
     command.arg("--exit-with-parent").arg("--socket").arg(socket);

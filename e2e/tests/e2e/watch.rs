@@ -1,4 +1,4 @@
-//! Whoever watches a node hears everything, or how much it missed.
+//! Tests of subscriptions: a subscriber gets all events, or the number of events that it missed.
 
 use std::collections::HashSet;
 use std::time::Duration;

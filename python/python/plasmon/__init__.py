@@ -6,8 +6,8 @@
         client.put(array, name="temperatures")
         same = client.get("temperatures")  # On any node; read-only, in place.
 
-`plasmon.aio` has the same client for asyncio. `LocalCluster` starts nodes of its own, for tests and to try
-things out.
+`plasmon.aio` has the same client for asyncio. `LocalCluster` starts a cluster on this host, for tests and for
+trying Plasmon out.
 """
 
 from plasmon import errors

@@ -1,4 +1,4 @@
-"""The client: a connection to the node of this host, and what concerns the node rather than its objects."""
+"""Client: a connection to the node of this host, and the calls about the node itself."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from plasmon.errors import InvalidArgument
 class Client(Writes, Reads, Places, Closing):
     """A connection to the node of this host, for any number of threads.
 
-    Made by `plasmon.connect`. As a context manager it closes at the end of the block. What was got through it
-    stays readable after that.
+    `plasmon.connect` makes clients. A client used as a context manager closes at the end of the block. Values
+    that were got through it stay readable after that.
 
-    A name stands for one object of everybody's, and for another, private one of each user's: with
-    `private=True` all calls mean the latter. It makes no difference to ids.
+    A name stands for one object that all users share, and for one private object of each user. With
+    `private=True`, calls mean the private object. The argument does not matter for ids.
 
-    A forked child cannot use a client of its parent, nor rely on objects of its parent: it connects on its
-    own. Every call may raise `Disconnected`, and `TimedOut`: this process looks at the clock itself, so that
-    no call outlives its `timeout`, even if the node has stopped. Calls that take none (`contains`, `delete`,
-    `status` and the like) wait for an answer of the node for a minute, or for the `timeout` of the client;
-    so do `put` and its like without one. Ctrl-C ends all waiting. What was asked for may still happen.
+    A forked child cannot use a client of its parent, nor rely on objects of its parent: it has to connect
+    itself. Every call may raise `Disconnected` and `TimedOut`. This process itself looks at the clock, so no
+    call outlives its `timeout`, even if the node has stopped. Calls without a `timeout` parameter
+    (`contains`, `delete`, `status` and others) wait at most 60 s, or the `timeout` of the client, for an
+    answer of the node; so do `put` and similar calls if their `timeout` is `None`. Ctrl-C ends all waiting.
+    After an error the request may still be carried out.
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> None:
@@ -39,22 +40,22 @@ class Client(Writes, Reads, Places, Closing):
         self._native = _internal.Client(path, _program(), timeout)
 
     def set_options(self, name: str | None = None, quota: int | None = None) -> None:
-        """Changes what the node knows of this client; what is not given stays as it was.
+        """Changes the name and the quota of this client. A value of `None` leaves the option as it is.
 
         Args:
-            name: What people see of it in reports and messages.
-            quota: Most bytes that objects may take that this client creates, from now on; 0 for no limit of
-                its own.
+            name: Name of the client in reports and messages.
+            quota: Limit in bytes for the objects that this client creates from now on; 0 for no limit of its
+                own.
 
         Raises:
-            InvalidArgument: The name is empty or longer than 255 bytes, or the quota makes no sense.
+            InvalidArgument: The name is empty or longer than 255 bytes, or the quota is out of range.
         """
         if quota is not None and not 0 <= quota < 1 << 64:
             raise InvalidArgument(f"a quota cannot be {quota} bytes")
         self._native.set_options(name, quota)
 
     def subscribe(self) -> Subscription:
-        """Watches the objects of this node: those that are there, then all that comes and goes.
+        """Subscribes to the objects of this node: those that are there, then all that come and leave.
 
         Raises:
             Disconnected: The node is gone.
@@ -63,41 +64,41 @@ class Client(Writes, Reads, Places, Closing):
 
     @property
     def capacity(self) -> int:
-        """Bytes of the store of this node."""
+        """Size in bytes of the store of this node."""
         return self._native.capacity
 
     def usage(self) -> dict[str, int]:
-        """How the store is used, in bytes: `capacity`, `used`, `free`, and `spilled` to disk."""
+        """Use of the store in bytes: `capacity`, `used`, `free`, and `spilled` to disk."""
         status = self.status()
         memory = status["memory"]
         usage = {key: int(memory[key]) for key in ("capacity", "used", "free")}
         return usage | {"spilled": int(status["spill"]["bytes"])}
 
     def list(self) -> builtins.list[ObjectInfo]:
-        """The objects on this node that this user may see."""
+        """Lists the objects on this node that this user may see."""
         return [ObjectInfo(*row) for row in self._native.list()]
 
     def status(self) -> dict[str, Any]:
-        """The state of the node, as `plasmon status --json` prints it; sizes are bytes."""
+        """Status report of the node, as `plasmon status --json` prints it. Sizes are in bytes."""
         status: dict[str, Any] = json.loads(self._native.status())
         return status
 
     @property
     def owner(self) -> int:
-        """The uid of the user who runs the node, by the kernel's word: it gives out all that is read.
+        """User id of the node, as the kernel tells it. The node provides every byte that this client reads.
 
-        It is another one than root, this user or the owner of `/run/plasmon` only if the socket was named.
+        The user is root, this user or the owner of `/run/plasmon`, unless the socket was named explicitly.
         """
         return self._native.owner
 
     @property
     def node(self) -> str:
-        """The id of the node, 32 hexadecimal digits."""
+        """Id of the node, 32 hexadecimal digits."""
         return self._native.node
 
     @property
     def socket(self) -> str:
-        """The path of the node's socket."""
+        """Path of the node's socket."""
         return self._native.socket
 
     @property
@@ -108,8 +109,8 @@ class Client(Writes, Reads, Places, Closing):
     def close(self) -> None:
         """Closes the client. Values that were got stay readable.
 
-        Later calls raise `Disconnected`, and so do those that other threads are making: what they asked for
-        may still happen.
+        Later calls raise `Disconnected`, and so do calls under way in other threads; their requests may still
+        be carried out.
         """
         self._native.close()
 
@@ -120,24 +121,25 @@ class Client(Writes, Reads, Places, Closing):
 def connect(socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> Client:
     """Connects to the node of this host.
 
-    A node whose socket is named, here or by `$PLASMON_SOCKET`, may be anybody's: `Client.owner` says whose.
-    One that is found has to be root's, this user's, or that of the owner of `/run/plasmon`.
+    A node whose socket is named, here or by `$PLASMON_SOCKET`, may belong to any user: see `Client.owner`. A
+    node at a default socket must belong to root, to this user, or to the owner of `/run/plasmon`.
 
     Args:
-        socket: Path of the node's socket; else `$PLASMON_SOCKET`, else `plasmon/plasmon.sock` in
-            `$XDG_RUNTIME_DIR`, else in `/run` for root, else `/tmp/plasmon-<uid>/plasmon.sock`; and where
-            there is none of this user's, `/run/plasmon/plasmon.sock`, the node of the whole host.
-        timeout: Seconds that connecting may take, 10 if not given; and that calls of the client which have no
-            time-out wait for an answer of the node, 60 if not given.
+        socket: Path of the node's socket; by default `$PLASMON_SOCKET`, else `plasmon/plasmon.sock` in
+            `$XDG_RUNTIME_DIR`, else `/run/plasmon/plasmon.sock` for root, else
+            `/tmp/plasmon-<uid>/plasmon.sock`. If this user has no socket there, the node of the whole host
+            at `/run/plasmon/plasmon.sock`.
+        timeout: Time in seconds that connecting may take, by default 10; also the time that calls without a
+            time-out wait for an answer of the node, by default 60.
 
     Raises:
         Disconnected: No node listens there.
-        NotAllowed: This user may not connect to it, or it is a stranger's and was not named.
-        TimedOut: It does not answer.
+        NotAllowed: This user may not connect, or the node belongs to a user who is not trusted.
+        TimedOut: The node does not answer.
     """
     return Client(socket, timeout)
 
 
 def _program() -> str:
-    """What people see of this client."""
+    """Name of this client in reports."""
     return os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "python"

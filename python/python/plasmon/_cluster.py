@@ -1,4 +1,4 @@
-"""A cluster of nodes on this host, for tests and to try things out."""
+"""Cluster of nodes on this host, for tests and for trying Plasmon out."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from plasmon._client import Client
 from plasmon._closing import Closing
 from plasmon.errors import Error, InvalidArgument
 
-_START = 60.0
-"""Seconds for a node to serve, and for the nodes to know each other."""
-_STOP = 20.0
-"""Seconds for a node to end after SIGTERM."""
-_POLL = 0.01
-"""Seconds between two looks."""
-_LOG_SHOWN = 4000
-"""Characters of a log in an error."""
+_START_SECONDS = 60.0
+"""Longest time for a node to serve, and for the nodes to know each other."""
+_STOP_SECONDS = 20.0
+"""Longest time for a node to end after SIGTERM."""
+_POLL_SECONDS = 0.01
+"""Time between two checks of a condition."""
+_LOG_SHOWN_CHARS = 4000
+"""Length of the end of a log in an error."""
 
 
 class LocalCluster(Closing):
     """Nodes on this host that form a cluster over loopback: `plasmon serve` processes of its own.
 
-    The program is `$PLASMON_BIN`, else `plasmon` beside the Python interpreter, else on the `PATH`. Sockets
-    and logs lie in a private temporary directory. The nodes end with the cluster, and with this process.
+    The program is `$PLASMON_BIN`, else `plasmon` beside the Python interpreter, else `plasmon` on the `PATH`.
+    Sockets and logs lie in a private temporary directory. The nodes end with the cluster, and with this
+    process.
 
         with plasmon.LocalCluster(nodes=2) as cluster:
             cluster.client(0).put(b"hello", name="greeting")
             print(bytes(cluster.client(1).get("greeting")))
 
     Args:
-        nodes: How many nodes, at least one.
-        memory: Memory of each node: bytes, or with a unit, as "256MiB".
-        provider: The libfabric provider for all of them; else each chooses.
-        coordinator: "embedded" in the first node, or "etcd": a server of the cluster's own, from the
-            `PATH`, so that any node may be killed.
-        arguments: More arguments of `plasmon serve`.
-        environment: Environment variables for the nodes, added to those of this process.
+        nodes: Number of nodes, at least one.
+        memory: Memory of each node, in bytes, or with a unit as in "256MiB".
+        provider: libfabric provider for all nodes; by default each node chooses.
+        coordinator: "embedded" in the first node, or "etcd": an etcd server of the cluster's own, found on
+            the `PATH`, so that any node may be killed.
+        arguments: Further arguments of `plasmon serve`.
+        environment: Environment variables for the nodes, in addition to those of this process.
 
     Raises:
         Error: A node did not start; the message ends with its log.
@@ -64,7 +65,7 @@ class LocalCluster(Closing):
         environment: dict[str, str] | None = None,
     ) -> None:
         if nodes < 1:
-            raise InvalidArgument(f"a cluster of {nodes} nodes is none")
+            raise InvalidArgument(f"a cluster has at least one node, not {nodes}")
         if coordinator not in ("embedded", "etcd"):
             raise InvalidArgument(f'a coordinator is "embedded" or "etcd", not {coordinator!r}')
         self._binary = find_binary()
@@ -89,30 +90,30 @@ class LocalCluster(Closing):
 
     @property
     def sockets(self) -> list[str]:
-        """The path of every node's socket, in order of their start."""
+        """Paths of the nodes' sockets, in the order of their start."""
         return [node.socket for node in self._nodes]
 
     @property
     def pids(self) -> list[int]:
-        """The process id of every node, in order of their start."""
+        """Process ids of the nodes, in the order of their start."""
         return [node.process.pid for node in self._nodes]
 
     def log(self, node: int) -> str:
-        """What a node has logged so far."""
+        """Log of a node so far."""
         return self._nodes[node].log()
 
     def connect(self, node: int = 0) -> Client:
-        """A new connection to a node; the caller closes it."""
+        """Makes a new connection to a node. The caller closes it."""
         return Client(self._nodes[node].socket)
 
     def client(self, node: int = 0) -> Client:
-        """The cluster's own connection to a node, closed with the cluster."""
+        """Cluster's own connection to a node, which is closed with the cluster."""
         if node not in self._clients:
             self._clients[node] = self.connect(node)
         return self._clients[node]
 
     def add(self) -> int:
-        """Starts one more node that joins the others, and returns its number once it serves."""
+        """Starts one more node, which joins the others. Returns its number once it serves."""
         number = len(self._nodes)
         join = ["--join", self._nodes[0].listen] if self._nodes and self._etcd is None else []
         node = _Node(
@@ -123,14 +124,14 @@ class LocalCluster(Closing):
         return number
 
     def kill(self, node: int) -> None:
-        """Ends a node as a crash would (SIGKILL)."""
+        """Kills a node as a crash would (SIGKILL)."""
         self._nodes[node].end(signal.SIGKILL)
 
     def stop(self, node: int) -> None:
-        """Ends a node as an administrator would (SIGTERM).
+        """Stops a node as an administrator would (SIGTERM).
 
         Raises:
-            Error: It did not end; it was killed then.
+            Error: The node did not end, and was killed.
         """
         self._nodes[node].end(signal.SIGTERM)
 
@@ -157,18 +158,19 @@ class LocalCluster(Closing):
 
     def _wait_for_members(self) -> None:
         """Waits until every node knows all others."""
-        deadline = time.monotonic() + _START
+        deadline = time.monotonic() + _START_SECONDS
         for number, node in enumerate(self._nodes):
             while (known := len(self.client(number).status()["cluster"]["members"])) < len(self._nodes):
                 if time.monotonic() > deadline:
                     raise Error(
-                        f"node {number} knows {known} of {len(self._nodes)} nodes after {_START:.0f} s."
+                        f"node {number} knows {known} of {len(self._nodes)} nodes after "
+                        f"{_START_SECONDS:.0f} s."
                         f"{node.shown_log()}"
                     )
-                time.sleep(_POLL)
+                time.sleep(_POLL_SECONDS)
 
     def _discard(self) -> None:
-        """Leaves nothing behind, whatever state things are in."""
+        """Kills all processes and removes all files, in whatever state they are."""
         for node in self._nodes:
             if node.process.poll() is None:
                 node.process.kill()
@@ -179,7 +181,7 @@ class LocalCluster(Closing):
 
 
 class _Node:
-    """One `plasmon serve` process."""
+    """Process of `plasmon serve`."""
 
     def __init__(self, number: int, folder: Path, command: list[str], environment: dict[str, str]) -> None:
         self.number = number
@@ -209,18 +211,20 @@ class _Node:
             )
 
     def wait_until_it_serves(self) -> None:
-        deadline = time.monotonic() + _START
+        deadline = time.monotonic() + _START_SECONDS
         while True:
             ended = self.process.poll()
-            # What it wrote before it ended is seen, in this order.
+            # The output is read after the exit status, so that all of it is seen.
             line, complete, _ = self._output.read_text().partition("\n")
             if complete:
                 break
             if ended is not None:
                 raise Error(f"node {self.number} did not start: it {_how(ended)}.{self.shown_log()}")
             if time.monotonic() > deadline:
-                raise Error(f"node {self.number} does not serve after {_START:.0f} s.{self.shown_log()}")
-            time.sleep(_POLL)
+                raise Error(
+                    f"node {self.number} does not serve after {_START_SECONDS:.0f} s.{self.shown_log()}"
+                )
+            time.sleep(_POLL_SECONDS)
         announcement: dict[str, Any] = json.loads(line)
         self.listen = announcement["listen"]
 
@@ -229,17 +233,17 @@ class _Node:
         self._expected_to_run = False
         self.process.send_signal(how)
         try:
-            self.process.wait(_STOP)
+            self.process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
             raise Error(
-                f"node {self.number} did not end within {_STOP:.0f} s of {how.name} and was "
+                f"node {self.number} did not end within {_STOP_SECONDS:.0f} s of {how.name} and was "
                 f"killed.{self.shown_log()}"
             ) from None
 
     def complaint(self) -> str | None:
-        """What is to be said of a node that ended although nobody asked it to."""
+        """Complaint about a node that ended although nothing had stopped it, or `None`."""
         ended = self.process.poll()
         if ended is None or not self._expected_to_run:
             return None
@@ -249,17 +253,17 @@ class _Node:
         return self._log.read_text(errors="replace")
 
     def shown_log(self) -> str:
-        return f" Its log ends with:\n{self.log()[-_LOG_SHOWN:]}"
+        return f" Its log ends with:\n{self.log()[-_LOG_SHOWN_CHARS:]}"
 
 
 class _Etcd:
-    """One etcd server on loopback, with its data in the cluster's folder."""
+    """Server of etcd on loopback, with its data in the cluster's folder."""
 
     def __init__(self, folder: Path) -> None:
         program = shutil.which("etcd")
         if program is None:
             raise Error(
-                'there is no etcd on the PATH, which coordinator="etcd" starts: install it (on Debian, '
+                'etcd, which coordinator="etcd" starts, is not on the PATH: install it (on Debian, '
                 "etcd-server)"
             )
         clients, peers = _free_ports(2)
@@ -272,7 +276,7 @@ class _Etcd:
         command += ["--initial-cluster", f"local={others}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
         with self._log.open("wb") as log:
-            # It ends with this process, whatever becomes of that: the shell waits for the end of the pipe.
+            # The server ends with this process in any case, because the shell waits for the end of the pipe.
             self.process = subprocess.Popen(
                 ["sh", "-c", '"$@" & pid=$!; read -r _; kill -KILL $pid; wait', "sh", *command],
                 stdin=subprocess.PIPE,
@@ -284,7 +288,7 @@ class _Etcd:
         self._wait_until_it_answers(clients)
 
     def _wait_until_it_answers(self, port: int) -> None:
-        deadline = time.monotonic() + _START
+        deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
@@ -294,9 +298,9 @@ class _Etcd:
                 pass
             if time.monotonic() > deadline:
                 self.end()
-                log = self._log.read_text(errors="replace")[-_LOG_SHOWN:]
-                raise Error(f"etcd does not answer after {_START:.0f} s. Its log ends with:\n{log}")
-            time.sleep(_POLL)
+                log = self._log.read_text(errors="replace")[-_LOG_SHOWN_CHARS:]
+                raise Error(f"etcd does not answer after {_START_SECONDS:.0f} s. Its log ends with:\n{log}")
+            time.sleep(_POLL_SECONDS)
 
     def end(self) -> None:
         assert self.process.stdin is not None
@@ -305,7 +309,7 @@ class _Etcd:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has at the moment."""
+    """Ports of loopback that are free at the moment."""
     taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [server.getsockname()[1] for server in taken]
     for server in taken:
@@ -314,17 +318,17 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _bare_environment() -> dict[str, str]:
-    """That of this process, without settings of nodes that are none of this cluster's."""
+    """Environment of this process, without settings of nodes that do not belong to this cluster."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PLASMON_")}
     log = {name: os.environ[name] for name in ("PLASMON_LOG",) if name in os.environ}
     return kept | log | {"PLASMON_CONFIG": os.devnull}
 
 
 def find_binary() -> Path:
-    """The `plasmon` program.
+    """Finds the `plasmon` program.
 
     Raises:
-        Error: There is none.
+        Error: There is no such program.
     """
     if given := os.environ.get("PLASMON_BIN"):
         if not os.access(given, os.X_OK):

@@ -1,4 +1,4 @@
-"""The connection behind a client, and how ids are told to it: what all groups of calls share."""
+"""Connection of a client, and the conversion of ids: the base of all groups of calls."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from plasmon._internal import ObjectId
 
 
 class Handle:
-    """A connection to the node of this host."""
+    """Connection to the node of this host."""
 
     _native: _internal.Client
 
     @property
     def user(self) -> int:
-        """The uid of the user that this client is to the node: whose the objects are that it puts."""
+        """User id of this client as the node knows it, which owns the objects that the client puts."""
         return self._native.user
 
     def _identify(self, id: IdLike | None, name: str | None, private: bool) -> tuple[ObjectId, str | None]:
-        """The id and the name of a new object."""
+        """Id and name of a new object."""
         return identify(id, name, self.user if private else None)
 
     def _one(self, id: IdLike, private: bool) -> IdLike:
-        """What stands for an object, where a name may be that of a private one."""
+        """Id for a call. A name of a private object is hashed; every other value stays as it is."""
         if private and isinstance(id, str):
             return ObjectId.from_private_name(id, self.user)
         return id
 
     def _all(self, ids: Iterable[IdLike], private: bool) -> Iterable[IdLike]:
-        """The same of several, or of one alone."""
+        """Ids for a call, of several objects or of a single one."""
         some: Iterable[IdLike] = [ids] if isinstance(ids, ONE) else ids
         return [self._one(id, private) for id in some] if private else some

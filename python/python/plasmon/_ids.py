@@ -1,4 +1,4 @@
-"""Ids of objects, and what callers may write in their place."""
+"""Ids of objects, and the values that callers may write in their place."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from plasmon._internal import ObjectId
 from plasmon.errors import InvalidArgument
 
 IdLike = ObjectId | bytes | str
-"""What stands for an object in calls: an `ObjectId`, its 20 bytes, or a name (hashed to an id)."""
+"""Argument that names an object in calls: an `ObjectId`, its 20 bytes, or a name, which is hashed to an
+id."""
 
 ONE = (ObjectId, bytes, str)
-"""The types of `IdLike`: one id, where several may be given as well."""
+"""Types of `IdLike`. A value of these types is one id, where several may be given as well."""
 
 
 def identify(id: IdLike | None, name: str | None, user: int | None) -> tuple[ObjectId, str | None]:
-    """The id and the name of a new object, a user's private one or everybody's."""
+    """Id and name of a new object. `user` owns the object if it is private, and is `None` otherwise."""
     if isinstance(id, str):
         if name is not None and name != id:
             raise InvalidArgument(f"two names for one object: {id!r} and {name!r}")

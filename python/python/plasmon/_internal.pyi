@@ -17,23 +17,35 @@ Row: TypeAlias = tuple[ObjectId, str | None, State, bool, Public | None, int, in
 
 __version__: str
 
-def default_socket() -> str: ...
-def printable(text: str) -> str: ...
+def default_socket() -> str:
+    """Path of the socket at which the node of this host listens by default."""
+
+def printable(text: str) -> str:
+    """Escapes every character that controls a terminal or misleads its reader. Line feeds stay."""
 
 @final
 class ObjectId:
+    """Id of an object: 20 bytes, the same on every node."""
+
     LENGTH: ClassVar[int]
+    """Length of an id in bytes."""
     def __new__(cls, data: bytes) -> Self: ...
     @staticmethod
-    def from_name(name: str) -> ObjectId: ...
+    def from_name(name: str) -> ObjectId:
+        """Id of the object with this name, the same on every host."""
     @staticmethod
-    def from_private_name(name: str, user: int) -> ObjectId: ...
+    def from_private_name(name: str, user: int) -> ObjectId:
+        """Id of a user's private object with this name."""
     @staticmethod
-    def from_hex(text: str) -> ObjectId: ...
+    def from_hex(text: str) -> ObjectId:
+        """Id with these 40 hexadecimal digits."""
     @staticmethod
-    def random() -> ObjectId: ...
-    def binary(self) -> bytes: ...
-    def hex(self) -> str: ...
+    def random() -> ObjectId:
+        """Draws a random id, which no other object has."""
+    def binary(self) -> bytes:
+        """Bytes of the id."""
+    def hex(self) -> str:
+        """Id as 40 hexadecimal digits."""
     def __bytes__(self) -> bytes: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -45,19 +57,31 @@ class ObjectId:
 
 @final
 class Buffer:
+    """Sealed object in the shared memory of this host, read in place through the buffer protocol.
+
+    The object stays pinned and unchanged as long as this buffer or any view of it lives.
+    """
+
     @property
-    def id(self) -> ObjectId: ...
+    def id(self) -> ObjectId:
+        """Id of the object."""
     @property
-    def metadata(self) -> bytes: ...
+    def metadata(self) -> bytes:
+        """Metadata of the object, as a copy."""
     @property
-    def address(self) -> int: ...
-    def digest(self) -> bytes: ...
-    def verify(self) -> None: ...
+    def address(self) -> int:
+        """Address of the data in this process."""
+    def digest(self) -> bytes:
+        """Digest of data and metadata, 8 bytes of XXH3: that of the seal, or else computed now."""
+    def verify(self) -> None:
+        """Compares the bytes with the digest of the seal, if there is one. Raises `ObjectDamaged`."""
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Subscription:
+    """Native part of `plasmon.Subscription`."""
+
     def next(
         self, timeout: float | None
     ) -> tuple[Literal["sealed", "deleted", "gap"], ObjectId | None, int, int, int] | None: ...
@@ -68,12 +92,22 @@ class Subscription:
 
 @final
 class Creation:
+    """Object being written. Its data is writable through the buffer protocol until `seal()`.
+
+    A creation used as a context manager is sealed at the end of the block, and aborted if the block raises.
+    Dropping it unsealed aborts it. The initial content of the data is undefined.
+    """
+
     @property
-    def id(self) -> ObjectId: ...
+    def id(self) -> ObjectId:
+        """Id of the object."""
     @property
-    def address(self) -> int: ...
-    def seal(self) -> None: ...
-    def abort(self) -> None: ...
+    def address(self) -> int:
+        """Address of the data in this process."""
+    def seal(self) -> None:
+        """Makes the object immutable and visible to all."""
+    def abort(self) -> None:
+        """Aborts the creation. Its id is free again."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -87,13 +121,22 @@ class Creation:
 
 @final
 class Scratch:
+    """Scratch memory, writable through the buffer protocol: lent by the node, or the program's own.
+
+    `Client.get_into` receives objects directly into it. `Client.put_from` makes an object of lent memory
+    without a copy. The memory goes back to the node with its last view.
+    """
+
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Address of the data in this process."""
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Client:
+    """Native part of `plasmon.Client`."""
+
     def __new__(cls, socket: str | None, name: str, timeout: float | None) -> Self: ...
     def close(self) -> None: ...
     @property
@@ -169,6 +212,8 @@ class Client:
 
 @final
 class Loop:
+    """Connection for an event loop, for `plasmon.aio`."""
+
     def __new__(cls, client: Client) -> Self: ...
     def descriptors(self) -> tuple[int, int]: ...
     def get_here(self, ids: Iterable[IdLike], timeout: float | None) -> builtins.list[Buffer] | None: ...
@@ -179,6 +224,8 @@ class Loop:
 
 @final
 class Pending:
+    """Call under way that was begun by a `Loop`."""
+
     @property
     def number(self) -> int: ...
     def patience(self) -> float | None: ...
@@ -188,6 +235,8 @@ class Pending:
 
 @final
 class Cancellation:
+    """Handle that cancels a call of another thread."""
+
     def __new__(cls) -> Self: ...
     def run(self, call: Callable[[], _T]) -> _T: ...
     def cancel(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Calls about where objects are: on which nodes, and in whose memory."""
+"""Calls about the place of objects: on which nodes they are, and whether in memory."""
 
 from __future__ import annotations
 
@@ -13,45 +13,46 @@ from plasmon.errors import InvalidArgument
 
 
 class Places(Handle):
-    """Calls of a client about where objects are."""
+    """Calls of a client about the place of objects."""
 
     def prefetch(self, ids: Iterable[IdLike], timeout: float | None = 60.0, *, private: bool = False) -> None:
         """Begins to bring objects of other nodes to this host, so that a later `get` finds them here.
 
-        Returns at once, pins nothing, and goes on when this client is closed. What does not come is found out
-        by whoever gets it.
+        The call returns at once and pins nothing. The node goes on when this client is closed. If an object
+        cannot be brought, a later `get` of it fails.
 
         Args:
-            ids: Ids or names.
-            timeout: Seconds to wait for objects that do not exist yet; `None` waits for ever.
-            private: As in `get`.
+            ids: Ids or names of the objects.
+            timeout: Time in seconds to wait for objects that do not exist yet. `None` waits without limit.
+            private: Whether names are those of this user's private objects.
 
         Raises:
-            Busy: The node prefetches too many objects already.
+            Busy: The node is prefetching too many objects already.
         """
         self._native.prefetch(self._all(ids, private), timeout)
 
     def replicate(
         self, id: IdLike, replicas: int, timeout: float | None = None, *, private: bool = False
     ) -> Spread:
-        """Has so many nodes hold an object and keep it, as `put(..., replicas=...)` does.
+        """Makes several nodes keep an object, as `put(..., replicas=...)` does.
 
-        Fewer than before make what is beyond them ordinary cached replicas, which leave when room is needed.
+        A smaller number than before turns surplus replicas into cached ones, which are dropped when room is
+        needed.
 
         Args:
-            id: An id or a name.
-            replicas: How many nodes, at least one; wherever the object is, this node or not among them.
-            timeout: Seconds to wait; `None` waits for as long as it takes.
-            private: As in `get`.
+            id: Id or name of the object.
+            replicas: Number of nodes, at least one. This node need not be one of them.
+            timeout: Time in seconds to wait. `None` waits without limit.
+            private: Whether a name is that of this user's private object.
 
         Returns:
-            The nodes that keep it.
+            Nodes that keep the object.
 
         Raises:
-            TooFewReplicas: Fewer can: the cluster is too small, or nodes have no room. The object stays on
-                those that do, and the store goes on trying.
-            ObjectNotFound: No node holds it.
-            NotAllowed: It is another user's, who did not put it with `public="rw"`.
+            TooFewReplicas: Fewer nodes can keep it: the cluster is too small, or nodes have no room. The
+                object stays on the nodes that keep it, and the store goes on trying.
+            ObjectNotFound: No node holds the object.
+            NotAllowed: The object belongs to another user, who did not put it with `public="rw"`.
         """
         if not 0 < replicas < 1 << 16:
             raise InvalidArgument(f"there cannot be {replicas} replicas")
@@ -60,24 +61,24 @@ class Places(Handle):
     def migrate(
         self, id: IdLike, node: str, timeout: float | None = None, *, private: bool = False
     ) -> Spread:
-        """Moves an object to another node: its primary is there then, and no longer where it was.
+        """Moves an object to another node, which becomes its primary.
 
-        Whoever reads it does not notice: views stay valid, and gets find it. As many nodes keep it as before:
-        if the node kept a replica already, the two change places.
+        The previous primary drops its replica. Readers are not disturbed: views stay valid, and gets find the
+        object. As many nodes keep it as before: if the node kept a replica already, the two nodes swap roles.
 
         Args:
-            id: An id or a name.
-            node: The node's id, as `Client.node` of a client there, or `status`, tells it.
-            timeout: As in `replicate`.
-            private: As in `get`.
+            id: Id or name of the object.
+            node: Id of the node, as in `Client.node` of a client there, or in `status`.
+            timeout: Time in seconds to wait. `None` waits without limit.
+            private: Whether a name is that of this user's private object.
 
         Returns:
-            The node that has it.
+            Node that is the primary now.
 
         Raises:
             InvalidArgument: There is no such node in the cluster.
-            StoreFull: It has no room. The object stays where it is.
-            Busy: The object is being moved already, or the node that had it was told meanwhile to keep it.
+            StoreFull: The node has no room. The object stays where it is.
+            Busy: The object is being moved already, or its primary was ordered meanwhile to keep it.
             ObjectNotFound, NotAllowed: As `replicate`.
         """
         return Spread(*self._native.migrate(self._one(id, private), node, timeout))
@@ -90,21 +91,22 @@ class Places(Handle):
         *,
         private: bool = False,
     ) -> Spread:
-        """Brings an object to many nodes at the same time, each passing on what it has.
+        """Brings an object to many nodes at the same time; the nodes pass it on to each other.
 
-        What comes there is a cached replica, as if somebody on that node had got it: `get` finds it at once.
+        Each node gets a cached replica, as a get on that node would make it, and `get` finds it there at
+        once.
 
         Args:
-            id: An id or a name.
-            nodes: Ids of nodes; every node of the cluster if not given.
-            timeout: As in `replicate`.
-            private: As in `get`.
+            id: Id or name of the object.
+            nodes: Ids of the nodes. `None` stands for every node of the cluster.
+            timeout: Time in seconds to wait. `None` waits without limit.
+            private: Whether a name is that of this user's private object.
 
         Returns:
-            The nodes among them that hold it now, and those that do not, each with the reason.
+            Nodes of the broadcast that hold the object now, and the others, each with the reason.
 
         Raises:
-            InvalidArgument: One of them is no node of the cluster, or there are more than 1,024.
+            InvalidArgument: A node is not in the cluster, or there are more than 1,024 nodes.
             ObjectNotFound, NotAllowed: As `replicate`.
         """
         if isinstance(nodes, str):
@@ -113,56 +115,57 @@ class Places(Handle):
         return Spread(*self._native.broadcast(self._one(id, private), some, timeout))
 
     def pin(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> None:
-        """Brings an object to this host and keeps it in memory there: neither evicted nor spilled to disk.
+        """Brings an object to this host and keeps it in memory, neither evicted nor spilled.
 
-        It stays so until `unpin`, or until this client is closed or its process ends; pinned twice it is
-        pinned once. A deletion is not held up: nobody finds the object any more, and its memory is free with
-        the last pin. Waits for the object, and raises, as `get` does.
+        The pin ends with `unpin`, or when this client is closed or its process ends. Pinning an object twice
+        has the effect of pinning it once. A pin does not prevent a deletion: no later get finds the object,
+        and its memory is freed with the last pin. The call waits for the object, and raises, as `get` does.
         """
         self._native.pin(self._one(id, private), timeout)
 
     def unpin(self, id: IdLike, *, private: bool = False) -> None:
-        """Ends what `pin` began. What this client has not pinned stays as it is."""
+        """Ends the effect of `pin`. An object that this client has not pinned stays as it is."""
         self._native.unpin(self._one(id, private))
 
     def locations(self, id: IdLike, *, private: bool = False) -> list[tuple[str, str]]:
-        """The nodes that hold an object, each with its role; this node first.
+        """Lists the nodes that hold an object, each with its role; this node is first.
 
-        The role is "primary"; "kept", of further replicas that were asked for; or "cached".
-
-        What was put or dropped in the last milliseconds may not be known yet.
+        The role is "primary", "kept" or "cached". The list may lag behind puts and evictions by some
+        milliseconds.
         """
         return self._native.locations(self._one(id, private))
 
     def explain(self, id: IdLike, *, private: bool = False) -> dict[str, Any]:
-        """How an object came to this host, as `plasmon explain --json` prints it.
+        """Explains how an object came to this host, as `plasmon explain --json` prints it.
 
-        `here` says whether it is here. `fetched` is `None`, or says of its last fetch from which `holders` it
-        came, by which `protocol`, over which `provider` and `why`, its `bytes` and how many of them were
-        copied, `into` what, and how many microseconds the phases took. `arriving` is `None`, or says of an
-        object of 1 MiB or more that is on its way how many of its `bytes` have arrived (`arrived_bytes`), and
-        for how many microseconds it has been (`us`).
+        `here` is the role of this node's replica. `fetched` describes the last fetch, or is `None`: the
+        `holders` that the object came from, the `protocol` and its reason (`why`), the `provider`, the size
+        in `bytes`, the bytes that were copied, the destination (`into`), and the time of each phase in
+        microseconds. `arriving` describes a fetch under way of an object of 1 MiB or more, or is `None`: the
+        `bytes`, those that have arrived (`arrived_bytes`), and the time since the object was asked for in
+        microseconds (`us`).
 
         Raises:
-            NotAllowed: It is private to another user.
+            NotAllowed: The object is private to another user.
         """
         explanation: dict[str, Any] = json.loads(self._native.explain(self._one(id, private)))
         return explanation
 
     def refresh(self, ids: Iterable[IdLike], *, private: bool = False) -> None:
-        """Marks objects of this host as used just now, so that they leave memory later than others."""
+        """Marks objects of this host as just used, so that they are evicted later than others."""
         self._native.refresh(self._all(ids, private))
 
     def evict(self, size: int) -> int:
-        """Takes least recently used objects out of the memory of this host.
+        """Evicts least recently used objects from the memory of this host.
 
-        Those that are elsewhere or on disk as well may go, and in cache mode any; nothing that is pinned.
+        The call evicts objects that are also on other nodes or on disk, and in cache mode any; never a pinned
+        object.
 
         Args:
-            size: How many bytes are to become free.
+            size: Number of bytes to free.
 
         Returns:
-            How many did: fewer if no more may go.
+            Number of bytes freed, which is smaller than `size` if no more objects may be evicted.
         """
         if not 0 <= size < 1 << 64:
             raise InvalidArgument(f"cannot free {size} bytes")

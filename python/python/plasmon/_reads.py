@@ -1,4 +1,4 @@
-"""Calls that give objects, wait for them, or say what is in them."""
+"""Calls that read objects, wait for them, or compute digests of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Reads(Handle):
-    """Calls of a client that read objects, or wait for them."""
+    """Calls of a client that read objects or wait for them."""
 
     @overload
     def get(self, id_or_ids: IdLike, timeout: float | None = None, *, private: bool = False) -> Any: ...
@@ -27,32 +27,32 @@ class Reads(Handle):
     def get(
         self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None = None, *, private: bool = False
     ) -> Any:
-        """Waits for objects that are here, elsewhere, or not yet created, and gives their values.
+        """Gets the values of objects. Waits for objects that are elsewhere or not created yet.
 
-        Values are read where they lie in the memory of this host: bytes come as a read-only `memoryview`,
-        arrays as read-only arrays over that memory, Arrow data likewise. As long as a value lives, or any
-        view or slice of it, its object stays pinned. Copy what is to be written to, or kept for long.
+        Values are read in place, in the memory of this host. Bytes are returned as a read-only `memoryview`,
+        arrays as read-only arrays over that memory, and Arrow data likewise. An object stays pinned as long
+        as its value, or any view or slice of it, lives. Copy a value to write to it, or to keep it for long.
 
-        What was stored by pickle is unpickled. A pickle can run any code: get only objects that users you
-        trust have put.
+        Values that were stored by pickle are unpickled. A pickle can run any code: get only objects put by
+        users that you trust.
 
         Args:
             id_or_ids: One id or name, or several.
-            timeout: Seconds to wait, for all of them together; `None` waits for ever, 0 takes only
-                what is on this node.
+            timeout: Time in seconds to wait for all of the objects together. `None` waits without limit; 0
+                gets only objects on this node.
             private: Whether names are those of this user's private objects.
 
         Returns:
-            The value; or for several ids, a list of the values in order.
+            Value of the object; for several ids, a list of the values in order.
 
         Raises:
-            TimedOut: An object was not there within the time-out.
+            TimedOut: An object did not come within the time-out.
             ObjectNotFound: With a time-out of 0, an object is not on this node.
             ObjectLost: An object existed, and every node that held it is gone.
             ObjectDamaged: An object cannot be read back from disk.
             NotAllowed: An object is private to another user.
             StoreFull: There is no room here for an object from another node.
-            MalformedValue: An object is not what its metadata says.
+            MalformedValue: An object does not match its metadata.
         """
         if isinstance(id_or_ids, ONE):
             return _values.decode(self._native.get_one(self._one(id_or_ids, private), timeout))
@@ -61,13 +61,13 @@ class Reads(Handle):
     def get_buffers(
         self, ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
     ) -> list[Buffer]:
-        """Waits for objects as `get` does, and gives their bytes as they are.
+        """Waits for objects as `get` does, and returns their bytes without decoding them.
 
         Args:
-            ids: Ids or names.
-            timeout: Seconds to wait, for all of them together; `None` waits for ever, 0 takes only
-                what is on this node.
-            private: As in `get`.
+            ids: Ids or names of the objects.
+            timeout: Time in seconds to wait for all of the objects together. `None` waits without limit; 0
+                gets only objects on this node.
+            private: Whether names are those of this user's private objects.
 
         Returns:
             One `Buffer` an id, in order.
@@ -80,20 +80,21 @@ class Reads(Handle):
     def get_into(
         self, id: IdLike, into: Readable, timeout: float | None = None, *, private: bool = False
     ) -> int:
-        """Brings the data of an object into memory of the caller's, as bytes, without its metadata.
+        """Copies the data of an object, without its metadata, into memory of the caller.
 
-        From another host it comes straight there if `into` is memory of `buffer` or `register`, and leaves no
-        replica on this node; otherwise by way of one, and a copy. `explain` says which.
+        If `into` is memory of `buffer` or `register`, an object from another host is received directly into
+        it, and leaves no replica on this node. Otherwise the node fetches a replica, and this call copies it.
+        `explain` tells which of the two happened.
 
         Args:
-            id: An id or a name.
-            into: Writable memory in one piece: a `Scratch`, a `bytearray`, an array.
-            timeout: As in `get`.
-            private: As in `get`.
+            id: Id or name of the object.
+            into: Writable, contiguous memory: a `Scratch`, a `bytearray`, an array.
+            timeout: Time in seconds to wait. `None` waits without limit; 0 gets only an object on this node.
+            private: Whether a name is that of this user's private object.
 
         Returns:
-            How many bytes the object has. After an error the memory is undefined; after Ctrl-C and `TimedOut`
-            it may still change until it is used for another call.
+            Size of the object's data in bytes. After an error the content of the memory is undefined. After
+            Ctrl-C and `TimedOut` it may still change until the memory is used for another call.
 
         Raises:
             InvalidArgument: The memory is too small.
@@ -102,7 +103,7 @@ class Reads(Handle):
         try:
             flat = memoryview(into).cast("B")
         except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"the memory to get an object into is not in one piece: {error}") from error
+            raise InvalidArgument(f"the memory to receive an object is not in one piece: {error}") from error
         return self._native.get_into(self._one(id, private), flat, timeout)
 
     @overload  # A str is an iterable of str, too: here it is one name.
@@ -110,14 +111,14 @@ class Reads(Handle):
     @overload
     def contains(self, id_or_ids: Iterable[IdLike], *, private: bool = False) -> list[bool]: ...
     def contains(self, id_or_ids: IdLike | Iterable[IdLike], *, private: bool = False) -> bool | list[bool]:
-        """Whether objects are sealed, here or on another node.
+        """Whether objects are sealed, on this node or another.
 
         Args:
             id_or_ids: One id or name, or several.
-            private: As in `get`.
+            private: Whether names are those of this user's private objects.
 
         Returns:
-            Whether it is; or for several ids, a list of that in order.
+            Whether the object is sealed; for several ids, a list of the answers in order.
         """
         if isinstance(id_or_ids, ONE):
             return self._native.contains([self._one(id_or_ids, private)])[0]
@@ -134,17 +135,17 @@ class Reads(Handle):
         """Waits until some of the objects are in the memory of this host.
 
         Args:
-            ids: Ids or names, at most 65,536.
-            count: How many of them to wait for; all of them if not given.
-            timeout: Seconds to wait; `None` waits for ever.
-            private: As in `get`.
+            ids: Ids or names of the objects, at most 65,536.
+            count: Number of objects to wait for. `None` waits for all of them.
+            timeout: Time in seconds to wait. `None` waits without limit.
+            private: Whether names are those of this user's private objects.
 
         Returns:
-            The ids of those that are here, and of the others, both in order. Those that are here are not
-            pinned: they may leave again before they are got.
+            Ids of the objects that are here, and ids of the others, both in order. The objects here are not
+            pinned: they may be evicted before they are got.
 
         Raises:
-            InvalidArgument: There are too many ids, or the count is not among 0 and their number.
+            InvalidArgument: There are too many ids, or the count is not between 0 and their number.
         """
         object_ids = [self._identify(id, None, private)[0] for id in ([ids] if isinstance(ids, ONE) else ids)]
         if count is None:
@@ -156,24 +157,24 @@ class Reads(Handle):
         return ready, [id for id, is_here in zip(object_ids, here, strict=True) if not is_here]
 
     def metadata(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> bytes:
-        """The metadata of an object. Waits for it, and raises, as `get` does."""
+        """Metadata of an object. The call waits for the object, and raises, as `get` does."""
         return self._native.get_one(self._one(id, private), timeout).metadata
 
     def hash(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> bytes:
-        """The digest of an object: XXH3 of its data and metadata, 8 bytes, little-endian.
+        """Digest of an object: XXH3 of its data and metadata, 8 bytes, little-endian.
 
-        It is the one made when the object was sealed, or if none was, computed now. Waits for the object, and
-        raises, as `get` does.
+        The digest is the one made when the object was sealed; if none was made, it is computed now. The call
+        waits for the object, and raises, as `get` does.
         """
         return self._native.get_one(self._one(id, private), timeout).digest()
 
     def verify(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> None:
-        """Compares an object's bytes with the digest made when it was sealed, if one was.
+        """Compares an object's bytes with the digest made when it was sealed, if one was made.
 
-        Waits for the object as `get` does.
+        The call waits for the object as `get` does.
 
         Raises:
-            ObjectDamaged: They differ.
+            ObjectDamaged: The digests differ.
             TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
         """
         self._native.get_one(self._one(id, private), timeout).verify()

@@ -1,4 +1,4 @@
-"""What calls return: plain records, which own nothing."""
+"""Records that calls return: plain values, which own nothing."""
 
 from __future__ import annotations
 
@@ -8,59 +8,62 @@ from typing import Literal
 from plasmon._internal import ObjectId
 
 Public = Literal["r", "rw"]
-"""What other users may do with an object: read it, or all that its creator may."""
+"""Rights of other users to an object: "r" to read it, "rw" for all that its creator may do."""
 
 State = Literal["unsealed", "primary", "kept", "cached", "doomed", "spilled"]
-"""Where an object is in its life, as `ObjectInfo.state` says."""
+"""State of an object on a node, as in `ObjectInfo.state`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """A row of `Client.list`."""
+    """Object on a node: a row of `Client.list`."""
 
     id: ObjectId
     name: str | None
-    """The name it was created with, if any."""
+    """Name that the object was created with, if any."""
     state: State
-    """Being written; the replica its creator made; one of several that were asked for; fetched from another
-    node; deleted but still pinned; on disk only."""
+    """State of the object: being written ("unsealed"); this node has the primary replica ("primary"), a kept
+    replica ("kept") or a cached one ("cached"); deleted but still pinned ("doomed"); on disk only
+    ("spilled")."""
     private: bool
-    """Whether only the user who created it sees it."""
+    """Whether only the creator sees the object."""
     public: Public | None
-    """What other users may do with it; `None` if it is private."""
+    """Rights of other users to the object. `None` if it is private."""
     size: int
-    """Bytes of data."""
+    """Size of the data in bytes."""
     metadata_size: int
-    """Bytes of metadata."""
+    """Size of the metadata in bytes."""
     pins: int
-    """Pins of clients and other nodes."""
+    """Number of pins of clients and other nodes."""
     age: float
-    """Seconds since it came to this node: since its seal, or while it is unsealed since its creation."""
+    """Time in seconds since the object was sealed on this node or fetched, or since its creation if
+    unsealed."""
     construction: int
-    """Whole seconds from its creation to its seal; 0 if it was not created on this node."""
+    """Time from creation to seal in whole seconds. 0 if the object was not created on this node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Where an object is after `Client.replicate`, `migrate` or `broadcast`."""
+    """Holders of an object after `Client.replicate`, `migrate` or `broadcast`."""
 
     holders: list[str]
-    """The nodes that hold it: of a broadcast those that it was for, else those that keep it."""
+    """Ids of nodes: after a broadcast those of its nodes that hold the object, else those that keep it."""
     failed: list[tuple[str, str]]
-    """The nodes that were to and do not, each with the reason."""
+    """Ids of the nodes that should hold the object and do not, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to an object of a node."""
+    """Event of an object on a node."""
 
     kind: Literal["sealed", "deleted", "gap"]
-    """It is here from now on; it no longer is; or events are missing, because they were not read for long."""
+    """Kind: the object is here now ("sealed"), is not here any more ("deleted"), or events are missing
+    because they were not read for too long ("gap")."""
     id: ObjectId | None
-    """Which object; `None` for a gap."""
+    """Id of the object. `None` for a gap."""
     size: int
-    """Bytes of data, of a sealed object."""
+    """Size of the data in bytes, for a sealed object."""
     metadata_size: int
-    """Bytes of metadata, of a sealed object."""
+    """Size of the metadata in bytes, for a sealed object."""
     missed: int
-    """How many events a gap stands for."""
+    """Number of missing events, for a gap."""

@@ -1,4 +1,4 @@
-"""Events of a node's objects, for threads."""
+"""Subscriptions to the objects of a node, for threads."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from plasmon.errors import Disconnected
 class Subscription(Closing):
     """Events of a node's objects, in order: an iterator, and a context manager that closes it.
 
-    Made by `Client.subscribe`. It begins with the objects that are there, each as sealed. What the node
-    drops to make room is told as deleted, too.
+    `Client.subscribe` makes subscriptions. The first events are those of the objects that are there, as if
+    they were sealed now. An object that the node drops to make room counts as deleted.
     """
 
     def __init__(self, native: _internal.Subscription) -> None:
         self._native = native
 
     def next(self, timeout: float | None = None) -> Event | None:
-        """The next event; `None` if none comes within `timeout` seconds.
+        """Waits for the next event. Returns `None` if none comes within `timeout` seconds.
 
         Raises:
-            Disconnected: The node is gone, or the subscription closed.
+            Disconnected: The node is gone, or the subscription was closed.
         """
         row = self._native.next(timeout)
         return None if row is None else Event(*row)
 
     def fileno(self) -> int:
-        """A descriptor for `select`: readable when there may be an event. Read all with `next(0)` then."""
+        """Descriptor for `select`: readable if an event may have come. Read all with `next(0)` then."""
         return self._native.fileno()
 
     @property
@@ -39,7 +39,7 @@ class Subscription(Closing):
         return self._native.closed
 
     def close(self) -> None:
-        """Ends it, and with it the wait of another thread."""
+        """Ends the subscription, and with it the wait of another thread."""
         self._native.close()
 
     def __iter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""How a new object is to be kept: what the calls that make objects have in common.
+"""Terms on which a new object is kept, which all calls that make objects share.
 
-The public methods list these options one by one instead of `**options: Unpack[Options]`: `help` and
-`inspect.signature` do not look into a `TypedDict`, so that people would see `**options` and no defaults, and
+The public methods list these options one by one instead of `**options: Unpack[Options]`. `help` and
+`inspect.signature` do not look into a `TypedDict`, so users would see `**options` and no defaults. Also,
 `plasmon.aio` binds calls by these signatures. Below the public methods there is only `Terms`.
 """
 
@@ -14,26 +14,26 @@ from plasmon.errors import InvalidArgument
 
 
 class Terms(NamedTuple):
-    """How a new object is to be kept. The native half reads the fields by these names."""
+    """Terms on which a new object is kept. The native module reads the fields by these names."""
 
     name: str | None
-    """The name behind the id, if it has one."""
+    """Name behind the id, if the object has one."""
     rights: str
-    """What other users may do with the object: `"private"`, `"r"` or `"rw"`."""
+    """Rights of other users to the object: `"private"`, `"r"` or `"rw"`."""
     timeout: float | None
-    """Seconds to wait for room."""
+    """Time-out of the call in seconds, which includes the wait for room."""
     digest: bool
-    """Whether to make a digest."""
+    """Whether a digest is made."""
     fresh: bool
     """Whether the id was drawn at random for the object."""
     replicas: int
-    """How many nodes are to keep the object."""
+    """Number of nodes that keep the object."""
     ttl: float | None
-    """Seconds that the object lives; for ever if `None`."""
+    """Time to live in seconds. `None` for no end."""
 
 
 def rights(private: bool, public: str | None) -> str:
-    """What other users may do with a new object, for `Terms.rights`."""
+    """Rights of other users to a new object, for `Terms.rights`."""
     if public not in (None, "r", "rw"):
         raise InvalidArgument(
             f"others read an object (public='r') or change it (public='rw'), not {public!r}"
@@ -44,9 +44,9 @@ def rights(private: bool, public: str | None) -> str:
 
 
 def left(timeout: float | None, began: float) -> float | None:
-    """What is left of a time-out that began at this `time.monotonic()`.
+    """Rest of a time-out that began at the time `began` of `time.monotonic()`.
 
-    It becomes 0, which says something else, only if it was.
+    It is 0 only if the time-out itself is, because 0 has another meaning.
     """
     if timeout is None or timeout <= 0:
         return timeout

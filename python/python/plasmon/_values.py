@@ -1,8 +1,8 @@
-"""Python values as bytes of an object, and back without a copy.
+"""Encoding of Python values as bytes of an object, and decoding without a copy.
 
-The metadata of an object says what its data is. It is empty for plain bytes, and whatever does not begin
-with `MAGIC` is left to whoever wrote it: such objects are read as plain bytes as well. Else `MAGIC`, whose
-last byte is the version of this format, is followed by a JSON object in UTF-8:
+The metadata of an object describes its data. It is empty for plain bytes. Metadata that does not begin with
+`MAGIC` belongs to the program that wrote it, and such objects are read as plain bytes as well. Otherwise
+`MAGIC`, whose last byte is the version of this format, is followed by a JSON object in UTF-8:
 
     {"kind": "numpy", "dtype": D, "shape": [n, ...], "order": "C" or "F"}
         The data is the array's elements. D is a Python literal, as in the .npy format of NumPy.
@@ -41,7 +41,7 @@ _BYTES = (bytes, bytearray, memoryview, mmap.mmap, Buffer)
 
 
 class Encoded(NamedTuple):
-    """A value, ready to be stored.
+    """Value that is ready to be stored.
 
     Its `size` bytes are either `parts`, each with its offset, or written by `write` into a writable buffer.
     """
@@ -53,14 +53,14 @@ class Encoded(NamedTuple):
 
 
 def encode(value: Any) -> Encoded:
-    """The bytes of a value. Nothing is copied that lies in one piece already."""
+    """Encodes a value. A value that lies in one piece is not copied."""
     if type(value) is bytes:
         return Encoded(b"", len(value), [(0, value)])
     if isinstance(value, _BYTES):
         data = flat(memoryview(value))
         return Encoded(b"", data.nbytes, [(0, data)])
-    # Whoever has such a value has imported its class. A package that another thread is importing may lack
-    # classes: values of those there are none yet.
+    # A program with such a value has imported its class. A package that another thread is importing may
+    # lack classes: no values of those exist yet.
     if type(value) is getattr(sys.modules.get("numpy"), "ndarray", None):
         encoded = _encode_array(value)
         if encoded is not None:
@@ -72,11 +72,11 @@ def encode(value: Any) -> Encoded:
 
 
 def decode(buffer: Buffer) -> Any:
-    """The value in an object: read-only, and in place as far as its kind allows.
+    """Decodes the value in an object: read-only, and in place as far as its kind allows.
 
     Raises:
-        MalformedValue: The data is not what the metadata says.
-        ModuleNotFoundError: Reading it takes NumPy, PyArrow or the module of a pickled class.
+        MalformedValue: The data does not match the metadata.
+        ModuleNotFoundError: The value needs NumPy, PyArrow or the module of a pickled class.
     """
     metadata = buffer.metadata
     if not metadata.startswith(MAGIC[:-1]):
@@ -94,9 +94,9 @@ def decode(buffer: Buffer) -> Any:
 
 @lru_cache(maxsize=1024)
 def _header(metadata: bytes) -> tuple[Callable[[Any, Buffer], Any], tuple[type[Exception], ...], Any]:
-    """What to read a value with, what it raises then if it is malformed, and what its metadata says.
+    """Decoder of a value, the exceptions that it raises for a malformed value, and its prepared metadata.
 
-    Many values are of one kind.
+    The result is cached, because many values are of the same kind.
     """
     if not metadata.startswith(MAGIC):
         raise ValueError("it was written by another version of this package")
@@ -108,7 +108,7 @@ def _header(metadata: bytes) -> tuple[Callable[[Any, Buffer], Any], tuple[type[E
     return decoder, wrong, prepare(header)
 
 
-# What wrong bytes make json, numpy and pickle raise.
+# Exceptions of json, numpy and pickle for malformed bytes.
 _MALFORMED: tuple[type[Exception], ...] = (
     ValueError,
     TypeError,
@@ -130,7 +130,7 @@ def _metadata(**header: object) -> bytes:
 
 
 def flat(view: memoryview) -> memoryview:
-    """The bytes behind a view, in C order."""
+    """Bytes behind a view, in C order."""
     try:
         return view.cast("B")
     except (TypeError, ValueError):  # Not in one piece, empty, or of a format that cannot be cast.
@@ -138,7 +138,7 @@ def flat(view: memoryview) -> memoryview:
 
 
 def _encode_array(array: np.ndarray[Any, Any]) -> Encoded | None:
-    """An array as its elements; nothing if its type cannot be told as a literal."""
+    """Encodes an array as its elements. Returns `None` if no literal can describe its type."""
     import numpy as np
 
     dtype = array.dtype
@@ -158,10 +158,10 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Encoded | None:
 
 
 def _has_literal(dtype: np.dtype[Any]) -> bool:
-    """Whether a literal may say all of an array's type.
+    """Whether a literal can describe an array's type completely.
 
-    There is none for objects and for types that other packages add, which have numbers of their own. What it
-    leaves out is metadata, that a structure is aligned, and the class of records.
+    There is no literal for objects, nor for types that other packages add, whose numbers begin at 256. A
+    literal does not have the metadata of a type, the alignment of a structure, and the class of records.
     """
     if dtype.hasobject or dtype.num >= 256 or dtype.metadata is not None or dtype.isalignedstruct:
         return False
@@ -205,7 +205,7 @@ def _encode_arrow(value: Any) -> Encoded:
         with pa.FixedSizeBufferWriter(pa.py_buffer(memory)) as sink:
             write_to(sink)
 
-    # A dry run: it counts bytes without touching those of the columns.
+    # A dry run counts the bytes without touching those of the columns.
     counter = pa.MockOutputStream()
     write_to(counter)
     kind = "table" if isinstance(value, pa.Table) else "batch"
@@ -274,7 +274,7 @@ _DECODERS: dict[
     tuple[Callable[[Any, Buffer], Any], tuple[type[Exception], ...], Callable[[dict[str, Any]], Any]],
 ] = {
     "numpy": (_decode_array, _MALFORMED, _array_header),
-    # Reading a stream runs code of its extension types, which raises whatever it likes.
+    # Reading a stream runs code of its extension types, which may raise any exception.
     "arrow": (_decode_arrow, (Exception,), _arrow_header),
     "pickle": (_decode_pickle, _MALFORMED, _as_it_is),
 }

@@ -1,4 +1,4 @@
-"""Calls that make objects, and delete them."""
+"""Calls that make objects and delete them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Writes(Handle):
-    """Calls of a client that make objects, and delete them."""
+    """Calls of a client that make objects and delete them."""
 
     def put(
         self,
@@ -34,45 +34,46 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
     ) -> ObjectId:
-        """Stores a value, for everybody in the cluster to get.
+        """Stores a value, so that it can be got on every node of the cluster.
 
-        - bytes-like objects (`bytes`, `bytearray`, `memoryview`, `mmap`, `Buffer`): as they are;
-        - NumPy arrays: their elements, in C or Fortran order as they lie, and in C order if neither;
-        - PyArrow tables and record batches: as an Arrow IPC stream, written straight into the store;
-        - everything else: by pickle, with the memory of arrays within it beside the pickle. So are arrays of
-          objects, of subclasses, and of types that a literal of NumPy does not tell: with metadata, aligned
-          structures, records, types of other packages. NumPy's own pickles keep all of these, but may turn
-          elements of a foreign byte order into native ones.
+        - bytes-like objects (`bytes`, `bytearray`, `memoryview`, `mmap`, `Buffer`) are stored as they are;
+        - NumPy arrays are stored as their elements, in C or Fortran order if they are contiguous, otherwise
+          in C order;
+        - PyArrow tables and record batches are stored as an Arrow IPC stream, which is written directly into
+          the store;
+        - all other values are pickled, with the memory of arrays inside them beside the pickle. This includes
+          arrays of objects, of subclasses, and of types that a literal of NumPy cannot describe: types with
+          metadata, aligned structures, records, types of other packages. NumPy's own pickles preserve all of
+          these, but may convert elements of a foreign byte order to the native one.
 
         Args:
-            value: What to store.
-            id: The id of the object, or its name; a random id if neither this nor `name` is given.
-            name: The name of the object: it gets the id `ObjectId.from_name(name)`, or if it is private
-                `ObjectId.from_private_name(name, client.user)`, so that other users may have the same name.
-            private: Whether only this user may see the object. By its name it is found with `private=True`.
-            public: What other users may do with an object that is not private: `"r"`, read it, or `"rw"`,
-                delete and move it as well, as this user and root may in any case. `"r"` if not given; a node
-                that was started with `--public rw` takes each of them for `"rw"`.
-            timeout: Seconds that the node may take, above all to get room if there is none. Without it, and
-                with 0, others that could make room are not waited for, but what the node does itself to make
-                some is.
-            digest: Whether to make a digest, to compare the object's bytes with later: `verify`.
-            replicas: How many nodes are to hold the object and keep it: the call returns when they do. No
-                eviction drops these replicas, and should a node die, another takes its place.
-            ttl: Seconds that the object lives: then it is deleted everywhere. For ever if not given.
+            value: Value to store.
+            id: Id or name of the object. If neither this nor `name` is given, the id is random.
+            name: Name of the object, which gets the id `ObjectId.from_name(name)`. A private object gets the
+                id `ObjectId.from_private_name(name, client.user)`, so that other users may use the same name.
+            private: Whether only this user may see the object. It is found by its name with `private=True`.
+            public: Rights of other users to an object that is not private: `"r"` to read it, or `"rw"` to
+                delete and move it as well. This user and root have all rights. `None` means `"r"`; a node
+                that was started with `--public rw` treats it as `"rw"`.
+            timeout: Time in seconds that the call may take, including the wait for room. With `None` or 0 the
+                call does not wait for others to make room, but waits for the node itself to make room.
+            digest: Whether a digest is made, with which `verify` compares the object's bytes later.
+            replicas: Number of nodes that keep the object. The call returns when they hold it. Their replicas
+                are not evicted. If one of the nodes dies, another takes its place.
+            ttl: Time in seconds after which the object is deleted everywhere. `None` for no end.
 
         Returns:
-            The id of the object.
+            Id of the object.
 
         Raises:
-            ObjectExists: The id is taken. Of two who put one id or name at the same time, on any nodes, one
-                gets this.
-            TooFewReplicas: The object is stored, but fewer nodes than `replicas` hold it.
+            ObjectExists: The id is taken. If two clients put the same id or name at the same time, on any
+                nodes, one of them gets this error.
+            TooFewReplicas: The object is stored, but fewer nodes than `replicas` keep it.
             TimedOut: The time is over, or the node that knows whether an id or a name is taken does not
                 answer. The value may still be stored.
-            StoreFull: There is no room that could be made.
+            StoreFull: There is no room, and none can be made.
             ObjectTooLarge: The value is larger than the whole store.
-            InvalidArgument: The id or the name makes no sense.
+            InvalidArgument: The id or the name is invalid.
         """
         fresh = id is None and name is None
         object_id, name = self._identify(id, name, private)
@@ -92,12 +93,12 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
     ) -> list[ObjectId]:
-        """Stores values as `put` does, small ones together: several times as many a second.
+        """Stores values as `put` does. Small values share requests, which is several times as fast.
 
         Args:
-            values: What to store.
-            ids: Their ids, as many as values; random ones if not given. A name here gives the object its id,
-                and no name in listings.
+            values: Values to store.
+            ids: Ids of the objects, as many as values. `None` for random ids. A name given here determines
+                the object's id, but is not shown in lists.
             private: As in `put`.
             public: As in `put`.
             timeout: As in `put`.
@@ -106,12 +107,11 @@ class Writes(Handle):
             ttl: As in `put`.
 
         Returns:
-            The ids, in order.
+            Ids of the objects, in order.
 
         Raises:
             ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`, for the first
-                that failed.
-                The others are stored all the same.
+                value that failed. The other values are stored.
         """
         encoded = [_values.encode(value) for value in values]
         if ids is None:
@@ -145,12 +145,13 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
     ) -> ObjectId:
-        """Stores bytes as they are, with metadata of the caller's own.
+        """Stores bytes without encoding, with metadata of the caller's own.
 
         Args:
-            id: The id of the object, or its name.
-            data: Its data: anything with memory to read, of any type, in C order.
-            metadata: Anything, below 4 GiB.
+            id: Id or name of the object.
+            data: Data of the object: any object with the buffer protocol, of any item type. It is stored in C
+                order.
+            metadata: Metadata of the object, any bytes below 4 GiB.
             name: As in `put`.
             private: As in `put`.
             public: As in `put`.
@@ -160,7 +161,7 @@ class Writes(Handle):
             ttl: As in `put`.
 
         Returns:
-            The id of the object.
+            Id of the object.
 
         Raises:
             ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`.
@@ -185,23 +186,24 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
     ) -> Creation:
-        """Starts an object that is written in place, and seen by nobody before it is sealed.
+        """Creates an object that the caller writes in place. No other client sees it before it is sealed.
 
         Args:
-            id: The id of the object, or its name.
-            size: Bytes of data.
-            metadata: Anything, below 4 GiB; empty metadata says that the data is plain bytes.
+            id: Id or name of the object.
+            size: Size of the data in bytes.
+            metadata: Metadata of the object, any bytes below 4 GiB. Empty metadata means that the data is
+                plain bytes.
             name: As in `put`.
             private: As in `put`.
             public: As in `put`.
             timeout: As in `put`.
-            digest: As in `put`; it is made at the seal.
-            replicas: As in `put`; it is the seal that waits for them.
+            digest: As in `put`. The digest is made when the object is sealed.
+            replicas: As in `put`. The seal waits for them.
             ttl: As in `put`.
 
         Returns:
-            Its data, writable through the buffer protocol; `seal()` or `abort()` ends it, and so does the end
-            of a `with` block.
+            Data of the object, writable through the buffer protocol. `seal()` or `abort()` ends the creation,
+            and so does the end of a `with` block.
 
         Raises:
             ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`.
@@ -213,42 +215,42 @@ class Writes(Handle):
         return self._native.create(object_id, size, metadata, terms)
 
     def buffer(self, size: int, *, private: bool = False, timeout: float | None = None) -> Scratch:
-        """Memory of the node's store to work in.
+        """Lends memory of the node's store as scratch memory.
 
-        Objects are got into it, into slices of it (`memoryview(scratch)[a:b]`) and into arrays over it
-        (`numpy.frombuffer(scratch)`) straight from other hosts: `get_into`. It becomes an object without a
-        copy: `put_from`.
+        `get_into` receives objects from other hosts directly into it, into slices of it
+        (`memoryview(scratch)[a:b]`) and into arrays over it (`numpy.frombuffer(scratch)`). `put_from` makes
+        an object of it without a copy.
 
         Args:
-            size: Bytes.
-            private: Whether what is put from it is private to this user.
+            size: Size of the memory in bytes.
+            private: Whether objects put from the memory are private to this user.
             timeout: As in `put`.
 
         Returns:
-            The memory, writable through the buffer protocol; its bytes are undefined at first. It counts as
-            an object of this client does, until its last view is gone.
+            Memory that is writable through the buffer protocol. Its initial content is undefined. It counts
+            as an object of this client until its last view is gone.
 
         Raises:
             StoreFull, ObjectTooLarge: There is no room.
-            Busy: This client has too many of them.
+            Busy: This client has too many scratches.
         """
         if not 0 <= size < 1 << 63:
             raise InvalidArgument(f"a buffer cannot have {size} bytes")
         return self._native.buffer(size, private, timeout)
 
     def register(self, file: int) -> Scratch:
-        """Registers memory of this program's own with the node: objects are got into it without a copy.
+        """Registers memory of this program with the node, to receive objects without a copy.
 
         Args:
             file: Descriptor of a file in memory (`os.memfd_create` with `MFD_ALLOW_SEALING`) that is sealed
-                against shrinking (`fcntl.F_SEAL_SHRINK`). It may be closed then.
+                against shrinking (`fcntl.F_SEAL_SHRINK`). It may be closed after the call.
 
         Returns:
-            Its memory, all of it, writable through the buffer protocol.
+            Memory of the whole file, writable through the buffer protocol.
 
         Raises:
-            InvalidArgument: The file is none of these, or empty.
-            Busy: This client has registered too many.
+            InvalidArgument: The file is not such a file, or is empty.
+            Busy: This client has too many scratches.
         """
         return self._native.register(file)
 
@@ -265,18 +267,18 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
     ) -> ObjectId:
-        """Stores a value as `put` does, and gives up the memory it is in, if that is a `Scratch`.
+        """Stores a value as `put` does, and gives up the memory that it is in, if that is a `Scratch`.
 
-        A `Scratch`, or bytes or an array that begin where it does, becomes the object where it is: nothing is
-        copied, unless it is small (64 KiB), its metadata large (1 KiB), or it is of `register`. Views that
-        are still held after that can be read as long as the object is there, and are not writable: writing
-        through one ends the process with a segmentation fault.
+        A `Scratch`, or bytes or an array that begin at its start, becomes the object in place. It is copied
+        only if it is small (up to 64 KiB), if its metadata is large (over 1 KiB), or if it is memory of
+        `register`. Views that are still held afterwards can be read as long as the object exists, but not
+        written: a write through them ends the process with a segmentation fault.
 
         Args:
-            value: What to store.
+            value: Value to store.
             id: As in `put`.
             name: As in `put`.
-            private: As in `put`; without a copy only if it is what `buffer` was told.
+            private: As in `put`. The value is copied if this differs from the argument of `buffer`.
             public: As in `put`.
             timeout: As in `put`.
             digest: As in `put`.
@@ -284,11 +286,11 @@ class Writes(Handle):
             ttl: As in `put`.
 
         Returns:
-            The id of the object.
+            Id of the object.
 
         Raises:
-            ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`; the memory is
-                what it was.
+            ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`. The memory is
+                unchanged then.
         """
         if isinstance(value, Scratch):
             value = memoryview(value)
@@ -314,18 +316,18 @@ class Writes(Handle):
                 write(memoryview(creation))
 
     def seal(self, id: IdLike, *, private: bool = False) -> None:
-        """Seals what this client has created under an id: makes it immutable and visible to all.
+        """Seals an object that this client is creating: makes it immutable and visible to all.
 
         Raises:
-            InvalidArgument: This client is not creating such an object.
+            InvalidArgument: This client is not creating an object of this id.
         """
         self._native.seal(self._one(id, private))
 
     def abort(self, id: IdLike, *, private: bool = False) -> None:
-        """Gives up what this client has created under an id, so that it can be created again.
+        """Aborts the creation of an object by this client. Its id is free again.
 
         Raises:
-            InvalidArgument: This client is not creating such an object.
+            InvalidArgument: This client is not creating an object of this id.
         """
         self._native.abort(self._one(id, private))
 
@@ -334,22 +336,22 @@ class Writes(Handle):
     @overload
     def delete(self, id_or_ids: Iterable[IdLike], *, private: bool = False) -> list[bool]: ...
     def delete(self, id_or_ids: IdLike | Iterable[IdLike], *, private: bool = False) -> bool | list[bool]:
-        """Deletes objects from every node. Values that were got before stay as they are.
+        """Deletes objects from every node. Values that were got before stay readable.
 
-        When it has returned, no node gives them to anybody, and their names are free.
+        After the call no node returns the objects, and their names are free.
 
         Args:
             id_or_ids: One id or name, or several.
-            private: As in `get`.
+            private: Whether names are those of this user's private objects.
 
         Returns:
-            Whether there was such an object; or for several ids, a list of that in order.
+            Whether there was such an object; for several ids, a list of the answers in order.
 
         Raises:
-            NotAllowed: An object is another user's, who did not put it with `public="rw"`. It stays; the
-                others are deleted. Root may delete what it may read.
-            OutcomeUnknown: A node that may hold one does not answer, or the node that decides went before
-                it answered; they may be there still, or go later.
+            NotAllowed: An object belongs to another user, who did not put it with `public="rw"`. It stays,
+                and the others are deleted. Root may delete every object that it may read.
+            OutcomeUnknown: A node that may hold an object does not answer, or the node that decides left
+                before it answered. The objects may still exist, or be deleted later.
         """
         if isinstance(id_or_ids, ONE):
             return self._native.delete([self._one(id_or_ids, private)])[0]

@@ -1,4 +1,4 @@
-"""The client for asyncio: the same calls as `plasmon.Client`, as coroutines.
+"""Client for asyncio: the same calls as `plasmon.Client`, as coroutines.
 
     import plasmon.aio
 
@@ -6,12 +6,12 @@
         await client.put(array, name="temperatures")
         same = await client.get("temperatures")
 
-What is in the memory of this host is got at once. Waiting for objects (`get`, `get_buffers`, `wait`,
-`metadata`, `hash`, `verify`) takes no thread, however many tasks wait: the event loop listens to the
+Objects in the memory of this host are got at once. Waiting for objects (`get`, `get_buffers`, `wait`,
+`metadata`, `hash`, `verify`) takes no thread, however many tasks wait, because the event loop watches the
 connection. All other calls run in a few threads of the client's own.
 
-A task that is cancelled waits no longer, and the node is told so: what came too late is let go of. What else
-was asked for may still happen.
+A cancelled task stops waiting, and the node cancels the request; objects that come too late are released.
+Other requests may still be carried out.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = ["Client", "Subscription", "connect"]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_AT_ONCE = 1024
-"""Objects that one request asks for."""
-_THREADS = 8
-"""Threads for calls that are soon over, and as many for those that may wait for room."""
+_REQUEST_OBJECTS = 1024
+"""Number of objects in one request."""
+_MAX_THREADS = 8
+"""Number of threads for short calls, and for calls that may wait for room."""
 
 
 def _soon(
     method: Callable[Concatenate[plasmon.Client, _P], _T],
 ) -> Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]:
-    """A call that is soon over, in a thread."""
+    """Coroutine of a short call, which runs in a thread."""
 
     @wraps(method)
     async def call(self: Client, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -62,9 +62,9 @@ def _soon(
 def _patiently(
     method: Callable[Concatenate[plasmon.Client, _P], _T],
 ) -> Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]:
-    """A call that may wait, in another thread: those that would make room must not stand behind it.
+    """Coroutine of a call that may wait. It runs in another thread, so that it does not delay short calls.
 
-    To wait for a thread counts as well.
+    The time that the call waits for a thread counts as well.
     """
     signature = inspect.signature(method)
 
@@ -85,20 +85,20 @@ def _patiently(
 
 
 class Client:
-    """A connection to the node of this host, for the tasks of one event loop.
+    """Connection to the node of this host, for the tasks of one event loop.
 
-    Made by `plasmon.aio.connect`. As an asynchronous context manager it closes at the end of the block. What
-    was got through it stays readable after that.
+    `plasmon.aio.connect` makes clients. A client used as an asynchronous context manager closes at the end of
+    the block. Values that were got through it stay readable after that.
     """
 
     def __init__(self, client: plasmon.Client) -> None:
-        """Makes a client for the running event loop of a plain one, which it closes with itself."""
+        """Makes a client for the running event loop. It takes over `client` and closes it."""
         self._client = client
         self._asyncio = asyncio.get_running_loop()
         self._loop = _internal.Loop(client._native)
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._prompt = ThreadPoolExecutor(_THREADS, "plasmon-aio")
-        self._patient = ThreadPoolExecutor(_THREADS, "plasmon-aio-patient")
+        self._prompt = ThreadPoolExecutor(_MAX_THREADS, "plasmon-aio")
+        self._patient = ThreadPoolExecutor(_MAX_THREADS, "plasmon-aio-patient")
         self._listening = True
         self._writing = False
         for descriptor in self._loop.descriptors():
@@ -138,9 +138,9 @@ class Client:
     async def get(
         self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None = None, *, private: bool = False
     ) -> Any:
-        """Waits for objects and gives their values, as `plasmon.Client.get` does.
+        """Waits for objects and returns their values, as `plasmon.Client.get` does.
 
-        A pickle is unpickled on the thread of the event loop.
+        Pickles are unpickled on the thread of the event loop.
         """
         if isinstance(id_or_ids, ONE):
             return _values.decode((await self.get_buffers([id_or_ids], timeout, private=private))[0])
@@ -150,7 +150,7 @@ class Client:
     async def get_buffers(
         self, ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
     ) -> builtins.list[Buffer]:
-        """Waits for objects and gives their bytes, as `plasmon.Client.get_buffers` does."""
+        """Waits for objects and returns their bytes, as `plasmon.Client.get_buffers` does."""
         self._check()
         wanted = [*self._client._all(ids, private)]
         here = self._loop.get_here(wanted, timeout)
@@ -158,9 +158,9 @@ class Client:
             return here
         calls: builtins.list[_internal.Pending] = []
         try:
-            # All at once, so that they share the time.
-            for first in range(0, len(wanted), _AT_ONCE):
-                calls.append(self._loop.get(wanted[first : first + _AT_ONCE], timeout))
+            # All requests are sent at once, so that they share the time-out.
+            for first in range(0, len(wanted), _REQUEST_OBJECTS):
+                calls.append(self._loop.get(wanted[first : first + _REQUEST_OBJECTS], timeout))
             await self._complete(calls)
             return [buffer for call in calls for buffer in call.objects()]
         finally:
@@ -191,11 +191,11 @@ class Client:
         return ready, [id for id, is_here in zip(wanted, here, strict=True) if not is_here]
 
     async def metadata(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> bytes:
-        """The metadata of an object. Waits for it, and raises, as `get` does."""
+        """Metadata of an object. The call waits for the object, and raises, as `get` does."""
         return (await self.get_buffers([id], timeout, private=private))[0].metadata
 
     async def hash(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> bytes:
-        """The digest of an object, as `plasmon.Client.hash` gives it."""
+        """Digest of an object, as `plasmon.Client.hash` returns it."""
         [buffer] = await self.get_buffers([id], timeout, private=private)
         return await self._run(self._prompt, buffer.digest)
 
@@ -213,7 +213,7 @@ class Client:
     async def contains(
         self, id_or_ids: IdLike | Iterable[IdLike], *, private: bool = False
     ) -> bool | builtins.list[bool]:
-        """Whether objects are sealed anywhere, as `plasmon.Client.contains` says."""
+        """Whether objects are sealed on any node, as `plasmon.Client.contains` returns it."""
         return await self._run(self._prompt, lambda: self._client.contains(id_or_ids, private=private))
 
     @overload
@@ -227,32 +227,32 @@ class Client:
         return await self._run(self._prompt, lambda: self._client.delete(id_or_ids, private=private))
 
     async def subscribe(self) -> Subscription:
-        """Watches the objects of this node, as `plasmon.Client.subscribe` does."""
+        """Subscribes to the objects of this node, as `plasmon.Client.subscribe` does."""
         return Subscription(await self._run(self._prompt, self._client.subscribe))
 
     @property
     def capacity(self) -> int:
-        """Bytes of the store of this node."""
+        """Size in bytes of the store of this node."""
         return self._client.capacity
 
     @property
     def owner(self) -> int:
-        """The uid of the user who runs the node, as `plasmon.Client.owner` says."""
+        """User id of the node, as `plasmon.Client.owner` returns it."""
         return self._client.owner
 
     @property
     def user(self) -> int:
-        """The uid of the user that this client is to the node, as `plasmon.Client.user` says."""
+        """User id of this client as the node knows it, as `plasmon.Client.user` returns it."""
         return self._client.user
 
     @property
     def node(self) -> str:
-        """The id of the node, 32 hexadecimal digits."""
+        """Id of the node, 32 hexadecimal digits."""
         return self._client.node
 
     @property
     def socket(self) -> str:
-        """The path of the node's socket."""
+        """Path of the node's socket."""
         return self._client.socket
 
     @property
@@ -261,14 +261,14 @@ class Client:
         return self._client.closed
 
     async def close(self) -> None:
-        """Closes the client. Values that were got stay readable; calls that wait raise `Disconnected`."""
+        """Closes the client. Values that were got stay readable. Waiting calls raise `Disconnected`."""
         self._stop_listening()
         self._loop.close()
         self._client.close()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(Disconnected("this client is closed: connect again"))
-        # Calls that stand behind others are not cancelled: they find the client closed, and say so.
+        # Queued calls are not cancelled: they find the client closed and raise an error that says so.
         self._prompt.shutdown(wait=False)
         self._patient.shutdown(wait=False)
 
@@ -287,7 +287,7 @@ class Client:
         return "<plasmon.aio.Client, closed>" if self.closed else f"<plasmon.aio.Client of {self.socket!r}>"
 
     def _check(self) -> None:
-        """Refuses what would go wrong later, and less clearly."""
+        """Refuses a closed client, and a client of another event loop."""
         if self.closed:
             raise Disconnected("this client is closed: connect again")
         if asyncio.get_running_loop() is not self._asyncio:
@@ -296,7 +296,7 @@ class Client:
     async def _run(
         self, threads: ThreadPoolExecutor, call: Callable[[], _T], timeout: float | None = None
     ) -> _T:
-        """Makes a call in a thread; it ends there, too, when its task is cancelled."""
+        """Runs a call in a thread. The call ends there, too, when its task is cancelled."""
         self._check()
         cancellation = _internal.Cancellation()
         begun = threading.Event()
@@ -312,8 +312,8 @@ class Client:
                 if not begun.is_set():
                     running.cancel()
                     raise TimedOut(
-                        f"{_THREADS} calls of this client wait for the node at {self.socket}, and this one "
-                        "waited for them"
+                        f"{_MAX_THREADS} calls of this client wait for the node at {self.socket}, so that "
+                        "this one could not begin"
                     )
             return await running
         except asyncio.CancelledError:
@@ -322,13 +322,13 @@ class Client:
             raise
 
     def _completion(self, call: _internal.Pending) -> asyncio.Future[None]:
-        """Done when the call is complete."""
+        """Future that is done when the call is complete."""
         complete = self._asyncio.create_future()
         self._waiting[call.number] = complete
         return complete
 
     async def _complete(self, calls: builtins.list[_internal.Pending]) -> None:
-        """Waits for calls that began together, no longer than a node may take that has stopped."""
+        """Waits for calls that began together, at most as long as a node may take to answer."""
         complete = [self._completion(call) for call in calls]
         try:
             async with asyncio.timeout(calls[-1].patience() if calls else None):
@@ -341,13 +341,13 @@ class Client:
             ) from None
 
     def _give_up(self, calls: Iterable[_internal.Pending]) -> None:
-        """Forgets calls, and lets go of what has not been taken of them."""
+        """Gives calls up, and releases objects that have not been taken from them."""
         for call in calls:
             self._waiting.pop(call.number, None)
             call.cancel()
 
     def _turn(self) -> None:
-        """The connection or the bell has something."""
+        """Takes a turn, because the connection or the bell is ready."""
         finished, unsent, ended = self._loop.turn()
         for number in finished:
             complete = self._waiting.get(number)
@@ -374,9 +374,10 @@ class Client:
 
 
 class Subscription:
-    """Events of a node's objects, in order: an asynchronous iterator and context manager.
+    """Subscription to the objects of a node: an asynchronous iterator over events, and a context manager.
 
-    Made by `Client.subscribe`; it says what `plasmon.Subscription` says, and takes no thread.
+    `Client.subscribe` makes subscriptions. The events are those of `plasmon.Subscription`. It takes no
+    thread.
     """
 
     def __init__(self, events: plasmon.Subscription) -> None:
@@ -384,10 +385,10 @@ class Subscription:
         self._stop_waiting: Callable[[], None] = lambda: None
 
     async def next(self) -> Event:
-        """The next event. One task at a time may wait.
+        """Waits for the next event. Only one task at a time may wait.
 
         Raises:
-            Disconnected: The node is gone, or the subscription closed.
+            Disconnected: The node is gone, or the subscription was closed.
         """
         loop = asyncio.get_running_loop()
         while (event := self._events.next(0)) is None:
@@ -404,7 +405,7 @@ class Subscription:
             try:
                 await readable.wait()
             finally:
-                # After `close` the descriptor may be another's.
+                # After `close` the descriptor may belong to another file.
                 self._stop_waiting()
         return event
 
@@ -414,7 +415,7 @@ class Subscription:
         return self._events.closed
 
     def close(self) -> None:
-        """Ends it, and with it the wait of another task."""
+        """Ends the subscription, and with it the wait of another task."""
         self._stop_waiting()
         self._events.close()
 
@@ -439,7 +440,7 @@ class Subscription:
 
 
 class _Connecting:
-    """A client to be: awaited, or entered as a context."""
+    """Connection that is being made: awaited, or entered as a context."""
 
     def __init__(self, socket: str | os.PathLike[str] | None, timeout: float | None) -> None:
         self._socket = socket
@@ -467,15 +468,15 @@ class _Connecting:
 
 
 def connect(socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> _Connecting:
-    """Connects to the node of this host: to be awaited, or entered by `async with`.
+    """Connects to the node of this host. The result is awaited, or entered by `async with`.
 
     Args:
-        socket: Path of the node's socket, found as by `plasmon.connect` if it is not given.
-        timeout: As by `plasmon.connect`.
+        socket: Path of the node's socket, by default as for `plasmon.connect`.
+        timeout: Time in seconds, as for `plasmon.connect`.
 
     Raises:
         Disconnected: No node listens there.
-        NotAllowed: This user may not connect to it, or it is a stranger's and was not named.
-        TimedOut: It does not answer.
+        NotAllowed: This user may not connect, or the node belongs to a user who is not trusted.
+        TimedOut: The node does not answer.
     """
     return _Connecting(socket, timeout)

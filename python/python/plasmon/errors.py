@@ -1,15 +1,16 @@
-"""What can go wrong, as exceptions.
+"""Exceptions of this package.
 
-Every exception of this package is an `Error`, and where Python has a type for its kind, one of those too.
+Every exception is an `Error`, and if Python has a type for its kind, also an instance of that.
 """
 
 from plasmon import _internal
 
 
 class Error(Exception):
-    """Something went wrong in plasmon; its message says what, to which object or socket, and what to do.
+    """Error of Plasmon. Its message says what happened, to which object or socket, and what to do.
 
-    Names in it are others' choice: what would steer a terminal, or deceive its reader, is shown as an escape.
+    Names in the message were chosen by others. Characters that control a terminal or mislead the reader are
+    escaped.
     """
 
     def __str__(self) -> str:
@@ -17,11 +18,11 @@ class Error(Exception):
 
 
 class ObjectExists(Error):  # noqa: N818
-    """An object of this id is there already, or is being created."""
+    """An object of this id exists already or is being created."""
 
 
 class ObjectNotFound(Error, KeyError):  # noqa: N818
-    """Nothing of this id is known."""
+    """No object of this id is known."""
 
 
 class ObjectLost(Error):  # noqa: N818
@@ -29,15 +30,18 @@ class ObjectLost(Error):  # noqa: N818
 
 
 class TooFewReplicas(Error):  # noqa: N818
-    """Fewer nodes hold the object than was asked for; it stays where it is, and the message says where."""
+    """Fewer nodes hold the object than were asked for. The object stays where the message says."""
 
 
 class OutcomeUnknown(Error):  # noqa: N818
-    """It may have happened or not, or happen later: a node that knows, and is named, does not answer."""
+    """The outcome is unknown, because the node that the message names does not answer.
+
+    The change may have happened, or may happen later.
+    """
 
 
 class ObjectDamaged(Error):  # noqa: N818
-    """The object's bytes are no longer those that were sealed: a file it was spilled to is damaged."""
+    """The object's bytes are not those that were sealed: the file that it was spilled to is damaged."""
 
 
 class ObjectTooLarge(Error):  # noqa: N818
@@ -45,31 +49,31 @@ class ObjectTooLarge(Error):  # noqa: N818
 
 
 class StoreFull(Error):  # noqa: N818
-    """The store has no room: what it holds is pinned, or exists nowhere else."""
+    """The store has no room: its objects are pinned or have no other replica."""
 
 
 class TimedOut(Error, TimeoutError):  # noqa: N818
-    """It did not happen within the time-out."""
+    """The call did not finish within its time-out."""
 
 
 class InvalidArgument(Error, ValueError):  # noqa: N818
-    """An argument does not make sense."""
+    """An argument is invalid."""
 
 
 class NotAllowed(Error, PermissionError):  # noqa: N818
-    """This user may not do that to this object, or not connect to this node."""
+    """This user may not do that to this object, or may not connect to this node."""
 
 
 class Busy(Error):  # noqa: N818
-    """The node limits what one client may have under way, and this is over the limit."""
+    """The client has as many requests under way as the node permits."""
 
 
 class Disconnected(Error, ConnectionError):  # noqa: N818
-    """No connection to the node, or the node is being drained and takes nothing new.
+    """The node cannot be reached, the connection broke, or the client was closed.
 
-    It cannot be reached, the connection broke, or the client was closed.
+    A node that is being drained also refuses new objects with this error.
     """
 
 
 class MalformedValue(Error, ValueError):  # noqa: N818
-    """The bytes of an object are not what its metadata says they are; `get_buffers` still reads them."""
+    """The bytes of an object do not match its metadata. `get_buffers` still reads them."""

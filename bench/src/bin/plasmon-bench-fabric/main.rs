@@ -1,12 +1,12 @@
-//! What the fabric can do without any store: one-sided reads of memory that one process has registered and
-//! another one reads.
+//! Measurements of the fabric without any store: one-sided reads by one process of memory that another has
+//! registered.
 //!
 //! `plasmon-bench-fabric serve PROVIDER ADDRESS` registers memory, prints in a line how to reach it, and
-//! helps the provider to serve reads until it is ended. `plasmon-bench-fabric read PROVIDER ADDRESS GREETING`
-//! is a worker, which speaks the lines of JSON that `bench/workers/worker.py` describes. The address is that
-//! of the interface. `plasmon-bench-fabric registration PROVIDER ADDRESS` measures what registering memory
-//! costs. Each has one thread, and either polls or sleeps in the kernel: what polls is as fast as the
-//! provider can be, what sleeps does as a daemon does on a host with few cores.
+//! polls the provider to serve reads until it is killed. `plasmon-bench-fabric read PROVIDER ADDRESS
+//! GREETING` is a worker, which exchanges the lines of JSON that `bench/workers/worker.py` describes. The
+//! address is that of the interface. `plasmon-bench-fabric registration PROVIDER ADDRESS` measures the cost
+//! of registering memory. Each has one thread, which either polls or sleeps in the kernel: polling is as fast
+//! as the provider can be, sleeping is what a daemon does on a host with few cores.
 #![deny(unsafe_code)]
 
 mod node;

@@ -1,5 +1,5 @@
-//! One end: an endpoint, and how its thread waits. Small messages set how the other end does, or say that it
-//! does.
+//! End of a connection: an endpoint, and the way in which its thread waits. Small messages tell the other end
+//! how to wait, and confirm that it does.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -11,19 +11,19 @@ use plasmon_bench::memory::Mapping;
 use plasmon_fabric::{Access, Domain, Endpoint, Event, Memory, Op, Region, Slice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Messages for which there is room, each of as many bytes: a word, and the sender's address.
+/// Number of messages for which there is room. Each has a word and the sender's address.
 const MESSAGES: usize = 32;
 pub(crate) const MESSAGE: usize = 256;
 
-/// What the other end is told to do, and answers when it does.
+/// Words that tell the other end how to wait, and confirm it.
 pub(crate) const SLEEP: u8 = 1;
 pub(crate) const POLL: u8 = 2;
 
-/// One end.
+/// End of a connection.
 pub(crate) struct Node {
     pub(crate) domain: Domain,
     pub(crate) endpoint: Endpoint,
-    /// Half of it for messages that come.
+    /// Memory for messages, half of it for received ones.
     messages: Rc<Region>,
     pub(crate) events: RefCell<Vec<Event>>,
 }
@@ -41,18 +41,18 @@ impl Node {
         Ok(Self { domain, endpoint, messages, events: RefCell::default() })
     }
 
-    /// Registers memory for this end's reads, or for the other's too.
+    /// Registers memory for this end's reads, or also for the other's.
     pub(crate) fn register(&self, memory: Mapping, access: Access) -> Result<Rc<Region>> {
         Ok(self.domain.register(Rc::new(Registered(memory)), access)?)
     }
 
-    /// Sends a word and this end's address, and waits until it is gone.
+    /// Sends a word and this end's address, and waits until it is sent.
     pub(crate) fn send(&self, to: plasmon_fabric::Peer, word: u8) -> Result<()> {
         let message = self.message(word)?;
         self.finish(&self.endpoint.send(to, message), true)
     }
 
-    /// A word and this end's address, to be sent before there is another.
+    /// Message of a word and this end's address. It has to be sent before the next one is made.
     pub(crate) fn message(&self, word: u8) -> Result<Slice> {
         let address = self.endpoint.address();
         let message = self.messages.slice(MESSAGES * MESSAGE, 1 + address.len())?;
@@ -60,7 +60,7 @@ impl Node {
         Ok(message)
     }
 
-    /// The next message: its word, and its sender's address.
+    /// Waits for the next message. Returns its word and its sender's address.
     pub(crate) fn next_message(&self, polling: bool) -> Result<(u8, Vec<u8>)> {
         loop {
             let event = self.events.borrow_mut().pop();
@@ -87,7 +87,7 @@ impl Node {
         }
     }
 
-    /// Lets the provider work; then sleeps until there is more to do, unless it is to poll.
+    /// Polls the provider. Then sleeps until there is more to do, unless `polling`.
     fn turn(&self, polling: bool) -> Result<()> {
         let happened = self.domain.poll(&mut self.events.borrow_mut())?;
         if polling || happened > 0 {
@@ -103,7 +103,7 @@ impl Node {
     }
 }
 
-/// A mapping that is only used through its region from now on.
+/// Mapping that is only used through its region from now on.
 pub(crate) struct Registered(Mapping);
 
 impl Registered {
@@ -112,8 +112,8 @@ impl Registered {
     }
 }
 
-// SAFETY: the mapping has one place and one length, lives as long as the value, and gives out references to
-// its bytes only to who has it mutably, which nobody has any more.
+// SAFETY: the mapping has a fixed place and length and lives as long as the value. It gives references to its
+// bytes only to a mutable owner, which no longer exists.
 unsafe impl Memory for Registered {
     fn base(&self) -> NonNull<u8> {
         self.0.start()

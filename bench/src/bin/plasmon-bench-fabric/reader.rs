@@ -1,11 +1,11 @@
-//! The side that reads, a worker.
+//! Reading side, a worker.
 //!
 //! - `read`: one read of the whole, both sides polling;
 //! - `read_chunks`: reads of 512 KiB each, four at a time, both sides polling;
-//! - `read_asleep`, `read_chunks_asleep`: the same, with both sides asleep in the kernel while they wait.
+//! - `read_asleep`, `read_chunks_asleep`: as above, with both sides asleep in the kernel while they wait.
 //!
-//! Each reads one place again and again, which the processor's caches then have. With `_places` behind its
-//! name it reads as many places as a store has objects, in memory as a store has it.
+//! Each reads one place again and again, which is then in the processor's caches. With `_places` after its
+//! name it reads as many places as a store has objects, in memory like that of a store.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::server::LARGEST;
 const CHUNK: usize = 512 << 10;
 const READS: usize = 4;
 
-/// A reader of one server's memory.
+/// Reader of one server's memory.
 pub(crate) struct Reader {
     node: Node,
     server: plasmon_fabric::Peer,
@@ -56,7 +56,7 @@ impl Kind {
         Ok(Self { remote, target: None })
     }
 
-    /// Registered memory of at least so many bytes.
+    /// Registered memory of at least `len` bytes.
     fn target(&mut self, len: usize, node: &Node, map: fn(usize) -> Result<Mapping>) -> Result<Slice> {
         if len as u64 > self.remote.len {
             return Err(format!("{len} bytes are more than there are").into());
@@ -125,7 +125,7 @@ impl Peer for Reader {
     }
 }
 
-/// Tells the server how to wait, and waits until it does.
+/// Tells the server how to wait, and waits for its confirmation.
 fn tell(node: &Node, server: plasmon_fabric::Peer, word: u8) -> Result<()> {
     node.send(server, word)?;
     match node.next_message(true)?.0 {
@@ -179,7 +179,7 @@ impl Call for Read<'_> {
 
 impl Drop for Read<'_> {
     fn drop(&mut self) {
-        // A server that cannot be told is seen by the next operation.
+        // If the server cannot be told, the next operation fails.
         if self.polling && tell(&self.reader.node, self.reader.server, SLEEP).is_err() {
             eprintln!("plasmon-bench-fabric: the server does not answer");
         }

@@ -1,8 +1,7 @@
-//! What registering memory costs: by size, for each read, and by the number of regions that a device has to
-//! know.
+//! Measurements of registering memory: by size, for each read, and by the number of regions of a device.
 //!
-//! Both ends are in this process, on one device and one thread. The figures are lines of CSV: what was done,
-//! bytes, regions, the median in microseconds, and of how many samples.
+//! Both ends are in this process, on one device and one thread. The figures are lines of CSV: the operation,
+//! bytes, regions, the median in microseconds, and the number of samples.
 
 use std::io::{Write, stdout};
 use std::rc::Rc;
@@ -14,16 +13,16 @@ use plasmon_fabric::{Access, Memory, Peer, Region};
 
 use crate::node::{Node, POLL, Registered};
 
-/// Sizes that are registered, and that are read.
+/// Sizes in bytes that are registered and read.
 const REGISTERED: [usize; 7] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 const READ: [usize; 5] = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Memory that is one region, or many.
+/// Size in bytes of memory that is one region, or many.
 const ARENA: usize = 16 << 20;
 const REGIONS: [usize; 7] = [1, 16, 64, 256, 1024, 2048, 4096];
-/// What is read of them.
+/// Size in bytes of the reads in the regions.
 const PAGE: usize = 4 << 10;
 const SAMPLES: usize = 301;
-/// For what takes long.
+/// Number of samples of slow operations.
 const FEW: usize = 21;
 const LONG: usize = 256 << 10;
 
@@ -31,12 +30,12 @@ struct Ends {
     reader: Node,
     holder: Node,
     peer: Peer,
-    /// Of each.
+    /// Memory at this end.
     here: Rc<dyn Memory>,
     there: Rc<dyn Memory>,
 }
 
-/// Measures all and prints it.
+/// Measures everything and prints it.
 pub(crate) fn run(provider: &str, address: &str) -> Result<()> {
     let (reader, holder) = (Node::open(provider, address)?, Node::open(provider, address)?);
     let peer = reader.endpoint.connect(&holder.endpoint.address())?;
@@ -59,7 +58,7 @@ pub(crate) fn run(provider: &str, address: &str) -> Result<()> {
         let (here, there) = (part()?, part()?);
         let samples = samples(bytes);
         let [mut plain, mut registered] = [Vec::new(), Vec::new()];
-        // By turns: the machine may become slower or faster meanwhile.
+        // The operations take turns, because the machine may become slower or faster meanwhile.
         for _ in 0..=samples {
             plain.push(timed(|| ends.read(&into, &from, 0, bytes))?);
             registered.push(timed(|| {
@@ -78,7 +77,7 @@ pub(crate) fn run(provider: &str, address: &str) -> Result<()> {
         let all = (0..regions).map(region).collect::<Result<Vec<_>>>()?;
         let mut turn = 0usize;
         let mut read = || {
-            // Far from the last, and the same for any number of regions.
+            // The offset is far from the last one, and the same for any number of regions.
             turn = (turn + 1_597 * PAGE) % ARENA;
             ends.read(&into, &all[turn / len], turn % len, PAGE)
         };
@@ -89,7 +88,7 @@ pub(crate) fn run(provider: &str, address: &str) -> Result<()> {
 }
 
 impl Ends {
-    /// Both ends work until a message has come through; after that the device serves reads by itself.
+    /// Polls both ends until a message has arrived. After that the device serves reads by itself.
     fn connect(&self) -> Result<()> {
         let message = self.reader.message(POLL)?;
         let sent = self.reader.endpoint.send(self.peer, message);
@@ -111,7 +110,7 @@ impl Ends {
         if self.reader.domain.provider().is_rdma() {
             return self.reader.finish(&read, true);
         }
-        // Here the holder's end serves it.
+        // Here the holder's end has to poll to serve the read.
         loop {
             if let Some(result) = read.result() {
                 return Ok(result?);
@@ -123,19 +122,19 @@ impl Ends {
     }
 }
 
-/// How often to do what takes as long as with so many bytes, after a first time that does not count.
+/// Number of samples of an operation on so many bytes, after a first one that is not counted.
 fn samples(bytes: usize) -> usize {
     if bytes < LONG { SAMPLES } else { FEW }
 }
 
-/// Microseconds that something takes.
+/// Time of an operation in microseconds.
 fn timed(act: impl FnOnce() -> Result<()>) -> Result<f64> {
     let begin = Instant::now();
     act()?;
     Ok(begin.elapsed().as_secs_f64() * 1e6)
 }
 
-/// Prints the median of some times but the first.
+/// Prints the median of all times but the first.
 fn print(what: &str, bytes: usize, regions: usize, mut times: Vec<f64>) -> Result<()> {
     times.remove(0);
     times.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! The side that is read: it only lends the provider its thread, and memory of two kinds: in huge pages, for
-//! who reads one place again and again, and as a store has it, for who reads many.
+//! Side that is read. It only polls the provider, and lends memory of two kinds: huge pages for readers of
+//! one place, and memory like that of a store for readers of many places.
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
@@ -12,10 +12,10 @@ use plasmon_fabric::{Access, Region};
 
 use crate::node::{Node, POLL};
 
-/// The most that can be read, of either kind.
+/// Largest length in bytes that can be read, of either kind.
 pub(crate) const LARGEST: usize = 256 << 20;
 
-/// Serves until the process is ended.
+/// Serves until the process is killed.
 pub(crate) fn run(provider: &str, address: &str) -> Result<()> {
     let node = Node::open(provider, address)?;
     let one = filled(&node, Mapping::huge(LARGEST)?)?;

@@ -1,4 +1,4 @@
-//! What the directory of one keeper costs on this machine.
+//! Measurements of one keeper's directory on this machine.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,30 +8,30 @@ use plasmon_node::simulation::{Holder, Keeper, Shards};
 
 use crate::{How, node, object, row, spent, timed};
 
-/// Members of the cluster in which it is measured.
+/// Number of members of the cluster in which it is measured.
 const MEMBERS: usize = 1000;
 
 /// Costs of an entry.
 pub(crate) struct Costs {
-    /// Memory.
+    /// Memory in bytes.
     pub(crate) entry_bytes: f64,
-    /// To take in a publication.
+    /// Time in seconds to take in a publication.
     pub(crate) publish_s: f64,
     find_s: f64,
-    /// To look whether it is kept here by a new view, and who of its holders lives.
+    /// Time in seconds to check whether it is kept here in a new view, and which of its holders live.
     pub(crate) follow_s: f64,
-    /// For a holder, to find out who keeps an object and whether that is new to him.
+    /// Time in seconds for a holder to find the keepers of an object and whether they are new.
     pub(crate) scan_s: f64,
-    /// For a holder, to find out which keepers have to learn anything.
+    /// Time in seconds for a holder to find the keepers that have to be told anything.
     pub(crate) settle_s: f64,
 }
 
 impl Costs {
-    /// Fills a directory and looks at it.
+    /// Fills a directory and measures it.
     pub(crate) fn measure(entries: u64) -> Self {
         let members: Vec<_> = (0..MEMBERS).map(node).collect();
         let shards = Shards::new(&members);
-        // Of one keeper's shards, as if each holder had its part of them.
+        // The entries belong to one keeper's shards, as if each holder had its part of them.
         let (own, asker) = (members[0], node(MEMBERS));
         let kept = (0..).map(|number| (number as usize % MEMBERS, object(number as usize % MEMBERS, number)));
         let kept = kept.filter(|(_, id)| shards.keepers(id).any(|keeper| keeper == own));
@@ -82,7 +82,7 @@ impl Costs {
     }
 }
 
-/// Memory of this process.
+/// Resident memory of this process in bytes.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("it is there");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel counts it");

@@ -1,4 +1,4 @@
-//! A node joins, or one dies: the next map, and what holders tell the keepers then.
+//! Changes of members: a join or a death, the next map of shards, and the messages of holders to keepers.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -8,23 +8,23 @@ use plasmon_node::simulation::{Holder, Shards, death_len, join_len, view_len};
 
 use crate::{How, object, timed};
 
-/// Shards of a directory.
+/// Number of shards of a directory.
 pub(crate) const SHARDS: usize = 16_384;
-/// Holders gone through, at least, and objects of all of them if there are so many.
+/// Smallest number of holders that are gone through, with all of their objects if there are so many.
 const HOLDERS: usize = 20;
 const SAMPLE: u64 = 2_000_000;
 
-/// A change of members.
+/// Change of the members.
 pub(crate) struct Event<'a> {
     before: &'a Shards,
     after: Shards,
     fresh: HashSet<NodeId>,
     members: usize,
-    /// What it took to make the map from the one before.
+    /// Time to make the map from the one before.
     pub(crate) map: Duration,
 }
 
-/// What it has holders say, all together.
+/// Messages of all holders together after a change.
 pub(crate) struct Load {
     pub(crate) objects: f64,
     pub(crate) messages: f64,
@@ -35,12 +35,12 @@ pub(crate) struct Load {
 }
 
 impl<'a> Event<'a> {
-    /// The last of these joins the others.
+    /// Join of the last of these members.
     pub(crate) fn join(before: &'a Shards, members: &[NodeId]) -> Self {
         Self::new(before, members, members.last().into_iter().copied().collect())
     }
 
-    /// One of these dies: whose shards are as many as anybody's.
+    /// Death of a member that keeps an average number of shards.
     pub(crate) fn death(before: &'a Shards, members: &[NodeId]) -> Self {
         let kept = kept(before, members);
         let mut order: Vec<_> = (1..members.len()).collect();
@@ -60,7 +60,7 @@ impl<'a> Event<'a> {
         if self.fresh.is_empty() { "death" } else { "join" }
     }
 
-    /// Bytes that the coordinator sends: all members to one that joins, the change to the others.
+    /// Number of bytes that the coordinator sends: all members to a joining node, the change to the others.
     pub(crate) fn told_by_coordinator(&self) -> usize {
         match self.fresh.len() {
             0 => self.members * death_len(),
@@ -68,7 +68,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// What the nodes from before tell the keepers; at most so many objects of a holder are gone through.
+    /// Messages of the older nodes to keepers. At most `most` objects of a holder are gone through.
     pub(crate) fn load(&self, objects: u64, members: &[NodeId], most: u64) -> Load {
         let each = objects as f64 / members.len() as f64;
         let taken = (each.ceil() as u64).min(most);
@@ -77,7 +77,7 @@ impl<'a> Event<'a> {
         let holders: Vec<_> = (0..members.len()).step_by(step).collect();
         let stands_for = members.len() as f64 / holders.len() as f64;
         let (mut load, mut by_keeper) = (Load::none(), HashMap::<NodeId, f64>::new());
-        // All holders know the same of their keepers.
+        // All holders know the same about their keepers.
         let all = Holder::settled(self.before);
         all.follow(&self.after, &self.fresh);
         for holder in &holders {
@@ -108,7 +108,7 @@ impl Load {
     }
 }
 
-/// How many shards each of these keeps, as first or second.
+/// Number of shards that each of these members keeps, as first or second keeper.
 pub(crate) fn kept(shards: &Shards, members: &[NodeId]) -> Vec<usize> {
     let places: HashMap<_, _> = members.iter().enumerate().map(|(at, node)| (*node, at)).collect();
     let mut kept = vec![0; members.len()];

@@ -1,11 +1,10 @@
-//! What membership and directory of large clusters cost: the nodes' own code for shards, for what is
-//! published again and for the directory's entries, given thousands of nodes and up to 10^9 objects. Prints
-//! CSV.
+//! Costs of membership and directory in large clusters. The nodes' own code for shards, publications and
+//! directory entries runs with thousands of nodes and up to 10^9 objects. Prints CSV.
 //!
 //! Nothing is sent: messages and bytes are counted from the frames that nodes would send. Objects are spread
-//! evenly over their holders, one primary each. Where there are more objects or holders than are gone
-//! through, those that are stand for all, and the row says so. The same ids every time, so that all but the
-//! times is the same again.
+//! evenly over their holders, one primary each. If there are more objects or holders than are gone through, a
+//! sample stands for all, and the row says so. The ids are the same in every run, so that all figures except
+//! times are the same.
 #![forbid(unsafe_code)]
 
 mod directory;
@@ -24,19 +23,19 @@ use crate::events::{Event, Load};
 
 const NODES: [usize; 9] = [2, 5, 10, 30, 100, 300, 1000, 3000, 10_000];
 const OBJECTS: [u64; 4] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
-/// Gigabits a second of the links for which the time to heal is told.
+/// Rates in Gbit/s of the links for which the time to heal is computed.
 const LINKS: [u32; 3] = [10, 25, 100];
 
-/// How a figure came to be.
+/// Origin of a figure.
 #[derive(Clone, Copy)]
 pub(crate) enum How {
-    /// All of it was gone through.
+    /// Everything was counted.
     Counted,
-    /// Some stood for all.
+    /// A sample stands for all.
     Sampled,
-    /// A time, or memory, of this machine.
+    /// A time, or memory, measured on this machine.
     Measured,
-    /// From others of this file.
+    /// Computed from other figures of this file.
     Computed,
 }
 
@@ -55,12 +54,12 @@ fn row(nodes: usize, objects: u64, measure: &str, value: f64, unit: &str, how: H
     println!("{nodes},{objects},\"{measure}\",{value:.6},{unit},{}", how.name());
 }
 
-/// A word for every number, the same in every run.
+/// Word for every number, the same in every run.
 pub(crate) fn word(seed: u64, number: u64) -> u64 {
     Draw::new(seed << 48 ^ number).word()
 }
 
-/// Node of a number.
+/// Id of the node with this number.
 pub(crate) fn node(number: usize) -> NodeId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&word(1, number as u64).to_le_bytes());
@@ -68,7 +67,7 @@ pub(crate) fn node(number: usize) -> NodeId {
     NodeId::from_bytes(bytes)
 }
 
-/// Object of a number, at a holder.
+/// Id of the object with this number at a holder.
 pub(crate) fn object(holder: usize, number: u64) -> ObjectId {
     let mut bytes = [0; 20];
     bytes[..8].copy_from_slice(&word(3 + holder as u64, number).to_le_bytes());
@@ -77,13 +76,13 @@ pub(crate) fn object(holder: usize, number: u64) -> ObjectId {
     ObjectId::from_bytes(bytes)
 }
 
-/// Processor time of this thread: what others do on this machine is not in it.
+/// CPU time of this thread, which excludes other work of this machine.
 pub(crate) fn spent() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The shortest of some times, and what was made last.
+/// Shortest of some times, with the last result.
 pub(crate) fn timed<T>(times: usize, mut make: impl FnMut() -> T) -> (T, Duration) {
     let mut once = || {
         let begun = spent();
@@ -135,8 +134,8 @@ fn main() {
     }
 }
 
-/// What puts, gets and deletions are made of, when holder, keepers and asker are other nodes as often as
-/// there are.
+/// Prints the frames of puts, gets and deletions, weighted by how often holder, keepers and asker are
+/// different nodes.
 fn per_operation(nodes: usize, frames: &Frames) {
     let elsewhere = 1.0 - 1.0 / nodes as f64;
     let keepers = 2.0 * elsewhere;
@@ -160,7 +159,7 @@ fn per_operation(nodes: usize, frames: &Frames) {
     tell("a deletion", 6.0 * elsewhere, elsewhere * ((frames.delete + frames.done) as f64 + 2.0 * order));
 }
 
-/// What a join or a death costs, and how long it takes until the directory is whole.
+/// Prints the cost of a join or a death, and the time until the directory is complete.
 fn tell(nodes: usize, objects: u64, event: &Event, load: &Load, busiest: f64, costs: &Costs) {
     let what = event.name();
     let say = |measure: &str, value: f64, unit: &str, how| {
@@ -173,9 +172,9 @@ fn tell(nodes: usize, objects: u64, event: &Event, load: &Load, busiest: f64, co
     let views = event.told_by_coordinator() as f64;
     say("bytes from the coordinator", views, "bytes", How::Counted);
 
-    // One after the other, as if nothing overlapped: the view goes out, each node makes its map and looks
-    // through its entries, then, lot by lot, through its objects, and the busiest keeper takes in what it is
-    // told.
+    // The steps follow one another, as if nothing overlapped: the view is sent, each node makes its map and
+    // goes through its entries, then through its objects in lots, and the busiest keeper takes in its
+    // messages.
     let still = event.map.as_secs_f64() + costs.settle_s;
     say("a node's engine stands still", still, "s", How::Computed);
     let look = still + busiest * costs.follow_s;

@@ -1,4 +1,4 @@
-//! Cores, and how fast they wake up.
+//! Check of the cores and of their clock.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -7,7 +7,7 @@ use super::Case;
 use super::files::count_of_list;
 use super::finding::Finding;
 
-/// With as many cores, the engine spins for a while before it sleeps.
+/// Number of cores from which on an idle engine spins for a while before it sleeps.
 const CORES_TO_SPIN: u64 = 4;
 const CPUS: &str = "/sys/devices/system/cpu";
 
@@ -32,8 +32,8 @@ fn judge_cores(online: u64, usable: u64) -> Finding {
         return Finding::ok(TOPIC, found);
     }
     Finding::ok(TOPIC, found).because(
-        "With fewer than 4, an idle engine sleeps rather than spins, which would take the core from its \
-         clients: a call that wakes it takes about 12 us, where spinning cores hand over in less than one.",
+        "With fewer than 4 cores an idle engine sleeps, because spinning would take a core from its clients. \
+         A call that wakes the engine takes about 12 us, a call to a spinning engine less than 1 us.",
     )
 }
 

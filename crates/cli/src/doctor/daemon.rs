@@ -1,4 +1,4 @@
-//! Asking the node of this host what it uses.
+//! Check of the node itself, which is asked for its status.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -13,18 +13,18 @@ use super::finding::Finding;
 use crate::connecting::connect;
 use crate::output::size;
 
-/// A node that is well answers within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the node's answer. A healthy node answers within milliseconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What came of it.
+/// Answer of the node.
 pub(super) enum Answer {
-    /// What the node says of itself.
+    /// Status report of the node.
     Status(Box<Status>),
     /// There is no socket at this path.
     Nobody(PathBuf),
-    /// The node at this path was silent.
+    /// The node at this path did not answer.
     Silent(PathBuf),
-    /// Why there is no answer.
+    /// Asking failed with this error.
     Failed(Error),
 }
 
@@ -37,7 +37,7 @@ impl Answer {
     }
 }
 
-/// Asks the node that listens at `socket`.
+/// Asks the node that listens at `socket` for its status.
 pub(super) fn ask(socket: &Socket) -> Answer {
     let path = socket.path();
     if !path.exists() {
@@ -45,20 +45,20 @@ pub(super) fn ask(socket: &Socket) -> Answer {
     }
     let (tell, told) = mpsc::channel();
     let socket = socket.clone();
-    // A client waits for far longer than it takes; its thread ends with this process.
+    // The client may wait far longer than the limit. Its thread ends with this process.
     thread::spawn(move || {
         let status = connect(&socket, "plasmon doctor").and_then(|client| client.status());
-        // Nobody listens any more after the time.
+        // An error means that the limit is over and no thread waits.
         let _ = tell.send(status);
     });
-    match told.recv_timeout(PATIENCE) {
+    match told.recv_timeout(ANSWER_TIMEOUT) {
         Ok(Ok(status)) => Answer::Status(Box::new(status)),
         Ok(Err(error)) => Answer::Failed(error),
         Err(_) => Answer::Silent(path.to_owned()),
     }
 }
 
-/// What a program wants to know of the node.
+/// Summary of the node's status for programs.
 pub(super) fn summary(status: &Status) -> Value {
     json!({
         "node": status.node,
@@ -73,18 +73,21 @@ pub(super) fn summary(status: &Status) -> Value {
     })
 }
 
-/// Judges the node itself.
+/// Checks the node itself.
 pub(super) fn check(answer: &Answer) -> Vec<Finding> {
     const TOPIC: &str = "node";
     let status = match answer {
         Answer::Status(status) => status,
         Answer::Nobody(path) => {
-            let text = format!("none runs at {}: this is about the host alone", path.display());
+            let text = format!("no node runs at {}: only the host was checked", path.display());
             return vec![Finding::ok(TOPIC, text)];
         }
         Answer::Silent(path) => {
-            let found =
-                format!("the one at {} does not answer within {} s", path.display(), PATIENCE.as_secs());
+            let found = format!(
+                "the one at {} does not answer within {} s",
+                path.display(),
+                ANSWER_TIMEOUT.as_secs()
+            );
             let why = "It is stopped, or far too busy: a node answers within milliseconds.";
             return vec![
                 Finding::problem(TOPIC, found, why)
@@ -96,7 +99,7 @@ pub(super) fn check(answer: &Answer) -> Vec<Finding> {
                 ErrorKind::Disconnected => {
                     "A node that was killed leaves its socket behind; the next one replaces it."
                 }
-                _ => "So this is about the host alone.",
+                _ => "Only the host was checked.",
             };
             return vec![Finding::advice(TOPIC, error.message(), why)];
         }

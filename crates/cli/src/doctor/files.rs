@@ -1,11 +1,12 @@
-//! Reading what the kernel tells under `/proc` and `/sys`: text of a few known forms.
+//! Files of the kernel under `/proc` and `/sys`, which have a few known forms.
 //!
-//! What is missing or of another form reads as `None`, never as an error: kernels and containers differ.
+//! A file that is missing or has another form reads as `None`, never as an error, because kernels and
+//! containers differ.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// The files of a host, seen from its root directory or from a copy of it.
+/// Files of a host, seen from its root directory or from a copy of it.
 #[derive(Debug)]
 pub(super) struct Files {
     root: PathBuf,
@@ -20,23 +21,23 @@ impl Files {
         Self { root: root.into() }
     }
 
-    /// Where a file of the host is.
+    /// Path of a file of the host.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// A file's text without the blanks around it.
+    /// Text of a file, without blanks around it.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.path(path)).ok()?;
         Some(text.trim().to_owned())
     }
 
-    /// A file that is one number.
+    /// Number that is the whole content of a file.
     pub(super) fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// The names in a directory, in order; none if it is not there.
+    /// Names in a directory, in order. Empty if there is no such directory.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -45,24 +46,24 @@ impl Files {
     }
 }
 
-/// The value behind `key:` in a text of such lines, as `/proc/self/status` is one.
+/// Value of the line `key: value` in a text such as `/proc/self/status`.
 pub(super) fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let value = |line: &'a str| line.strip_prefix(key)?.strip_prefix(':');
     text.lines().find_map(value).map(str::trim)
 }
 
-/// Bytes of a line of `/proc/meminfo`, which counts in KiB.
+/// Size in bytes of a line of `/proc/meminfo`, which has KiB.
 pub(super) fn meminfo(text: &str, key: &str) -> Option<u64> {
     value_of(text, key)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The choice in brackets, as in `always [never]`.
+/// Choice in brackets, as in `always [never]`.
 pub(super) fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(choice, _)| choice)
 }
 
-/// The hard limit of a line of `/proc/self/limits`; `u64::MAX` if there is none.
+/// Hard limit in a line of `/proc/self/limits`; `u64::MAX` if it is unlimited.
 pub(super) fn hard_limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_whitespace().nth(1)? {
@@ -71,7 +72,7 @@ pub(super) fn hard_limit(limits: &str, name: &str) -> Option<u64> {
     }
 }
 
-/// How many numbers a list such as `0-3,8` names.
+/// Number of numbers in a list such as `0-3,8`.
 pub(super) fn count_of_list(list: &str) -> Option<u64> {
     list.split(',').filter(|range| !range.is_empty()).try_fold(0, |sum: u64, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

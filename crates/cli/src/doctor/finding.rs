@@ -1,15 +1,15 @@
-//! What a check found: how bad it is, why it matters, and what mends it.
+//! Finding of a check: its severity, its reason, and the commands that fix it.
 
 use serde_json::{Value, json};
 
-/// How bad it is, best first.
+/// Severity of a finding, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
-    /// As it should be.
+    /// All is well.
     Ok,
-    /// It works, and could be faster or safer.
+    /// It works, but could be faster or safer.
     Advice,
-    /// It does not work, will stop working, or leaves hardware unused that is there.
+    /// It does not work, will stop working, or leaves existing hardware unused.
     Problem,
 }
 
@@ -23,19 +23,19 @@ impl Severity {
     }
 }
 
-/// One thing that was looked at.
+/// Finding about one subject.
 #[derive(Debug)]
 pub(super) struct Finding {
-    /// What it is about, for programs: lower case and underscores, the same in every version.
+    /// Subject of the finding, for programs: lower case and underscores, the same in every version.
     pub(super) topic: &'static str,
     pub(super) severity: Severity,
     pub(super) found: String,
-    /// Why it matters; empty when all is well and there is nothing to explain.
+    /// Reason why the finding matters. Empty if all is well.
     pub(super) why: String,
     pub(super) mend: Vec<Step>,
 }
 
-/// A command to type, and what for.
+/// Command that fixes a problem, with its purpose.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) what: String,

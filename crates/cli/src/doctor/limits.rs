@@ -1,19 +1,19 @@
-//! Limits of the node's process: open files, locked memory, mappings.
+//! Checks of limits of the node's process: open files, locked memory, mappings.
 
 use super::Case;
 use super::files::{hard_limit, value_of};
 use super::finding::Finding;
 use crate::output::size;
 
-/// For the segments, for all ports and for a few clients.
+/// Smallest sufficient number of open files: for the segments, all ports and a few clients.
 const FILES_AT_LEAST: u64 = 768;
-/// With the clients that one user may have (`--max-clients`).
+/// Number of open files that also suffices for all clients of one user (`--max-clients`).
 const FILES_FOR_ALL: u64 = 32_768;
-/// For the arena and the tables; each client takes one or two more.
-const MAPS: u64 = 16_384;
-/// What a node locks beside its arena: messages, and what libfabric keeps.
-const LOCKED_BESIDE: u64 = 64 << 20;
-/// The capability that lifts the limit of locked memory, as a bit of a mask.
+/// Sufficient number of mappings: for the arena and the tables, and one or two for each client.
+const SUFFICIENT_MAPS: u64 = 16_384;
+/// Memory in bytes that a node locks in addition to its arena: for messages and for libfabric.
+const EXTRA_LOCKED_BYTES: u64 = 64 << 20;
+/// Bit of a mask for the capability that lifts the limit of locked memory.
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
 pub(super) fn check(case: &Case) -> Vec<Finding> {
@@ -29,10 +29,9 @@ fn open_files(limit: u64, is_node: bool) -> Finding {
     const TOPIC: &str = "open_files";
     let whose = if is_node { "the node" } else { "a node started from here" };
     let found = format!("{whose} may have {}", number(limit));
-    let why = "A node keeps two for each of up to 64 segments and some hundred for other nodes and for \
-        itself, and \
-               takes as many clients as the rest allows with six for each; it raises the soft limit to the \
-               hard one by itself.";
+    let why = "A node needs two open files for each of up to 64 segments, some hundred for other nodes and \
+               itself, and six for each client. It accepts only as many clients as the limit allows. It \
+               raises the soft limit to the hard one itself.";
     let finding = match limit {
         FILES_FOR_ALL.. => return Finding::ok(TOPIC, found),
         FILES_AT_LEAST.. => Finding::advice(TOPIC, found, why),
@@ -49,7 +48,7 @@ fn locked_memory(case: &Case, process: &str, limit: u64) -> Finding {
         u64::MAX => "no limit".to_owned(),
         some => format!("{} may be locked", size(some)),
     };
-    let needed = case.memory.saturating_add(LOCKED_BESIDE);
+    let needed = case.memory.saturating_add(EXTRA_LOCKED_BYTES);
     if limit >= needed {
         return Finding::ok(TOPIC, found);
     }
@@ -75,7 +74,7 @@ fn maps(case: &Case) -> Option<Finding> {
     const TOPIC: &str = "memory_maps";
     let limit = case.files.number("/proc/sys/vm/max_map_count")?;
     let found = format!("vm.max_map_count is {limit}");
-    if limit >= MAPS {
+    if limit >= SUFFICIENT_MAPS {
         return Some(Finding::ok(TOPIC, found));
     }
     let why = "A node maps its segments, its tables and a few pages of each client; a client maps up to 64 \

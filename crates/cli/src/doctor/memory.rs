@@ -1,16 +1,17 @@
-//! Memory: what is available, what a container allows, what may be committed, and swap.
+//! Checks of memory: available memory, the limit of a container, overcommitment, and swap.
 
 use super::files::meminfo;
 use super::finding::Finding;
 use super::{Case, pages};
 use crate::cgroup::{self, Allowance};
 use crate::output::size;
-use crate::serve_args::LEAST_MEMORY;
+use crate::serve_args::LEAST_MEMORY_BYTES;
 
-/// What a node has beside its objects at least, and what is left for its clients where it is not tight; the
-/// daemon compares by about the same figures (`plasmon_node`'s `memory::allowance`).
-const BESIDE: u64 = 64 << 20;
-const SPARE: u64 = 192 << 20;
+/// Memory in bytes that a node needs at least in addition to its objects. The daemon compares with about the
+/// same figures as these two (`plasmon_node`'s `memory::allowance`).
+const RESERVED_BYTES: u64 = 64 << 20;
+/// Memory in bytes for clients and caches, which is left free when there is enough.
+const SPARE_BYTES: u64 = 192 << 20;
 
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let Some(text) = case.files.text("/proc/meminfo") else {
@@ -38,14 +39,12 @@ fn available(case: &Case, meminfo_text: &str) -> Option<Finding> {
     }
     let room = available + case.node_base_bytes();
     let found = format!("{} wanted for objects, {} available of {}", size(wanted), size(room), size(total));
-    // A tenth for everybody else.
-    let sensible = (room.min(total - total / 10) >> 20 << 20).max(LEAST_MEMORY);
+    // A tenth is left for other programs.
+    let sensible = (room.min(total - total / 10) >> 20 << 20).max(LEAST_MEMORY_BYTES);
     if wanted > room {
         let why = match &case.node {
             None => "A node takes all its memory at its start and refuses to start without it.",
-            Some(_) => {
-                "The kernel ends processes, perhaps the node, when memory that was promised is asked for."
-            }
+            Some(_) => "When the memory is used, the kernel ends processes, perhaps the node.",
         };
         return Some(
             Finding::problem(TOPIC, found, why).mend("give the store less memory", case.serve(sensible)),
@@ -53,7 +52,7 @@ fn available(case: &Case, meminfo_text: &str) -> Option<Finding> {
     }
     if wanted > total - total / 10 {
         let why = "Less than a tenth is left for all other programs, and the kernel ends processes when \
-                   there is none.";
+                   memory runs out.";
         return Some(
             Finding::advice(TOPIC, found, why).mend("give the store less memory", case.serve(sensible)),
         );
@@ -61,13 +60,12 @@ fn available(case: &Case, meminfo_text: &str) -> Option<Finding> {
     Some(Finding::ok(TOPIC, found).because(irrelevant))
 }
 
-/// The memory limit of the container or service this runs in.
+/// Checks the memory limit of the container or service in which the node runs.
 fn container(case: &Case) -> Option<Finding> {
     const TOPIC: &str = "container_memory";
     let (process, is_node) = case.process();
     let Allowance { limit, used, file } = cgroup::allowance(|path| case.files.text(path), &process)?;
-    // What the node has it would give back if it stopped; of others in its group nothing is known to be given
-    // back.
+    // The node would give its own memory back if it stopped. Whether others in its group would is not known.
     let others = if is_node { used.saturating_sub(case.node_base_bytes()) } else { used };
     let room = limit.saturating_sub(others);
     let arena = if pages::suffice(case) { 0 } else { case.memory };
@@ -77,23 +75,24 @@ fn container(case: &Case) -> Option<Finding> {
         size(others),
         size(case.memory)
     );
-    if arena + BESIDE + SPARE <= room {
+    if arena + RESERVED_BYTES + SPARE_BYTES <= room {
         return Some(Finding::ok(TOPIC, found));
     }
-    let why = "The memory of objects counts as the node's, and some beside it: the kernel ends the node \
-        when it is over the limit. One that cannot fit does not start.";
-    let finding = match arena + BESIDE <= room {
+    let why = "The memory of objects counts towards the limit, and so does that of the node itself. The \
+               kernel ends a node that exceeds the limit. A node that cannot fit does not start.";
+    let finding = match arena + RESERVED_BYTES <= room {
         true => Finding::advice(TOPIC, found, why),
         false => Finding::problem(TOPIC, found, why),
     };
-    let sensible = room.saturating_sub(BESIDE + SPARE).max(LEAST_MEMORY) >> 20 << 20;
+    let sensible = room.saturating_sub(RESERVED_BYTES + SPARE_BYTES).max(LEAST_MEMORY_BYTES) >> 20 << 20;
     Some(finding.mend(
         "raise the limit (--memory of docker, MemoryMax= of systemd), or give the store less memory",
         case.serve(sensible),
     ))
 }
 
-/// Under strict accounting, a page that cannot be committed is an error at its first touch.
+/// Checks overcommitment. With strict accounting, a page that cannot be committed is an error at its first
+/// touch.
 fn overcommit(case: &Case, meminfo_text: &str) -> Option<Finding> {
     const TOPIC: &str = "overcommit";
     const STRICT: u64 = 2;
@@ -108,8 +107,8 @@ fn overcommit(case: &Case, meminfo_text: &str) -> Option<Finding> {
         return Some(Finding::ok(TOPIC, found));
     }
     let why = format!(
-        "{} are wanted for objects. Under strict accounting, whoever touches a page beyond the limit gets \
-         SIGBUS.",
+        "{} are wanted for objects. Under strict accounting, a process that touches a page beyond the limit \
+         gets SIGBUS.",
         size(case.memory)
     );
     Some(

@@ -1,9 +1,9 @@
-//! `plasmon doctor`: what makes Plasmon slower here than the hardware allows, and how to mend it.
+//! `plasmon doctor`: finds what makes Plasmon slower on this host than the hardware allows, and how to fix
+//! it.
 //!
-//! [`files`] reads what the kernel tells under `/proc` and `/sys`, [`daemon`] asks the node of this host, if
-//! one answers, and gives up soon if it does not. The other modules judge: each check turns a [`Case`] into a
-//! [`Finding`]. Nothing on the host is changed. A check whose files this kernel does not have says
-//! nothing.
+//! [`files`] reads files of the kernel under `/proc` and `/sys`. [`daemon`] asks the node of this host, and
+//! gives up soon if it does not answer. The other modules are checks, each of which turns a [`Case`] into a
+//! [`Finding`]. No check changes the host. A check whose files this kernel does not have returns no finding.
 
 mod cpu;
 mod daemon;
@@ -35,24 +35,24 @@ use files::Files;
 use finding::{Finding, Severity};
 use shell::Shell;
 
-/// What is examined.
+/// Host and node that are examined.
 struct Case {
     files: Files,
     shell: Shell,
-    /// Bytes of memory the node has, or is to have.
+    /// Memory in bytes that the node has, or is to have.
     memory: u64,
-    /// Where the node puts objects on disk, or is to put them.
+    /// Spill directory that the node has, or is to have.
     spill: Option<PathBuf>,
-    /// What the running node says of itself.
+    /// Status of the running node.
     node: Option<Status>,
 }
 
 impl Case {
-    /// The running node's files under `/proc`, or else this process's: a node started from here inherits
-    /// its limits. The flag says whether they are the node's.
+    /// Path of the running node's files under `/proc`, or else of this process's, whose limits a node started
+    /// from here inherits. The flag says whether the files are the node's.
     fn process(&self) -> (String, bool) {
         let node = self.node.as_ref().map(|node| format!("/proc/{}", node.pid));
-        // In another container the number is another process's.
+        // In another container the process id belongs to another process.
         let ours =
             |path: &String| self.files.text(&format!("{path}/comm")).as_deref() == Some("plasmon-node");
         match node.filter(ours) {
@@ -61,7 +61,7 @@ impl Case {
         }
     }
 
-    /// Bytes of base pages that the running node holds, and would give back if it stopped.
+    /// Base pages in bytes that the running node holds, and would give back if it stopped.
     fn node_base_bytes(&self) -> u64 {
         self.node
             .as_ref()
@@ -70,24 +70,24 @@ impl Case {
             .map_or(0, |memory| memory.prefaulted.max(memory.used))
     }
 
-    /// The command that starts a node with `memory` bytes, in place of the running one if there is one.
+    /// Command that starts a node with `memory` bytes, in place of the running one if there is one.
     fn serve(&self, memory: u64) -> String {
         shell::serve(&self.words(), memory, self.spill.as_deref(), None)
     }
 
-    /// The same, on the memory node of the network card.
+    /// Command that starts the node anew on the memory node of the network card.
     fn serve_near(&self) -> String {
         shell::serve(&self.words(), self.memory, self.spill.as_deref(), Some("auto"))
     }
 
-    /// The running node's command line, with a NUL behind each word.
+    /// Command line of the running node, with a NUL after each word.
     fn words(&self) -> String {
         let (process, is_node) = self.process();
         let line = Some(format!("{process}/cmdline")).filter(|_| is_node);
         line.and_then(|line| self.files.text(&line)).unwrap_or_default()
     }
 
-    /// How to put such a node in place of the running one.
+    /// Instruction to replace the running node, or to start one.
     fn restart(&self) -> String {
         match &self.node {
             Some(node) => format!("stop the node (kill {}), then start it again", node.pid),

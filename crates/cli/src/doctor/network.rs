@@ -1,4 +1,4 @@
-//! RDMA devices, and whether the node uses them.
+//! Checks of RDMA devices, and of their use by the node.
 
 use std::net::IpAddr;
 
@@ -22,23 +22,23 @@ pub(super) fn check(case: &Case) -> Vec<Finding> {
     findings
 }
 
-/// A port of an RDMA device.
+/// Port of an RDMA device.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Port {
     pub(super) device: String,
     pub(super) number: String,
-    /// Such as ACTIVE, INIT or DOWN.
+    /// State of the port, such as ACTIVE, INIT or DOWN.
     state: String,
-    /// Such as `100 Gb/sec (4X EDR)`.
+    /// Rate of the port, such as `100 Gb/sec (4X EDR)`.
     rate: String,
-    /// InfiniBand, or Ethernet for RoCE and iWARP.
+    /// Link layer of the port: InfiniBand, or Ethernet for RoCE and iWARP.
     pub(super) link: String,
-    /// The network interface of an Ethernet port.
+    /// Network interface of an Ethernet port.
     pub(super) interface: Option<String>,
 }
 
 impl Port {
-    /// Where the kernel tells of it.
+    /// Folder of the port's files in the kernel.
     pub(super) fn folder(&self) -> String {
         format!("{DEVICES}/{}/ports/{}", self.device, self.number)
     }
@@ -102,7 +102,7 @@ fn devices(case: &Case, ports: &[Port]) -> Finding {
     finding
 }
 
-/// A process reaches an RDMA device through a file in /dev.
+/// Checks the file in /dev through which a process uses an RDMA device.
 fn device_file(case: &Case, device: &str) -> Option<Finding> {
     const TOPIC: &str = "rdma_access";
     const CLASS: &str = "/sys/class/infiniband_verbs";
@@ -134,7 +134,7 @@ fn device_file(case: &Case, device: &str) -> Option<Finding> {
     })
 }
 
-/// There is RDMA: does the node use it?
+/// Checks whether the node uses RDMA on a host that has it.
 fn provider(case: &Case, node: &Status, port: &Port) -> Finding {
     const TOPIC: &str = "provider";
     let fabric = &node.fabric;

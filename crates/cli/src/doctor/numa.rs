@@ -1,4 +1,4 @@
-//! Memory nodes (NUMA): which there are, where the network cards are, and whether the node is near its own.
+//! Check of memory nodes (NUMA): those of the host, those of its network cards, and that of the node.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ use crate::output::size;
 
 const NODES: &str = "/sys/devices/system/node";
 const TOPIC: &str = "numa";
-const WHY: &str = "What the card reads and writes at another memory node goes through the link between the \
-                   processors, which takes longer and carries less.";
+const WHY: &str = "The card's accesses to another memory node cross the link between the processors, which \
+                   has a higher latency and a lower bandwidth.";
 
 pub(super) fn check(case: &Case) -> Option<Finding> {
     let nodes = nodes(case)?;
@@ -30,7 +30,7 @@ pub(super) fn check(case: &Case) -> Option<Finding> {
     })
 }
 
-/// A node runs.
+/// Finding about a running node.
 fn running(case: &Case, found: String) -> Finding {
     let Some((node, numa)) = case.node.as_ref().map(|node| (node, &node.numa)) else {
         return Finding::ok(TOPIC, found);
@@ -72,7 +72,7 @@ fn running(case: &Case, found: String) -> Finding {
     }
 }
 
-/// Whether the node may use the memory of one memory node alone.
+/// Whether the node may use the memory of one memory node only.
 fn confined_to(case: &Case, node: u32) -> bool {
     let (process, is_node) = case.process();
     let status = case.files.text(&format!("{process}/status"));
@@ -80,9 +80,10 @@ fn confined_to(case: &Case, node: u32) -> bool {
     is_node && allowed == Some(node.to_string().as_str())
 }
 
-/// No node runs; one that starts goes to its card by itself, and what it may lack there is huge pages.
+/// Finding without a running node. A node binds itself to its card's memory node, where huge pages may be
+/// missing.
 fn planned(case: &Case, found: String, cards: &[(String, u64)]) -> Finding {
-    // An RDMA device is what a node would choose.
+    // A node would choose an RDMA device.
     let rdma = case.files.names("/sys/class/infiniband");
     let Some((card, near)) = cards.iter().find(|(card, _)| rdma.contains(card)) else {
         let why =
@@ -97,15 +98,15 @@ fn planned(case: &Case, found: String, cards: &[(String, u64)]) -> Finding {
     else {
         return Finding::ok(TOPIC, found);
     };
-    let why = "Huge pages were reserved, and not enough of them are where the node will want them: it does \
-               without the pool then.";
+    let why = "Huge pages are reserved, but not enough of them on the card's memory node: the node would not \
+               use the pool.";
     let file = format!("{NODES}/node{near}/{POOL}/nr_hugepages");
     let total = pool("nr_hugepages") + missing;
     Finding::advice(TOPIC, found, why)
         .mend("huge pages there, until the next boot", case.shell.write(&total.to_string(), &file))
 }
 
-/// The memory nodes in words.
+/// Description of the memory nodes.
 fn nodes(case: &Case) -> Option<Vec<String>> {
     case.files.text(&format!("{NODES}/online"))?;
     let is_node =
@@ -134,7 +135,7 @@ fn describe(case: &Case, name: &str) -> String {
     format!("{name} ({})", parts.join("; "))
 }
 
-/// The network cards that tell which memory node they are at.
+/// Network cards whose memory node is known.
 fn cards(case: &Case) -> Vec<(String, u64)> {
     let of = |class: &str| {
         let card = |name: String| Some((name.clone(), place(case, &format!("{class}/{name}/device"))?));
@@ -143,11 +144,11 @@ fn cards(case: &Case) -> Vec<(String, u64)> {
     [of("/sys/class/infiniband"), of("/sys/class/net")].concat()
 }
 
-/// The memory node of a device, or of the bus it hangs on: a virtio card is below a PCI device.
+/// Memory node of a device, or of the bus below which it is: a virtio card is below a PCI device.
 fn place(case: &Case, device: &str) -> Option<u64> {
     let root = case.files.path("/sys").canonicalize().ok()?;
     let device = case.files.path(device).canonicalize().ok()?;
     let above = device.ancestors().take_while(|folder| folder.starts_with(&root));
-    // -1 where the firmware says nothing.
+    // The number is -1 if the firmware does not tell.
     above.filter_map(|folder| fs::read_to_string(folder.join("numa_node")).ok()?.trim().parse().ok()).next()
 }

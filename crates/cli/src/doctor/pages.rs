@@ -1,20 +1,20 @@
-//! Huge pages: the host's pool of them, and what the kernel gives of its own accord.
+//! Checks of huge pages: the host's pool, and transparent ones.
 //!
-//! The daemon takes huge pages from the pool when there are enough for its whole arena, by the same
-//! arithmetic as here (`plasmon_node`'s `memory::system`).
+//! The daemon takes huge pages from the pool if there are enough for its whole arena. It computes that number
+//! in the same way as this module (`plasmon_node`'s `memory::system`).
 
 use super::Case;
 use super::files::{chosen, meminfo};
 use super::finding::Finding;
 use crate::output::size;
 
-const HUGE_PAGE: u64 = 2 << 20;
-/// Segments of an arena; it is made of whole ones.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// Number of segments of an arena, which all have the same size.
 const SEGMENTS: u64 = 64;
 pub(super) const POOL: &str = "hugepages/hugepages-2048kB";
 const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-/// Figures of docs/memory.md.
+/// Reason to want huge pages, with figures of docs/memory.md.
 const WHY: &str = "In base pages a first write takes five to ten times as long (3 us for 4 KiB, against 0.3 \
                    to 0.7 on a small, busy virtual machine), and each client pays again for its own mapping \
                    (1.5 us, against 0.01).";
@@ -34,33 +34,33 @@ pub(super) fn suffice(case: &Case) -> bool {
     }
 }
 
-/// The pool of huge pages, in pages.
+/// Pool of huge pages, counted in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Pool {
     total: u64,
-    /// Neither used nor promised to anyone.
+    /// Number of pages that are neither used nor reserved.
     free: u64,
 }
 
 impl Pool {
-    /// A kernel without huge pages has no counters.
+    /// Reads the counters of the pool. A kernel without huge pages has none.
     fn read(case: &Case) -> Self {
         let counter = |name| case.files.number(&format!("/sys/kernel/mm/{POOL}/{name}")).unwrap_or(0);
         let free = counter("free_hugepages").saturating_sub(counter("resv_hugepages"));
         Self { total: counter("nr_hugepages"), free }
     }
 
-    /// What a node could have, counting what the running one would give back.
+    /// Number of pages for a node, including those that the running node would give back.
     fn free_for(self, case: &Case) -> u64 {
         let own = case.node.as_ref().map(|node| &node.memory).filter(|memory| memory.pages == "huge");
         self.free + own.map_or(0, |memory| pages(memory.capacity))
     }
 }
 
-/// Huge pages of an arena of so many bytes.
+/// Number of huge pages of an arena of `memory` bytes.
 pub(super) fn pages(memory: u64) -> u64 {
-    let segment = memory.div_ceil(SEGMENTS).max(HUGE_PAGE).next_multiple_of(HUGE_PAGE);
-    memory.div_ceil(segment) * segment / HUGE_PAGE
+    let segment = memory.div_ceil(SEGMENTS).max(HUGE_PAGE_BYTES).next_multiple_of(HUGE_PAGE_BYTES);
+    memory.div_ceil(segment) * segment / HUGE_PAGE_BYTES
 }
 
 fn huge_pages(case: &Case, pool: Pool) -> Finding {
@@ -88,20 +88,20 @@ fn huge_pages(case: &Case, pool: Pool) -> Finding {
         return Finding::ok(TOPIC, found).because(stand_in);
     }
     let finding = Finding::advice(TOPIC, found, WHY);
-    if missing * HUGE_PAGE > available(case) {
-        let why = "More than is available: see memory. With less for the store they can be had.";
+    if missing * HUGE_PAGE_BYTES > available(case) {
+        let why = "That is more than is available: see memory. A smaller store needs fewer.";
         return finding.because(why);
     }
     reserve(case, finding, pool.total + missing)
 }
 
-/// Bytes that could become huge pages.
+/// Memory in bytes that could become huge pages.
 fn available(case: &Case) -> u64 {
     let text = case.files.text("/proc/meminfo").unwrap_or_default();
     meminfo(&text, "MemAvailable").unwrap_or(0) + case.node_base_bytes()
 }
 
-/// How to have so many pages in the pool.
+/// Adds the commands that give the pool `total` pages.
 fn reserve(case: &Case, finding: Finding, total: u64) -> Finding {
     let (shell, key) = (case.shell, "vm.nr_hugepages");
     let finding = match &case.node {
@@ -120,7 +120,7 @@ fn reserve(case: &Case, finding: Finding, total: u64) -> Finding {
         .mend("start the node", case.serve(case.memory))
 }
 
-/// Whether the kernel makes memfds of huge pages where it can: by itself, or because the daemon asks it.
+/// Whether the kernel makes memfds of huge pages, by itself or because the daemon asks for it.
 fn given_by_kernel(case: &Case) -> bool {
     let text = case.files.text(SHMEM_ENABLED);
     text.as_deref().and_then(chosen).is_some_and(|choice| match choice {
@@ -130,7 +130,8 @@ fn given_by_kernel(case: &Case) -> bool {
     })
 }
 
-/// Since Linux 6.1 the kernel makes huge pages when it is asked (MADV_COLLAPSE), whatever its setting is.
+/// Whether the kernel makes huge pages when it is asked (MADV_COLLAPSE, since Linux 6.1), whatever its
+/// setting is.
 fn can_be_asked(case: &Case) -> bool {
     let release = case.files.text("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
@@ -153,9 +154,9 @@ fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
     let finding = Finding::advice(
         TOPIC,
         found,
-        "The second way to huge pages: with within_size the kernel makes Plasmon's memory of them for as \
-         long as there are any, with nothing to reserve. (Since Linux 6.1 it does so when Plasmon asks, \
-         whatever is set but deny.)",
+        "This is the second way to huge pages: with within_size the kernel uses huge pages for Plasmon's \
+         memory as long as there are any, without a reservation. (Since Linux 6.1 it does so when Plasmon \
+         asks, unless the setting is deny.)",
     );
     let rule = format!("w {SHMEM_ENABLED} - - - - within_size");
     Some(
@@ -168,7 +169,7 @@ fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
     )
 }
 
-/// The kernel gives huge pages; whether it gave them to the node shows in what is there at all.
+/// Finding for a kernel that gives huge pages. The total in use shows whether it gave some to the node.
 fn given(case: &Case, found: String) -> Finding {
     const TOPIC: &str = "transparent_huge_pages";
     let huge = case.files.text("/proc/meminfo").and_then(|text| meminfo(&text, "ShmemHugePages"));
@@ -176,7 +177,7 @@ fn given(case: &Case, found: String) -> Finding {
         let finding = Finding::ok(TOPIC, found);
         let asked = can_be_asked(case);
         return if asked {
-            finding.because("The node asks for them, whatever is set but deny.")
+            finding.because("The node asks for them, unless the setting is deny.")
         } else {
             finding
         };

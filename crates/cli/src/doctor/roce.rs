@@ -1,4 +1,4 @@
-//! RDMA over Ethernet (RoCE): the addresses that connections are made by, and what a packet carries.
+//! Checks of RDMA over Ethernet (RoCE): the addresses for connections, and the size of packets.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,12 +6,12 @@ use super::Case;
 use super::finding::Finding;
 use super::network::Port;
 
-/// What a packet carries beside the bytes that are moved, at most: headers of RDMA, UDP and IP.
-const HEADERS: u64 = 96;
-/// Sizes that packets come in, largest first.
-const SIZES: [u64; 5] = [4096, 2048, 1024, 512, 256];
+/// Largest size in bytes of the headers of a packet: RDMA, UDP and IP.
+const HEADER_BYTES: u64 = 96;
+/// Possible payload sizes of packets in bytes, largest first.
+const PAYLOAD_BYTES: [u64; 5] = [4096, 2048, 1024, 512, 256];
 
-/// Judges a port that is active.
+/// Checks a port that is active.
 pub(super) fn check(case: &Case, port: &Port) -> Vec<Finding> {
     if port.link != "Ethernet" {
         return Vec::new();
@@ -19,14 +19,14 @@ pub(super) fn check(case: &Case, port: &Port) -> Vec<Finding> {
     [Some(address(case, port)), packets(case, port)].into_iter().flatten().collect()
 }
 
-/// The IP addresses of a port, each with its version of RoCE.
+/// IP addresses of a port, each with its version of RoCE.
 pub(super) fn addresses(case: &Case, port: &Port) -> Vec<(IpAddr, String)> {
     let folder = port.folder();
     let address = |number: String| {
         let gid: Ipv6Addr = case.files.text(&format!("{folder}/gids/{number}"))?.parse().ok()?;
         let kind = case.files.text(&format!("{folder}/gid_attrs/types/{number}")).unwrap_or_default();
         let ip = gid.to_ipv4_mapped().map_or(IpAddr::V6(gid), IpAddr::V4);
-        // Every port has a link-local one, which nobody listens at.
+        // Every port has a link-local address, at which no node listens.
         let local = gid.segments()[0] & 0xffc0 == 0xfe80;
         (!gid.is_unspecified() && !local).then_some((ip, kind))
     };
@@ -49,8 +49,8 @@ fn address(case: &Case, port: &Port) -> Finding {
     let list: Vec<_> = addresses.iter().map(|(ip, kind)| format!("{ip} ({kind})")).collect();
     let found = format!("{device} is at {}: a node that listens there uses it", list.join(", "));
     if addresses.iter().all(|(_, kind)| kind.contains("v1")) {
-        let why = "It knows RoCE v1 alone, which does not go through routers, and which many switches have \
-            no congestion control for.";
+        let why = "The device supports only RoCE v1, which is not routed, and for which many switches have \
+                   no congestion control.";
         return Finding::advice(TOPIC, found, why);
     }
     Finding::ok(TOPIC, found)
@@ -60,15 +60,15 @@ fn packets(case: &Case, port: &Port) -> Option<Finding> {
     const TOPIC: &str = "rdma_mtu";
     let interface = port.interface.as_deref()?;
     let mtu = case.files.number(&format!("/sys/class/net/{interface}/mtu"))?;
-    let carried = SIZES.into_iter().find(|size| size + HEADERS <= mtu)?;
+    let carried = PAYLOAD_BYTES.into_iter().find(|size| size + HEADER_BYTES <= mtu)?;
     let found = format!("packets of {} carry {carried} bytes (MTU {mtu} of {interface})", port.device);
-    if carried == SIZES[0] {
+    if carried == PAYLOAD_BYTES[0] {
         return Some(Finding::ok(TOPIC, found));
     }
     let why = format!(
-        "They may carry {}, with fewer packets for the same bytes, if all hosts and the switches between \
-         them take frames that large.",
-        SIZES[0]
+        "They can carry {}, so that fewer packets are needed, if all hosts and the switches between them \
+         accept frames of that size.",
+        PAYLOAD_BYTES[0]
     );
     let command = case.shell.root(&format!("ip link set {interface} mtu 9000"));
     Some(Finding::advice(TOPIC, found, why).mend("on every host, until the next boot", command))

@@ -1,10 +1,10 @@
-//! Commands, written as this user has to type them.
+//! Shell commands, in the form in which this user has to type them.
 
 use std::path::Path;
 
 use rustix::process::geteuid;
 
-/// Writes commands as this user has to type them.
+/// Writer of commands for this user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shell {
     pub(super) root: bool,
@@ -15,30 +15,30 @@ impl Shell {
         Self { root: geteuid().is_root() }
     }
 
-    /// A command that only root may run.
+    /// Command that only root may run.
     pub(super) fn root(self, command: &str) -> String {
         if self.root { command.to_owned() } else { format!("sudo {command}") }
     }
 
-    /// Sets a kernel setting until the next boot.
+    /// Command that sets a kernel setting until the next boot.
     pub(super) fn sysctl(self, key: &str, value: u64) -> String {
         self.root(&format!("sysctl -w {key}={value}"))
     }
 
-    /// Sets a kernel setting at every boot.
+    /// Command that sets a kernel setting at every boot.
     pub(super) fn sysctl_for_ever(self, key: &str, value: u64) -> String {
         let name = key.rsplit('.').next().unwrap_or(key).replace('_', "-");
         self.write(&format!("{key} = {value}"), &format!("/etc/sysctl.d/80-plasmon-{name}.conf"))
     }
 
-    /// Writes a line to a file of root's, or to several.
+    /// Command that writes a line to a file of root's, or to several.
     pub(super) fn write(self, text: &str, files: &str) -> String {
         format!("echo '{text}' | {}", self.root(&format!("tee {files}")))
     }
 }
 
-/// The command that starts a node as `words` did, which are another's command line with a NUL behind each,
-/// but with so much memory, with huge pages if there are any, and on another memory node if that is said.
+/// Command that starts a node as `words` did, another node's command line with a NUL after each word, but
+/// with `memory` bytes, with huge pages if there are any, and on the memory node `numa` if it is given.
 pub(super) fn serve(words: &str, memory: u64, spill: Option<&Path>, numa: Option<&str>) -> String {
     let mut words = words.split('\0').skip(1).filter(|word| !word.is_empty());
     let mut command = vec!["plasmon".to_owned()];
@@ -58,7 +58,7 @@ pub(super) fn serve(words: &str, memory: u64, spill: Option<&Path>, numa: Option
     command.join(" ")
 }
 
-/// A word that a shell reads as it is.
+/// Quotes a word so that a shell reads it unchanged.
 fn quoted(word: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=,@%+".contains(char);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! The directory that objects are put in when memory is short.
+//! Check of the spill directory.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use super::finding::Finding;
 use crate::output::size;
 
 const TOPIC: &str = "spill_directory";
-/// What `statfs` says of a tmpfs.
+/// Type of a tmpfs in the result of `statfs`.
 const TMPFS: u64 = 0x0102_1994;
 
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let Some(directory) = &case.spill else {
-        let text = "none: when memory is short, new objects wait, and are refused when nobody makes room";
+        let text = "none: when memory is short, new objects wait for room, and are refused at their time-out";
         return vec![Finding::ok(TOPIC, text)];
     };
     let failures = case.node.as_ref().map_or(0, |node| node.spill.failures);
@@ -22,14 +22,14 @@ pub(super) fn check(case: &Case) -> Vec<Finding> {
         let failing = case.node.as_ref().map_or("", |node| &node.spill.failing);
         let now = if failing.is_empty() { String::new() } else { format!("; now: {failing}") };
         let found = format!("{failures} reads or writes in {} failed{now}", directory.display());
-        let why =
-            "What cannot be written stays in memory; what cannot be read back is an error for who gets it.";
+        let why = "An object that cannot be written stays in memory. A get of an object that cannot be read \
+                   back fails.";
         return vec![
             Finding::problem(TOPIC, found, why)
                 .mend("see what the kernel says of the disk", case.shell.root("dmesg --level=err,warn")),
         ];
     }
-    // The node makes what is missing.
+    // The node creates missing directories.
     let Some(place) = directory.ancestors().find(|place| place.exists()) else { return Vec::new() };
     match (statfs(place), statvfs(place)) {
         (Ok(kind), Ok(room)) => {
@@ -58,7 +58,7 @@ fn judge(case: &Case, directory: &Path, in_memory: bool, free: u64) -> Finding {
     }
     let why = "When the disk is full too, new objects are refused.";
     match free {
-        // Not even what one round of spilling may write.
+        // The disk has less room than one round of spilling may write.
         free if free < case.memory / 64 => Finding::problem(TOPIC, found, why).mend(elsewhere, command),
         free if free < case.memory => {
             let why = format!("{why} As much as the store's {} is a good start.", size(case.memory));

@@ -1,4 +1,4 @@
-//! The checks, on the files of hosts that differ.
+//! Tests of the checks, on the files of different hosts.
 
 use std::fs;
 
@@ -31,14 +31,14 @@ Max locked memory         8388608              8388608              bytes
 const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// A host made of files.
+/// Host made of files.
 struct Host {
     root: TempDir,
     case: Case,
 }
 
 impl Host {
-    /// A small virtual machine without anything special, where a node of 4 GiB is wanted.
+    /// Small virtual machine without special devices, for a node of 4 GiB.
     fn plain() -> Self {
         let root = tempfile::tempdir().expect("a folder can be made");
         let case = Case {
@@ -75,7 +75,7 @@ impl Host {
             .with(&format!("{POOL}/resv_hugepages"), &format!("{promised}\n"))
     }
 
-    /// A line of /proc/meminfo is another.
+    /// Replaces a line of /proc/meminfo.
     fn meminfo(self, key: &str, kib: u64) -> Self {
         let line = |line: &str| match line.split_once(':') {
             Some((name, _)) if name == key => format!("{key}: {kib} kB\n"),
@@ -85,7 +85,7 @@ impl Host {
         self.with("/proc/meminfo", &text)
     }
 
-    /// An InfiniBand card of one port.
+    /// Adds an InfiniBand card with one port.
     fn card(self, state: &str) -> Self {
         let port = "/sys/class/infiniband/mlx5_0/ports/1";
         self.with(&format!("{port}/state"), &format!("{state}\n"))
@@ -96,7 +96,7 @@ impl Host {
             .with("/dev/infiniband/uverbs0", "")
     }
 
-    /// A node of 4 GiB runs.
+    /// Adds a running node of 4 GiB.
     fn node(mut self, pages: &str, provider: &str, listen: &str) -> Self {
         let memory = MemoryStatus {
             capacity: 4 * GIB,
@@ -120,7 +120,7 @@ impl Host {
         examine(&self.case, &Answer::Nobody("/nowhere".into()))
     }
 
-    /// The one finding on a topic.
+    /// Only finding on a topic.
     fn finding(&self, topic: &str) -> Finding {
         let mut found: Vec<_> =
             self.findings().into_iter().filter(|finding| finding.topic == topic).collect();
@@ -133,7 +133,7 @@ impl Host {
     }
 }
 
-/// The commands of a finding, a line each.
+/// Commands of a finding, a line each.
 fn commands(finding: &Finding) -> String {
     finding.mend.iter().map(|step| format!("{}\n", step.command)).collect()
 }
@@ -169,11 +169,11 @@ fn a_plain_host_has_no_problem() {
 #[test]
 fn a_pool_of_huge_pages_suffices_or_grows_by_what_is_missing() {
     assert_eq!(Host::plain().pool(2048, 2048, 0).severity("huge_pages"), Severity::Ok);
-    // Others have 500, and 100 are promised.
+    // Other programs have 500 pages, and 100 are promised.
     let short = Host::plain().pool(2500, 2000, 100).finding("huge_pages");
     assert_eq!(short.severity, Severity::Advice);
     assert!(commands(&short).starts_with("sysctl -w vm.nr_hugepages=2648\n"), "{short:?}");
-    // More than there is memory for.
+    // The node wants more than there is memory for.
     let beyond = Host::plain().meminfo("MemAvailable", 2 << 20).pool(10, 0, 0).finding("huge_pages");
     assert_eq!(beyond.severity, Severity::Advice);
     assert!(commands(&beyond).is_empty(), "{beyond:?}");
@@ -186,7 +186,7 @@ fn what_a_running_node_has_counts_as_its_own() {
     let started_too_early = node("base").pool(2048, 2048, 0).finding("huge_pages");
     assert_eq!(started_too_early.severity, Severity::Advice);
     assert_eq!(commands(&started_too_early), "plasmon serve --memory 4096MiB --socket /s\n");
-    // Its base pages are no longer available, and need not be.
+    // The node's base pages are not available any more, and need not be.
     assert_eq!(node("base").meminfo("MemAvailable", 1 << 20).severity("memory"), Severity::Ok);
 }
 
@@ -196,12 +196,12 @@ fn the_kernel_may_give_huge_pages_of_its_own_accord() {
     let given = || Host::plain().with(SHMEM_ENABLED, "always [within_size] advise never deny force\n");
     assert_eq!(given().severity("transparent_huge_pages"), Severity::Ok);
     assert_eq!(given().severity("huge_pages"), Severity::Ok);
-    // A node that started before has none.
+    // A node that started before has no huge pages.
     let node = given().node("base", "tcp;ofi_rxm", "127.0.0.1:1");
     assert_eq!(node.severity("transparent_huge_pages"), Severity::Advice);
     let node = node.meminfo("ShmemHugePages", 4 << 20);
     assert_eq!(node.severity("transparent_huge_pages"), Severity::Ok);
-    // A newer kernel is asked for them, unless it may not be.
+    // A newer kernel is asked for huge pages, unless the setting is deny.
     let asked = |setting| {
         Host::plain().with("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n").with(SHMEM_ENABLED, setting)
     };
@@ -253,7 +253,7 @@ fn limits_of_containers_are_found_at_any_level() {
     assert_eq!(found(above(5 * GIB)), Some(Severity::Ok));
     let shared = above(5 * GIB).with("/sys/fs/cgroup/a.slice/memory.stat", "anon 1073741824\nshmem 0\n");
     assert_eq!(found(shared), Some(Severity::Problem));
-    // What the node has, it has for its objects.
+    // The node's own use of the limit is for its objects.
     let node = above(5 * GIB)
         .node("base", "tcp;ofi_rxm", "127.0.0.1:1")
         .with("/proc/77/cgroup", "0::/a.slice/b.service\n")
@@ -296,7 +296,7 @@ fn the_limits_of_the_node_go_before_those_of_the_shell() {
     assert_eq!(Host::plain().severity("open_files"), Severity::Ok);
     let node = Host::plain().node("base", "tcp;ofi_rxm", "127.0.0.1:1");
     assert_eq!(node.severity("open_files"), Severity::Problem);
-    // The same number is another process's here.
+    // The process id belongs to another process here.
     let elsewhere = node.with("/proc/77/comm", "bash\n");
     assert_eq!(elsewhere.severity("open_files"), Severity::Ok);
 }
@@ -345,7 +345,7 @@ fn a_card_has_to_be_active_reachable_and_used() {
     assert_eq!(node("tcp;ofi_rxm", "[::1]:4740"), Severity::Ok);
 }
 
-/// A host with two memory nodes.
+/// Host with two memory nodes.
 fn two_nodes(host: Host) -> Host {
     let meminfo = "Node 0 MemTotal:        8388608 kB\nNode 0 MemFree:         1048576 kB\n";
     let nodes = "/sys/devices/system/node";
@@ -397,7 +397,7 @@ fn roce_takes_an_address_and_large_packets() {
     assert_eq!(there.severity, Severity::Ok);
     assert!(there.found.contains("10.77.0.1 (RoCE v2)"), "{there:?}");
     assert_eq!(address("IB/RoCE v1\n").severity("rdma_address"), Severity::Advice);
-    // The node listens elsewhere: it is told where.
+    // The node listens elsewhere: the finding tells where to listen.
     let elsewhere = address("RoCE v2\n").node("base", "tcp;ofi_rxm", "10.0.0.1:4740").finding("provider");
     assert!(commands(&elsewhere).contains("--listen 10.77.0.1:4740"), "{elsewhere:?}");
 

@@ -1,21 +1,21 @@
-//! `etcd://USER@HOST:PORT,HOST:PORT/PREFIX`, as `--coordinator` takes it.
+//! URL of etcd, `etcd://USER@HOST:PORT,HOST:PORT/PREFIX`, as `--coordinator` takes it.
 
-/// Where keys are when the URL does not say.
+/// Prefix of the keys if the URL has none.
 const DEFAULT_PREFIX: &str = "/plasmon";
-/// The port of a server that has none.
+/// Port of a server if the URL has none.
 const DEFAULT_PORT: u16 = 2379;
 
-/// The parts of such a URL.
+/// Parts of a URL of etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EtcdUrl {
     pub(crate) user: Option<String>,
     /// `host:port` of each server.
     pub(crate) endpoints: Vec<String>,
-    /// Without a slash at the end.
+    /// Prefix of the keys, without a slash at the end.
     pub(crate) prefix: String,
 }
 
-/// Reads it, or says what it should look like.
+/// Parses a URL of etcd. The error describes a valid URL.
 pub(crate) fn parse(text: &str) -> Result<EtcdUrl, String> {
     let example =
         "write etcd://HOST:PORT,HOST:PORT/PREFIX, such as etcd://10.0.0.1:2379,10.0.0.2:2379/plasmon";
@@ -26,8 +26,8 @@ pub(crate) fn parse(text: &str) -> Result<EtcdUrl, String> {
     };
     let (user, servers) = match servers.rsplit_once('@') {
         Some((user, _)) if user.contains(':') => {
-            return Err("a password does not belong into a command line, which everybody on the host can \
-                        read: put it into a file, and name that with --etcd-password-file"
+            return Err("a password must not stand in a command line, which every user of the host can \
+                        read: write it to a file, and give that as --etcd-password-file"
                 .into());
         }
         Some((user, servers)) => (Some(user.to_owned()).filter(|user| !user.is_empty()), servers),
@@ -38,7 +38,7 @@ pub(crate) fn parse(text: &str) -> Result<EtcdUrl, String> {
     Ok(EtcdUrl { user, endpoints, prefix })
 }
 
-/// `host:port`, with the usual port if there is none. The colons of an IPv6 address stand in brackets.
+/// Parses `host:port`, with the default port if there is none. An IPv6 address stands in brackets.
 fn endpoint(text: &str) -> Option<String> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),

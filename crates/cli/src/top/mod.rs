@@ -1,7 +1,8 @@
-//! `plasmon top`: the nodes of the cluster in a terminal, again and again.
+//! `plasmon top`: shows the nodes of the cluster in a terminal, updated continuously.
 //!
-//! Two threads: one asks the node, which may take as long as it likes, the other draws and listens to keys.
-//! They share a channel. When the node goes, the last lines stay and the heading says so, until it is back.
+//! There are two threads, which share a channel. One asks the node, which may take long; the other draws and
+//! reads keys. When the node does not answer, the last lines stay and the heading says so, until it answers
+//! again.
 
 mod rates;
 mod view;
@@ -23,20 +24,20 @@ use crate::failure::Failure;
 use crate::output;
 use crate::overview;
 
-/// How long a key may go unnoticed.
-const TICK: Duration = Duration::from_millis(50);
+/// Longest time until a key is noticed.
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What the node said, or why it said nothing.
+/// Overview of the node, or the error that it did not answer.
 type News = Result<Overview, Error>;
 
 pub(crate) fn top(socket: &Socket, as_json: bool, args: &Top) -> Result<(), Failure> {
     if as_json {
         return overview::status(socket, true);
     }
-    // Whether there is a node at all is said before the screen is taken.
+    // A missing node is reported before the screen is switched.
     let client = connect(socket, "plasmon top")?;
     if !io::stdout().is_terminal() {
-        output::complain("standard output is no terminal: this is one look, without rates");
+        output::complain("standard output is no terminal: this is the present state, without rates");
         return overview::print(&client.overview()?);
     }
     let (sender, news) = mpsc::sync_channel(1);
@@ -51,7 +52,7 @@ pub(crate) fn top(socket: &Socket, as_json: bool, args: &Top) -> Result<(), Fail
     ended.map_err(Failure::file("draw on", "the terminal"))
 }
 
-/// Asks until nobody listens any more.
+/// Asks for overviews until the receiver is gone.
 fn ask(socket: &Socket, first: Client, interval: Duration, sender: &SyncSender<News>) {
     let mut client = Some(first);
     loop {
@@ -68,19 +69,19 @@ fn ask(socket: &Socket, first: Client, interval: Duration, sender: &SyncSender<N
     }
 }
 
-/// Draws what comes, until a key ends it.
+/// Draws overviews until a key ends it.
 fn draw(terminal: &mut DefaultTerminal, news: &Receiver<News>) -> io::Result<()> {
     let mut view = View::default();
     loop {
         terminal.draw(|frame| view.draw(frame))?;
         loop {
-            if event::poll(TICK)? {
+            if event::poll(KEY_POLL_INTERVAL)? {
                 match event::read()? {
                     Event::Key(key) if key.kind == KeyEventKind::Release => {}
                     Event::Key(key) if ends(key) => return Ok(()),
                     Event::Key(KeyEvent { code: KeyCode::Up, .. }) => view.scroll(-1),
                     Event::Key(KeyEvent { code: KeyCode::Down, .. }) => view.scroll(1),
-                    // Any other is drawn over, a change of size above all.
+                    // All other events, such as a change of size, cause a redraw only.
                     _ => {}
                 }
                 break;

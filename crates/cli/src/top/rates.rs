@@ -1,10 +1,10 @@
-//! What nodes did between two looks, a second, by their own clocks.
+//! Rates of nodes between two overviews, per second, by the nodes' own clocks.
 
 use std::collections::HashMap;
 
 use plasmon::overview::{Overview, Summary};
 
-/// Of one node.
+/// Rates of a node per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Rate {
     pub(super) fetched_bytes: f64,
@@ -12,7 +12,7 @@ pub(super) struct Rate {
     pub(super) messages: f64,
 }
 
-/// The last look, and the rates it gave.
+/// Last overview, and the rates up to it.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     last: HashMap<String, Summary>,
@@ -20,8 +20,8 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Takes another look. A node whose report is the same as before keeps its rate; one that started anew
-    /// begins.
+    /// Takes another overview. A node whose report has not changed keeps its rate. A node that was restarted
+    /// has no rate until the next report.
     pub(super) fn take(&mut self, overview: &Overview) {
         let mut last = HashMap::new();
         let mut rates = HashMap::new();

@@ -1,5 +1,5 @@
-//! What `plasmon top` shows: a heading, a line for every node, and what keys do. Whatever the size of the
-//! terminal.
+//! Screen of `plasmon top`: a heading, a line for every node, and the effect of keys. It works at any size of
+//! the terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -15,7 +15,7 @@ use super::rates::Rates;
 use crate::output::size;
 use crate::overview::{cells, heading, note};
 
-/// Above the columns: name and least width.
+/// Headings of the columns, with their least widths.
 const COLUMNS: [(&str, u16); 9] = [
     ("NODE", 8),
     ("LISTEN", 21),
@@ -28,12 +28,12 @@ const COLUMNS: [(&str, u16); 9] = [
     ("", 20),
 ];
 
-/// The last that was heard.
+/// Last overview that was received, with the position of the lines shown.
 #[derive(Default)]
 pub(super) struct View {
     overview: Option<Overview>,
     rates: Rates,
-    /// Why there is nothing newer.
+    /// Reason why there is no newer overview.
     failure: Option<String>,
     table: TableState,
 }
@@ -50,7 +50,7 @@ impl View {
         }
     }
 
-    /// Moves the lines that are shown.
+    /// Scrolls the lines that are shown.
     pub(super) fn scroll(&mut self, by: isize) {
         let lines = self.overview.as_ref().map_or(0, |overview| overview.nodes.len());
         let offset = self.table.offset().saturating_add_signed(by).min(lines.saturating_sub(1));
@@ -68,7 +68,7 @@ impl View {
         let text = self.overview.as_ref().map_or_else(|| "waiting for the first answer".to_owned(), heading);
         frame.render_widget(Line::from(text).bold(), top);
         if let Some(failure) = &self.failure {
-            frame.render_widget(Line::from(format!("no news: {failure}")).fg(Color::Red), problem);
+            frame.render_widget(Line::from(format!("not updated: {failure}")).fg(Color::Red), problem);
         }
         let nodes = self.overview.iter().flat_map(|overview| &overview.nodes);
         let rows: Vec<_> = nodes.map(|node| self.row(node)).collect();
@@ -137,7 +137,7 @@ mod tests {
         assert!(text.contains("bbbbbbbb") && text.contains("no answer: it was"), "{text}");
         view.take(Err(Error::new(ErrorKind::Disconnected, "the node is gone")));
         let text = drawn(&mut view, 160, 10);
-        assert!(text.contains("no news: the node is gone") && text.contains("aaaaaaaa"), "{text}");
+        assert!(text.contains("not updated: the node is gone") && text.contains("aaaaaaaa"), "{text}");
         view.scroll(1);
         assert!(!drawn(&mut view, 160, 10).contains("aaaaaaaa"), "it was scrolled away");
         view.scroll(-5);

@@ -1,17 +1,18 @@
 //! One connection shared by many threads, without a thread of its own.
 //!
-//! A caller queues its frame and sends what the socket takes. Then it waits, and one of those who
-//! wait *leads*: it reads the socket and hands every reply to the one it belongs to. When the
-//! leader's own reply has come, it wakes another, who leads on. So a blocked `get` holds up nobody.
+//! A caller queues its frame and sends what the socket takes. Then it waits, and one of the waiting callers
+//! *leads*: it reads the socket and delivers every reply to the caller that it belongs to. When the leader's
+//! own reply has come, it wakes another caller, who leads next. So a blocked `get` delays no other call.
 //!
 //! Invariants:
-//! - Nobody sleeps with the state locked, and no foreign code (an interrupt check) runs under it.
-//! - Whenever somebody sleeps, somebody else leads or has been woken to.
-//! - Descriptors are applied by the leader in the order of arrival, whoever the reply is for.
-//! - A reply nobody waits for any more is undone: its pins are released, its creation aborted ([`state`]).
-//! - In a forked child nothing is sent and nothing locked.
+//! - No thread sleeps with the state locked, and no foreign code (an interrupt check) runs under the lock.
+//! - Whenever a thread sleeps, another leads or has been woken to lead.
+//! - The leader applies descriptors in the order of arrival, whichever request the reply is for.
+//! - A reply that no caller waits for any more is undone: its pins are released, its creation is aborted
+//!   ([`state`]).
+//! - A forked child sends nothing and locks nothing.
 //!
-//! Event loops wait elsewhere: [`pending`].
+//! Event loops wait in another way, which [`pending`] describes.
 
 mod pending;
 mod state;
@@ -40,36 +41,36 @@ use super::socket::Socket;
 use crate::wire::{Header, Receiver, Reply, Request, Table, send_with_descriptors};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
-/// How often a wait looks whether it was interrupted.
-pub(super) const TICK: Duration = Duration::from_millis(50);
-/// How long a release may wait for a daemon that does not read.
-const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two checks whether a waiting call was interrupted.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest time that the release of a pin waits for a daemon that does not read its socket.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Asked while a call waits; `true` ends the wait.
+/// Function that a waiting call asks again and again. `true` ends the call.
 pub(super) type Interrupt<'a> = &'a mut dyn FnMut() -> bool;
 
-/// Memory to work in, by its first address: its length and its number.
+/// Scratches of a connection by the address of their first byte: length in bytes and number.
 type Scratches = BTreeMap<usize, (usize, u64)>;
 
-/// A connection after its handshake.
+/// Connection to the daemon after the handshake.
 pub(super) struct Connection {
     socket: UnixStream,
     at: Socket,
-    /// The user whose daemon it is.
+    /// User id of the daemon, as the kernel tells it.
     owner: u32,
     process: Process,
     arena: Arc<Arena>,
     fast: Option<Fast>,
-    /// The connection has ended: what is shared is of no more use.
+    /// Whether the connection has ended. The shared tables and the channel are not used after that.
     ended: AtomicBool,
     state: Mutex<State>,
     scratches: Mutex<Scratches>,
-    /// Locked by the leader only.
+    /// Receiver of frames and descriptors. Only the leader locks it.
     receiver: Mutex<Receiver>,
 }
 
 impl Connection {
-    /// Takes over a non-blocking socket after the handshake, with what was received beyond it.
+    /// Takes over a non-blocking socket after the handshake, with the bytes that were received after it.
     pub(super) fn new(
         socket: UnixStream,
         at: Socket,
@@ -85,19 +86,21 @@ impl Connection {
         Self { socket, at, owner, process, arena, fast, ended, state, scratches, receiver }
     }
 
-    /// What this client shares with the daemon, if it does, and if this is the process that does.
+    /// Tables and channel that this client shares with the daemon. `None` if there are none, if the
+    /// connection has ended, or in a forked child.
     #[inline]
     pub(super) fn fast(&self) -> Option<&Fast> {
         let of_use = !self.ended.load(Ordering::Relaxed) && self.process.is_this();
         self.fast.as_ref().filter(|_| of_use)
     }
 
-    /// As [`Connection::fast`], also after the connection has ended: to take pins back.
+    /// Tables and channel as [`Connection::fast`] returns them, and also after the connection has ended. Used
+    /// to take pins back.
     pub(super) fn fast_of_this_process(&self) -> Option<&Fast> {
         self.fast.as_ref().filter(|_| self.process.is_this())
     }
 
-    /// Whether the daemon still holds its end.
+    /// Whether the daemon still holds its end of the socket.
     pub(super) fn is_alive(&self) -> bool {
         let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::RDHUP;
         !self.poll(PollFlags::RDHUP, Some(Duration::ZERO)).intersects(gone)
@@ -119,7 +122,7 @@ impl Connection {
         &self.arena
     }
 
-    /// Sends a request whose reply the ticket waits for.
+    /// Sends a request. The ticket waits for its reply.
     pub(super) fn send(&self, request: &Request, undo: Undo) -> Result<Ticket<'_>> {
         self.check_process()?;
         let mut state = self.lock();
@@ -132,21 +135,21 @@ impl Connection {
         Ok(Ticket { connection: self, number })
     }
 
-    /// Aborts what was created through the ring after its caller had given up.
+    /// Aborts creations that the ring completed after their caller had given up.
     fn abort_strays(&self, state: &mut State) {
         for id in self.fast().map(Fast::strays).unwrap_or_default() {
             state.enqueue(&Request::Abort { id }, Undo::Nothing, true);
         }
     }
 
-    /// An object is not to be pinned any more.
+    /// Notes that no call of `pin` keeps this object pinned any more.
     pub(super) fn forget_pin(&self, id: &ObjectId) {
         if self.check_process().is_ok() {
             self.lock().pinned.remove(id);
         }
     }
 
-    /// As [`Connection::send`], of a request that a descriptor goes with.
+    /// Sends a request as [`Connection::send`] does, together with a descriptor.
     pub(super) fn send_file(&self, request: &Request, file: &OwnedFd, undo: Undo) -> Result<Ticket<'_>> {
         self.check_process()?;
         let copied = file.try_clone().map_err(|error| {
@@ -163,7 +166,7 @@ impl Connection {
         Ok(Ticket { connection: self, number })
     }
 
-    /// Memory to work in that these bytes lie in: its number, and where.
+    /// Scratch that these bytes lie in: its number, and the offset of the bytes. `None` if they lie in none.
     pub(super) fn scratch_of(&self, bytes: &[u8]) -> Option<(u64, u64)> {
         let start = bytes.as_ptr() as usize;
         let scratches = self.scratches();
@@ -176,7 +179,8 @@ impl Connection {
         self.scratches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request whose reply does not matter. Never blocks for long, never fails.
+    /// Sends a request whose reply does not matter. The call never fails and blocks for at most
+    /// [`RELEASE_TIMEOUT`].
     pub(super) fn send_and_forget(&self, request: &Request) {
         if self.check_process().is_err() {
             return;
@@ -188,39 +192,39 @@ impl Connection {
         let was_stuck = !state.outbox.is_empty();
         state.enqueue(request, Undo::Nothing, true);
         self.flush(&mut state);
-        // Perhaps no call follows that would send the rest. But a daemon that has stopped must not
-        // cost every drop a second: only the first to find it stuck waits.
-        let deadline = Instant::now() + RELEASE_PATIENCE;
+        // Perhaps no later call sends the rest, so this one waits. A stopped daemon must not cost every drop
+        // a second: only the first call that finds the socket full waits.
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
         while !was_stuck && !state.outbox.is_empty() && Instant::now() < deadline {
             drop(state);
-            self.poll(PollFlags::OUT, Some(TICK));
+            self.poll(PollFlags::OUT, Some(CHECK_INTERVAL));
             state = self.lock();
             self.flush(&mut state);
         }
     }
 
-    /// An error that says the daemon does not keep to the protocol; the connection ends with it.
+    /// Ends the connection after the daemon broke the protocol, and returns `error`, which says how.
     pub(super) fn fail(&self, error: Error) -> Error {
         self.ended.store(true, Ordering::Relaxed);
         self.lock().fail(error.clone());
         error
     }
 
-    /// The reply to a question, unless it is to another.
+    /// Answer to the question `Q`. A reply of another kind is an error and ends the connection.
     pub(super) fn only<Q: Question>(&self, reply: Reply) -> Result<Q::Answer> {
         let other = |other: Reply| {
             let name = other.row().map_or_else(|| other.opcode().to_string(), |row| row.words());
-            format!("\"{name}\", which is not what it was asked for")
+            format!("\"{name}\", which does not answer the request")
         };
         Q::Answer::try_from(reply).map_err(|reply| self.fail(unexpected(&other(reply))))
     }
 
-    /// What the daemon said of these objects, unless it is of more or fewer.
+    /// Results for these objects, one each. More or fewer results are an error and end the connection.
     pub(super) fn one_each<T, Id>(&self, ids: &[Id], told: Vec<T>) -> Result<Vec<T>> {
         if told.len() == ids.len() {
             return Ok(told);
         }
-        let text = format!("{} objects, and was asked for {}", told.len(), ids.len());
+        let text = format!("{} results instead of {}", told.len(), ids.len());
         Err(self.fail(unexpected(&text)))
     }
 
@@ -228,10 +232,10 @@ impl Connection {
         check_process(self.process, self.path())
     }
 
-    /// Sends what the socket takes now.
+    /// Sends what the socket takes without blocking.
     fn flush(&self, state: &mut State) {
         while !state.outbox.is_empty() && state.broken.is_none() {
-            // A descriptor goes with the first byte of what is sent.
+            // A descriptor is sent with the first byte of its frame.
             let State { outbox, files, sent, .. } = state;
             let mut next = files.iter().map(|(at, file)| ((at - *sent) as usize, file.as_fd())).peekable();
             let file = next.next_if(|(at, _)| *at == 0).map(|(_, file)| file);
@@ -246,24 +250,25 @@ impl Connection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What the daemon said before it hung up is still to be read: the leader reports.
+                // The daemon's last message before it hung up may still be unread. The leader reports the
+                // failure.
                 Err(_) => state.outbox.clear(),
             }
         }
     }
 
-    /// Waits for the socket, and returns what it is ready for.
+    /// Waits for the socket at most as long as `nap`, and returns the events that it is ready for.
     fn poll(&self, events: PollFlags, nap: Option<Duration>) -> PollFlags {
         let timeout = nap.and_then(|nap| Timespec::try_from(nap).ok());
         let mut sockets = [PollFd::from_borrowed_fd(self.socket.as_fd(), events)];
-        // It fails when a signal comes: the caller looks around and waits again.
+        // A signal makes poll fail. The caller checks its state and waits again.
         match poll(&mut sockets, timeout.as_ref()) {
             Ok(_) => sockets[0].revents(),
             Err(_) => PollFlags::empty(),
         }
     }
 
-    /// Reads the socket once it is readable, into `arrived`; for the leader alone.
+    /// Reads the socket, which is readable, into `arrived`. Only the leader calls it.
     fn receive(&self, arrived: &mut Vec<(u64, Reply)>) -> Result<()> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         match receiver.receive(&self.socket) {
@@ -318,7 +323,7 @@ impl Connection {
         Ok(())
     }
 
-    /// One round of leading: waits for the socket and hands out what came.
+    /// Leads for one round: waits for the socket at most as long as `nap` and delivers the replies that came.
     fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>, nap: Option<Duration>) -> MutexGuard<'a, State> {
         state.leading = true;
         let unsent = if state.outbox.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
@@ -342,7 +347,7 @@ impl Connection {
         state
     }
 
-    /// Nobody waits for this request any more.
+    /// Gives up the request `number`: no caller waits for it any more.
     fn give_up(&self, number: u64) {
         if self.check_process().is_err() {
             return;
@@ -370,29 +375,29 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.check_process().is_ok() {
-            // A forked child may hold the socket open. If it is closed already, all is well.
+            // A forked child may hold the socket open. An error means that the socket is closed already.
             let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// A request on its way. Dropped without its reply, the request is given up: what may wait for objects or
-/// for room is cancelled, and a reply that comes all the same is undone.
+/// Request whose reply has not been taken yet. A ticket that is dropped gives up its request: a request that
+/// may wait for objects or room is cancelled, and a reply that still comes is undone.
 pub(super) struct Ticket<'a> {
     connection: &'a Connection,
     number: u64,
 }
 
 impl Ticket<'_> {
-    /// Waits for the only reply.
+    /// Waits for the reply of a request that has only one, at most until `deadline`.
     pub(super) fn wait(self, deadline: Option<Instant>, interrupt: Option<Interrupt<'_>>) -> Result<Reply> {
         let replies = self.wait_all(deadline, interrupt)?;
-        replies.into_iter().next_back().ok_or_else(|| unexpected("nothing"))
+        replies.into_iter().next_back().ok_or_else(|| unexpected("no reply"))
     }
 
     /// Waits for all frames of the reply, at most until `deadline`.
     ///
-    /// A reply that says the request failed is an error here.
+    /// A reply that refuses the request is an error here.
     pub(super) fn wait_all(
         self,
         deadline: Option<Instant>,
@@ -403,7 +408,7 @@ impl Ticket<'_> {
         let connection = self.connection;
         let mut state = connection.lock();
         loop {
-            let Some(open) = state.open.get(&self.number) else { return Err(unexpected("nothing")) };
+            let Some(open) = state.open.get(&self.number) else { return Err(unexpected("no reply")) };
             if open.complete {
                 let replies = state.take(self.number);
                 return match replies.last() {
@@ -420,15 +425,15 @@ impl Ticket<'_> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(silent(connection.path(), now - started));
             }
-            let tick = interrupt.is_some().then_some(TICK);
+            let tick = interrupt.is_some().then_some(CHECK_INTERVAL);
             let nap = left.into_iter().chain(tick).min();
 
             state = if !state.leading {
                 connection.lead(state, nap)
             } else if !state.outbox.is_empty() {
-                // The leader may not know that there is something to send.
+                // The leader may not know that there are bytes to send.
                 drop(state);
-                connection.poll(PollFlags::OUT, Some(nap.unwrap_or(TICK).min(TICK)));
+                connection.poll(PollFlags::OUT, Some(nap.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL)));
                 let mut state = connection.lock();
                 connection.flush(&mut state);
                 state
@@ -443,7 +448,7 @@ impl Ticket<'_> {
             };
 
             if let Some(interrupt) = &mut interrupt
-                && looked.elapsed() >= TICK
+                && looked.elapsed() >= CHECK_INTERVAL
             {
                 state.hand_over();
                 drop(state);
@@ -463,7 +468,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Refuses the use of a connection in another process than the one that made it.
+/// Refuses the use of a connection in a process other than its maker.
 pub(super) fn check_process(maker: Process, path: &Path) -> Result<()> {
     if maker.is_this() {
         return Ok(());
@@ -478,7 +483,7 @@ pub(super) fn check_process(maker: Process, path: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Disconnected, message))
 }
 
-/// The error for a reply of the wrong kind.
+/// Error for a reply of the wrong kind; `what` describes the reply.
 pub(super) fn unexpected(what: &str) -> Error {
     Error::new(
         ErrorKind::Internal,
@@ -486,7 +491,7 @@ pub(super) fn unexpected(what: &str) -> Error {
     )
 }
 
-/// The error for a connection that ended.
+/// Error for a connection that ended, with the reason if it is known.
 pub(super) fn disconnected(path: &Path, error: Option<&io::Error>) -> Error {
     let why = error.map_or_else(|| "the daemon closed it".to_owned(), ToString::to_string);
     let message = format!(
@@ -498,7 +503,7 @@ pub(super) fn disconnected(path: &Path, error: Option<&io::Error>) -> Error {
     Error::new(ErrorKind::Disconnected, message)
 }
 
-/// The error for bytes that are no frame.
+/// Error for received bytes that are no valid frame.
 pub(super) fn malformed(path: &Path, error: &crate::wire::WireError) -> Error {
     Error::new(
         ErrorKind::Disconnected,
@@ -506,11 +511,11 @@ pub(super) fn malformed(path: &Path, error: &crate::wire::WireError) -> Error {
     )
 }
 
-/// The error for a daemon that does not answer.
+/// Error for a daemon that has not answered for the time `waited`.
 pub(super) fn silent(path: &Path, waited: Duration) -> Error {
     let message = format!(
-        "the node at {} did not answer within {:.1} s; it may be stopped or overloaded: see its log. What \
-         was asked may still happen",
+        "the node at {} did not answer within {:.1} s; it may be stopped or overloaded: see its log. The \
+         request may still be carried out",
         path.display(),
         waited.as_secs_f64()
     );

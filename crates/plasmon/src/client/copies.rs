@@ -1,7 +1,7 @@
-//! Where objects are, beside the node that made them: replicas that are kept, moves, broadcasts, pins.
+//! Calls on where objects are: replicas that nodes keep, moves, broadcasts, pins, drains.
 //!
-//! Any thread. The node of this host does it all, and goes on with what has begun if its client does not
-//! wait.
+//! Owns no state. Any thread. The node of this host does the work, and completes it even if its client stops
+//! waiting.
 
 use std::time::Duration;
 
@@ -15,50 +15,53 @@ use crate::wire::{MAX_IDS, replies, requests};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
-    /// Has `copies` nodes hold an object and keep it: no eviction drops these replicas, and should a node
-    /// die, another takes its place. Fewer than before make what is beyond them ordinary cached replicas.
-    /// Waits until they hold it, or for `timeout`.
+    /// Makes `copies` nodes keep an object. Kept replicas are not evicted. If a node that keeps the object
+    /// dies, another takes its place. A number smaller than before turns surplus replicas into cached ones.
+    /// The call waits until the nodes hold the object, at most for `timeout`.
     ///
     /// # Errors
-    /// `TooFew` when fewer can: the object stays where it is, and the message says who holds it; `Lost`,
-    /// `NotFound` or `TimedOut` when there is no such object; `NotAllowed` for another user's, but for root
-    /// and where it was put with [`Rights::ReadWrite`](crate::Rights); `Invalid` for 0 copies.
+    /// `TooFew` if fewer nodes can keep it: the object stays where it is, and the message says which nodes
+    /// hold it. `Lost`, `NotFound` or `TimedOut` if there is no such object. `NotAllowed` for an object of
+    /// another user, except for root and objects put with [`Rights::ReadWrite`](crate::Rights). `Invalid` for
+    /// 0 copies.
     pub fn replicate(&self, id: ObjectId, copies: u16, timeout: Option<Duration>) -> Result<Spread> {
         self.spread(requests::Replicate { timeout_us: microseconds(timeout), id, copies }, due(timeout))
     }
 
-    /// Moves an object to another node: it is the primary then, and the replica of the node that was is
-    /// dropped. Whoever reads the object does not notice. As many nodes keep it as before: if the node kept a
-    /// replica already, the two change places.
+    /// Moves an object to another node: `node` becomes the primary, and the previous primary drops its
+    /// replica. Readers of the object are not disturbed. As many nodes keep it as before: if `node` kept a
+    /// replica already, the two nodes swap roles.
     ///
     /// # Errors
-    /// `Invalid` when there is no such node, `Full` when it has no room, `Busy` when the object is being
-    /// moved already or the node that had it was told meanwhile to keep it; else as [`Client::replicate`].
-    /// The object stays where it is then.
+    /// `Invalid` if there is no such node, `Full` if it has no room. `Busy` if the object is being moved
+    /// already, or if its primary was ordered meanwhile to keep it. Otherwise as [`Client::replicate`]. After
+    /// an error the object stays where it is.
     pub fn migrate(&self, id: ObjectId, node: NodeId, timeout: Option<Duration>) -> Result<Spread> {
         self.spread(requests::Migrate { timeout_us: microseconds(timeout), id, node }, due(timeout))
     }
 
-    /// Brings an object to `nodes`, all of them at the same time and each passing on what it has; to every
-    /// node of the cluster if there are none. What comes is a cached replica, as if somebody on that node had
-    /// got it. Says who holds it now, and who does not and why.
+    /// Brings an object to all `nodes` at the same time; to every node of the cluster if `nodes` is empty.
+    /// The nodes pass on to each other what they have received. Each gets a cached replica, as a get on that
+    /// node would make it. The report has the nodes that hold the object now, and the others with the reason.
     ///
     /// # Errors
-    /// `Invalid` when one of them is no node of this cluster, or there are more than 1,024; else as
-    /// [`Client::replicate`], but that a node which cannot take it is no error.
+    /// `Invalid` if one of `nodes` is not in this cluster, or if there are more than 1,024. Otherwise as
+    /// [`Client::replicate`], but a node that cannot take the object is no error.
     pub fn broadcast(&self, id: ObjectId, nodes: &[NodeId], timeout: Option<Duration>) -> Result<Spread> {
         if nodes.len() > MAX_IDS {
-            let text =
-                format!("a broadcast to {} nodes; name at most {MAX_IDS}, or none for all", nodes.len());
+            let text = format!(
+                "a broadcast to {} nodes is too large: name at most {MAX_IDS}, or none for all nodes",
+                nodes.len()
+            );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let nodes = nodes.to_vec();
         self.spread(requests::Broadcast { timeout_us: microseconds(timeout), id, nodes }, due(timeout))
     }
 
-    /// Brings an object to this node and keeps it in memory there: it is not evicted, nor spilled to disk.
-    /// That ends with [`Client::unpin`], or when this connection does, with its last clone. Pinned twice it
-    /// is pinned once.
+    /// Brings an object to this node and keeps it in memory here: it is neither evicted nor spilled to disk.
+    /// The pin ends with [`Client::unpin`], or when the last clone of this client is dropped. Pinning an
+    /// object twice has the effect of pinning it once.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -67,23 +70,24 @@ impl Client {
         self.ask_until(pin, Undo::Unpin(id), self.due_of_get(&[id], timeout)).map(drop)
     }
 
-    /// Ends what [`Client::pin`] began. What is not pinned stays as it is.
+    /// Ends the effect of [`Client::pin`]. An object that is not pinned stays as it is.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn unpin(&self, id: ObjectId) -> Result<()> {
         self.connection.forget_pin(&id);
         self.ask(requests::Unpin { id }, Undo::Nothing).map(drop)
     }
 
-    /// Has a node move everything that it keeps to other nodes, and leave the cluster then: its daemon ends.
-    /// It takes nothing new from then on; reads go on. Returns at once: [`DrainStep::Look`] says how far it
-    /// is. It goes on if nobody asks, and [`DrainStep::CallOff`] ends it.
+    /// Controls the drain of a node. [`DrainStep::Begin`] makes the node move every object that it keeps to
+    /// other nodes and leave the cluster, and then its daemon ends. A draining node refuses new objects and
+    /// still serves reads. The call returns at once. The drain goes on without the client;
+    /// [`DrainStep::Look`] reports its progress and [`DrainStep::CallOff`] ends it.
     ///
     /// # Errors
-    /// `NotAllowed` for users other than root and the one that the node runs as; `Invalid` where no other
-    /// node could take anything, and for the node with the cluster's coordinator; `Disconnected` when there
-    /// is no such node.
+    /// `NotAllowed` for users other than root and the one that the node runs as. `Invalid` if no other node
+    /// could take an object, and for the node that runs the cluster's coordinator. `Disconnected` if there is
+    /// no such node.
     pub fn drain(&self, node: NodeId, step: DrainStep) -> Result<DrainStatus> {
         report(&self.ask(requests::Drain { node, step }, Undo::Nothing)?.json)
     }
@@ -92,8 +96,7 @@ impl Client {
         report(&self.ask_until(question, Undo::Cancel, due)?.json)
     }
 
-    /// Waits until as many nodes hold a new object as was asked for, in what is left of the time that was
-    /// given.
+    /// Waits until as many nodes keep a new object as `options` ask for, at most until `due`.
     pub(super) fn await_copies(&self, id: ObjectId, options: &CreateOptions, due: Due) -> Result<()> {
         if options.copies <= 1 {
             return Ok(());

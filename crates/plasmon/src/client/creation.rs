@@ -1,7 +1,7 @@
-//! An object being written.
+//! Creation of an object: the handle of an object that is being written.
 //!
-//! Used on any thread. Invariant: the daemon knows the creation until `sealed` or `aborted` was
-//! asked once; dropping it before that aborts it.
+//! Owns the memory that the application writes. Any thread. Invariant: the daemon knows the creation until
+//! the first `seal` or `abort`. Dropping the handle before that aborts the creation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::{Client, CreateOptions};
 use crate::wire::{Request, requests};
 use crate::{ObjectId, Result};
 
-/// An object that is being written and not yet to be seen. Dropped unsealed, it never was.
+/// Object that is being written and is not visible yet. Dropping it unsealed aborts the creation.
 pub struct Creation {
     client: Client,
     id: ObjectId,
     memory: Writable,
-    /// The data goes with the frame that seals it.
+    /// Whether the data travels in the frame that seals the object.
     inline: bool,
-    /// The metadata, if there is to be a digest.
+    /// Metadata of the object, if a digest is to be made.
     digest_with: Option<Vec<u8>>,
-    /// How many nodes are to hold it, and how long a call may take.
+    /// Options of the creation, for the number of replicas and the time-out.
     options: CreateOptions,
     open: bool,
 }
@@ -41,37 +41,37 @@ impl Creation {
         Self { client, id, memory, inline, digest_with, options: options.clone(), open: true }
     }
 
-    /// Its id.
+    /// Id of the object.
     pub fn id(&self) -> ObjectId {
         self.id
     }
 
-    /// Bytes of data.
+    /// Size of the data in bytes.
     pub fn len(&self) -> usize {
         self.memory.bytes().len()
     }
 
-    /// Whether it has no data.
+    /// Whether the data has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The data to write. What it holds before is undefined: write all of it.
+    /// Data to write. Its initial content is undefined: write all of it.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         self.memory.bytes_mut()
     }
 
-    /// The memory behind the data, for views that outlive this handle.
+    /// Memory of the data, for views that outlive this handle.
     pub fn memory(&self) -> Arc<CreationMemory> {
         Arc::clone(self.memory.memory())
     }
 
-    /// Makes the object immutable and visible to all, within the time that it was created with.
+    /// Makes the object immutable and visible to all, within the time-out that it was created with.
     ///
     /// # Errors
-    /// `Disconnected`, or what the daemon refuses (`Exists`, if another node was first); the object is given
-    /// up then. `TimedOut` when the daemon is silent: the object may be sealed or given up. `TooFew` when it
-    /// is sealed, but fewer nodes hold it than it was created for.
+    /// `Disconnected`, and the errors of a put (`Exists`, if another node created the id first): the creation
+    /// is aborted then. `TimedOut` if the daemon does not answer: the object may be sealed or aborted.
+    /// `TooFew` if the object is sealed, but fewer nodes keep it than it was created for.
     pub fn seal(mut self) -> Result<()> {
         self.memory.freeze()?;
         let data = if self.inline { Bytes::copy_from_slice(self.memory.bytes()) } else { Bytes::new() };
@@ -85,10 +85,10 @@ impl Creation {
         self.client.await_copies(self.id, &self.options, due)
     }
 
-    /// Gives the object up: its id can be created again.
+    /// Aborts the creation. Its id is free again.
     ///
     /// # Errors
-    /// `Disconnected`; the daemon gives the object up then as well.
+    /// `Disconnected`. The daemon aborts the creation then as well.
     pub fn abort(mut self) -> Result<()> {
         self.open = false;
         self.memory.freeze()?;
@@ -105,8 +105,8 @@ impl fmt::Debug for Creation {
 impl Drop for Creation {
     fn drop(&mut self) {
         if self.open {
-            // A view that outlives this handle must not write into memory that is given back; if
-            // even that fails, the daemon still never gives this memory to another user.
+            // A view that outlives this handle must not write into memory that was given back. If this fails,
+            // the daemon still never gives this memory to another user.
             let _ = self.memory.freeze();
             self.client.connection.send_and_forget(&Request::Abort { id: self.id });
         }

@@ -4,8 +4,8 @@
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// XXH3 of an object's data and metadata. It is never 0. The data is `len` bytes: `parts` at their offsets,
-/// in order and without overlap, and zeros between and behind them.
+/// Computes XXH3 of an object's data and metadata. The digest is never 0. The data has `len` bytes: `parts`
+/// at their offsets, in order and without overlap, and zeros between and behind them.
 pub(super) fn digest(parts: &[(usize, &[u8])], len: usize, metadata: &[u8]) -> u64 {
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut hash = Xxh3::new();

@@ -1,49 +1,54 @@
-//! When a call ends, by the client's own clock: a daemon that has stopped ends none.
+//! Ends of calls by the client's own clock, so that a stopped daemon cannot delay them.
+//!
+//! Owns no state. Any thread.
 //!
 //! | call | ends |
 //! |---|---|
-//! | with a time-out | [`GRACE`] after it: the daemon keeps to the time-out, too, and has the better words |
-//! | with a time-out of zero, which waits for nobody | after [`AT_ONCE`] |
+//! | with a time-out | [`DAEMON_GRACE`] after it: the daemon keeps it, too, and its error says more |
+//! | with a time-out of zero, which waits for no object and no node | after [`IMMEDIATE_TIMEOUT`] |
 //! | that waits for objects or other nodes, without a time-out | never |
-//! | that waits for the daemon's answer alone | as with a time-out of [`PATIENCE`], or of what [`Client::within`](super::Client::within) says |
+//! | that waits for the daemon's answer alone | after [`ANSWER_TIMEOUT`], or what `Client::within` says |
 //!
-//! To make room, and to read an object from disk, is the daemon's answer alone if there is no time-out, or
-//! one of zero. What the program takes itself, to copy bytes or to write them in place, does not count.
+//! A call that makes room or reads an object from disk waits for the daemon's answer alone if it has no
+//! time-out, or one of zero. Time that the program itself takes, to copy bytes or to write them in place,
+//! does not count.
 
 use std::time::{Duration, Instant};
 
-/// How long a call waits for the daemon to say anything. Far longer than a live daemon takes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// How long connecting takes at most, unless told otherwise.
-const CONNECTING: Duration = Duration::from_secs(10);
-/// What the daemon gets beyond a time-out before the client gives up on its own.
-const GRACE: Duration = Duration::from_millis(250);
-/// What a daemon gets that is to answer at once.
-const AT_ONCE: Duration = Duration::from_secs(1);
-/// The least that is left of a time-out: zero says something else.
-const LEAST: Duration = Duration::from_micros(1);
+/// Longest wait for any answer of the daemon. A live daemon answers far sooner.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time that connecting takes, unless the caller sets another.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that the daemon gets beyond a time-out before the client ends the call itself.
+const DAEMON_GRACE: Duration = Duration::from_millis(250);
+/// Time that the daemon gets to answer a call with a time-out of zero.
+const IMMEDIATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Shortest remaining time-out that is sent: a time-out of zero has another meaning.
+const SHORTEST_TIMEOUT: Duration = Duration::from_micros(1);
 
-/// The end of a call, if it has one.
+/// End of a call, if it has one.
 pub(super) type Due = Option<Instant>;
 
-/// The end of a call with this time-out that begins now.
+/// End of a call with this time-out that begins now.
 pub(super) fn due(timeout: Option<Duration>) -> Due {
     let timeout = timeout?;
-    let patience = if timeout.is_zero() { AT_ONCE } else { timeout.saturating_add(GRACE) };
+    let patience = if timeout.is_zero() { IMMEDIATE_TIMEOUT } else { timeout.saturating_add(DAEMON_GRACE) };
     Instant::now().checked_add(patience)
 }
 
-/// The end of connecting that begins now.
+/// End of an attempt to connect that begins now.
 pub(super) fn due_of_connecting(timeout: Option<Duration>) -> Due {
-    due(Some(timeout.unwrap_or(CONNECTING)))
+    due(Some(timeout.unwrap_or(CONNECT_TIMEOUT)))
 }
 
-/// The time-out for the rest of a call that is due then.
+/// Time-out to send for the rest of a call that ends at `due`.
 pub(super) fn rest(due: Due) -> Option<Duration> {
-    due.map(|due| due.saturating_duration_since(Instant::now()).saturating_sub(GRACE).max(LEAST))
+    due.map(|due| {
+        due.saturating_duration_since(Instant::now()).saturating_sub(DAEMON_GRACE).max(SHORTEST_TIMEOUT)
+    })
 }
 
-/// The same end, without the time that passed since: the program's own.
+/// End of a call, put off by the time since `since`, which the program spent itself.
 pub(super) fn put_off(due: Due, since: Instant) -> Due {
     due.and_then(|due| due.checked_add(since.elapsed()))
 }

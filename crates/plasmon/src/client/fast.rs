@@ -1,7 +1,8 @@
-//! What a client does without the daemon: finding, pinning and letting go of objects that are in
-//! memory; and what it does with the daemon, but without a system call: small puts.
+//! Calls that need no socket: finding, pinning and releasing objects in memory, which the client does without
+//! the daemon, and small puts, which it does with the daemon but without a system call.
 //!
-//! Any thread. [`crate::shared`] has the protocol. Whatever this module cannot do the socket can.
+//! Owns the tables and the channel of a client. Any thread. [`crate::shared`] has the protocol. The socket
+//! can do whatever this module cannot.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,38 +16,39 @@ use crate::shared::{
 };
 use crate::wire::{Span, TableDomain, TablePart, TablePartKind};
 
-/// How often a read begins anew that the engine got in the way of.
-const TRIES: usize = 4;
-/// How long a small put looks for its completion before it sleeps: about what waking costs.
-const SPIN: Duration = Duration::from_micros(20);
+/// Number of times that a read is repeated if the engine changes the entry meanwhile.
+const MAX_READ_ATTEMPTS: usize = 4;
+/// Time that a small put spins for its completion before it sleeps: about what a wake-up costs.
+const SPIN_TIME: Duration = Duration::from_micros(20);
 
-/// Tables and channel of a client.
+/// Tables and channel that a client shares with the daemon.
 pub(super) struct Fast {
     shared: TableReader,
     private: TableReader,
     channel: ClientChannel,
 }
 
-/// A pin that the client took by itself.
+/// Pin that the client made without the daemon.
 pub(super) struct FastPin(Slot);
 
-/// What came of looking for an object.
+/// Result of looking for an object in the tables.
 pub(super) enum Looked {
-    /// It is here, pinned.
+    /// The object is in memory, and is pinned now.
     Here(View, FastPin),
-    /// It is in no table, and nowhere else.
+    /// The object is in no table, and so not on this node.
     Nowhere,
-    /// There are new parts of the tables.
+    /// The client lacks new parts of the tables.
     Outdated,
-    /// The daemon has to be asked.
+    /// The tables do not tell: the daemon has to be asked.
     Ask,
 }
 
 impl Fast {
-    /// Takes what the daemon shares.
+    /// Takes over the tables and the channel that the daemon shares.
     pub(super) fn open(parts: &[TablePart], mut descriptors: Vec<OwnedFd>) -> io::Result<Self> {
-        let missing =
-            || io::Error::new(io::ErrorKind::InvalidData, "a part of what the daemon shares is missing");
+        let missing = || {
+            io::Error::new(io::ErrorKind::InvalidData, "the daemon did not share every part of its tables")
+        };
         if descriptors.len() != parts.len() + 2 {
             return Err(missing());
         }
@@ -95,7 +97,7 @@ impl Fast {
         }
         let mut nowhere = true;
         for (which, table) in self.tables() {
-            for _ in 0..TRIES {
+            for _ in 0..MAX_READ_ATTEMPTS {
                 let (number, snapshot) = match table.find(id) {
                     Found::Entry { number, snapshot } => (number, snapshot),
                     Found::Outdated => return Looked::Outdated,
@@ -117,7 +119,7 @@ impl Fast {
                     self.channel.unpin(slot);
                     return Looked::Ask;
                 }
-                // It is pinned: the segments it lies in are not replaced from now on.
+                // The pin keeps the segments of the object from being replaced.
                 let version = |segment| table.segment_version(segment);
                 let Some(view) = arena.view_mapped(snapshot.span(), version) else {
                     self.channel.unpin(slot);
@@ -130,7 +132,7 @@ impl Fast {
         if nowhere { Looked::Nowhere } else { Looked::Ask }
     }
 
-    /// Whether an object is here; nothing if the daemon has to be asked.
+    /// Whether an object is on this node. The error says why the tables do not tell.
     #[inline]
     pub(super) fn contains(&self, id: &ObjectId) -> Result<bool, Looked> {
         if !self.shared.lives() {
@@ -150,7 +152,7 @@ impl Fast {
         if nowhere { Ok(false) } else { Err(Looked::Ask) }
     }
 
-    /// Whether an object is on this node's disk alone, or may be in a part of the tables that this client
+    /// Whether an object is only on this node's disk, or may be in a part of the tables that this client
     /// lacks.
     pub(super) fn may_be_spilled(&self, id: &ObjectId) -> bool {
         self.tables().iter().any(|(_, table)| match table.find(id) {
@@ -159,26 +161,28 @@ impl Fast {
         })
     }
 
-    /// Whether a place that the ring gave can be written, with the grants that have arrived.
+    /// Whether a place that the ring gave can be written with the grants that have arrived.
     pub(super) fn may_write(&self, arena: &Arena, span: Span) -> crate::Result<bool> {
         arena.may_write(span, |segment| self.shared.segment_version(segment))
     }
 
-    /// Creations that were made in the ring after their caller had given up: they are to be aborted.
+    /// Creations that the ring completed after their caller had given up. The caller of this function aborts
+    /// them.
     pub(super) fn strays(&self) -> Vec<ObjectId> {
         self.channel.strays()
     }
 
-    /// Lets go of an object.
+    /// Releases a pin.
     pub(super) fn release(&self, pin: FastPin) {
         self.channel.unpin(pin.0);
     }
 
-    /// Makes requests in the ring: as many as fit, from the first on. Returns where the objects of those
-    /// that were done are to be written (0 for puts), and nothing for those to be made by the socket.
+    /// Makes as many of the requests as fit the ring, from the first on. Returns for each the offset at which
+    /// its object is to be written (0 for puts), or `None` if the socket has to make the request.
     ///
     /// # Errors
-    /// When `alive` said that the daemon is not to be waited for. What was asked for may still happen.
+    /// [`Unanswered`] if `alive` returned `false`: the daemon is not waited for any longer. The requests may
+    /// still be carried out.
     pub(super) fn ask<'a>(
         &self,
         requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
@@ -200,10 +204,10 @@ impl Fast {
                 *outcome = Some(completion.offset);
             }
         };
-        ring.finish(SPIN, alive, done).map_err(|_| Unanswered)?;
+        ring.finish(SPIN_TIME, alive, done).map_err(|_| Unanswered)?;
         Ok(outcomes)
     }
 }
 
-/// The daemon did not answer in the ring.
+/// Error of requests in the ring that the daemon did not answer.
 pub(super) struct Unanswered;

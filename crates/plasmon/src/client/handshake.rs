@@ -1,7 +1,7 @@
-//! From the path of a socket to a connection.
+//! Handshake: the way from the path of a socket to a connection.
 //!
-//! Runs on the thread that connects. Owns the look at whose daemon it is, the first exchange of frames,
-//! `Hello`, and the words for everything that can go wrong before it.
+//! Owns no state. Runs on the thread that connects. It checks whose daemon listens, exchanges the first
+//! frames (`Hello`), and words the errors of a failed attempt. Invariant: no frame is sent before the check.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use super::connection::{Connection, Interrupt, TICK, disconnected, malformed, silent, unexpected};
+use super::connection::{CHECK_INTERVAL, Connection, Interrupt, disconnected, malformed, silent, unexpected};
 use super::due::{Due, due_of_connecting};
 use super::fast::Fast;
 use super::mapping::Arena;
@@ -23,22 +23,22 @@ use super::socket::Socket;
 use crate::wire::{Header, MAX_BODY, MAX_NAME, Receiver, Reply, Request, peer_of, send_with_descriptors};
 use crate::{Error, ErrorKind, NodeId, Result};
 
-/// What a frame carries beside data and metadata, with room to spare.
-const FRAME_OVERHEAD: usize = 1 << 10;
-/// Between attempts while the daemon's queue of new connections is full.
-const RETRY: Duration = Duration::from_millis(20);
+/// Largest size in bytes of a frame without its data and metadata, with room to spare.
+const FRAME_OVERHEAD_BYTES: usize = 1 << 10;
+/// Time between two attempts while the daemon's queue of new connections is full.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A connection, and what the daemon said of itself.
+/// Connection with the facts that the daemon told in its greeting.
 pub(super) struct Greeted {
     pub(super) connection: Connection,
     pub(super) node: NodeId,
     pub(super) inline_max: usize,
-    /// Bytes of the store.
+    /// Size of the store in bytes.
     pub(super) capacity: u64,
     pub(super) user: u32,
 }
 
-/// How long connecting goes on.
+/// End of an attempt to connect.
 pub(super) struct Until<'a> {
     started: Instant,
     due: Due,
@@ -46,18 +46,18 @@ pub(super) struct Until<'a> {
 }
 
 impl<'a> Until<'a> {
-    /// For as long as `timeout` says, or as usual; and until `interrupt` says so.
+    /// Ends the attempt after `timeout`, or the default, and when `interrupt` returns `true`.
     pub(super) fn new(timeout: Option<Duration>, interrupt: Option<Interrupt<'a>>) -> Self {
         Self { started: Instant::now(), due: due_of_connecting(timeout), interrupt }
     }
 
-    /// How long to wait before the next look, at most; fails when there is to be none.
+    /// Longest time to wait until the next check. It is an error if the attempt has ended.
     fn nap(&mut self, path: &Path) -> Result<Duration> {
         if self.interrupt.as_mut().is_some_and(|interrupt| interrupt()) {
             return Err(Error::new(ErrorKind::Interrupted, "connecting was interrupted"));
         }
-        let left = self.due.map_or(TICK, |due| due.saturating_duration_since(Instant::now()));
-        if left.is_zero() { Err(silent(path, self.started.elapsed())) } else { Ok(left.min(TICK)) }
+        let left = self.due.map_or(CHECK_INTERVAL, |due| due.saturating_duration_since(Instant::now()));
+        if left.is_zero() { Err(silent(path, self.started.elapsed())) } else { Ok(left.min(CHECK_INTERVAL)) }
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn connect_to(at: &Socket, name: &str, mut until: Until<'_>) -> Resul
     greet(socket, at, owner, name, until)
 }
 
-/// A connected socket, non-blocking, and whose daemon it is.
+/// Connects a non-blocking socket, and returns it with the user id of its daemon.
 fn reach(at: &Socket, until: &mut Until<'_>) -> Result<(UnixStream, u32)> {
     let path = at.path();
     let address = SocketAddrUnix::new(path).map_err(|_| {
@@ -81,7 +81,7 @@ fn reach(at: &Socket, until: &mut Until<'_>) -> Result<(UnixStream, u32)> {
     loop {
         match connect(&socket, &address) {
             Ok(()) => break,
-            Err(Errno::AGAIN) => std::thread::sleep(until.nap(path)?.min(RETRY)),
+            Err(Errno::AGAIN) => std::thread::sleep(until.nap(path)?.min(RETRY_INTERVAL)),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(unreachable(path, errno)),
         }
@@ -91,7 +91,7 @@ fn reach(at: &Socket, until: &mut Until<'_>) -> Result<(UnixStream, u32)> {
     Ok((socket.into(), peer.uid))
 }
 
-/// A connection of its own for something else than calls.
+/// Opens a connection that is used for another purpose than calls, such as a subscription.
 pub(super) fn stream_to(at: &Socket, name: &str, mut until: Until<'_>) -> Result<(UnixStream, Receiver)> {
     let (socket, _) = reach(at, &mut until)?;
     let mut receiver = Receiver::default();
@@ -99,7 +99,7 @@ pub(super) fn stream_to(at: &Socket, name: &str, mut until: Until<'_>) -> Result
     Ok((socket, receiver))
 }
 
-/// Exchanges `Hello` over a connected, non-blocking socket, and asks for what can be shared.
+/// Exchanges `Hello` over a connected, non-blocking socket, and asks for the tables and a channel.
 pub(super) fn greet(
     socket: UnixStream,
     at: &Socket,
@@ -110,16 +110,16 @@ pub(super) fn greet(
     let mut receiver = Receiver::default();
     let reply = say_hello(&socket, &mut receiver, at.path(), name, &mut until)?;
     let Reply::Hello { node, segment_size, segments, inline_max, user, capacity } = reply else {
-        return Err(unexpected("something else than a greeting"));
+        return Err(unexpected("a reply that is no greeting"));
     };
     let arena = Arc::new(Arena::reserve(segment_size, segments)?);
     let fast = share(&socket, &mut receiver, at.path(), &mut until)?;
     let connection = Connection::new(socket, at.clone(), owner, arena, fast, receiver);
-    let inline_max = (inline_max as usize).min(MAX_BODY - FRAME_OVERHEAD);
+    let inline_max = (inline_max as usize).min(MAX_BODY - FRAME_OVERHEAD_BYTES);
     Ok(Greeted { connection, node, inline_max, capacity, user })
 }
 
-/// Asks for the tables and a channel. Without them everything works, and takes longer.
+/// Asks for the tables and a channel. A client without them works, but slower.
 fn share(
     socket: &UnixStream,
     receiver: &mut Receiver,
@@ -131,7 +131,7 @@ fn share(
     match exchange(socket, receiver, path, &frame, until)? {
         (Reply::Channel { parts }, descriptors) => Ok(Fast::open(&parts, descriptors).ok()),
         (Reply::Failed { .. }, _) => Ok(None),
-        _ => Err(unexpected("something else than what it shares")),
+        _ => Err(unexpected("a reply that does not share its tables")),
     }
 }
 
@@ -154,7 +154,7 @@ fn say_hello(
     }
 }
 
-/// Sends a frame and waits for its reply, the only one there can be.
+/// Sends a frame and waits for its reply. No other reply can be under way.
 fn exchange(
     socket: &UnixStream,
     receiver: &mut Receiver,
@@ -162,11 +162,11 @@ fn exchange(
     frame: &[u8],
     until: &mut Until<'_>,
 ) -> Result<(Reply, Vec<OwnedFd>)> {
-    // The buffer of a new socket takes these few bytes at once, or the connection is no good.
+    // The buffer of a new socket takes these few bytes at once, or the connection is broken.
     match send_with_descriptors(socket, frame, &[]) {
         Ok(sent) if sent == frame.len() => {}
         Ok(_) => return Err(disconnected(path, None)),
-        // What the daemon said before it hung up is still to be read.
+        // The daemon's last message before it hung up may still be unread.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         Err(error) => return Err(disconnected(path, Some(&error))),
     }
@@ -176,7 +176,7 @@ fn exchange(
             break frame;
         }
         let timeout = Timespec::try_from(until.nap(path)?).ok();
-        // Interrupted by a signal it waits again.
+        // If a signal interrupts poll, the loop waits again.
         let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], timeout.as_ref());
         match receiver.receive(socket) {
             Ok(0) => return Err(disconnected(path, None)),

@@ -1,4 +1,6 @@
-//! Waiting for objects in an event loop: the same calls, begun and finished apart.
+//! Calls for event loops: calls that one function begins and another finishes.
+//!
+//! Owns no state; [`Pending`] has that of a call. Any thread.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -11,16 +13,18 @@ use crate::wire::{MAX_IDS, MAX_WAIT, Request};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 impl Client {
-    /// Descriptors for an event loop: the connection's and a bell's. When either is readable, or the first
-    /// writable after [`Turn::unsent`], it takes a [`Client::turn`]. To be called before anything is begun.
+    /// Descriptors for an event loop to watch: the connection's socket and a bell. When either is readable,
+    /// or the first writable after [`Turn::unsent`], the loop calls [`Client::turn`]. Call this before
+    /// beginning any call.
     ///
     /// # Errors
-    /// When this process can have no more descriptors.
+    /// `Internal` if this process cannot have more descriptors. `Disconnected` in a forked child.
     pub fn watch(&self) -> Result<(OwnedFd, OwnedFd)> {
         self.connection.watch()
     }
 
-    /// Reads what has come, without waiting. What goes wrong with the connection is told by the calls.
+    /// Takes a turn of an event loop: reads what has come, without waiting. Failures of the connection are
+    /// errors of the calls under way, not of this one.
     ///
     /// # Errors
     /// `Disconnected` in a forked child.
@@ -28,11 +32,11 @@ impl Client {
         self.connection.turn()
     }
 
-    /// Begins what [`Client::get`] does, of at most 1,024 objects. It is for the loop to give it up in time:
-    /// [`Pending::patience`].
+    /// Begins a call that does what [`Client::get`] does, for at most 1,024 objects. The loop gives it up
+    /// after [`Pending::patience`].
     ///
     /// # Errors
-    /// `Disconnected`; `Invalid` for more objects.
+    /// `Disconnected`. `Invalid` for more than 1,024 objects.
     pub fn begin_get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Pending> {
         at_most(MAX_IDS, ids)?;
         let request = Request::Get { timeout_us: microseconds(timeout), ids: ids.to_vec() };
@@ -41,10 +45,10 @@ impl Client {
         self.connection.begin(&request, Undo::Release, ids.to_vec(), outdated, due)
     }
 
-    /// Begins what [`Client::wait`] does, and leaves it to the loop to give it up in time.
+    /// Begins a call that does what [`Client::wait`] does. The loop gives it up after [`Pending::patience`].
     ///
     /// # Errors
-    /// `Disconnected`; `Invalid` for more than 65,536 objects.
+    /// `Disconnected`. `Invalid` for more than 65,536 objects.
     pub fn begin_wait(&self, ids: &[ObjectId], count: usize, timeout: Option<Duration>) -> Result<Pending> {
         at_most(MAX_WAIT, ids)?;
         let (timeout_us, count) = (microseconds(timeout), count.min(ids.len()) as u32);
@@ -57,6 +61,6 @@ fn at_most(most: usize, ids: &[ObjectId]) -> Result<()> {
     if ids.len() <= most {
         return Ok(());
     }
-    let text = format!("one call is for at most {most} objects, not {}", ids.len());
+    let text = format!("one call takes at most {most} objects, not {}", ids.len());
     Err(Error::new(ErrorKind::Invalid, text))
 }

@@ -1,17 +1,16 @@
-//! The daemon's memory in this process.
+//! Mappings of the daemon's memory in this process.
 //!
-//! [`Arena`] reserves one contiguous range of addresses for the whole arena and maps segment `n`
-//! read-only at `n * segment_size` in it, so that an object which runs over several segments is one
-//! slice. [`Writable`] is memory for one creation: a mapping of its own of just its pages, writable
-//! until it is frozen.
+//! [`Arena`] reserves one contiguous range of addresses for the whole arena and maps segment `n` read-only at
+//! `n * segment_size` in it, so that an object which spans several segments is one slice. [`Writable`] is
+//! memory for one creation: a mapping of just its pages, writable until it is frozen.
 //!
-//! Runs on any thread. Descriptors arrive through [`Arena::grant`] in the order the daemon sent
-//! them, from whichever thread reads the connection.
+//! Runs on any thread. Descriptors arrive through [`Arena::grant`] in the order in which the daemon sent
+//! them, on whichever thread reads the connection.
 //!
-//! Invariants: the reservation is unmapped only when the arena is dropped, and whatever hands out
-//! slices holds the arena. A segment is mapped only after its size and its seals have been checked,
-//! so no access inside it can fault. A segment's mapping is replaced only by a grant, and the daemon
-//! grants a new version only when no object of the old one is pinned.
+//! Invariants: the reservation is unmapped only when the arena is dropped, and every slice of it holds the
+//! arena. A segment is mapped only after its size and its seals have been checked, so no access inside it can
+//! fault. A segment's mapping is replaced only by a grant, and the daemon grants a new version only if no
+//! object of the old one is pinned.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -28,19 +27,19 @@ use super::range::{Range, alignment, local};
 use crate::wire::{Access, Granted, MAX_DESCRIPTORS, Span};
 use crate::{Error, ErrorKind, Result};
 
-/// Larger arenas do not fit beside the rest of a process.
-const MAX_ARENA: u64 = 1 << 46;
-/// The arena of the daemon, mapped read-only as far as this client was granted it.
+/// Size in bytes of the largest arena that fits the address space beside the rest of a process.
+const MAX_ARENA_BYTES: u64 = 1 << 46;
+/// Arena of the daemon. The segments that this client was granted are mapped read-only.
 pub(super) struct Arena {
     range: Range,
     segment_size: usize,
     segments: Mutex<Vec<Segment>>,
-    /// The versions that are mapped, 0 for none: set after the mapping is there.
+    /// Versions of the mapped segments, 0 for none. A version is set after its mapping is in place.
     mapped: Vec<AtomicU32>,
     writing: Writing,
 }
 
-/// What this client was granted of a segment.
+/// Grants that this client has for a segment.
 #[derive(Default)]
 struct Segment {
     readable: bool,
@@ -50,14 +49,14 @@ struct Segment {
 struct WriteGrant {
     descriptor: OwnedFd,
     version: u32,
-    /// Bytes in a page of this segment; what maps it is aligned to that.
+    /// Size in bytes of a page of this segment. Its mappings are aligned to that.
     page: usize,
 }
 
 impl Arena {
     /// Reserves addresses for an arena of `segments` segments of `segment_size` bytes.
     pub(super) fn reserve(segment_size: u64, segments: u32) -> Result<Self> {
-        let total = segment_size.checked_mul(segments.into()).filter(|total| *total <= MAX_ARENA);
+        let total = segment_size.checked_mul(segments.into()).filter(|total| *total <= MAX_ARENA_BYTES);
         let (Some(total), true) =
             (total, segment_size > 0 && segment_size.is_multiple_of(page_size() as u64))
         else {
@@ -76,7 +75,7 @@ impl Arena {
         })
     }
 
-    /// Takes a descriptor the daemon granted: maps it, or keeps it for creations.
+    /// Takes a descriptor that the daemon granted: maps it, or keeps it for creations.
     pub(super) fn grant(&self, granted: Granted, descriptor: OwnedFd) -> Result<()> {
         let number = granted.segment as usize;
         let mut segments = self.lock();
@@ -87,9 +86,9 @@ impl Arena {
         match granted.access {
             Access::Read => {
                 let at = number * self.segment_size;
-                // SAFETY: the piece lies inside the reservation. What it replaces is the reservation
-                // itself, or an older version of the segment of which the daemon knows no pin, so
-                // that no slice points there.
+                // SAFETY: the piece lies inside the reservation. It replaces the reservation itself, or an
+                // older version of the segment. The daemon knows no pin of the older version, so no slice
+                // points there.
                 unsafe { self.range.map(at, self.segment_size, &descriptor, 0, ProtFlags::READ) }?;
                 segment.readable = true;
                 self.mapped[number].store(granted.version, Ordering::Release);
@@ -102,7 +101,7 @@ impl Arena {
         Ok(())
     }
 
-    /// The bytes of a pinned object; they hold the arena.
+    /// Bytes of an object that the daemon has pinned for this client. The view holds the arena.
     pub(super) fn view(self: &Arc<Self>, span: Span) -> Result<View> {
         let len = span.data_len.checked_add(span.metadata_len.into());
         let (offset, len) = self.inside(span.offset, len)?;
@@ -113,8 +112,8 @@ impl Arena {
         Ok(View { arena: Arc::clone(self), span })
     }
 
-    /// The bytes of an object that this client has pinned by itself, if the segments it lies in are mapped
-    /// in the version that `version` says.
+    /// Bytes of an object that this client has pinned itself. `None` unless the segments of the object are
+    /// mapped in the version that `version` tells.
     #[inline]
     pub(super) fn view_mapped(self: &Arc<Self>, span: Span, version: impl Fn(u32) -> u32) -> Option<View> {
         let len = span.data_len.checked_add(span.metadata_len.into());
@@ -128,8 +127,8 @@ impl Arena {
         Some(View { arena: Arc::clone(self), span })
     }
 
-    /// Whether the data of a creation can be written: whether the segments it lies in were granted for that
-    /// in the version that `version` says. In an older one the bytes would go to memory that is no more.
+    /// Whether the data of a creation can be written: whether its segments were granted for writing in the
+    /// version that `version` tells. Bytes written to an older version would be lost.
     pub(super) fn may_write(&self, span: Span, version: impl Fn(u32) -> u32) -> Result<bool> {
         let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
         let segments = self.lock();
@@ -137,14 +136,14 @@ impl Arena {
         Ok(self.numbers(offset, len).all(|number| granted(number) == Some(version(number as u32))))
     }
 
-    /// Writes the data of a creation: each part where it belongs, ascending, and zeros between them.
+    /// Writes the data of a creation: each part at its offset, ascending, and zeros between them.
     pub(super) fn write(&self, span: Span, parts: &[(usize, &[u8])]) -> Result<()> {
         let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
         let segments = self.lock();
         for number in self.numbers(offset, len) {
             let Some(write) = &segments[number].write else {
                 return Err(nonsense(format!(
-                    "a place to write in segment {number}, which it did not grant"
+                    "an extent to write in segment {number}, which it did not grant"
                 )));
             };
             self.writing.map(number, &write.descriptor)?;
@@ -154,7 +153,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Maps the place of a creation's data for writing.
+    /// Maps the extent of a creation's data for writing.
     pub(super) fn writable(&self, span: Span) -> Result<Writable> {
         let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
         if len == 0 {
@@ -165,12 +164,12 @@ impl Arena {
         for number in self.numbers(offset, len) {
             let Some(write) = &segments[number].write else {
                 return Err(nonsense(format!(
-                    "a place to write in segment {number}, which it did not grant"
+                    "an extent to write in segment {number}, which it did not grant"
                 )));
             };
             page = page.max(write.page);
         }
-        // Whole pages around the data, at addresses that are aligned as the arena is.
+        // Whole pages around the data, at addresses that are aligned as in the arena.
         let start = offset - offset % page;
         let end = (offset + len).next_multiple_of(page);
         let range = Range::reserve(end - start, start, alignment(self.segment_size))?;
@@ -180,13 +179,13 @@ impl Arena {
             let last = end.min((number + 1) * self.segment_size);
             let access = ProtFlags::READ | ProtFlags::WRITE;
             let within = first - number * self.segment_size;
-            // SAFETY: the piece lies inside the range, which nothing points into yet.
+            // SAFETY: the piece lies inside the range, and nothing points into the range yet.
             unsafe { range.map(first - start, last - first, &write.descriptor, within, access) }?;
         }
         Ok(Writable::over(range, offset - start, len))
     }
 
-    /// Checks that a descriptor is a whole segment that cannot shrink; returns its page size.
+    /// Checks that a descriptor is a whole segment that cannot shrink. Returns its page size in bytes.
     fn check(&self, number: usize, descriptor: &OwnedFd) -> Result<usize> {
         let stat = fstat(descriptor).map_err(|error| local("examine a segment", error))?;
         let seals = fcntl_get_seals(descriptor).unwrap_or(SealFlags::empty());
@@ -203,7 +202,7 @@ impl Arena {
         Ok(page)
     }
 
-    /// Checks that a span lies in the arena.
+    /// Checks that a span lies in the arena. Returns its offset and its length in bytes.
     fn inside(&self, offset: u64, len: Option<u64>) -> Result<(usize, usize)> {
         let end = len.and_then(|len| offset.checked_add(len));
         match (end, len) {
@@ -212,7 +211,7 @@ impl Arena {
         }
     }
 
-    /// The segments a span touches.
+    /// Numbers of the segments that a span touches.
     fn numbers(&self, offset: usize, len: usize) -> std::ops::Range<usize> {
         let first = offset / self.segment_size;
         if len == 0 { first..first } else { first..(offset + len).div_ceil(self.segment_size) }
@@ -227,20 +226,19 @@ impl Arena {
     }
 }
 
-/// The bytes of one object, data and metadata right behind it: a span that was found to lie in mapped
-/// segments.
+/// Bytes of one object: its data, directly followed by its metadata. The span lies in mapped segments.
 pub(super) struct View {
     arena: Arc<Arena>,
     span: Span,
 }
 
 impl View {
-    /// The digest made at the seal, 0 for none.
+    /// Digest made at the seal, 0 for none.
     pub(super) fn digest(&self) -> u64 {
         self.span.digest
     }
 
-    /// Where the object lies in the arena: the name of its pin.
+    /// Offset of the object in the arena, which also names its pin.
     pub(super) fn offset(&self) -> u64 {
         self.span.offset
     }
@@ -251,9 +249,9 @@ impl View {
 
     fn bytes(&self) -> &[u8] {
         let (offset, len) = (self.span.offset as usize, self.data_len() + self.span.metadata_len as usize);
-        // SAFETY: `Arena::view` checked that the span lies in mapped segments, which stay mapped as
-        // long as the arena that `self` holds. The object is sealed and pinned by the owner of this
-        // view: the daemon neither writes nor re-uses the bytes.
+        // SAFETY: `Arena::view` checked that the span lies in mapped segments, which stay mapped as long as
+        // the arena that `self` holds. The owner of this view has the object pinned, and the object is
+        // sealed: the daemon neither writes nor re-uses the bytes.
         unsafe { slice::from_raw_parts(self.arena.range.at(offset), len) }
     }
 
@@ -266,11 +264,11 @@ impl View {
     }
 }
 
-/// Memory into which an object is written, for those who keep views of it beyond the
-/// [`Creation`](crate::Creation): the addresses stay mapped until the last holder is gone.
+/// Memory into which an object is written, for holders that keep views of it beyond the
+/// [`Creation`](crate::Creation). The addresses stay mapped until the last holder is gone.
 ///
-/// Once the object is sealed or given up the memory is read-only and the daemon may re-use it: a
-/// write is a segmentation fault, and a read may show bytes of another object.
+/// Once the object is sealed or aborted, the memory is read-only and the daemon may re-use it. A write is
+/// then a segmentation fault, and a read may return bytes of another object.
 pub struct CreationMemory {
     range: Range,
     at: usize,
@@ -279,24 +277,24 @@ pub struct CreationMemory {
 }
 
 impl CreationMemory {
-    /// The first byte.
+    /// Address of the first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         self.range.at(self.at)
     }
 
-    /// Bytes of data.
+    /// Size of the data in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the memory may still be written.
+    /// Whether the memory can still be written.
     pub fn is_writable(&self) -> bool {
         !self.frozen.load(Ordering::Acquire)
     }
 }
 
-/// The one handle that gives out slices of a [`CreationMemory`].
+/// Handle of a [`CreationMemory`], and the only one that gives out slices of it.
 pub(super) struct Writable {
     memory: Arc<CreationMemory>,
 }
@@ -310,7 +308,7 @@ impl Writable {
         Ok(Self::over(range, 0, len))
     }
 
-    /// Memory that this process registered with the daemon: a file that cannot shrink.
+    /// Memory that this process registers with the daemon: a mapping of a file that cannot shrink.
     pub(super) fn own(file: &OwnedFd, len: usize) -> Result<Self> {
         let whole = len.next_multiple_of(page_size());
         let range = Range::reserve(whole, 0, page_size())?;
@@ -328,30 +326,31 @@ impl Writable {
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped for as long as `memory` lives. Slices come from this handle alone; whoever
-        // writes through the pointer of `CreationMemory` answers for it.
+        // SAFETY: mapped for as long as `memory` lives. Only this handle gives out slices. Code that writes
+        // through the pointer of `CreationMemory` answers for that.
         unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.memory.len) }
     }
 
-    /// The bytes to write; empty once frozen.
+    /// Bytes to write. Empty once the memory is frozen.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         if !self.memory.is_writable() {
             return &mut [];
         }
-        // SAFETY: as in `bytes`; mapped writable until `freeze`, which borrows `self` mutably.
+        // SAFETY: the same as in `bytes`, and the memory is writable until `freeze`, which borrows `self`
+        // mutably.
         unsafe { slice::from_raw_parts_mut(self.memory.as_ptr(), self.memory.len) }
     }
 
     /// Makes the memory read-only, for every holder.
     pub(super) fn freeze(&mut self) -> Result<()> {
         self.memory.frozen.store(true, Ordering::Release);
-        // SAFETY: reading stays possible, and no slice to write is borrowed from `self` now.
+        // SAFETY: reading stays possible, and no slice for writing is borrowed from `self` now.
         unsafe { self.memory.range.protect(MprotectFlags::READ) }
     }
 
-    /// Makes it writable again: it did not become an object.
+    /// Makes the memory writable again after it did not become an object.
     pub(super) fn thaw(&mut self) -> Result<()> {
-        // SAFETY: no access is taken away, and the memory is this process's to write as before.
+        // SAFETY: no access is taken away, and this process may write the memory as before.
         unsafe { self.memory.range.protect(MprotectFlags::READ | MprotectFlags::WRITE) }?;
         self.memory.frozen.store(false, Ordering::Release);
         Ok(())

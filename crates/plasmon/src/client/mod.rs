@@ -1,10 +1,9 @@
-//! The client: calls of an application on the daemon of its host.
+//! Client of a node daemon: the calls of an application on the daemon of its host.
 //!
-//! [`Client`] finds objects in shared memory and makes small ones there ([`fast`]), turns other calls into
-//! frames ([`connection`]) and places in the arena into slices ([`mapping`], [`copying`]). Calls block the
-//! thread that makes them and nobody else; there is no thread and no runtime behind them. Calls end by the
-//! client's own clock ([`due`]), whatever the daemon does, and when their caller's [`Client::interruptible`]
-//! says so.
+//! [`Client`] finds objects in shared memory and makes small ones there ([`fast`]). It turns other calls into
+//! frames ([`connection`]), and extents of the arena into slices ([`mapping`], [`copying`]). Calls block only
+//! the thread that makes them; the client has no thread and no runtime. A call ends by the client's own clock
+//! ([`due`]), whatever the daemon does, and when the function given to [`Client::interruptible`] says so.
 
 mod connection;
 mod copies;
@@ -31,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use connection::{Connection, Ticket, Undo, unexpected};
-use due::{Due, PATIENCE};
+use due::{ANSWER_TIMEOUT, Due};
 use handshake::{Greeted, Until};
 
 pub use connection::{Pending, Turn};
@@ -45,34 +44,36 @@ pub use subscription::Subscription;
 use crate::wire::{Ask, MAX_IDS, Reply, Request};
 use crate::{NodeId, ObjectId, Result, Rights};
 
-/// How an object is created.
+/// Options for creating an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// The name behind the id, for people who list objects; at most 255 bytes.
+    /// Name behind the id, for people who list objects. At most 255 bytes.
     pub name: Option<String>,
-    /// What users other than this one, and root, may do with the object.
+    /// Rights of users other than the creator and root.
     pub rights: Rights,
-    /// How long to wait for room, when there is none, and for all else that the call asks of nodes: it ends
-    /// as `TimedOut` then. Without it, or with zero, others that could make room are not waited for; what the
-    /// node itself does to make some (spilling, moving) is, and so is every replica.
+    /// Time-out of the call, which includes the wait for room, for other nodes and for replicas. The call
+    /// fails with `TimedOut` then. With `None` or zero, the call does not wait for other clients to make
+    /// room, but waits for the node itself to make room (spilling, moving), and for every replica.
     pub room: Option<Duration>,
-    /// Make a digest of the object, to compare its bytes with at any time: [`Object::verify`].
+    /// Whether a digest of the object is made, with which [`Object::verify`] compares the bytes at any time.
     pub digest: bool,
-    /// The id was drawn at random for this object ([`ObjectId::random`](crate::ObjectId::random)): nobody
-    /// else creates it, and nobody is asked. Any other id is claimed in the cluster first, so that of two who
-    /// create it at the same time one gets it and the other `Exists`.
+    /// Whether the id was drawn at random for this object ([`ObjectId::random`](crate::ObjectId::random)). No
+    /// other client creates such an id, so no node is asked. Any other id is first claimed in the cluster: of
+    /// two clients that create it at the same time one succeeds, and the other fails with `Exists`.
     pub fresh: bool,
-    /// How many nodes are to hold the object and keep it; 0 and 1 for this one alone. It is sealed before the
-    /// others have it, and the call returns when they have. Should some of them die, others take it instead.
+    /// Number of nodes that keep the object; 0 and 1 mean this node alone. The object is sealed before the
+    /// others have it, and the call returns when they have it. If a node that keeps the object dies, another
+    /// takes its place.
     pub copies: u16,
-    /// How long it lives: then it is deleted everywhere. For ever if not given.
+    /// Time to live of the object, after which it is deleted everywhere. With `None` it lives until it is
+    /// deleted.
     pub ttl: Option<Duration>,
 }
 
-/// A connection to the daemon of this host, for any number of threads. Clones share it.
+/// Connection to the daemon of this host, for any number of threads. Clones share the connection.
 ///
-/// It does not work in a forked child, which has to connect again. A child must not touch objects
-/// of its parent either: they are pinned for as long as the parent holds them, and no longer.
+/// A client does not work in a forked child, which has to connect again. A child must not touch objects of
+/// its parent either: they are pinned only as long as the parent holds them.
 #[derive(Clone)]
 pub struct Client {
     connection: Arc<Connection>,
@@ -81,26 +82,27 @@ pub struct Client {
     capacity: u64,
     user: u32,
     interrupt: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
-    /// How long to wait for the daemon, where that is not as usual.
+    /// Longest wait for an answer of the daemon, if the caller has set one.
     patience: Option<Duration>,
 }
 
 impl Client {
-    /// Connects to the daemon that listens at `socket`, under the name of this program: at a path, whoever's
-    /// it is, or at [`Socket::find`], if it is to be trusted.
+    /// Connects to the daemon that listens at `socket`, under the name of this program. A daemon at a given
+    /// path is accepted whoever runs it. A daemon at [`Socket::find`] must be trusted
+    /// ([`Client::is_trusted`]).
     ///
     /// # Errors
-    /// `Disconnected` when none listens there; `NotAllowed` when this user may not, and when the socket was
-    /// not named and the daemon is a stranger's; `TimedOut` when it has not answered after 10 s; `Invalid`
-    /// when the path is too long for a socket.
+    /// `Disconnected` if no daemon listens there. `NotAllowed` if this user may not connect, and if the
+    /// socket was not named and the daemon belongs to a user who is not trusted. `TimedOut` if the daemon
+    /// does not answer within 10 s. `Invalid` if the path is too long for a socket.
     pub fn connect(socket: impl Into<Socket>) -> Result<Self> {
         let program = std::env::args_os().next().unwrap_or_default();
         let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
         Self::connect_as(socket, &name)
     }
 
-    /// Connects as [`Client::connect`] does, under a name of the caller's choice: the daemon shows
-    /// it to people, cut to 255 bytes.
+    /// Connects as [`Client::connect`] does, under a name of the caller's choice. The daemon shows the name
+    /// to people, cut to 255 bytes.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -108,11 +110,11 @@ impl Client {
         Self::connect_with(socket, name, None, None)
     }
 
-    /// Connects as [`Client::connect_as`] does, within `timeout` instead of 10 s. `interrupt` is asked about
-    /// every 50 ms whether to end.
+    /// Connects as [`Client::connect_as`] does, within `timeout` instead of 10 s. The call asks `interrupt`
+    /// about every 50 ms whether to end.
     ///
     /// # Errors
-    /// As [`Client::connect`]; `Interrupted` once `interrupt` returned `true`.
+    /// As [`Client::connect`]. `Interrupted` after `interrupt` returned `true`.
     pub fn connect_with(
         socket: impl Into<Socket>,
         name: &str,
@@ -122,16 +124,17 @@ impl Client {
         handshake::connect_to(&socket.into(), name, Until::new(timeout, interrupt)).map(Self::from)
     }
 
-    /// The same connection, and calls that wait for the daemon ask `interrupt` about every 50 ms whether to
-    /// end; it runs on the thread that waits. The call fails with `Interrupted` then, and what it asked for
-    /// may still happen.
+    /// Returns a client on the same connection whose waiting calls ask `interrupt` about every 50 ms whether
+    /// to end. `interrupt` runs on the waiting thread. When it returns `true`, the call fails with
+    /// `Interrupted`; the request may still be carried out.
     #[must_use]
     pub fn interruptible(self, interrupt: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { interrupt: Some(Arc::new(interrupt)), ..self }
     }
 
-    /// The same connection, and calls that take no time-out, or none was given to that make objects, wait so
-    /// long for each answer of the daemon instead of a minute.
+    /// Returns a client on the same connection that waits at most for `patience`, instead of 60 s, for each
+    /// answer of the daemon. This applies to calls without a time-out parameter, and to calls that create
+    /// objects with no time-out set.
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self { patience: Some(patience), ..self }
@@ -151,23 +154,23 @@ impl Client {
         Ok(answers)
     }
 
-    /// The node this client talks to.
+    /// Id of the node that this client is connected to.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// The user that this client is to the node, who owns what it puts: the effective one of the process when
-    /// it connected, as the node's user namespace has it.
+    /// User id of this client as the node knows it, which owns the objects that the client puts: the
+    /// effective user id of the process when it connected, in the node's user namespace.
     pub fn user(&self) -> u32 {
         self.user
     }
 
-    /// Bytes of the node's store.
+    /// Size of the node's store in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Watches the objects of the node, on a connection of its own.
+    /// Subscribes to the objects of the node, on a separate connection.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -176,18 +179,18 @@ impl Client {
         Subscription::open(self.connection.at(), name, Until::new(self.patience, Some(&mut interrupt)))
     }
 
-    /// The user whose daemon it is, by the kernel's word: it gives out every byte that this client reads.
+    /// User id of the daemon, as the kernel tells it. The daemon provides every byte that this client reads.
     pub fn owner(&self) -> u32 {
         self.connection.owner()
     }
 
-    /// Whether that user is root, this one, or the one to whom root gave `/run/plasmon`: others are taken for
-    /// their word only because somebody named their socket.
+    /// Whether the daemon's user is trusted: root, this user, or the user to whom root gave `/run/plasmon`. A
+    /// daemon of another user is accepted only at a named socket.
     pub fn is_trusted(&self) -> bool {
         socket::is_trusted(self.owner())
     }
 
-    /// The path of the daemon's socket.
+    /// Path of the daemon's socket.
     pub fn socket(&self) -> &Path {
         self.connection.path()
     }
@@ -200,13 +203,13 @@ impl Client {
         self.answer_to::<Q>(self.connection.send(&question.into(), undo)?, due)
     }
 
-    /// Waits for the only reply to a request, at most until it is due.
+    /// Waits for the only reply to a request, at most until `due`.
     fn answer_to<Q: Question>(&self, ticket: Ticket<'_>, due: Due) -> Result<Q::Answer> {
-        let reply = self.finish_all(ticket, due)?.pop().ok_or_else(|| unexpected("nothing"))?;
+        let reply = self.finish_all(ticket, due)?.pop().ok_or_else(|| unexpected("no reply"))?;
         self.connection.only::<Q>(reply)
     }
 
-    /// Waits for all frames of the reply to a request, at most until it is due.
+    /// Waits for all frames of the reply to a request, at most until `due`.
     fn finish_all(&self, ticket: Ticket<'_>, due: Due) -> Result<Vec<Reply>> {
         match &self.interrupt {
             Some(interrupt) => ticket.wait_all(due, Some(&mut || interrupt())),
@@ -216,24 +219,24 @@ impl Client {
 }
 
 impl CreateOptions {
-    /// How long the call may take, if that was said.
+    /// Time-out of the call, if one is set.
     fn timeout(&self) -> Option<Duration> {
         self.room.filter(|room| !room.is_zero())
     }
 }
 
 impl Client {
-    /// The end of a call that waits for the daemon's answer alone and begins now.
+    /// End of a call that begins now and waits for the daemon's answer alone.
     fn due_of_answer(&self) -> Due {
-        due::due(Some(self.patience.unwrap_or(PATIENCE)))
+        due::due(Some(self.patience.unwrap_or(ANSWER_TIMEOUT)))
     }
 
-    /// The end of a call that makes an object and begins now.
+    /// End of a call that begins now and creates an object.
     fn due_of_creation(&self, options: &CreateOptions) -> Due {
         options.timeout().map_or_else(|| self.due_of_answer(), |timeout| due::due(Some(timeout)))
     }
 
-    /// The end of a call that brings objects here and begins now.
+    /// End of a call that begins now and brings objects to this node.
     fn due_of_get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Due {
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         match at_once && ids.iter().any(|id| self.may_be_on_disk(id)) {
@@ -242,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Whether an object has to be read from this node's disk, as far as this client can see.
+    /// Whether an object may have to be read from this node's disk, as far as this client can tell.
     fn may_be_on_disk(&self, id: &ObjectId) -> bool {
         self.connection.fast().is_some_and(|fast| fast.may_be_spilled(id))
     }
@@ -262,7 +265,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A request that has one kind of reply.
+/// Request that has one kind of reply.
 trait Question: Ask<Table = Request, Answers = Reply> {}
 
 impl<Q: Ask<Table = Request, Answers = Reply>> Question for Q {}

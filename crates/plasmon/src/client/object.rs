@@ -1,7 +1,7 @@
-//! A sealed object, read where it lies.
+//! Sealed objects, read in place.
 //!
-//! Used on any thread. Invariant: one [`Pin`] is one pin, taken by one result of one `get` and released
-//! when the last [`Object`] over it is dropped: in this client's own pages, or at the daemon.
+//! Owns pins. Any thread. Invariant: one [`Pin`] is one pin, taken by one result of one `get`. It is released
+//! when the last [`Object`] that holds it is dropped, in this client's own pages or at the daemon.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +13,10 @@ use super::mapping::View;
 use crate::wire::Request;
 use crate::{Error, ErrorKind, ObjectId, Result};
 
-/// A sealed object in the memory of this host. It stays there, unchanged, as long as any clone of
-/// this handle lives, whatever becomes of the object's id.
+/// Sealed object in the memory of this host. Its bytes stay there, unchanged, as long as any clone of this
+/// handle lives, even if the object is deleted.
 ///
-/// When the daemon ends, or ends the connection, the bytes stay readable, but they are no longer
-/// pinned.
+/// After the daemon or the connection has ended, the bytes stay readable, but they are no longer pinned.
 #[derive(Clone)]
 pub struct Object(Arc<Pin>);
 
@@ -25,56 +24,56 @@ struct Pin {
     connection: Arc<Connection>,
     id: ObjectId,
     view: View,
-    /// Where this client has pinned it; nothing if the daemon counts the pin.
+    /// Pin in this client's own pages. `None` if the daemon counts the pin.
     fast: Option<FastPin>,
 }
 
 impl Object {
-    /// Takes over a pin the daemon gave.
+    /// Takes over a pin that the daemon counts.
     pub(super) fn counted(connection: Arc<Connection>, id: ObjectId, view: View) -> Self {
         Self(Arc::new(Pin { connection, id, view, fast: None }))
     }
 
-    /// Takes over a pin of this client's own.
+    /// Takes over a pin in this client's own pages.
     pub(super) fn fast(connection: Arc<Connection>, id: ObjectId, view: View, pin: FastPin) -> Self {
         Self(Arc::new(Pin { connection, id, view, fast: Some(pin) }))
     }
 
-    /// Its id.
+    /// Id of the object.
     pub fn id(&self) -> ObjectId {
         self.0.id
     }
 
-    /// Its data.
+    /// Data of the object.
     pub fn data(&self) -> &[u8] {
         self.0.view.data()
     }
 
-    /// Its metadata.
+    /// Metadata of the object.
     pub fn metadata(&self) -> &[u8] {
         self.0.view.metadata()
     }
 }
 
 impl Object {
-    /// XXH3 of data and metadata, if one was made at the seal.
+    /// Digest (XXH3) of data and metadata that was made at the seal, if one was made.
     pub fn digest(&self) -> Option<u64> {
         Some(self.0.view.digest()).filter(|digest| *digest != 0)
     }
 
-    /// XXH3 of data and metadata, computed now, and compared with the one made at the seal if there is
-    /// one.
+    /// Computes the digest (XXH3) of data and metadata now, and compares it with the one made at the seal, if
+    /// there is one. Returns the digest.
     ///
     /// # Errors
-    /// `Damaged` when they differ.
+    /// `Damaged` if the digests differ.
     pub fn verify(&self) -> Result<u64> {
         let now = digest(&[(0, self.data())], self.data().len(), self.metadata());
         match self.digest() {
             Some(sealed) if sealed != now => Err(Error::new(
                 ErrorKind::Damaged,
                 format!(
-                    "object {} is not what was sealed: its digest is {now:016x} and was {sealed:016x}; \
-                     create it again",
+                    "object {} is damaged: its digest is {now:016x}, and was {sealed:016x} when it was \
+                     sealed; create it again",
                     self.id()
                 ),
             )),
@@ -97,7 +96,7 @@ impl Drop for Pin {
     fn drop(&mut self) {
         match (self.fast.take(), self.connection.fast_of_this_process()) {
             (Some(pin), Some(fast)) => fast.release(pin),
-            // In a forked child: it is the parent's.
+            // In a forked child the pin belongs to the parent.
             (Some(_), None) => {}
             (None, _) => {
                 self.connection.send_and_forget(&Request::Release { offsets: vec![self.view.offset()] });

@@ -1,8 +1,8 @@
-//! Ranges of addresses that this process reserves, and maps the node's memory into.
+//! Ranges of addresses that this process reserves and maps the node's memory into.
 //!
 //! Owns the addresses of a [`Range`] until it is dropped. Runs on any thread. Invariants: nothing is mapped
 //! outside the range; a range is unmapped only when nothing that points into it is left. The module stands
-//! below `mapping` and `copying`, which both reserve addresses: they do not need each other for that.
+//! below `mapping` and `copying`, which both reserve addresses. So they do not need each other.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Largest alignment in bytes of mappings, which are aligned alike in the arena and in memory: the largest
 /// huge page.
-const MAX_ALIGNMENT: usize = 1 << 30;
+const MAX_ALIGNMENT_BYTES: usize = 1 << 30;
 
 /// Addresses of this process that hold nothing else. They are given back when the range is dropped.
 pub(super) struct Range {
@@ -108,10 +108,10 @@ impl Drop for Range {
 /// Alignment in bytes of mappings: the largest power of two that divides the segment size, up to the largest
 /// huge page.
 pub(super) fn alignment(segment_size: usize) -> usize {
-    (1 << segment_size.trailing_zeros()).min(MAX_ALIGNMENT)
+    (1 << segment_size.trailing_zeros()).min(MAX_ALIGNMENT_BYTES)
 }
 
-/// Error of a system call on the node's memory.
+/// Error of a failed system call on the node's memory.
 pub(super) fn local(what: &str, error: rustix::io::Errno) -> Error {
     Error::new(ErrorKind::Internal, format!("this process cannot {what} of the node: {error}"))
 }

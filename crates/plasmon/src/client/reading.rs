@@ -1,4 +1,6 @@
-//! Finding objects: get, wait, contains, and what is asked about them.
+//! Calls that find objects: get, wait, contains, and questions about objects and nodes.
+//!
+//! Owns no state. Any thread. Invariant: an object is returned only while this client has it pinned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +19,14 @@ use crate::wire::{MAX_IDS, MAX_WAIT, ObjectInfo, Presence, Request, replies, req
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
-    /// Waits until the objects are sealed, wherever that is, and brings them to this host: one
-    /// result an id, in order. Without a time-out it waits for ever; a time-out of zero takes
-    /// only what is on this node. What is in this host's memory already takes no system call.
+    /// Waits until the objects are sealed, on any node, and brings them to this host. Returns one result an
+    /// id, in order. Without a time-out the call waits without limit; with a time-out of zero it returns only
+    /// objects that are on this node. An object in this host's memory takes no system call.
     ///
     /// # Errors
-    /// For one object, among the results: `TimedOut` (`NotFound` if it had no time), `Lost`, `Damaged`,
-    /// `NotAllowed`, `Full` and others; `TimedOut` also when the daemon is silent at the time-out, or after a
-    /// second if that is zero. For the call: `Disconnected`.
+    /// For one object, among the results: `TimedOut` (`NotFound` if the time-out is zero), `Lost`, `Damaged`,
+    /// `NotAllowed`, `Full` and others. `TimedOut` is also the result if the daemon has not answered at the
+    /// time-out, or after one second if the time-out is zero. For the call: `Disconnected`.
     pub fn get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Vec<Result<Object>>> {
         match &self.interrupt {
             Some(interrupt) => self.get_all(ids, timeout, Some(&mut || interrupt())),
@@ -32,11 +34,11 @@ impl Client {
         }
     }
 
-    /// Waits as [`Client::get`] does, and asks `interrupt` about every 50 ms whether to go on; it
-    /// runs on the calling thread.
+    /// Gets objects as [`Client::get`] does, and asks `interrupt` about every 50 ms whether to end.
+    /// `interrupt` runs on the calling thread.
     ///
     /// # Errors
-    /// As [`Client::get`], and `Interrupted` once `interrupt` returned `true`.
+    /// As [`Client::get`]. `Interrupted` after `interrupt` returned `true`.
     pub fn get_interruptible(
         &self,
         ids: &[ObjectId],
@@ -46,8 +48,8 @@ impl Client {
         self.get_all(ids, timeout, Some(interrupt))
     }
 
-    /// An object that is in this host's memory; nothing if it is not, or the daemon has to be asked. Takes
-    /// no system call, and a fraction of a microsecond.
+    /// Object that is in this host's memory. `None` if it is not, or if the daemon has to be asked. The call
+    /// takes no system call and less than a microsecond.
     #[inline]
     pub fn get_here(&self, id: &ObjectId) -> Option<Object> {
         match self.connection.fast()?.get(self.connection.arena(), id) {
@@ -77,7 +79,7 @@ impl Client {
             });
         }
         let timeout_us = microseconds(timeout);
-        // All at once, so that they share the time.
+        // All requests are sent before the first reply is awaited, so that they share the time-out.
         let requests: Vec<(&[usize], Ticket<'_>)> = asked
             .chunks(MAX_IDS)
             .map(|places| {
@@ -90,7 +92,7 @@ impl Client {
             let interrupt = interrupt.as_mut().map(|interrupt| &mut **interrupt as Interrupt<'_>);
             let objects = match ticket.wait(due, interrupt) {
                 Ok(reply) => self.connection.only::<requests::Get>(reply)?.objects,
-                // What others brought, or was here, is not lost for that.
+                // Objects that other requests brought, or that were here, are still returned.
                 Err(error) if error.kind() == ErrorKind::TimedOut => {
                     places.iter().for_each(|at| results[*at] = Some(Err(error.clone())));
                     continue;
@@ -108,11 +110,12 @@ impl Client {
                 });
             }
         }
-        let missing = || Err(unexpected("less than it was asked for"));
+        let missing = || Err(unexpected("fewer results than requested"));
         Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
     }
 
-    /// Asks for new parts of the object tables, if that is what keeps this object from being found.
+    /// Asks the daemon for new parts of the object tables, if their lack keeps this object from being found.
+    /// Returns whether it asked.
     fn bring_tables_up_to_date(&self, id: &ObjectId, due: Due) -> Result<bool> {
         if !self.lacks_tables(id) {
             return Ok(false);
@@ -121,18 +124,20 @@ impl Client {
         Ok(true)
     }
 
-    /// Whether there are new parts of the object tables, which keep this object from being found.
+    /// Whether this client lacks new parts of the object tables, which keeps this object from being found.
     pub(super) fn lacks_tables(&self, id: &ObjectId) -> bool {
         let outdated = |fast: &super::fast::Fast| matches!(fast.contains(id), Err(Looked::Outdated));
         self.connection.fast().is_some_and(outdated)
     }
 
-    /// Waits until `count` of the objects are in memory on this host, or cannot come: says of each
-    /// whether it is, in order. At most 65,536 ids. `interrupt` is asked as by [`Client::get_interruptible`].
+    /// Waits until `count` of the objects are in this host's memory or cannot come. Returns for each id, in
+    /// order, whether the object is in memory. At most 65,536 ids. `interrupt` works as in
+    /// [`Client::get_interruptible`].
     ///
     /// # Errors
-    /// `Invalid` for more ids than that; `Busy` when this client waits for too many others; `Interrupted`;
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Invalid` for more than 65,536 ids. `Busy` if this client waits for too many objects already.
+    /// `Interrupted` after `interrupt` returned `true`. `Disconnected`, or `TimedOut` if the daemon does not
+    /// answer.
     pub fn wait(
         &self,
         ids: &[ObjectId],
@@ -141,7 +146,7 @@ impl Client {
         interrupt: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<Vec<bool>> {
         if ids.len() > MAX_WAIT {
-            let text = format!("one wait is for at most {MAX_WAIT} objects, not {}", ids.len());
+            let text = format!("one wait takes at most {MAX_WAIT} objects, not {}", ids.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let due = due(timeout);
@@ -153,10 +158,10 @@ impl Client {
         self.connection.one_each(ids, here)
     }
 
-    /// Where the objects are: one answer an id, in order. What is on this host takes no system call.
+    /// Presence of the objects: one answer an id, in order. An object on this host takes no system call.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn contains(&self, ids: &[ObjectId]) -> Result<Vec<Presence>> {
         let fast = |id| match self.connection.fast()?.contains(id) {
             Ok(true) => Some(Presence::Here),
@@ -175,10 +180,10 @@ impl Client {
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Presence::Absent)).collect())
     }
 
-    /// Marks objects of this host as used just now, so that they leave memory later.
+    /// Marks objects of this host as just used, so that they are evicted later.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn refresh(&self, ids: &[ObjectId]) -> Result<()> {
         for ids in ids.chunks(MAX_IDS) {
             self.ask(requests::Refresh { ids: ids.to_vec() }, Undo::Nothing)?;
@@ -186,11 +191,11 @@ impl Client {
         Ok(())
     }
 
-    /// The objects on this node that this user may see, the oldest first. What comes or goes meanwhile may be
-    /// among them or not.
+    /// Lists the objects on this node that this user may see, the oldest first. Objects that come or go
+    /// during the call may be in the list or not.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn list(&self) -> Result<Vec<ObjectInfo>> {
         let frames =
             self.finish_all(self.connection.send(&Request::List, Undo::Nothing)?, self.due_of_answer())?;
@@ -202,64 +207,65 @@ impl Client {
         Ok(rows)
     }
 
-    /// The state of the node.
+    /// Status report of the node.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent; `Internal` when its report cannot
-    /// be read.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer. `Internal` if its report cannot be read.
     pub fn status(&self) -> Result<Status> {
         report(&self.status_json()?)
     }
 
-    /// The state of every node of the cluster, in short. A node that does not answer within two seconds has a
-    /// row that says so.
+    /// Overview of every node of the cluster. A node that does not answer within 2 s has a row with the
+    /// reason.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent; `Internal` when its report cannot
-    /// be read.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer. `Internal` if its report cannot be read.
     pub fn overview(&self) -> Result<Overview> {
         report(&self.overview_json()?)
     }
 
-    /// The same as the daemon wrote it: JSON, perhaps with fields of a newer release.
+    /// Overview of the cluster as the daemon wrote it: JSON, possibly with fields of a newer release.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn overview_json(&self) -> Result<String> {
         Ok(self.ask(requests::Overview, Undo::Nothing)?.json)
     }
 
-    /// How an object came to this node, as far as the node remembers.
+    /// Explains how an object came to this node, as far as the node remembers.
     ///
     /// # Errors
-    /// `NotAllowed` for another user's private object.
+    /// `NotAllowed` for a private object of another user. `Disconnected`, or `TimedOut` if the daemon does
+    /// not answer.
     pub fn explain(&self, id: ObjectId) -> Result<Explanation> {
         report(&self.explain_json(id)?)
     }
 
-    /// The same as the daemon wrote it: JSON, perhaps with fields of a newer release.
+    /// Explanation as [`Client::explain`] returns it, as the daemon wrote it: JSON, possibly with fields of a
+    /// newer release.
     ///
     /// # Errors
-    /// `NotAllowed` for another user's private object.
+    /// `NotAllowed` for a private object of another user. `Disconnected`, or `TimedOut` if the daemon does
+    /// not answer.
     pub fn explain_json(&self, id: ObjectId) -> Result<String> {
         Ok(self.ask(requests::Explain { id }, Undo::Nothing)?.json)
     }
 
-    /// The nodes that hold an object, this one first if it does. What was sealed or dropped in the last
-    /// milliseconds may not be known yet.
+    /// Nodes that hold an object; this node is first if it does. The list may lag behind seals and evictions
+    /// by some milliseconds.
     ///
     /// # Errors
-    /// `TimedOut` or `Disconnected` when the node that keeps the directory does not answer.
+    /// `TimedOut` or `Disconnected` if the keeper of the object's shard does not answer.
     pub fn locations(&self, id: ObjectId) -> Result<Vec<Location>> {
         report(&self.ask(requests::Locations { id }, Undo::Nothing)?.json)
     }
 
-    /// Begins to bring objects to this node, so that a later get finds them here. Returns at once, pins
-    /// nothing, and goes on when this client is gone; objects that do not exist yet are waited for as long as
-    /// `timeout` says.
+    /// Begins to bring objects to this node, so that a later get finds them here. The call returns at once
+    /// and pins nothing. The node goes on when this client is gone. For objects that do not exist yet it
+    /// waits as long as `timeout` says.
     ///
     /// # Errors
-    /// `Busy` when the node brings too many already.
+    /// `Busy` if the node is bringing too many objects already.
     pub fn prefetch(&self, ids: &[ObjectId], timeout: Duration) -> Result<()> {
         let timeout_us = microseconds(Some(timeout));
         for ids in ids.chunks(MAX_IDS) {
@@ -268,35 +274,38 @@ impl Client {
         Ok(())
     }
 
-    /// Has the node measure what is best towards another, and put it in force. That takes a second or two.
+    /// Makes the node measure the best transfer parameters towards a peer and use them from then on. The
+    /// measurement takes one or two seconds.
     ///
     /// # Errors
-    /// `Disconnected` when there is no such node or it goes; `Full` when there is no memory for it.
+    /// `Disconnected` if there is no such node or it ends. `Full` if there is no memory for the measurement.
     pub fn calibrate(&self, peer: NodeId) -> Result<Calibration> {
         report(&self.ask(requests::Calibrate { peer }, Undo::Nothing)?.json)
     }
 
-    /// The state of the node as the daemon wrote it: JSON, perhaps with fields of a newer release.
+    /// Status report of the node as the daemon wrote it: JSON, possibly with fields of a newer release.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn status_json(&self) -> Result<String> {
         let replies::Status(json) = self.ask(requests::Status, Undo::Nothing)?;
         Ok(json)
     }
 }
 
-/// What the daemon says of itself.
+/// Reads a JSON report of the daemon.
 pub(super) fn report<T: DeserializeOwned>(json: &str) -> Result<T> {
     serde_json::from_str(json).map_err(|error| {
         Error::new(
             ErrorKind::Internal,
-            format!("the daemon's report cannot be read: {error}. Install the same release of both"),
+            format!(
+                "the daemon's report cannot be read: {error}. Install the same release of client and daemon"
+            ),
         )
     })
 }
 
-/// A time-out as frames have it.
+/// Time-out in microseconds, as frames carry it.
 pub(super) fn microseconds(timeout: Option<Duration>) -> u64 {
     timeout
         .map_or(u64::MAX, |timeout| u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).min(u64::MAX - 1))

@@ -1,8 +1,8 @@
-//! Memory to work in that the node knows: lent of its arena, or the program's own and registered with it.
+//! Scratch memory that the node knows: lent from its arena, or the program's own and registered with it.
 //!
-//! Used on any thread. Invariant: while a [`Scratch`] lives, the connection finds it by its addresses, so
-//! that slices of it are known for what they are; it is given back once, when it is dropped or has become an
-//! object.
+//! Owns lent and registered memory. Any thread. Invariant: while a [`Scratch`] lives, the connection finds it
+//! by its addresses, so that slices of it are recognized. A scratch is given back once: when it is dropped,
+//! or when it has become an object.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,45 +21,46 @@ use super::{Client, CreateOptions};
 use crate::wire::{MAX_METADATA, Request, Span, replies, requests};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
-/// Errors after which the memory that was to become an object is still this client's. After others nobody
-/// knows, and it is never written again.
+/// Errors after which memory that was to become an object still belongs to this client. After any other error
+/// its owner is unknown, so the client never writes it again.
 const REFUSED: [ErrorKind; 3] = [ErrorKind::Exists, ErrorKind::Invalid, ErrorKind::Busy];
 
-/// Memory to work in: the data of objects comes there straight from other hosts ([`Client::get_into`]), and
-/// what was lent by the node becomes an object without a copy ([`Client::put_from`]).
+/// Scratch memory. Objects from other hosts are received directly into it ([`Client::get_into`]), and memory
+/// lent by the node becomes an object without a copy ([`Client::put_from`]).
 ///
-/// Dropped, it goes back to the node.
+/// Dropping it gives the memory back to the node.
 pub struct Scratch {
     client: Client,
     number: u64,
     memory: Writable,
-    /// Bytes of an object that it may become, metadata included; 0 for memory of the program's own.
+    /// Size in bytes of the largest object that the memory can become, including metadata. 0 for memory of
+    /// the program's own.
     capacity: u64,
     private: bool,
 }
 
 impl Scratch {
-    /// Bytes.
+    /// Size of the memory in bytes.
     pub fn len(&self) -> usize {
         self.memory.bytes().len()
     }
 
-    /// Whether it has none.
+    /// Whether the memory has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its bytes. What they are at first is undefined.
+    /// Bytes of the memory. Their initial content is undefined.
     pub fn as_slice(&self) -> &[u8] {
         self.memory.bytes()
     }
 
-    /// Its bytes, to write.
+    /// Bytes of the memory, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         self.memory.bytes_mut()
     }
 
-    /// The memory behind it, for views that outlive this handle.
+    /// Memory of the scratch, for views that outlive this handle.
     pub fn memory(&self) -> Arc<CreationMemory> {
         Arc::clone(self.memory.memory())
     }
@@ -74,9 +75,9 @@ impl fmt::Debug for Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let connection = &self.client.connection;
-        // In a forked child it is the parent's, and nothing is locked.
+        // In a forked child the memory belongs to the parent, and nothing may be locked.
         if connection.check_process().is_ok() && connection.scratches().remove(&self.start()).is_some() {
-            // As with a creation: a view that outlives this handle must not write what is others' then.
+            // A view that outlives this handle must not write memory that may belong to others by then.
             let _ = self.memory.freeze();
             connection.send_and_forget(&Request::GiveBack { buffer: self.number });
         }
@@ -90,11 +91,12 @@ impl Scratch {
 }
 
 impl Client {
-    /// Memory of the node's store to work in, `len` bytes of it. What is put from it is private if it is.
+    /// Lends `len` bytes of the node's store as scratch memory. An object put from private memory has to be
+    /// private, and one put from other memory must not be, to be put without a copy.
     ///
     /// # Errors
-    /// `Full` or `TooLarge` when there is no room, which is waited for as `room` says; `Busy` for more than
-    /// 4,096 of them; `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Full` or `TooLarge` if there is no room; `room` is the longest wait for room. `Busy` for more than
+    /// 4,096 scratches. `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn buffer(&self, len: usize, private: bool, room: Option<Duration>) -> Result<Scratch> {
         let options = CreateOptions { room, ..CreateOptions::default() };
         let lend = requests::Lend { len: len as u64, private, room_us: room_us(&options) };
@@ -107,24 +109,24 @@ impl Client {
         Ok(self.keep(buffer, memory, capacity, private))
     }
 
-    /// Registers memory of the program's own with the node: a file in memory (`memfd_create`), sealed against
-    /// shrinking, so that objects can be got into it without a copy. The handle maps it; the file may be
-    /// closed.
+    /// Registers memory of the program with the node, so that objects can be received into it without a copy.
+    /// The memory is a file in memory (`memfd_create`), sealed against shrinking. The handle maps the file,
+    /// whose descriptor may be closed.
     ///
     /// # Errors
-    /// `Invalid` for a file that is empty, can shrink or has huge pages; `Busy` as by [`Client::buffer`];
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Invalid` for a file that is empty, can shrink or has huge pages. `Busy` for more than 4,096
+    /// scratches. `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn register(&self, file: impl AsFd) -> Result<Scratch> {
         let own = |what: &str, error: &dyn fmt::Display| {
             Error::new(ErrorKind::Invalid, format!("cannot register a file: {what}: {error}"))
         };
         let stat = fstat(&file).map_err(|error| own("it cannot be examined", &error))?;
-        let len = usize::try_from(stat.st_size).map_err(|error| own("its size makes no sense", &error))?;
+        let len = usize::try_from(stat.st_size).map_err(|error| own("its size is invalid", &error))?;
         let file: OwnedFd = file
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| own("its descriptor cannot be copied", &error))?;
-        // The daemon says what is wrong with it before it is mapped here.
+        // The daemon finds faults of the file before it is mapped here.
         let ticket = self.connection.send_file(&Request::Adopt { len: len as u64 }, &file, Undo::Lend)?;
         let buffer = self.answer_to::<requests::Adopt>(ticket, self.due_of_answer())?.buffer;
         let memory = Writable::own(&file, len)
@@ -138,16 +140,16 @@ impl Client {
         scratch
     }
 
-    /// Brings an object's data, without its metadata, into memory of the caller's: returns how many bytes it
-    /// has.
+    /// Copies an object's data, without its metadata, into memory of the caller. Returns the size of the data
+    /// in bytes.
     ///
-    /// From another host it comes straight there if `into` is within a [`Scratch`] of this client, and then
-    /// leaves no replica on this node; otherwise by way of one, and a copy. `explain` says which. What `into`
-    /// holds after an error is undefined; after `Interrupted` and `TimedOut` it may still change, until its
-    /// scratch is used again.
+    /// If `into` lies within a [`Scratch`] of this client, an object from another host is received directly
+    /// into it, and leaves no replica on this node. Otherwise the node fetches a replica and this call copies
+    /// it. [`Client::explain`] tells which of the two happened. After an error the content of `into` is
+    /// undefined. After `Interrupted` and `TimedOut` it may still change until the next use of its scratch.
     ///
     /// # Errors
-    /// As [`Client::get`] for one object; `Invalid` when `into` is too small.
+    /// As [`Client::get`] for one object. `Invalid` if `into` is too small.
     pub fn get_into(&self, id: ObjectId, into: &mut [u8], timeout: Option<Duration>) -> Result<usize> {
         if let Some(object) = self.get_here(&id) {
             return copy(&object, into);
@@ -159,25 +161,26 @@ impl Client {
             let due = self.due_of_get(&[id], timeout);
             let landed = self.ask_until(request, Undo::Cancel, due)?;
             left = if timeout == Some(Duration::ZERO) { timeout } else { rest(due) };
-            // The daemon, or the network card, wrote behind the compiler's back.
+            // The daemon or the network card wrote the bytes without the compiler's knowledge.
             std::hint::black_box(&mut *into);
             match landed.data_len {
                 Some(len) if len <= room => return Ok(len as usize),
-                Some(_) => return Err(self.connection.fail(unexpected("more than there is room for"))),
+                Some(_) => return Err(self.connection.fail(unexpected("more bytes than there is room for"))),
                 None => {}
             }
         }
-        let object = self.get(&[id], left)?.pop().ok_or_else(|| unexpected("nothing"))??;
+        let object = self.get(&[id], left)?.pop().ok_or_else(|| unexpected("no reply"))??;
         copy(&object, into)
     }
 
-    /// Stores the first `len` bytes of a scratch as an object, and gives the scratch up. If it was lent by
-    /// the node, with `private` as `options` say, and the object is not a small one, the memory itself
-    /// becomes the object, and nothing is copied: says whether that was so. After `Exists`, `Invalid` and
-    /// `Busy` the scratch is what it was.
+    /// Stores the first `len` bytes of a scratch as an object, and gives the scratch up. The memory itself
+    /// becomes the object, without a copy, if the node lent it, if it is as private as `options` say, and if
+    /// the object is not a small one. Returns whether that was so. After `Exists`, `Invalid` and `Busy` the
+    /// scratch is unchanged.
     ///
     /// # Errors
-    /// As [`Client::put`]; `Invalid` when `len` is more than it has, or it was given up before.
+    /// As [`Client::put`]. `Invalid` if `len` is larger than the scratch, or if the scratch was given up
+    /// before.
     pub fn put_from(
         &self,
         id: ObjectId,
@@ -188,7 +191,8 @@ impl Client {
     ) -> Result<bool> {
         check(metadata, options)?;
         let Some(data) = from.as_slice().get(..len) else {
-            let text = format!("object {id}: {len} bytes are more than the scratch has, {}", from.len());
+            let text =
+                format!("object {id} of {len} bytes is larger than its scratch of {} bytes", from.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         };
         if !self.connection.scratches().contains_key(&from.start()) {
@@ -197,7 +201,7 @@ impl Client {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let whole = len.saturating_add(metadata.len());
-        // Only large objects have places of their own, which a client may have written.
+        // Only a large object has an extent of its own, which a client may have written.
         let moves = whole > self.inline_max
             && metadata.len() <= MAX_METADATA
             && whole as u64 <= from.capacity
@@ -209,7 +213,7 @@ impl Client {
             let put = requests::PutFrom { object, digest, buffer: from.number, data_len: len as u64 };
             let due = self.due_of_creation(options);
             match self.ask_until(put, Undo::Nothing, due) {
-                // It was refused before anything was done.
+                // The node refused before it changed anything.
                 Err(error) if REFUSED.contains(&error.kind()) => return from.memory.thaw().and(Err(error)),
                 done => {
                     self.connection.scratches().remove(&from.start());
@@ -227,12 +231,12 @@ impl Client {
     }
 }
 
-/// Copies an object's data.
+/// Copies an object's data to the start of `into`. Returns the size of the data in bytes.
 fn copy(object: &super::Object, into: &mut [u8]) -> Result<usize> {
     let data = object.data();
     let Some(place) = into.get_mut(..data.len()) else {
         let text = format!(
-            "object {} has {} bytes of data, and the memory to get it into only {}",
+            "object {} has {} bytes of data, but the memory to receive it has only {}",
             object.id(),
             data.len(),
             into.len()

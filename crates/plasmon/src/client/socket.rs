@@ -1,7 +1,8 @@
-//! Where a client finds its node, and whose node it takes for its own.
+//! Sockets of nodes: where a client finds its node, and whose node it trusts.
 //!
-//! Who serves a socket is asked of the kernel once the client is connected, before it says a word. The folder
-//! of the default socket may lie in `/tmp`, where anybody could have made it first.
+//! Owns no state. Any thread. Invariant: the kernel is asked who serves a socket after the client has
+//! connected and before it sends a frame. The folder of the default socket may lie in `/tmp`, where any user
+//! could have created it first.
 
 use std::env;
 use std::fs;
@@ -13,18 +14,18 @@ use rustix::process::geteuid;
 use crate::wire::Peer;
 use crate::{Error, ErrorKind, Result};
 
-/// Folder of the node that serves the whole host: in `/run`, where only root can make it.
+/// Folder of the node that serves the whole host. It lies in `/run`, where only root can create it.
 const HOST_FOLDER: &str = "/run/plasmon";
-const ROOT: u32 = 0;
-/// What the kernel calls users that this user namespace does not have, unless told otherwise.
-const OVERFLOW: u32 = 65534;
+const ROOT_UID: u32 = 0;
+/// User id that the kernel shows for users outside this user namespace, unless it is configured otherwise.
+const OVERFLOW_UID: u32 = 65534;
 const OVERFLOW_FILE: &str = "/proc/sys/kernel/overflowuid";
 
-/// Where a client looks for its node.
+/// Socket at which a client looks for its node.
 ///
-/// Made of a path, it is *named*: somebody chose it, and whoever's node serves there is taken.
-/// [`Socket::find`] and [`Socket::default`] are named only by `$PLASMON_SOCKET`; else the node is taken if it
-/// is root's, this user's, or that of the user to whom root gave `/run/plasmon`.
+/// A socket made from a path is *named*: it was chosen explicitly, so a node of any user is accepted there.
+/// [`Socket::find`] and [`Socket::default`] are named only if they come from `$PLASMON_SOCKET`. Otherwise the
+/// node must belong to root, to this user, or to the user to whom root gave `/run/plasmon`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
     path: PathBuf,
@@ -44,8 +45,8 @@ impl From<&Socket> for Socket {
 }
 
 impl Default for Socket {
-    /// Where a daemon of this user listens unless told otherwise: `$PLASMON_SOCKET`, else
-    /// `plasmon/plasmon.sock` in `$XDG_RUNTIME_DIR`, else in `/run` for root, else
+    /// Socket at which a daemon of this user listens by default: `$PLASMON_SOCKET`, else
+    /// `plasmon/plasmon.sock` in `$XDG_RUNTIME_DIR`, else `/run/plasmon/plasmon.sock` for root, else
     /// `/tmp/plasmon-<uid>/plasmon.sock`.
     fn default() -> Self {
         let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
@@ -61,14 +62,14 @@ impl Default for Socket {
 }
 
 impl Socket {
-    /// Where a client finds the node of this host: [`Socket::default`], or `/run/plasmon/plasmon.sock`, where
-    /// the node of the whole host is, if nothing of this user's is there.
+    /// Socket at which a client finds the node of this host: [`Socket::default`], or
+    /// `/run/plasmon/plasmon.sock`, the node of the whole host, if this user has no socket at the default.
     pub fn find() -> Self {
         let (own, host) = (Self::default(), Self::in_folder(Path::new(HOST_FOLDER)));
         if !own.named && !own.is_own() && host.path.exists() { host } else { own }
     }
 
-    /// Its path.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -77,49 +78,49 @@ impl Socket {
         Self { path: folder.join("plasmon.sock"), named: false }
     }
 
-    /// Whether it is there, in a folder that nobody else has made.
+    /// Whether the socket exists, in a folder of this user or root.
     fn is_own(&self) -> bool {
         let folder = self.path.parent().map(fs::symlink_metadata);
-        let made = folder
-            .is_some_and(|found| found.is_ok_and(|found| [ROOT, geteuid().as_raw()].contains(&found.uid())));
+        let made = folder.is_some_and(|found| {
+            found.is_ok_and(|found| [ROOT_UID, geteuid().as_raw()].contains(&found.uid()))
+        });
         made && self.path.exists()
     }
 
-    /// Refuses a node that is neither trusted nor was named.
+    /// Refuses a node that is neither trusted nor named.
     pub(super) fn check(&self, peer: Peer) -> Result<()> {
         if self.named || is_trusted(peer.uid) {
             return Ok(());
         }
         let path = self.path.display();
         let text = format!(
-            "the node at {path} is user {}'s, and was not asked for: it could give out any bytes. If you \
-             want that \
-             node, name its socket (--socket, PLASMON_SOCKET, or the argument of connect); else start one \
-             of your own elsewhere",
+            "the node at {path} is user {}'s, who is not trusted: it could return false data. To use that \
+             node all the same, name its socket (--socket, PLASMON_SOCKET, or the argument of connect); \
+             else start a node of your own at another socket",
             peer.uid
         );
         Err(Error::new(ErrorKind::NotAllowed, text))
     }
 }
 
-/// Whether a node of this user is taken although nobody named it.
+/// Whether a node of this user is accepted at a socket that was not named.
 pub(super) fn is_trusted(uid: u32) -> bool {
-    uid == ROOT || uid == geteuid().as_raw() || owner_of_host_folder() == Some(uid)
+    uid == ROOT_UID || uid == geteuid().as_raw() || owner_of_host_folder() == Some(uid)
 }
 
-/// The user to whom root gave `/run/plasmon`, if it was root that did.
+/// User to whom root gave `/run/plasmon`, if root created the folder.
 fn owner_of_host_folder() -> Option<u32> {
     let folder = Path::new(HOST_FOLDER);
     let parent = fs::metadata(folder.parent()?).ok()?;
     let found = fs::symlink_metadata(folder).ok()?;
-    let by_root = parent.uid() == ROOT && parent.mode() & 0o022 == 0 && found.is_dir();
-    // Users that this namespace does not have all look alike.
+    let by_root = parent.uid() == ROOT_UID && parent.mode() & 0o022 == 0 && found.is_dir();
+    // All users outside this namespace have the same id, so that id cannot be trusted.
     Some(found.uid()).filter(|uid| by_root && *uid != overflow())
 }
 
 fn overflow() -> u32 {
     let told = fs::read_to_string(OVERFLOW_FILE).ok().and_then(|text| text.trim().parse().ok());
-    told.unwrap_or(OVERFLOW)
+    told.unwrap_or(OVERFLOW_UID)
 }
 
 #[cfg(test)]
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn a_node_that_was_not_named_is_roots_or_this_users() {
         let (own, found) = (geteuid().as_raw(), Socket::in_folder(Path::new("/tmp/plasmon-1")));
-        for uid in [ROOT, own] {
+        for uid in [ROOT_UID, own] {
             assert_eq!(found.check(peer(uid)), Ok(()));
         }
         for uid in [own + 1, overflow()].into_iter().filter(|uid| !is_trusted(*uid)) {

@@ -1,4 +1,6 @@
-//! Watching the objects of a node: a connection of its own, read by whoever asks for the next event.
+//! Subscriptions to the objects of a node.
+//!
+//! Owns a connection apart from the client's. The thread that asks for the next event reads it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,12 +21,13 @@ use super::socket::Socket;
 use crate::wire::{Event, Header, Receiver, Reply, Request, send_with_descriptors};
 use crate::{Error, ErrorKind, Result};
 
-/// How often a wait looks whether it was interrupted.
-const TICK: Duration = Duration::from_millis(50);
+/// Time between two checks whether a wait was interrupted.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What happens to a node's objects: first those that are there, each as sealed, then all that is sealed and
-/// all that leaves the node. Nothing is left out without saying so: a subscriber that does not read for
-/// long finds an [`Event::Gap`]. Like a client, it does not work in a forked child.
+/// Subscription to the objects of a node: first an event for each object that is there, as if it were sealed
+/// now, then an event for each object that is sealed or leaves the node. No event is lost silently: a
+/// subscriber that does not read for long gets an [`Event::Gap`]. A subscription does not work in a forked
+/// child.
 pub struct Subscription {
     socket: UnixStream,
     receiver: Receiver,
@@ -38,7 +41,7 @@ impl Subscription {
         let (path, (socket, receiver)) = (at.path(), stream_to(at, name, until)?);
         let mut frame = BytesMut::new();
         Request::Subscribe.encode(1, &mut frame);
-        // The buffer of a new socket takes these few bytes at once, or the connection is no good.
+        // The buffer of a new socket takes these few bytes at once, or the connection is broken.
         match send_with_descriptors(&socket, &frame, &[]) {
             Ok(sent) if sent == frame.len() => {}
             Ok(_) => return Err(disconnected(path, None)),
@@ -53,11 +56,11 @@ impl Subscription {
         })
     }
 
-    /// The next event; nothing when none came within the time-out. Without one it waits for ever. `interrupt`
-    /// is asked about every 50 ms whether to go on.
+    /// Waits for the next event. Returns `None` if none came within the time-out; without a time-out the call
+    /// waits without limit. The call asks `interrupt` about every 50 ms whether to end.
     ///
     /// # Errors
-    /// `Disconnected` when the daemon has gone, `Interrupted` once `interrupt` returned `true`.
+    /// `Disconnected` if the daemon has gone. `Interrupted` after `interrupt` returned `true`.
     pub fn next(
         &mut self,
         timeout: Option<Duration>,
@@ -76,9 +79,9 @@ impl Subscription {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            let nap = left.into_iter().chain(interrupt.is_some().then_some(TICK)).min();
+            let nap = left.into_iter().chain(interrupt.is_some().then_some(CHECK_INTERVAL)).min();
             let nap = nap.and_then(|nap| Timespec::try_from(nap).ok());
-            // Interrupted by a signal it looks around and waits again.
+            // If a signal interrupts poll, the loop checks its state and waits again.
             let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], nap.as_ref());
             if interrupt.as_mut().is_some_and(|interrupt| interrupt()) {
                 return Err(Error::new(ErrorKind::Interrupted, "the wait was interrupted"));
@@ -86,7 +89,7 @@ impl Subscription {
         }
     }
 
-    /// Reads what is there; says whether that was something.
+    /// Reads the bytes that have come. Returns whether there were any.
     fn receive(&mut self) -> Result<bool> {
         match self.receiver.receive(&self.socket) {
             Ok(0) => return Err(disconnected(&self.path, None)),
@@ -103,14 +106,14 @@ impl Subscription {
             match Reply::decode(&header, body).map_err(|error| malformed(&self.path, &error))? {
                 Reply::Events(events) => self.events.extend(events),
                 Reply::Failed { error, .. } => return Err(error),
-                _ => return Err(unexpected("something else than events")),
+                _ => return Err(unexpected("a frame that has no events")),
             }
         }
     }
 }
 
 impl AsFd for Subscription {
-    /// Readable when there may be an event that was not read from it yet.
+    /// Descriptor that is readable when an unread event may have come.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -119,7 +122,7 @@ impl AsFd for Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if self.process.is_this() {
-            // A forked child may hold the socket open. If it is closed already, all is well.
+            // A forked child may hold the socket open. An error means that the socket is closed already.
             let _ = self.socket.shutdown(Shutdown::Both);
         }
     }

@@ -1,8 +1,9 @@
-//! Making objects: put, create, and taking them away again.
+//! Calls that make objects (put, create) and remove them (delete, evict).
 //!
-//! Small objects go through the ring, one or many at a time, or through the socket where the ring
-//! cannot have them: the socket's answer has the words for what is wrong, and it can wait. Large ones are
-//! reserved, copied into the store by this thread and such as help it, and sealed.
+//! Owns no state. Any thread. Small objects go through the ring, one or many at a time. If the ring cannot
+//! take them, they go through the socket, which can wait and whose errors explain what is wrong. The extent
+//! of a large object is reserved, filled by this thread and its helpers, and sealed. Invariant: a call that
+//! fails after a reservation aborts it.
 
 use std::time::{Duration, Instant};
 
@@ -21,22 +22,22 @@ use crate::wire::{
 use crate::{Error, ErrorKind, ObjectId, Result, Rights};
 
 impl Client {
-    /// Stores an object: copies `data` and `metadata`, and makes it visible to all.
+    /// Stores an object: copies `data` and `metadata` into the store and makes the object visible to all.
     ///
     /// # Errors
-    /// `Exists` when the id is taken, `Full` or `TooLarge` when there is no room, `Invalid` for 4 GiB of
-    /// metadata or a name of more than 255 bytes; `TooFew` when the object is stored, but fewer nodes hold it
-    /// than `copies` says; `TimedOut` when no node could be asked whether the id is taken, and when the time
-    /// that `room` gives is over: what was asked for may still happen then.
+    /// `Exists` if the id is taken. `Full` or `TooLarge` if there is no room. `Invalid` for 4 GiB of metadata
+    /// or a name of more than 255 bytes. `TooFew` if the object is stored, but fewer nodes keep it than
+    /// `options.copies` asks for. `TimedOut` if no node could be asked whether the id is taken, and at the
+    /// end of the time-out `options.room`: the object may still be stored then.
     pub fn put(&self, id: ObjectId, data: &[u8], metadata: &[u8], options: &CreateOptions) -> Result<()> {
         self.put_parts(id, data.len(), &[(0, data)], metadata, options)
     }
 
-    /// Stores an object of `len` bytes: parts, each with where it belongs, ascending and apart, and zeros
-    /// between them.
+    /// Stores an object of `len` bytes that is made of parts, each given with its offset, ascending and
+    /// without overlap, and zeros between and behind them.
     ///
     /// # Errors
-    /// As [`Client::put`]; `Invalid` for parts that overlap or reach beyond the end.
+    /// As [`Client::put`]. `Invalid` for parts that overlap or reach beyond the end.
     pub fn put_parts(
         &self,
         id: ObjectId,
@@ -80,11 +81,12 @@ impl Client {
         self.await_copies(id, options, due)
     }
 
-    /// Stores many objects (id, data, metadata): one result each, in order. Small ones go together.
+    /// Stores many objects, given as id, data and metadata. Returns one result each, in order. Small objects
+    /// share requests.
     ///
     /// # Errors
-    /// For one object, among the results: as [`Client::put`]. For the call: `Disconnected`, `TimedOut` when
-    /// the daemon is silent, `Interrupted` as [`Client::interruptible`] says.
+    /// For one object, among the results: as [`Client::put`]. For the call: `Disconnected`, `TimedOut` if the
+    /// daemon does not answer, `Interrupted` as [`Client::interruptible`] describes.
     pub fn put_many(
         &self,
         objects: &[(ObjectId, &[u8], &[u8])],
@@ -109,7 +111,7 @@ impl Client {
         }
         let puts: Vec<_> = small.iter().map(|(_, put)| *put).collect();
         let by_ring = self.put_by_ring(&puts, options, due)?;
-        // All are sent before the first is waited for.
+        // All requests are sent before the first reply is awaited.
         let mut tickets: Vec<(usize, Ticket<'_>)> = Vec::new();
         for ((at, (id, data, metadata, digest)), by_ring) in small.into_iter().zip(by_ring) {
             if by_ring {
@@ -124,11 +126,11 @@ impl Client {
             let result = result.and_then(|_| self.await_copies(objects[at].0, options, due));
             results[at] = Some(unless_interrupted(result)?);
         }
-        let missing = || Err(unexpected("less than it was asked for"));
+        let missing = || Err(unexpected("fewer results than requested"));
         Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
     }
 
-    /// Whether an object does not fit in a frame.
+    /// Whether an object is too large for a frame.
     fn is_large(&self, len: usize, metadata: &[u8]) -> bool {
         len.saturating_add(metadata.len()) > self.inline_max || metadata.len() > MAX_METADATA
     }
@@ -145,7 +147,7 @@ impl Client {
         requests::Put { object, digest, room_us: room_us(options), data: Bytes::copy_from_slice(data) }
     }
 
-    /// Puts objects (id, data, metadata, digest) through the ring; says of each whether that was done.
+    /// Puts objects (id, data, metadata, digest) through the ring. Returns for each whether it was put.
     fn put_by_ring(
         &self,
         puts: &[(ObjectId, &[u8], &[u8], u64)],
@@ -182,14 +184,14 @@ impl Client {
         Ok(done)
     }
 
-    /// Makes requests in the ring, if there is one: [`super::fast::Fast::ask`].
+    /// Makes requests in the ring, if there is one, as [`super::fast::Fast::ask`] describes.
     fn ask_by_ring<'a>(
         &self,
         requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
         due: Due,
     ) -> Result<Vec<Option<u64>>> {
         let Some(fast) = self.connection.fast() else {
-            // The socket says why, if this is another process.
+            // In a forked child, the socket returns an error that says so.
             return Ok(Vec::new());
         };
         let (mut interrupted, mut over, mut asleep) = (false, false, None);
@@ -204,7 +206,7 @@ impl Client {
             let path = self.connection.path();
             match (interrupted, over) {
                 (true, _) => {
-                    let text = "the wait was interrupted; what was asked for may still happen";
+                    let text = "the wait was interrupted; the request may still be carried out";
                     Error::new(ErrorKind::Interrupted, text)
                 }
                 (false, true) => silent(path, asleep.map_or(Duration::ZERO, |asleep| asleep.elapsed())),
@@ -213,7 +215,8 @@ impl Client {
         })
     }
 
-    /// Reserves an object, copies it into the store, and seals it. Returns when the call is due by then.
+    /// Reserves the extent of an object, copies the object into the store, and seals it. Returns the new end
+    /// of the call, because copying does not count as waiting.
     fn put_large(
         &self,
         id: ObjectId,
@@ -230,7 +233,7 @@ impl Client {
                 Placement::Mapped(span) => span,
                 Placement::Inline => {
                     self.connection.send_and_forget(&Request::Abort { id });
-                    return Err(unexpected("no place for a large object"));
+                    return Err(unexpected("no extent for a large object"));
                 }
             },
         };
@@ -246,7 +249,7 @@ impl Client {
         Ok(due)
     }
 
-    /// Reserves an object through the ring: where it goes, or nothing if the socket has to be asked.
+    /// Reserves the extent of an object through the ring. `None` if the socket has to be asked.
     fn create_by_ring(
         &self,
         id: ObjectId,
@@ -277,20 +280,21 @@ impl Client {
         Ok(offset.map(|offset| Span { offset, data_len, metadata_len, digest: 0 }))
     }
 
-    /// Sees to it that a place which the ring gave can be written. The ring may be ahead of the socket: what
-    /// another thread was granted there, the daemon counts on, and it may not have been read yet.
+    /// Waits until an extent that the ring gave can be written. The ring may be ahead of the socket: the
+    /// daemon relies on a grant that it sent on the socket for another thread, and that may be unread.
     fn await_grants(&self, span: Span, due: Due) -> Result<()> {
         let may_write =
             || self.connection.fast().map_or(Ok(false), |fast| fast.may_write(self.connection.arena(), span));
         if may_write()? {
             return Ok(());
         }
-        // Replies come in order: with this one, all that was granted before it has arrived.
+        // Replies come in order: after this one, all earlier grants have arrived.
         self.ask_until(requests::Tables, Undo::Nothing, due)?;
-        if may_write()? { Ok(()) } else { Err(unexpected("a place to write that it did not grant")) }
+        if may_write()? { Ok(()) } else { Err(unexpected("an extent to write that it did not grant")) }
     }
 
-    /// Reserves an object through the socket. Metadata that no frame carries is written into the store here.
+    /// Reserves the extent of an object through the socket. Metadata that is too long for a frame is written
+    /// into the store here.
     fn reserve(
         &self,
         id: ObjectId,
@@ -302,7 +306,7 @@ impl Client {
         let (sent, written) =
             if metadata.len() > MAX_METADATA { (&[][..], metadata) } else { (metadata, &[][..]) };
         let object = new_object(id, sent, options);
-        // `check` has seen that it fits.
+        // `check` has made sure that the length fits.
         let metadata_len = written.len() as u32;
         let create = requests::Create { object, data_len, metadata_len, room_us: room_us(options) };
         let placement = self.ask_until(create, Undo::Abort(id), due)?.placement;
@@ -310,9 +314,9 @@ impl Client {
             Placement::Mapped(span)
                 if (span.data_len, span.metadata_len) != (data_len, metadata.len() as u32) =>
             {
-                Err(unexpected("a place of another size"))
+                Err(unexpected("an extent of another size"))
             }
-            Placement::Inline if !written.is_empty() => Err(unexpected("no place for large metadata")),
+            Placement::Inline if !written.is_empty() => Err(unexpected("no extent for large metadata")),
             Placement::Mapped(Span { offset, .. }) if !written.is_empty() => {
                 let offset = offset.saturating_add(data_len);
                 let place = Span { offset, data_len: written.len() as u64, metadata_len: 0, digest: 0 };
@@ -345,7 +349,7 @@ impl Client {
         self.ask_until(requests::Seal { id, digest, data: Bytes::new() }, Undo::Nothing, due).map(drop)
     }
 
-    /// Starts an object of `data_len` bytes, to be written in place and sealed.
+    /// Creates an object of `data_len` bytes, which the caller writes in place and then seals.
     ///
     /// # Errors
     /// As [`Client::put`].
@@ -362,39 +366,39 @@ impl Client {
         let memory = match placement {
             Placement::Mapped(span) => self.connection.arena().writable(span),
             Placement::Inline if data_len <= self.inline_max as u64 => Writable::anonymous(data_len as usize),
-            Placement::Inline => Err(unexpected("no place for a large object")),
+            Placement::Inline => Err(unexpected("no extent for a large object")),
         };
         let memory = memory.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
         let metadata = if options.digest { Some(metadata.to_vec()) } else { None };
         Ok(Creation::new(self.clone(), id, memory, inline, metadata, options))
     }
 
-    /// Removes objects from every node: one outcome an id, in order. Whoever holds one keeps it; nobody gets
-    /// it from then on, and the ids are free. Another user's stay, but for root and where they were put with
-    /// [`Rights::ReadWrite`].
+    /// Deletes objects on every node. Returns one outcome an id, in order. Clients that hold an object can
+    /// read it on. No later get returns it, and the ids are free. Objects of other users are not deleted,
+    /// except by root and if they were put with [`Rights::ReadWrite`].
     ///
     /// # Errors
-    /// `OutcomeUnknown` when another node does not answer: some of the objects may still be there, or go
-    /// later. `TimedOut` when the daemon is silent, with the same meaning; `Disconnected`.
+    /// `OutcomeUnknown` if another node does not answer: some of the objects may still exist, or be deleted
+    /// later. `TimedOut` if the daemon does not answer, with the same meaning. `Disconnected`.
     pub fn delete(&self, ids: &[ObjectId]) -> Result<Vec<DeleteOutcome>> {
         self.by_chunks(ids, |ids| requests::Delete { ids }, |replies::Deleted(outcomes)| outcomes)
     }
 
-    /// Takes least recently used objects out of this host's memory, until `bytes` are free that were not:
-    /// those that are elsewhere or on disk as well, and in cache mode any. Returns how many bytes it freed.
+    /// Evicts least recently used objects from this host's memory until `bytes` more are free. Evicts objects
+    /// that other nodes or the disk hold as well; in cache mode any. Returns the number of bytes freed.
     ///
     /// # Errors
-    /// `Disconnected`, or `TimedOut` when the daemon is silent.
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn evict(&self, bytes: u64) -> Result<u64> {
         Ok(self.ask(requests::Evict { bytes }, Undo::Nothing)?.bytes)
     }
 
-    /// Changes what people see of this client, and how many bytes the objects may take that it creates from
-    /// now on, 0 for no limit of its own. What is not given stays as it was.
+    /// Sets the name under which people see this client, and the limit in bytes for the objects that it
+    /// creates from now on; 0 removes the limit. `None` leaves a value as it is.
     ///
     /// # Errors
-    /// `Invalid` for a name that is empty or over 255 bytes; `Disconnected`, or `TimedOut` when the daemon is
-    /// silent.
+    /// `Invalid` for a name that is empty or over 255 bytes. `Disconnected`, or `TimedOut` if the daemon does
+    /// not answer.
     pub fn set_options(&self, name: Option<&str>, quota: Option<u64>) -> Result<()> {
         if let Some(name) = name {
             limit("a name", name.len(), MAX_NAME)?;
@@ -406,7 +410,7 @@ impl Client {
     }
 }
 
-/// The result of one of many; but an interruption ends them all.
+/// Result for one of many objects, or an error of the whole call if it was interrupted.
 fn unless_interrupted(result: Result<()>) -> Result<Result<()>> {
     match result {
         Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
@@ -414,7 +418,7 @@ fn unless_interrupted(result: Result<()>) -> Result<Result<()>> {
     }
 }
 
-/// Whether an object may have this metadata and this name.
+/// Checks that the metadata and the name of an object are not too long.
 pub(super) fn check(metadata: &[u8], options: &CreateOptions) -> Result<()> {
     limit("metadata", metadata.len(), u32::MAX as usize)?;
     limit("a name", options.name.as_ref().map_or(0, String::len), MAX_NAME)
@@ -424,7 +428,8 @@ fn limit(what: &str, len: usize, max: usize) -> Result<()> {
     if len <= max {
         return Ok(());
     }
-    let message = format!("{what} of {len} bytes is over the limit of {max}: put the rest into the data");
+    let message =
+        format!("{what} of {len} bytes is over the limit of {max} bytes: put the rest into the data");
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
@@ -455,7 +460,7 @@ pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions)
     NewObject { id, rights: options.rights, name, metadata: Bytes::copy_from_slice(metadata), terms }
 }
 
-/// Whether entries of rings can say so.
+/// Whether the entries of rings can express these options.
 fn rings_have(options: &CreateOptions) -> bool {
     options.copies <= 1 && options.ttl.is_none()
 }

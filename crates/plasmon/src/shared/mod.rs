@@ -1,7 +1,8 @@
-//! Memory that a node's daemon and its clients share, so that the calls that are made most need no system
-//! call and no reply.
+//! Memory that a node's daemon and its clients share, so that the most frequent calls need no system call and
+//! no reply.
 //!
-//! - The **object table** of a domain ([`TableWriter`], [`TableReader`]): written by the engine alone,
+//! - The **object table** of a domain ([`TableWriter`], [`TableReader`]): only the engine writes it. Clients
+//!   map it read-only, which the kernel enforces.
 //!   mapped read-only by clients, which the kernel enforces.
 //! - The **channel** of a client ([`EngineChannel`], [`ClientChannel`]): pins, access bits and two rings in
 //!   pages that this client and the engine write.
@@ -17,13 +18,13 @@
 //! | 3 | SeqCst fence | looks through all pins |
 //! | 4 | generation still *g*? then it has the object; else it takes the pin back and asks | no pin: the memory is free; else makes the generation *g* again (*show*) |
 //!
-//! If the engine's look missed the pin, the client's second look sees the odd generation, or a later one.
-//! A deleted object stays hidden; its entry and memory wait until a later scan finds no pin.
+//! If the engine's scan missed the pin, the client's second look sees the odd generation, or a later one. A
+//! deleted object stays hidden. Its entry and its memory wait until a later scan finds no pin.
 //!
-//! *Death.* A client that dies between any two steps leaves at most a pin, and its page set goes with its
-//! connection. It can leave nothing half-written that others read: it writes only its own pages. When the
-//! engine dies, nobody frees anything any more: mapped bytes stay as they are, pinned or not, and every
-//! call that needs the engine fails.
+//! *Death.* A client that dies between any two steps leaves at most a pin, and its page set is freed with its
+//! connection. It cannot leave anything half-written that others read, because it writes only its own pages.
+//! After the engine has died, no memory is freed any more: mapped bytes stay as they are, pinned or not, and
+//! every call that needs the engine fails.
 //!
 //! # Who writes what, with which ordering
 //!
@@ -41,7 +42,7 @@
 //!
 //! The protocols are model-checked with loom (`make test-all`).
 #![allow(unsafe_code)]
-// The models know the protocols, not the ends that map memory.
+// The loom models use the protocols and not the code that maps memory.
 #![cfg_attr(loom, allow(dead_code, unreachable_pub))]
 
 mod channel;

@@ -1,9 +1,9 @@
-//! What [`shared`](super) promises of its orderings, checked by loom in every interleaving and with every
-//! value that a load may see: `RUSTFLAGS="--cfg loom" cargo test -p plasmon --lib --release models`.
+//! Models of the orderings that [`shared`](super) relies on. Loom checks them in every interleaving and with
+//! every value that a load may see: `RUSTFLAGS="--cfg loom" cargo test -p plasmon --lib --release models`.
 //!
 //! Loom's SeqCst fences order somewhat more than the language's do (they synchronize with each other), no
 //! other thread runs between a store and the fence behind it, and no load sees a store that is executed
-//! later. So a model that fails shows a bug; one that passes supports the argument in the text.
+//! later. So a failing model shows a bug, while a passing one only supports the argument in the text.
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
@@ -18,14 +18,14 @@ use super::table::index::Index;
 use super::words::Words;
 use crate::ObjectId;
 
-/// All interleavings with at most so many preemptions.
+/// Checks all interleavings with at most so many preemptions.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// An object of which everything is `n`.
+/// Object whose every field is `n`.
 fn object(n: u8) -> Snapshot {
     Snapshot {
         generation: 0,
@@ -48,28 +48,28 @@ fn entries(objects: usize) -> Words {
     words
 }
 
-/// The first pins of a page set, and how many were used.
+/// First pins of a page set, and the number of used ones.
 fn pages(slots: usize) -> Words {
     let first = (36 << 10) / 8;
     Words::in_memory((first..first + slots).chain([448 / 8]))
 }
 
-/// An object's bytes: the generation that its entry has.
+/// Bytes of an object, which hold the generation of its entry.
 struct Memory(UnsafeCell<u64>);
 
 impl Memory {
     fn read(&self) -> u64 {
-        // SAFETY: loom finds whoever breaks the rules; to look for that is what this is for.
+        // SAFETY: loom reports concurrent accesses, which this model looks for.
         self.0.with(|byte| unsafe { *byte })
     }
 
     fn write(&self, value: u64) {
-        // SAFETY: as above.
+        // SAFETY: loom reports concurrent accesses, which this model looks for.
         self.0.with_mut(|byte| unsafe { *byte = value });
     }
 }
 
-// SAFETY: loom's cell says when two threads have it at a time.
+// SAFETY: loom's cell reports when two threads access it at a time.
 unsafe impl Sync for Memory {}
 
 struct Store {
@@ -84,7 +84,7 @@ impl Store {
         Arc::new(Self { entries: entries(objects), pages: pages(2), memory })
     }
 
-    /// What a client does to read an object.
+    /// Reads an object as a client does.
     fn get(&self, number: u32, slot: &Slot) {
         let entry = Entry::new(&self.entries, number as usize);
         let Some(snapshot) = entry.read() else { return };
@@ -95,7 +95,7 @@ impl Store {
         pins::unpin(&self.pages, slot);
     }
 
-    /// What the engine does to put another object in the place of one, unless that is pinned.
+    /// Puts another object in the place of one as the engine does, unless that one is pinned.
     fn evict(&self, number: u32, generation: u64) {
         let entry = Entry::new(&self.entries, number as usize);
         entry.hide();
@@ -113,7 +113,7 @@ impl Store {
     }
 }
 
-/// Two threads of a client read while the engine evicts: what a pin holds, nobody writes.
+/// Two threads of a client read while the engine evicts: pinned bytes are never written.
 #[test]
 fn a_pinned_object_stays() {
     check(3, || {
@@ -143,7 +143,7 @@ fn a_pin_is_of_the_object_that_was_found() {
     });
 }
 
-/// The engine finds another object in the slot: even so, the reads of the former are over.
+/// The engine finds another object in the slot: even then the reads of the former one are over.
 #[test]
 fn a_slot_used_again_does_not_hide_the_reads_before() {
     check(3, || {
@@ -152,7 +152,7 @@ fn a_slot_used_again_does_not_hide_the_reads_before() {
             let store = store.clone();
             thread::spawn(move || {
                 store.get(0, &Slot::nth(0));
-                // No fence yet.
+                // There is no fence yet.
                 pins::announce(&store.pages, &Slot::nth(0), TableId::Shared, 1);
             })
         };
@@ -183,7 +183,7 @@ fn a_snapshot_is_never_a_mixture() {
     });
 }
 
-/// A ring's ends, its first two entries, and the words `beside`.
+/// Ends of a ring, its first two entries, and the words `beside`.
 fn ring_words(first: usize, ends: [usize; 2], beside: usize) -> Words {
     Words::in_memory((first..first + 16).chain(ends).chain([beside]))
 }
@@ -217,7 +217,7 @@ fn what_is_taken_is_what_was_put() {
     });
 }
 
-/// The engine goes to sleep while a client submits twice: it is rung for, or has seen all.
+/// The engine goes to sleep while a client submits twice: its bell is rung, or it has seen both.
 #[test]
 fn the_engine_does_not_oversleep() {
     check(3, || {
@@ -243,8 +243,8 @@ fn the_engine_does_not_oversleep() {
     });
 }
 
-/// The kernel's futex on the tail of the completions: looking at the word and falling asleep is one step
-/// for whoever wakes.
+/// Futex of the kernel on the tail of the completions: looking at the word and falling asleep is one step for
+/// the thread that wakes.
 #[derive(Default)]
 struct Futex(Mutex<bool>);
 
@@ -282,7 +282,7 @@ fn a_client_does_not_oversleep() {
     });
 }
 
-/// Neighbours come and go around an object: it is found. So is what is new, whole.
+/// Neighbours of an object come and go: the object is always found. So is a new object, as a whole.
 #[test]
 fn what_is_there_throughout_is_found() {
     const HASH: u64 = 7 << 32;

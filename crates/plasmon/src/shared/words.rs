@@ -1,9 +1,9 @@
-//! Memory shared between processes, as atomic words: everything with `unsafe` in [`shared`](super), but
-//! for the payloads of rings.
+//! Memory shared between processes, as atomic words. All `unsafe` of [`shared`](super) is here, except for
+//! the payloads of rings.
 //!
-//! A [`Words`] is a mapping that lives as long as it does, read-only or writable. All access is by
-//! atomics, so that whatever the other side does there is no data race in this process's language. Under
-//! loom the words are loom's, in ordinary memory, so that the same protocol code can be model-checked.
+//! A [`Words`] is a mapping, read-only or writable, that lives as long as the value. All access is by
+//! atomics, so there is no data race in this process, whatever the other side does. Under loom the words are
+//! loom's, in ordinary memory, so that the same protocol code can be model-checked.
 
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -31,9 +31,9 @@ mod mapped {
     use rustix::io::Errno;
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-    const HUGE_PAGE: usize = 2 << 20;
+    const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-    /// A mapping of shared words.
+    /// Mapping of shared words.
     pub(in crate::shared) struct Words {
         base: NonNull<c_void>,
         len: usize,
@@ -42,11 +42,11 @@ mod mapped {
     // SAFETY: the mapping is plain memory at a fixed place, accessed by atomics only, or by the raw
     // copies of rings, which bounds-check and race with nobody in this process.
     unsafe impl Send for Words {}
-    // SAFETY: as above.
+    // SAFETY: the mapping is plain memory at a fixed place, accessed by atomics and the copies of rings only.
     unsafe impl Sync for Words {}
 
     impl Words {
-        /// `len` bytes that this process alone will ever map writable, and a descriptor to read them.
+        /// Makes `len` bytes that only this process can map writable, and a descriptor for reading them.
         pub(in crate::shared) fn for_readers(name: &str, len: usize) -> io::Result<(Self, OwnedFd)> {
             let file = memfd(name, len)?;
             let words = Self::mapped(&file, len, ProtFlags::READ | ProtFlags::WRITE)?;
@@ -56,7 +56,7 @@ mod mapped {
             Ok((words, read_only))
         }
 
-        /// `len` bytes that whoever has the descriptor may write as well.
+        /// Makes `len` bytes that the holder of the descriptor may write as well.
         pub(in crate::shared) fn for_writers(name: &str, len: usize) -> io::Result<(Self, OwnedFd)> {
             let file = memfd(name, len)?;
             fcntl_add_seals(&file, SealFlags::SEAL)?;
@@ -64,7 +64,7 @@ mod mapped {
             Ok((words, file))
         }
 
-        /// Maps what another process shares, once it is certain that no access can fault.
+        /// Maps memory of another process, after it was checked that no access can fault.
         pub(in crate::shared) fn open(file: &OwnedFd, write: bool) -> io::Result<Self> {
             let len = fstat(file)?.st_size;
             let seals = fcntl_get_seals(file)?;
@@ -75,25 +75,25 @@ mod mapped {
             let access = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
             let words = Self::mapped(file, len, access)?;
             if write {
-                // SAFETY: the range is this mapping's; a forked child that touched it would fault, rather
-                // than speak in its parent's name.
+                // SAFETY: the range is this mapping's. A forked child that touched it would fault, rather
+                // than write in its parent's name.
                 unsafe { madvise(words.base.as_ptr(), len, Advice::LinuxDontFork) }?;
             }
             Ok(words)
         }
 
         fn mapped(file: impl AsFd, len: usize, access: ProtFlags) -> io::Result<Self> {
-            if len < HUGE_PAGE {
+            if len < HUGE_PAGE_BYTES {
                 // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
                 let base = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
                 let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
                 return Ok(Self { base, len });
             }
-            // Aligned, or the kernel could map no huge page.
-            let (whole, flags) = (len + HUGE_PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-            // SAFETY: as above.
+            // The kernel maps huge pages only at aligned addresses.
+            let (whole, flags) = (len + HUGE_PAGE_BYTES, MapFlags::PRIVATE | MapFlags::NORESERVE);
+            // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
             let start = unsafe { mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }?;
-            let before = start.cast::<u8>().align_offset(HUGE_PAGE);
+            let before = start.cast::<u8>().align_offset(HUGE_PAGE_BYTES);
             // SAFETY: all three pieces lie in the range that was just reserved, where nothing is.
             unsafe {
                 let base = start.cast::<u8>().add(before);
@@ -108,48 +108,48 @@ mod mapped {
                 if before > 0 {
                     munmap(start, before)?;
                 }
-                if before < HUGE_PAGE {
-                    munmap(base.as_ptr().cast::<u8>().add(len).cast(), HUGE_PAGE - before)?;
+                if before < HUGE_PAGE_BYTES {
+                    munmap(base.as_ptr().cast::<u8>().add(len).cast(), HUGE_PAGE_BYTES - before)?;
                 }
                 Ok(Self { base, len })
             }
         }
 
-        /// Asks for huge pages behind those pieces of 2 MiB that begin among these bytes, for whoever is
-        /// about to use them. What the kernel does not give (before Linux 6.1, or when memory is in pieces)
-        /// comes as base pages, at the first touch.
+        /// Asks for huge pages behind the pieces of 2 MiB that begin among these bytes, which are about to be
+        /// used. Where the kernel provides none (before Linux 6.1, or if memory is fragmented), the first
+        /// touch brings base pages.
         pub(in crate::shared) fn expect(&self, bytes: Range<usize>) {
-            let pieces = (bytes.start.next_multiple_of(HUGE_PAGE)..bytes.end).step_by(HUGE_PAGE);
-            for at in pieces.take_while(|at| at + HUGE_PAGE <= self.len) {
-                // SAFETY: inside the mapping; neither advice changes a byte that anyone can see. The kernel
-                // makes nothing of a piece in which nothing is: one page of it has to be there.
+            let pieces = (bytes.start.next_multiple_of(HUGE_PAGE_BYTES)..bytes.end).step_by(HUGE_PAGE_BYTES);
+            for at in pieces.take_while(|at| at + HUGE_PAGE_BYTES <= self.len) {
+                // SAFETY: inside the mapping; neither advice changes a visible byte. The kernel ignores a
+                // piece without pages, so one page of it has to be present.
                 unsafe {
                     let piece = self.base.as_ptr().cast::<u8>().add(at).cast::<c_void>();
                     if madvise(piece, 4096, Advice::LinuxPopulateWrite).is_ok() {
-                        libc::madvise(piece, HUGE_PAGE, libc::MADV_COLLAPSE);
+                        libc::madvise(piece, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE);
                     }
                 }
             }
         }
 
-        /// Bytes mapped.
+        /// Size of the mapping in bytes.
         pub(in crate::shared) fn len(&self) -> usize {
             self.len
         }
 
-        /// The word at an index.
+        /// Word at an index.
         ///
         /// # Panics
-        /// Beyond the end.
+        /// If the index is beyond the end.
         #[inline]
         pub(in crate::shared) fn at(&self, index: usize) -> &AtomicU64 {
             assert!(index < self.len / 8, "word {index} of {}", self.len / 8);
-            // SAFETY: inside the mapping, aligned, and valid for as long as `self` lives. A read-only
-            // mapping is only ever loaded from.
+            // SAFETY: inside the mapping, aligned, and valid as long as `self` lives. A read-only mapping is
+            // only loaded from.
             unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(index) }
         }
 
-        /// The low half of a word, for a futex.
+        /// Low half of a word, for a futex.
         #[inline]
         pub(in crate::shared) fn low_half(&self, index: usize) -> &AtomicU32 {
             const { assert!(cfg!(target_endian = "little")) };
@@ -157,12 +157,12 @@ mod mapped {
             unsafe { &*ptr::from_ref(self.at(index)).cast::<AtomicU32>() }
         }
 
-        /// Copies bytes in; `false` if they reach beyond the end.
+        /// Copies bytes into the mapping. Returns `false` if they reach beyond the end.
         pub(in crate::shared) fn copy_in(&self, at: usize, bytes: &[u8]) -> bool {
             let inside = at.checked_add(bytes.len()).is_some_and(|end| end <= self.len);
             if inside {
-                // SAFETY: inside the mapping, which is writable where this is called. The other side does
-                // not look before it is told, or sees torn bytes at its own cost.
+                // SAFETY: inside the mapping, which is writable where this is called. The other side reads
+                // only after it is told; if it reads earlier, only it is harmed by torn bytes.
                 unsafe {
                     let to = self.base.as_ptr().cast::<u8>().add(at);
                     ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -171,12 +171,12 @@ mod mapped {
             inside
         }
 
-        /// Copies bytes out; `false` if they reach beyond the end.
+        /// Copies bytes out of the mapping. Returns `false` if they reach beyond the end.
         pub(in crate::shared) fn copy_out(&self, at: usize, into: &mut [u8]) -> bool {
             let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
             if inside {
-                // SAFETY: inside the mapping. The other side may write meanwhile: any bytes will do here,
-                // and what is copied is checked after, never twice.
+                // SAFETY: inside the mapping. The other side may write meanwhile, but any bytes are valid
+                // here, and the copy is checked afterwards.
                 unsafe {
                     let from = self.base.as_ptr().cast::<u8>().add(at);
                     ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
@@ -188,16 +188,17 @@ mod mapped {
 
     impl Drop for Words {
         fn drop(&mut self) {
-            // SAFETY: mapped by `mapped` with this length, and nothing borrowed from it outlives it. It
-            // cannot fail for a whole mapping; if it does, the addresses stay taken.
+            // SAFETY: `mapped` mapped this range with this length, and no borrow of it outlives it. The call
+            // cannot fail for a whole mapping; if it does, the addresses stay reserved.
             let _ = unsafe { munmap(self.base.as_ptr(), self.len) };
         }
     }
 
-    /// A file in memory that can neither shrink nor grow, and that nobody else re-opens through /proc.
+    /// Makes a file in memory that can neither shrink nor grow, and that no other user can re-open through
+    /// /proc.
     fn memfd(name: &str, len: usize) -> io::Result<OwnedFd> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Never executable, where the kernel knows that (6.3).
+        // The file is never executable, if the kernel supports that (6.3).
         let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
             Err(Errno::INVAL) => memfd_create(name, flags),
             made => made,
@@ -215,7 +216,8 @@ mod in_memory {
 
     use super::AtomicU64;
 
-    /// Words in ordinary memory: those that a model touches, as each costs it time.
+    /// Words in ordinary memory. Only the words that a model touches exist, because each costs the model
+    /// time.
     pub(in crate::shared) struct Words(HashMap<usize, AtomicU64>);
 
     impl Words {

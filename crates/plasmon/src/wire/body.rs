@@ -1,11 +1,14 @@
-//! Bodies, field by field: every read is checked. The frames between nodes are made of the same parts.
+//! Bodies of frames: reading and writing them field by field.
+//!
+//! Owns no state. Any thread. Invariant: every read is checked against the end of the body. The frames
+//! between nodes are made of the same fields.
 
 use bytes::{Buf, Bytes};
 
 use super::{MAX_IDS, WireError};
 use crate::{NodeId, ObjectId};
 
-/// A body being read. `what` names the frame in errors.
+/// Reader of a body. `what` names the frame in errors.
 pub struct Reader {
     rest: Bytes,
     what: &'static str,
@@ -15,10 +18,10 @@ pub struct Reader {
 macro_rules! integers {
     ($($type:ident $take:ident),*) => {
         impl Reader {$(
-            /// The next little-endian integer.
+            /// Reads the next little-endian integer.
             ///
             /// # Errors
-            /// When the body ends before.
+            /// If the body is too short.
             pub fn $type(&mut self) -> Result<$type, WireError> {
                 self.rest.$take().map_err(|_| self.malformed())
             }
@@ -29,22 +32,22 @@ macro_rules! integers {
 integers!(u8 try_get_u8, u16 try_get_u16_le, u32 try_get_u32_le, u64 try_get_u64_le, u128 try_get_u128_le);
 
 impl Reader {
-    /// Begins to read.
+    /// Begins to read the body `rest` of the frame `what`.
     pub fn new(rest: Bytes, what: &'static str) -> Self {
         Self { rest, what, most_items: MAX_IDS }
     }
 
-    /// Takes lists of at most so many items, where a list has no limit of its own; `MAX_IDS` else.
+    /// Limits lists that have no limit of their own to `most_items` items. The default is `MAX_IDS`.
     pub fn with_most_items(self, most_items: usize) -> Self {
         Self { most_items, ..self }
     }
 
-    /// Most items in a list that has no limit of its own.
+    /// Largest number of items in a list that has no limit of its own.
     pub(super) fn most_items(&self) -> usize {
         self.most_items
     }
 
-    /// What is said of a body that makes no sense.
+    /// Error for a body that is not valid.
     pub fn malformed(&self) -> WireError {
         WireError::Malformed(self.what)
     }
@@ -55,26 +58,26 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// An object id.
+    /// Reads an object id.
     ///
     /// # Errors
-    /// When the body ends before.
+    /// If the body is too short.
     pub fn object(&mut self) -> Result<ObjectId, WireError> {
         self.array().map(ObjectId::from_bytes)
     }
 
-    /// A node id.
+    /// Reads a node id.
     ///
     /// # Errors
-    /// When the body ends before.
+    /// If the body is too short.
     pub fn node(&mut self) -> Result<NodeId, WireError> {
         self.array().map(NodeId::from_bytes)
     }
 
-    /// A 32-bit length of at most `max`, and as many bytes.
+    /// Reads a 32-bit length of at most `max`, and as many bytes.
     ///
     /// # Errors
-    /// When it is longer, or the body ends before.
+    /// If the length is larger than `max`, or if the body is too short.
     pub fn bytes(&mut self, max: usize) -> Result<Bytes, WireError> {
         let len = self.u32()? as usize;
         if len > max || len > self.rest.len() {
@@ -83,10 +86,10 @@ impl Reader {
         Ok(self.rest.split_to(len))
     }
 
-    /// As `bytes`, in UTF-8.
+    /// Reads text: a 32-bit length of at most `max`, and as many bytes of UTF-8.
     ///
     /// # Errors
-    /// As `bytes`, and when it is not UTF-8.
+    /// As [`Reader::bytes`], and if the bytes are not UTF-8.
     pub fn text(&mut self, max: usize) -> Result<String, WireError> {
         let bytes = self.bytes(max)?;
         String::from_utf8(bytes.into()).map_err(|_| self.malformed())
@@ -97,15 +100,15 @@ impl Reader {
         std::mem::take(&mut self.rest)
     }
 
-    /// Bytes that were not read yet.
+    /// Number of bytes that are left.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// Ends the body.
+    /// Ends the body, and returns `value`.
     ///
     /// # Errors
-    /// When something is left.
+    /// If bytes are left.
     pub fn finish<T>(self, value: T) -> Result<T, WireError> {
         if self.rest.is_empty() { Ok(value) } else { Err(self.malformed()) }
     }

@@ -1,4 +1,4 @@
-//! Bytes and descriptors over a unix stream socket, blocking or not.
+//! Bytes and descriptors on a unix stream socket, blocking or not.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,15 +13,15 @@ use rustix::net::{
 
 use super::MAX_DESCRIPTORS;
 
-/// Bytes asked of the socket at a time.
-const CHUNK: usize = 64 << 10;
+/// Number of bytes that are read from the socket at a time.
+const RECEIVE_BYTES: usize = 64 << 10;
 
-/// The receiving half of a connection: bytes not yet decoded and descriptors not yet claimed.
+/// Receiving half of a connection: bytes not yet decoded and descriptors not yet claimed.
 pub struct Receiver {
-    /// Bytes received; frames are taken from its front.
+    /// Bytes received. Frames are taken from the front.
     pub buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
-    /// How many may come with a frame.
+    /// Largest number of descriptors that are accepted with a frame.
     limit: usize,
     scratch: Vec<u8>,
 }
@@ -38,20 +38,20 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// A receiver that takes at most one descriptor with a frame: more are an error.
+    /// Makes a receiver that accepts at most one descriptor with a frame. More are an error.
     pub fn with_one_descriptor() -> Self {
         Self { limit: 1, ..Self::default() }
     }
 
-    /// Receives what is there; 0 bytes means that the other side closed the connection.
+    /// Receives bytes and descriptors that have come. 0 means that the other side closed the connection.
     ///
     /// # Errors
-    /// The socket's, `WouldBlock` and `Interrupted` among them; and `InvalidData` when more
-    /// descriptors arrive than any frame may carry, or this side takes.
+    /// Errors of the socket, including `WouldBlock` and `Interrupted`. `InvalidData` if more descriptors
+    /// arrive than a frame may carry or this side accepts.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
-        self.scratch.resize(CHUNK, 0);
+        self.scratch.resize(RECEIVE_BYTES, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        // Without room for them, the kernel closes what came and says so.
+        // If there is no room for descriptors, the kernel closes them and says so.
         let room = rustix::cmsg_space!(ScmRights(self.limit));
         let mut ancillary = RecvAncillaryBuffer::new(&mut space[..room]);
         let message = recvmsg(
@@ -72,22 +72,22 @@ impl Receiver {
         Ok(message.bytes)
     }
 
-    /// Whether descriptors came that belong to no frame.
+    /// Whether descriptors have come that belong to no frame.
     pub fn has_stray_descriptors(&self) -> bool {
         self.buffer.is_empty() && !self.descriptors.is_empty()
     }
 
-    /// Claims the `count` oldest descriptors; fewer when fewer came.
+    /// Claims the `count` oldest descriptors, or fewer if fewer have come.
     pub fn take_descriptors(&mut self, count: usize) -> Vec<OwnedFd> {
         let count = count.min(self.descriptors.len());
         self.descriptors.drain(..count).collect()
     }
 }
 
-/// Sends the front of `bytes`, with `descriptors` on its first byte; returns the bytes taken.
+/// Sends the front of `bytes`, with `descriptors` on the first byte. Returns the number of bytes sent.
 ///
 /// # Errors
-/// The socket's. Nothing was sent then, descriptors included.
+/// Errors of the socket. No byte and no descriptor was sent then.
 pub fn send_with_descriptors(
     socket: impl AsFd,
     bytes: &[u8],

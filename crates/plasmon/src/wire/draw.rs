@@ -1,22 +1,22 @@
-//! Values drawn from a seed: what tests and the fuzzer fill messages with.
+//! Random values of a seed, with which tests and the fuzzer fill messages.
 //!
-//! The same seed draws the same values on every machine. Extremes are drawn often: they are where decoders
-//! break.
+//! The same seed draws the same values on every machine. Extreme values are drawn often, because decoders
+//! fail on them most.
 
-/// A source of values: SplitMix64.
+/// Source of random values: SplitMix64.
 #[derive(Debug, Clone)]
 pub struct Draw(u64);
 
 impl Draw {
-    /// Most items, characters or bytes in a value of variable length.
-    const SHORT: usize = 5;
+    /// Largest number of items, characters or bytes in a value of variable length.
+    const MAX_SHORT_ITEMS: usize = 5;
 
-    /// A source that begins with `seed`.
+    /// Makes a source from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 random bits.
+    /// Draws 64 random bits.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,12 +24,12 @@ impl Draw {
         word ^ word >> 31
     }
 
-    /// A number below `end`, or 0 if that is 0.
+    /// Draws a number below `end`. The number is 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.word() % end.max(1) as u64) as usize
     }
 
-    /// A number for a field: 0, the largest, a small one, or any.
+    /// Draws a number for a field: 0, the largest, a small one, or any.
     pub fn number(&mut self) -> u64 {
         match self.below(6) {
             0 => 0,
@@ -39,16 +39,16 @@ impl Draw {
         }
     }
 
-    /// One of several.
+    /// Draws one of several values.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there are no values.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
-    /// How many items a list has: few, and at most `max`.
+    /// Draws the number of items of a list: few, and at most `max`.
     pub fn count(&mut self, max: usize) -> usize {
-        self.below(max.min(Self::SHORT) + 1)
+        self.below(max.min(Self::MAX_SHORT_ITEMS) + 1)
     }
 }

@@ -1,14 +1,13 @@
 //! Fields of messages: how a type is written, read, drawn for tests and named in the documentation.
 //!
-//! [`Wire`] is the one place that says so for a type. [`record!`](crate::wire::record) implements it for a
-//! struct from its one list of fields, [`codes!`](crate::wire::codes) for an enum without data from its one
-//! list of numbers, [`table!`](crate::wire::table) for an enum with data. A field whose type has several
-//! ways, or a limit of its own, names another type that implements `Wire` for it: `name: String as
-//! AtMost<MAX_NAME>`.
+//! [`Wire`] defines all that for a type. [`record!`](crate::wire::record) implements it for a struct from its
+//! list of fields, [`codes!`](crate::wire::codes) for an enum without data from its list of numbers,
+//! [`table!`](crate::wire::table) for an enum with data. A field whose type has several encodings, or a limit
+//! of its own, names another type that implements `Wire` for it: `name: String as AtMost<MAX_NAME>`.
 //!
-//! Everything is little-endian. Lists, texts and bytes begin with a 32-bit count. An optional value begins
-//! with a byte that is 0 or 1. A value that is out of range is refused, but for numbers of an
-//! enum that says what unknown ones are read as.
+//! All numbers are little-endian. Lists, texts and bytes begin with a 32-bit count. An optional value begins
+//! with a byte that is 0 or 1. A value that is out of range is refused. Only an enum that names a variant for
+//! unknown numbers accepts them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,12 +19,12 @@ use super::body::Reader;
 use super::draw::Draw;
 use crate::{Error, ErrorKind, NodeId, ObjectId};
 
-/// Longest message of an error that travels, in bytes: as many as there are ids in a frame fit into one.
-const MAX_MESSAGE: usize = 900;
+/// Longest message of an error in a frame, in bytes. As many errors as there are ids in a frame fit a frame.
+const MAX_MESSAGE_BYTES: usize = 900;
 
-/// How values of a type `T` travel. `Self` is `T`, or the name of a way that is not the usual one.
+/// Encoding of values of a type `T`. `Self` is `T`, or the name of another encoding than the usual one.
 pub trait Wire<T = Self> {
-    /// What the documentation calls it. Types with parts enter these into `types`.
+    /// Name of the encoding in the documentation. Types with parts enter their parts into `types`.
     fn shape(types: &mut Types) -> Cow<'static, str>;
 
     /// Appends a value to a frame.
@@ -34,19 +33,19 @@ pub trait Wire<T = Self> {
     /// Reads a value from a frame.
     ///
     /// # Errors
-    /// When the body ends before, or holds something else.
+    /// If the body is too short or holds another kind of value.
     fn take(body: &mut Reader) -> Result<T, WireError>;
 
-    /// Any value that survives the wire.
+    /// Draws any value that can be encoded.
     fn draw(draw: &mut Draw) -> T;
 }
 
-/// What the types that a table uses are made of, by their names in the documentation.
+/// Types that a table uses: their parts by their names in the documentation.
 #[derive(Debug, Default)]
 pub struct Types(pub(super) BTreeMap<String, String>);
 
 impl Types {
-    /// Enters a type, unless it is there; gives what it is called.
+    /// Enters a type, unless it is entered already. Returns its name.
     pub fn enter(&mut self, name: &str, parts: impl FnOnce(&mut Self) -> String) -> Cow<'static, str> {
         let name = words(name);
         if !self.0.contains_key(&name) {
@@ -57,7 +56,7 @@ impl Types {
     }
 }
 
-/// A name of the code in words: `GetInto` is "get into".
+/// Splits a name of the code into words: `GetInto` is "get into".
 pub(super) fn words(name: &str) -> String {
     let mut words = String::new();
     for letter in name.chars() {
@@ -139,13 +138,14 @@ macro_rules! ids {
 
 ids!(ObjectId object "object id", NodeId node "node id");
 
-/// A text, bytes or a list of at most so many bytes or items, or a number of at most that.
+/// Encoding with a limit: a text, bytes or a list of at most `MAX` bytes or items, or a number of at most
+/// `MAX`.
 ///
-/// Without it, texts and bytes are as long as their frame allows, and lists as its [`Reader`] does.
+/// Without it, texts and bytes are limited by their frame, and lists by their [`Reader`].
 #[derive(Debug, Clone, Copy)]
 pub struct AtMost<const MAX: usize>;
 
-/// A list of at most so many items, or an optional value, that travel as `Way` says.
+/// Encoding of a list of at most `MAX` items, or of an optional value, whose items have the encoding `Way`.
 #[derive(Debug, Clone, Copy)]
 pub struct Each<Way, const MAX: usize = { usize::MAX }>(std::marker::PhantomData<Way>);
 
@@ -189,7 +189,7 @@ macro_rules! texts {
             }
 
             fn draw(draw: &mut Draw) -> $type {
-                // The longest letter has three bytes.
+                // The longest of these letters has three bytes.
                 let letters = (0..draw.count(MAX / 3)).map(|_| draw.one(&['a', 'Z', '"', '\0', 'ß', '中']));
                 letters.collect()
             }
@@ -240,7 +240,7 @@ macro_rules! same {
     )*};
 }
 
-// What a type is without a way of its own, and with a limit alone.
+// Encodings of types whose own encoding has only a limit.
 same! {
     () Bytes => Bytes => AtMost<{ usize::MAX }>;
     () String => String => AtMost<{ usize::MAX }>;
@@ -338,24 +338,24 @@ macro_rules! tuples {
 
 tuples!((A 0, B 1), (A 0, B 1, C 2));
 
-/// Its kind, and its message as far as that is not too long.
+/// Encoding of an error: its kind, and its message cut to [`MAX_MESSAGE_BYTES`] bytes.
 impl Wire for Error {
     fn shape(types: &mut Types) -> Cow<'static, str> {
         types.enter("Error", |types| {
-            format!("kind: {}, message: text of at most {MAX_MESSAGE} bytes", ErrorKind::shape(types))
+            format!("kind: {}, message: text of at most {MAX_MESSAGE_BYTES} bytes", ErrorKind::shape(types))
         })
     }
 
     fn put(value: &Self, out: &mut BytesMut) {
         ErrorKind::put(&value.kind(), out);
         let message = value.message();
-        let mut ends = (0..=message.len().min(MAX_MESSAGE)).rev();
+        let mut ends = (0..=message.len().min(MAX_MESSAGE_BYTES)).rev();
         let end = ends.find(|end| message.is_char_boundary(*end)).unwrap_or_default();
         put_bytes(&message.as_bytes()[..end], out);
     }
 
     fn take(body: &mut Reader) -> Result<Self, WireError> {
-        Ok(Self::new(ErrorKind::take(body)?, body.text(MAX_MESSAGE)?))
+        Ok(Self::new(ErrorKind::take(body)?, body.text(MAX_MESSAGE_BYTES)?))
     }
 
     fn draw(draw: &mut Draw) -> Self {
@@ -363,7 +363,7 @@ impl Wire for Error {
     }
 }
 
-/// Calls a function of how a field travels: of its type, or of what stands behind `as`.
+/// Calls a function of the encoding of a field: that of its type, or the one named behind `as`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_way {
@@ -375,19 +375,19 @@ macro_rules! wire_way {
     };
 }
 
-/// A struct that travels as its fields do, in their order.
+/// Defines a struct that is encoded as its fields, in their order.
 ///
-/// With `impl` it is for a struct of another crate, and implements `Wire` for a new name: `AtMost` and others
-/// go before a type likewise.
+/// With `impl` it implements `Wire` for a struct of another crate under a new name. Encodings such as
+/// `AtMost` stand before a type in the same way.
 ///
 /// ```
 /// plasmon::wire::record! {
-///     /// A place on a page.
+///     /// Position on a page.
 ///     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 ///     pub struct Place {
-///         /// From the left.
+///         /// Distance from the left, in points.
 ///         pub x: u32,
-///         /// From above.
+///         /// Distance from the top, in points.
 ///         pub y: u32,
 ///     }
 /// }
@@ -452,19 +452,20 @@ macro_rules! wire_record {
     };
 }
 
-/// An enum without data that travels as a number, `u8` or what is named: each variant stands behind its own.
+/// Defines an enum without data that is encoded as a number, of type `u8` or the one named. The number stands
+/// before each variant.
 ///
-/// It has `ALL`, its variants, and `from_wire`, the variant of a number. A number that is given twice does
-/// not compile. With `else`, unknown numbers are read as that variant; without, they are refused.
+/// The enum has `ALL`, its variants, and `from_wire`, which returns the variant of a number. A number that is
+/// used twice does not compile. With `else`, unknown numbers read as that variant; without, they are refused.
 ///
 /// ```
 /// plasmon::wire::codes! {
-///     /// What a page is printed on.
+///     /// Paper of a page.
 ///     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 ///     pub enum Paper: u8 {
-///         /// White.
+///         /// White paper.
 ///         0 Plain,
-///         /// Of any colour.
+///         /// Paper of any colour.
 ///         1 Coloured,
 ///     }
 /// }
@@ -490,7 +491,7 @@ macro_rules! wire_codes {
             /// All variants, in the order of the list.
             $vis const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The variant behind a number of the wire.
+            /// Variant with the number `code`, if there is one.
             $vis fn from_wire(code: $repr) -> ::std::option::Option<Self> {
                 match code {
                     $( $code => Some(Self::$variant), )*
@@ -525,14 +526,14 @@ macro_rules! wire_codes {
     };
 }
 
-/// The fields of a type or a row, for the documentation.
+/// Text of the documentation for the fields of a type or a row.
 #[doc(hidden)]
 pub fn listed(fields: &[(&str, Cow<'static, str>)]) -> String {
     let fields = fields.iter().map(|(name, shape)| format!("{name}: {shape}"));
     fields.collect::<Vec<_>>().join(", ")
 }
 
-/// The numbers of a type, for the documentation.
+/// Text of the documentation for the numbers of a type.
 #[doc(hidden)]
 pub fn numbered(repr: &str, codes: &[(u64, &str)]) -> String {
     let codes = codes.iter().map(|(code, name)| format!("{code} {}", words(name)));

@@ -1,6 +1,6 @@
 //! Frames between a client and the daemon of its host, over a unix stream socket.
 //!
-//! A frame is a 24-byte header and a body, little-endian. `docs/design.md` draws the bytes.
+//! A frame is a 24-byte header and a body, little-endian. `docs/design/sessions.md` lists all frames.
 //!
 //! | at | size | field |
 //! |---|---|---|
@@ -13,9 +13,9 @@
 //! | 18 | 2 | descriptors that travel with the frame, at most [`MAX_DESCRIPTORS`] |
 //! | 20 | 4 | zero |
 //!
-//! Neither side trusts the other's bytes: lengths are checked before anything is allocated, and a
-//! frame that does not decode closes the connection with an error that says why. Descriptors ride
-//! on the first byte of their frame (SCM_RIGHTS) and arrive in order.
+//! Neither side trusts the other's bytes. Lengths are checked before memory is allocated. A frame that does
+//! not decode closes the connection with an error that says why. Descriptors are sent with the first byte of
+//! their frame (SCM_RIGHTS) and arrive in order.
 
 pub mod body;
 mod descriptors;
@@ -28,7 +28,7 @@ mod reply;
 mod request;
 mod table;
 
-/// The buffer that frames are written to.
+/// Buffer that frames are written to.
 pub use bytes::BytesMut;
 
 pub use crate::{wire_codes as codes, wire_record as record, wire_table as table};
@@ -49,57 +49,57 @@ pub use table::{alternatives, are_distinct};
 
 use bytes::{Buf, BufMut};
 
-/// Version of the frames.
+/// Version of the protocol between client and daemon.
 pub const VERSION: u8 = 5;
-/// Bytes in a header.
+/// Length of a header in bytes.
 pub const HEADER_LEN: usize = 24;
-/// Largest body.
+/// Largest length of a body in bytes.
 pub const MAX_BODY: usize = 1 << 20;
-/// Most descriptors with one frame, and so most segments in an arena; Linux passes at most 253.
+/// Largest number of descriptors with one frame, and so of segments in an arena. Linux passes at most 253.
 pub const MAX_DESCRIPTORS: usize = 64;
-/// Largest metadata that a frame carries, in bytes. A creator writes larger metadata into the store itself.
+/// Largest metadata in bytes that a frame carries. A creator writes larger metadata into the store itself.
 pub const MAX_METADATA: usize = 64 << 10;
-/// Longest name of an object, in bytes.
+/// Longest name of an object or a client, in bytes.
 pub const MAX_NAME: usize = 255;
-/// Most ids in one frame.
+/// Largest number of ids in one frame.
 pub const MAX_IDS: usize = 1024;
-/// Most ids that one wait is for, and that a client may wait for at once.
+/// Largest number of ids in one wait, and of ids that a client may wait for at the same time.
 pub const MAX_WAIT: usize = 1 << 16;
-/// Flag: another frame of the same `Wait` follows.
+/// Flag of a frame that another frame of the same `Wait` follows.
 pub const FLAG_MORE: u16 = 1;
 
-/// A frame that does not decode.
+/// Error for a frame that does not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The other side speaks another version.
+    /// The other side speaks another version of the protocol.
     #[error(
         "the other side speaks version {0} of the protocol, this side {VERSION}: install the same release \
          on both"
     )]
     Version(u8),
-    /// A body over the limit.
+    /// The body is longer than [`MAX_BODY`].
     #[error("a frame of {0} bytes is over the limit of {MAX_BODY}")]
     TooLong(usize),
-    /// An opcode this side does not know.
+    /// This side does not know the opcode.
     #[error("unknown opcode {0}")]
     Opcode(u8),
-    /// The body ends early, is too long, or holds a value out of range.
+    /// The body is too short, is too long, or holds a value out of range.
     #[error("malformed {0}")]
     Malformed(&'static str),
 }
 
-/// The first 24 bytes of a frame.
+/// Header of a frame: its first 24 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What is asked, or answered.
+    /// Number of the request or the reply in its table.
     pub opcode: u8,
-    /// [`FLAG_MORE`].
+    /// Flags of the frame: 0 or [`FLAG_MORE`].
     pub flags: u16,
-    /// Bytes that follow.
+    /// Length of the body in bytes.
     pub body_len: u32,
-    /// Joins a reply to its request.
+    /// Request id, which joins a reply to its request.
     pub request: u64,
-    /// Descriptors that came with the frame.
+    /// Number of descriptors that travel with the frame.
     pub descriptors: u16,
 }
 
@@ -107,7 +107,7 @@ impl Header {
     /// Reads a header, if `bytes` holds a whole one.
     ///
     /// # Errors
-    /// When version, length or descriptor count are beyond what this side takes.
+    /// If the version is another one, or if the length or the number of descriptors is over its limit.
     pub fn peek(mut bytes: &[u8]) -> Result<Option<Self>, WireError> {
         if bytes.len() < HEADER_LEN {
             return Ok(None);

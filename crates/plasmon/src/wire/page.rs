@@ -1,7 +1,7 @@
-//! Tables as the documentation shows them, and the proof that it does.
+//! Tables of the protocols in the documentation, and the test that they match the code.
 //!
-//! A page has a part that is made from the code, between two comments that name it. A test calls [`check`]
-//! for it; with `PLASMON_WRITE_PAGES=1` in the environment it writes the part anew.
+//! A page has a part that is made from the code, between two comments with the part's name. A test calls
+//! [`check`] for it; with `PLASMON_WRITE_PAGES=1` in the environment the call writes the part anew.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,10 +10,11 @@ use std::{env, fs};
 use super::fields::{Types, listed};
 use super::table::Row;
 
-/// Set to write pages anew.
+/// Environment variable that makes [`check`] write pages anew.
 const WRITE: &str = "PLASMON_WRITE_PAGES";
 
-/// The rows of a table, and what their fields are made of.
+/// Tables in Markdown of the rows of `asking`, with their answers in `answering`, and of the types of their
+/// fields.
 pub fn rows(asking: &[Row], answering: &[Row]) -> String {
     let mut types = Types::default();
     let mut page = "| frame | what it says | body | answer |\n|---|---|---|---|\n".to_owned();
@@ -35,10 +36,10 @@ pub fn rows(asking: &[Row], answering: &[Row]) -> String {
     page
 }
 
-/// Compares the part of a page that has this name with what it should be, or writes it.
+/// Compares the part `part` of a page with `text`, or writes it if [`WRITE`] is set.
 ///
 /// # Panics
-/// When they differ, and when there is no such page or part.
+/// If they differ, and if the page or the part does not exist.
 pub fn check(page: &Path, part: &str, text: &str) {
     let whole = fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
     let (begin, end) =

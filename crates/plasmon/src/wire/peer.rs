@@ -1,26 +1,26 @@
-//! Who is at the other end of a unix socket, by the kernel's word.
+//! Credentials of the process at the other end of a unix socket, as the kernel tells them.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The process at the other end: of a client's connection the one that called `listen`, of a daemon's the one
-/// that connected.
+/// Process at the other end of a unix socket: for a client the process that called `listen`, for a daemon the
+/// process that connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user. One that this user namespace does not have reads as the kernel's overflow uid, 65534.
+    /// User id of the process. A user outside this user namespace has the kernel's overflow uid, 65534.
     pub uid: u32,
-    /// Its id; nothing for a process that this pid namespace does not have.
+    /// Process id. `None` for a process outside this pid namespace.
     pub pid: Option<rustix::process::Pid>,
 }
 
-/// The peer of a connected unix socket.
+/// Finds the peer of a connected unix socket.
 ///
 /// # Errors
-/// When the descriptor is no such socket.
+/// If the descriptor is no connected unix socket.
 pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
-    // Not by rustix, whose credentials have no place for a process without an id here.
+    // rustix is not used, because its credentials cannot describe a process without an id here.
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, which are `found`'s, and any bytes make a `ucred`.

@@ -1,4 +1,4 @@
-//! What the daemon answers: the table of replies, and what they are made of.
+//! Replies of the daemon: the table of replies, and the types of their fields.
 
 use bytes::{Bytes, BytesMut};
 
@@ -6,292 +6,297 @@ use super::{AtMost, Header, MAX_WAIT, Table, WireError, put_frame};
 use crate::{Error, NodeId, ObjectId, Rights};
 
 crate::wire::codes! {
-    /// What a descriptor lets its holder do with a segment.
+    /// Access that a descriptor gives to a segment.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Access: u8 {
-        /// Map it read-only.
+        /// Read-only mapping.
         0 Read,
-        /// Map it read-write: segments in which this user creates objects.
+        /// Read-write mapping, of a segment in which this user creates objects.
         1 Write,
     }
 }
 
 crate::wire::record! {
-    /// Announces a descriptor that travels with the frame, in the same order.
+    /// Grant of a segment, for a descriptor that travels with the frame. Grants and descriptors have the same
+    /// order.
     ///
-    /// A version other than the one mapped replaces it: nothing of the older one is in use any more.
+    /// A version other than the one mapped replaces it. No object of the older version is in use then.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Granted {
-        /// Segment number.
+        /// Number of the segment in the arena.
         pub segment: u32,
-        /// Grows when the segment is replaced by a new one.
+        /// Version of the segment. It grows when the segment is replaced.
         pub version: u32,
-        /// What it is good for.
+        /// Access that the descriptor gives.
         pub access: Access,
     }
 }
 
 crate::wire::record! {
-    /// Where an object lies in the arena: data at `offset`, metadata right behind it.
+    /// Extent of an object in the arena: data at `offset`, directly followed by the metadata.
     ///
-    /// Offsets count from the arena's start; the segment is `offset / segment_size`, and an object may
-    /// run on into the segments that follow.
+    /// Offsets count from the arena's start. The segment is `offset / segment_size`; an object may span the
+    /// segments that follow.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Span {
-        /// First byte, from the start of the arena.
+        /// Offset of the first byte from the start of the arena, in bytes.
         pub offset: u64,
-        /// Bytes of data.
+        /// Size of the data in bytes.
         pub data_len: u64,
-        /// Bytes of metadata, which follow the data.
+        /// Size of the metadata in bytes.
         pub metadata_len: u32,
-        /// XXH3 of data and metadata, 0 where none was made at the seal.
+        /// XXH3 of data and metadata. 0 if no digest was made at the seal.
         pub digest: u64,
     }
 }
 
 crate::wire::table! {
-    /// Where a created object's data is to be written.
+    /// Place to which the data of a created object is to be written.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Placement {
-        /// Into the frame that seals it: the daemon writes it.
+        /// The frame that seals the object: the daemon writes the data.
         0 Inline,
-        /// Into the arena, through a writable descriptor.
+        /// An extent of the arena: the client writes the data through a writable descriptor.
         1 Mapped(span: Span),
     }
 }
 
 crate::wire::codes! {
-    /// Whether an object is there.
+    /// Presence of an object in the cluster.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Presence: u8 {
-        /// Not known.
+        /// No node is known to hold the object.
         0 Absent,
-        /// Sealed, on this node.
+        /// The object is sealed on this node.
         1 Here,
-        /// Sealed, on another node.
+        /// The object is sealed on another node.
         2 Elsewhere,
     }
 }
 
 crate::wire::table! {
-    /// What became of a deletion.
+    /// Outcome of a deletion.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum DeleteOutcome {
-        /// Nothing of this id was known.
+        /// No object of this id was known.
         0 Absent,
-        /// It is gone from this node, and the others were told.
+        /// The object is deleted everywhere.
         1 Deleted,
-        /// It is pinned: it cannot be found any more, and its memory goes with the last pin.
+        /// The object is deleted and cannot be found any more, but is pinned. Its memory is freed with the
+        /// last pin.
         2 Deferred,
-        /// It is another user's: it stays.
+        /// The object belongs to another user and was not deleted.
         3 NotAllowed {
-            /// That user; not told of a private object.
+            /// User id of the creator. `None` for a private object.
             creator: Option<u32>,
         },
     }
 }
 
 crate::wire::codes! {
-    /// The life of an object, as `list` tells it.
+    /// State of an object on a node, as `list` shows it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ObjectState: u8 {
-        /// Being written.
+        /// A client is writing the object.
         0 Unsealed,
-        /// The replica its creator made.
+        /// This node has the primary replica.
         1 Primary,
-        /// A replica fetched from another node, dropped when room is needed.
+        /// This node has a cached replica, which is dropped when memory is needed.
         2 Cached,
-        /// Deleted, still pinned.
+        /// The object is deleted, and its memory is still pinned.
         3 Doomed,
-        /// On disk, and not in memory.
+        /// The object is on this node's disk and not in memory.
         4 Spilled,
-        /// One of several replicas that are kept, made on this node for another's primary.
+        /// This node has a kept replica: another node has the primary.
         5 Kept,
     }
 }
 
 crate::wire::record! {
-    /// A row of `list`.
+    /// Row of a list of objects.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ObjectInfo {
-        /// Its id.
+        /// Id of the object.
         pub id: ObjectId,
-        /// The name behind the id, if it was created with one.
+        /// Name behind the id, if the object was created with one.
         pub name: Option<String>,
-        /// Its state.
+        /// State of the object on the node.
         pub state: ObjectState,
-        /// What users other than its creator may do with it.
+        /// Rights of other users to the object.
         pub rights: Rights,
-        /// Bytes of data.
+        /// Size of the data in bytes.
         pub data_len: u64,
-        /// Bytes of metadata.
+        /// Size of the metadata in bytes.
         pub metadata_len: u32,
-        /// Pins of clients and peers.
+        /// Number of pins of clients and peers.
         pub pins: u32,
-        /// Milliseconds since it came to this node: since its seal, or while it is unsealed since its
-        /// creation.
+        /// Time since the object came to this node, in milliseconds: since its seal, or since its creation if
+        /// it is unsealed.
         pub age_ms: u64,
-        /// Whole seconds from its creation on this node to its seal; 0 where it was not created here.
+        /// Time from the object's creation on this node to its seal, in whole seconds. 0 if it was not
+        /// created here.
         pub construction_s: u32,
     }
 }
 
 crate::wire::codes! {
-    /// Whose objects a table lists.
+    /// Domain of a table: the objects that it lists.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum TableDomain: u8 {
-        /// Everybody's.
+        /// Objects that all users may read.
         0 Shared,
-        /// Those private to the user who asks.
+        /// Private objects of the user who asks.
         1 Private,
     }
 }
 
 crate::wire::codes! {
-    /// Which part of a table; its number: the version of an index, the place of a chunk, 0 for a root.
+    /// Kind of a part of a table, with the meaning of the part's number.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum TablePartKind: u8 {
-        /// What says which parts are in force.
+        /// Root, which says which other parts are in force. Its number is 0.
         0 Root,
-        /// From hash to entry.
+        /// Index from hash to entry. Its number is its version.
         1 Index,
-        /// Entries.
+        /// Chunk of entries. Its number is its position.
         2 Chunk,
     }
 }
 
 crate::wire::record! {
-    /// Announces the descriptor of a part of an object table, in the order of the descriptors.
+    /// Part of an object table, for a descriptor that travels with the frame. Parts and descriptors have the
+    /// same order.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct TablePart {
-        /// Which table.
+        /// Domain of the table.
         pub domain: TableDomain,
-        /// Which kind of part.
+        /// Kind of the part.
         pub kind: TablePartKind,
-        /// Which of its kind.
+        /// Number of the part within its kind.
         pub number: u32,
     }
 }
 
 crate::wire::table! {
-    /// What happened to an object on a node.
+    /// Event of an object on a node.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Event {
-        /// It is sealed here from now on.
+        /// The object is sealed on this node from now on.
         1 Sealed {
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
-            /// Bytes of data.
+            /// Size of the data in bytes.
             data_len: u64,
-            /// Bytes of metadata.
+            /// Size of the metadata in bytes.
             metadata_len: u32,
         },
-        /// It is no longer here: deleted, or dropped to make room.
+        /// The object is no longer on this node: it was deleted, or dropped to make room.
         2 Deleted {
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
         },
-        /// The subscriber was too slow: events are missing here.
+        /// The subscriber was too slow, and events are missing here.
         3 Gap {
-            /// How many.
+            /// Number of missing events.
             missed: u64,
         },
     }
 }
 
 crate::wire::table! {
-    /// A reply. Its number is its own, not that of the request.
+    /// Reply of the daemon. Its opcode is its own, not that of the request.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Reply in replies -> Reply in self {
-        /// To any request that failed as a whole.
+        /// Answers any request that failed as a whole.
         0 Failed {
-            /// Why.
+            /// Reason of the failure.
             error: Error,
         },
-        /// To `Hello`.
+        /// Answers `Hello`.
         1 Hello {
-            /// The node.
+            /// Id of the node.
             node: NodeId,
-            /// Bytes in a segment.
+            /// Size of a segment in bytes.
             segment_size: u64,
-            /// Segments in the arena.
+            /// Number of segments in the arena.
             segments: u32,
-            /// Largest data + metadata that the daemon takes inline.
+            /// Largest size in bytes of data and metadata that the daemon accepts in a frame.
             inline_max: u32,
-            /// The user that the client is to the daemon.
+            /// User id of the client as the daemon knows it.
             user: u32,
-            /// Bytes that objects may have together.
+            /// Size of the store in bytes.
             capacity: u64,
         },
-        /// It was done: to requests that ask for nothing but that.
+        /// Answers a request without a result: it was carried out.
         2 Done,
-        /// To `Create`.
+        /// Answers `Create`.
         3 Created {
-            /// Where to write.
+            /// Place to which the data is to be written.
             placement: Placement,
-            /// Descriptors with the frame.
+            /// Grants for the descriptors with the frame.
             granted: Vec<Granted>,
         },
-        /// To `Get`: one result an id, in order. Found objects are pinned.
+        /// Answers `Get`: one result an id, in order. The objects found are pinned.
         6 Got {
-            /// Results.
+            /// Extents of the objects, or errors.
             objects: Vec<Result<Span, Error>>,
-            /// Descriptors with the frame.
+            /// Grants for the descriptors with the frame.
             granted: Vec<Granted>,
         },
-        /// To `Contains`: one an id, in order.
+        /// Answers `Contains`: one presence an id, in order.
         8 Contains(presence: Vec<Presence>),
-        /// To `Delete`: one an id, in order.
+        /// Answers `Delete`: one outcome an id, in order.
         9 Deleted(outcomes: Vec<DeleteOutcome>),
-        /// To `List`.
+        /// Answers `List`, in one or more frames.
         10 List {
-            /// Rows.
+            /// Rows of the list.
             objects: Vec<ObjectInfo>,
-            /// Another such reply follows.
+            /// Whether another frame of the list follows.
             more: bool,
         },
-        /// To `Status`: `plasmon::status::Status` as JSON.
+        /// Answers `Status`: `plasmon::status::Status` as JSON.
         11 Status(json: String),
-        /// To `Wait`: whether each is on this node, in order.
+        /// Answers `Wait`: for each object, in order, whether it is on this node.
         13 Waited(here: Vec<bool> as AtMost<MAX_WAIT>),
-        /// To `Evict`.
+        /// Answers `Evict`.
         14 Evicted {
-            /// Bytes that became free.
+            /// Number of bytes freed.
             bytes: u64,
         },
-        /// To `Subscribe`, again and again.
+        /// Answers `Subscribe`, again and again.
         17 Events(events: Vec<Event>),
-        /// To `Channel`: two descriptors, the page set and the doorbell, and one for each part.
+        /// Answers `Channel`: two descriptors, of the page set and the doorbell, and one for each part.
         18 Channel {
-            /// Of the tables.
+            /// Parts of the object tables.
             parts: Vec<TablePart>,
         },
-        /// To `Tables`: a descriptor for each part.
+        /// Answers `Tables`: a descriptor for each part.
         19 Tables {
-            /// Of the tables.
+            /// Parts of the object tables.
             parts: Vec<TablePart>,
         },
-        /// To requests about transfers: a struct of `plasmon::transfer` as JSON; to `Drain`:
-        /// `plasmon::drain::DrainStatus`; to `Overview`: `plasmon::overview::Overview`.
+        /// Answers requests about transfers with a struct of `plasmon::transfer` as JSON, `Drain` with
+        /// `plasmon::drain::DrainStatus`, and `Overview` with `plasmon::overview::Overview`.
         20 Report {
-            /// The report.
+            /// Report as JSON.
             json: String,
         },
-        /// To `Lend` and `Adopt`.
+        /// Answers `Lend` and `Adopt`.
         24 Lent {
-            /// Its number, for this connection.
+            /// Number of the memory on this connection.
             buffer: u64,
-            /// Where lent memory begins, from the start of the arena.
+            /// Offset of lent memory from the start of the arena, in bytes.
             offset: u64,
-            /// Bytes that an object made of it may have, metadata included; 0 for adopted memory.
+            /// Largest size in bytes, including metadata, of an object made of the memory. 0 for adopted
+            /// memory.
             capacity: u64,
-            /// Descriptors with the frame.
+            /// Grants for the descriptors with the frame.
             granted: Vec<Granted>,
         },
-        /// To `GetInto`: the data is there.
+        /// Answers `GetInto`: the data is in the client's memory.
         27 Landed {
-            /// Bytes of it; nothing if it is to be got and copied: it is on this node, or does not come by
-            /// reads.
+            /// Size of the data in bytes. None if the client has to get and copy the object, which is on this
+            /// node or cannot be fetched by reads.
             data_len: Option<u64>,
         },
     }
@@ -307,7 +312,7 @@ impl Reply {
     /// Reads the body of a reply.
     ///
     /// # Errors
-    /// When the opcode is unknown, the body is not one of its kind, or names more or fewer descriptors than
+    /// If the opcode is unknown, if the body is invalid, or if it names another number of descriptors than
     /// came.
     pub fn decode(header: &Header, body: Bytes) -> Result<Self, WireError> {
         let reply = Self::decode_body(header.opcode, body)?;
@@ -317,7 +322,7 @@ impl Reply {
         Ok(reply)
     }
 
-    /// How many descriptors travel with the frame.
+    /// Number of descriptors that travel with the frame.
     pub fn descriptors(&self) -> usize {
         match self {
             Self::Created { granted, .. } | Self::Got { granted, .. } | Self::Lent { granted, .. } => {

@@ -1,4 +1,4 @@
-//! What a client asks: the table of requests, and the one request that may take several frames.
+//! Requests of a client: the table of requests, and the request that may take several frames.
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,269 +10,271 @@ use crate::drain::DrainStep;
 use crate::{NodeId, ObjectId, Rights};
 
 crate::wire::record! {
-    /// How an object is kept.
+    /// Terms on which an object is kept.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Terms {
-        /// Its id was drawn at random for it: nobody need be asked whether it is taken.
+        /// Whether the id was drawn at random for this object, so that no node has to be asked whether it is
+        /// taken.
         pub fresh: bool,
-        /// How many nodes are to hold it; 0 and 1 for its own alone.
+        /// Number of nodes that keep the object. 0 and 1 mean its own node alone.
         pub copies: u16,
-        /// Milliseconds until it is deleted everywhere; 0 for never.
+        /// Time to live in milliseconds, after which the object is deleted everywhere. 0 means without end.
         pub ttl_ms: u64,
     }
 }
 
 crate::wire::record! {
-    /// What is said of an object before its data.
+    /// Description of an object before its data.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct NewObject {
-        /// Its id.
+        /// Id of the object.
         pub id: ObjectId,
-        /// What other users may do with it. The domain of a private one is its creator's.
+        /// Rights of other users to the object. A private object lies in its creator's domain.
         pub rights: Rights,
-        /// The name behind the id; empty when there is none.
+        /// Name behind the id. Empty if there is none.
         pub name: String as AtMost<MAX_NAME>,
-        /// Its metadata.
+        /// Metadata of the object.
         pub metadata: Bytes as AtMost<MAX_METADATA>,
-        /// How it is kept.
+        /// Terms on which the object is kept.
         pub terms: Terms,
     }
 }
 
 crate::wire::table! {
-    /// A request, which is answered unless its row names no reply.
+    /// Request of a client. It is answered unless its row names no reply.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Request in requests -> Reply in replies {
-        /// First frame of a connection. `name` tells people which program this is.
+        /// Opens a connection, as its first frame.
         1 Hello {
-            /// For logs and error messages.
+            /// Name of the program, for logs and error messages.
             name: String as AtMost<MAX_NAME>,
         } -> Hello,
         /// Creates and seals an object of at most the daemon's `inline_max` bytes.
         2 Put {
-            /// Which.
+            /// Description of the object.
             object: NewObject,
-            /// XXH3 of its data and metadata, 0 for none.
+            /// XXH3 of data and metadata. 0 for none.
             digest: u64,
-            /// Microseconds to wait for others to make room. What the node does to make room is waited for
-            /// in any case.
+            /// Longest wait in microseconds for others to make room. What the node itself does to make room
+            /// does not count.
             room_us: u64,
-            /// Its data.
+            /// Data of the object.
             data: Bytes,
         } -> Done,
-        /// Reserves an object; the reply says where its data is to be written.
+        /// Reserves an object. The reply says where its data is to be written.
         3 Create {
-            /// Which.
+            /// Description of the object.
             object: NewObject,
-            /// Bytes of data it will have.
+            /// Size of the data in bytes.
             data_len: u64,
             /// Bytes of metadata that the creator writes behind the data itself: 0, or more than
             /// [`MAX_METADATA`], and then `object` has none.
             metadata_len: u32,
-            /// Microseconds to wait for others to make room.
+            /// Longest wait in microseconds for others to make room.
             room_us: u64,
         } -> Created,
         /// Makes a created object immutable and visible to all.
         4 Seal {
-            /// Its id.
+            /// Id of the object.
             id: ObjectId,
-            /// XXH3 of its data and metadata, 0 for none.
+            /// XXH3 of data and metadata. 0 for none.
             digest: u64,
-            /// The data, all of it, where the reply to `Create` was `Inline`; else empty.
+            /// Whole data if the reply to `Create` was `Inline`, else empty.
             data: Bytes,
         } -> Done,
-        /// Gives a created object up.
+        /// Aborts the creation of an object.
         5 Abort {
-            /// Its id.
+            /// Id of the object.
             id: ObjectId,
         } -> Done,
         /// Waits until all objects are sealed, brings them here, and pins them for this client.
         6 Get {
-            /// Microseconds to wait; `u64::MAX` waits for ever.
+            /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
-            /// The objects.
+            /// Ids of the objects.
             ids: Vec<ObjectId>,
         } -> Got,
-        /// Takes back one pin of each. Pins go by place, not by id: an id that was deleted and created
-        /// anew may be pinned in both its lives.
+        /// Takes back one pin of each object. A pin is named by its place, not by the id, because an id that
+        /// was deleted and created anew may be pinned in both its lives.
         7 Release {
-            /// `Span::offset` of the objects, as `Got` told them; at most `MAX_IDS`.
+            /// `Span::offset` of the objects, as `Got` gave them. At most `MAX_IDS`.
             offsets: Vec<u64>,
         },
         /// Asks where objects are.
         8 Contains {
-            /// The objects.
+            /// Ids of the objects.
             ids: Vec<ObjectId>,
         } -> Contains,
-        /// Removes objects from every node; pinned ones disappear with their last pin.
+        /// Deletes objects on every node. The memory of a pinned object is freed with its last pin.
         9 Delete {
-            /// The objects.
+            /// Ids of the objects.
             ids: Vec<ObjectId>,
         } -> Deleted,
-        /// The objects on this node.
+        /// Lists the objects on this node.
         10 List -> List,
-        /// The state of this node.
+        /// Asks for the status report of this node.
         11 Status -> Status,
-        /// The client no longer waits for the reply to this request, which is answered as interrupted.
+        /// Cancels a request, which is then answered as interrupted.
         12 Cancel {
-            /// Its request id.
+            /// Request id of the cancelled request.
             request: u64,
         },
-        /// Waits as `Get` does, until `count` of the objects are on this node, and pins nothing. For more
-        /// than
-        /// `MAX_IDS` objects it takes several frames.
+        /// Waits as `Get` does, until `count` of the objects are on this node, and pins nothing. It takes
+        /// several frames for more than `MAX_IDS` objects.
         13 Wait {
-            /// Microseconds to wait; `u64::MAX` waits for ever.
+            /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
-            /// How many of them.
+            /// Number of objects to wait for.
             count: u32,
-            /// The objects, at most `MAX_WAIT`.
+            /// Ids of the objects, at most `MAX_WAIT`.
             ids: Vec<ObjectId>,
         } -> Waited,
-        /// Takes least recently used objects out of memory that may be: cached replicas, those that are
-        /// spilled, in cache mode all.
+        /// Evicts least recently used objects from memory: cached replicas and spilled objects, in cache mode
+        /// any.
         14 Evict {
-            /// Until so many bytes are free that were not.
+            /// Number of bytes to free.
             bytes: u64,
         } -> Evicted,
-        /// Marks objects as used just now.
+        /// Marks objects as just used.
         15 Refresh {
-            /// The objects.
+            /// Ids of the objects.
             ids: Vec<ObjectId>,
         } -> Done,
-        /// Changes what the daemon knows of this client; what is not given stays as it was.
+        /// Changes options of this client. An option that is none stays as it is.
         16 Options {
-            /// Its name, which is not empty.
+            /// Name of the client, which is not empty.
             name: Option<String> as Each<AtMost<MAX_NAME>>,
-            /// Most bytes that objects created on this connection may take; 0 for no limit of its own.
+            /// Largest size in bytes of all objects created on this connection. 0 for no limit of its own.
             quota: Option<u64>,
         } -> Done,
-        /// Events of this node's objects from now on, what is there first, until the connection ends: the
-        /// last request on its connection.
+        /// Subscribes to the events of this node's objects, beginning with those that are there, until the
+        /// connection ends. It is the last request on its connection.
         17 Subscribe -> Events,
-        /// Shared memory for this client: a page set of its own and the object tables it may read.
+        /// Asks for memory shared with this client: a page set of its own, and the object tables that it may
+        /// read.
         18 Channel -> Channel,
-        /// The parts of the object tables that this client does not have yet.
+        /// Asks for the parts of the object tables that this client does not have yet.
         19 Tables -> Tables,
-        /// How an object came to this node.
+        /// Asks how an object came to this node.
         20 Explain {
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
         } -> Report,
-        /// Which nodes hold an object.
+        /// Asks which nodes hold an object.
         21 Locations {
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
         } -> Report,
-        /// Begins to bring objects to this node; answered at once.
+        /// Begins to bring objects to this node. It is answered at once.
         22 Prefetch {
-            /// Microseconds to wait for those that do not exist yet.
+            /// Longest wait in microseconds for objects that do not exist yet.
             timeout_us: u64,
-            /// The objects.
+            /// Ids of the objects.
             ids: Vec<ObjectId>,
         } -> Done,
-        /// Measures what is best towards another node, and puts it in force.
+        /// Measures the best transfer parameters towards another node, and uses them from then on.
         23 Calibrate {
-            /// Which.
+            /// Id of the other node.
             peer: NodeId,
         } -> Report,
-        /// Asks for memory of the arena to write, for no object yet.
+        /// Asks for memory of the arena, which does not belong to an object yet.
         24 Lend {
-            /// Bytes.
+            /// Size of the memory in bytes.
             len: u64,
-            /// What is put from it is private.
+            /// Whether objects put from the memory are private.
             private: bool,
-            /// Microseconds to wait for others to make room.
+            /// Longest wait in microseconds for others to make room.
             room_us: u64,
         } -> Lent,
-        /// Offers memory of the client's own, whose descriptor travels with the frame.
+        /// Registers memory of the client, whose descriptor travels with the frame.
         25 Adopt {
-            /// Its bytes, all of the file's.
+            /// Size of the memory in bytes, which is that of the file.
             len: u64,
         } -> Lent,
-        /// Lent or adopted memory is not used any more.
+        /// Gives back lent or adopted memory.
         26 GiveBack {
-            /// Its number.
+            /// Number of the memory.
             buffer: u64,
         },
-        /// Brings an object's data into lent or adopted memory, and no replica to this node.
+        /// Brings an object's data into lent or adopted memory, without a replica on this node.
         27 GetInto {
-            /// Microseconds to wait; `u64::MAX` waits for ever.
+            /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
-            /// The object.
+            /// Id of the object.
             id: ObjectId,
-            /// The number of the memory.
+            /// Number of the memory.
             buffer: u64,
-            /// Where in it the data is to begin.
+            /// Offset in the memory at which the data begins, in bytes.
             at: u64,
-            /// Bytes that may be written there.
+            /// Number of bytes that may be written there.
             room: u64,
         } -> Landed,
-        /// Makes an object of lent memory: its first bytes, where they are.
+        /// Makes an object of lent memory: its first bytes become the data, without a copy.
         28 PutFrom {
-            /// Which.
+            /// Description of the object.
             object: NewObject,
-            /// XXH3 of its data and metadata, 0 for none.
+            /// XXH3 of data and metadata. 0 for none.
             digest: u64,
-            /// The number of the memory.
+            /// Number of the memory.
             buffer: u64,
-            /// Bytes of data.
+            /// Size of the data in bytes.
             data_len: u64,
         } -> Done,
-        /// Has so many nodes hold an object, and keep it.
+        /// Makes several nodes keep an object.
         29 Replicate {
-            /// Microseconds to wait; `u64::MAX` waits for ever.
+            /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
-            /// How many nodes, this one or not among them.
+            /// Number of nodes. This node need not be one of them.
             copies: u16,
         } -> Report,
-        /// Has another node be the one that an object belongs to.
+        /// Makes another node the primary of an object.
         30 Migrate {
-            /// Microseconds to wait; `u64::MAX` waits for ever.
+            /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
-            /// The node.
+            /// Id of the new primary's node.
             node: NodeId,
         } -> Report,
-        /// Brings an object to nodes, each passing on what it has.
+        /// Brings an object to nodes, which pass on to each other what they have received.
         31 Broadcast {
-            /// Microseconds to wait; `u64::MAX` waits for ever.
+            /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
-            /// The nodes, at most `MAX_IDS`; none for all.
+            /// Ids of the nodes, at most `MAX_IDS`. Empty for all nodes.
             nodes: Vec<NodeId>,
         } -> Report,
-        /// Brings an object to this node, and keeps it in memory there until `Unpin`, or this client's end.
+        /// Brings an object to this node and keeps it in memory here until `Unpin`, or until the connection
+        /// ends.
         32 Pin {
-            /// Microseconds to wait; `u64::MAX` waits for ever.
+            /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
         } -> Done,
-        /// Ends what `Pin` began, however often it was asked for.
+        /// Ends the effect of `Pin`, however many times the object was pinned.
         33 Unpin {
-            /// Which.
+            /// Id of the object.
             id: ObjectId,
         } -> Done,
-        /// Has a node move what it keeps to others, and leave.
+        /// Controls the drain of a node, which moves what it keeps to other nodes and then leaves.
         34 Drain {
-            /// The node.
+            /// Id of the node.
             node: NodeId,
-            /// What to do about it.
+            /// Step of the drain.
             step: DrainStep,
         } -> Report,
-        /// The state of every node of the cluster, in short.
+        /// Asks for an overview of every node of the cluster.
         40 Overview -> Report,
     }
     others Other
 }
 
 impl Request {
-    /// Appends the request to `out`: one frame, unless it is a wait for many objects.
+    /// Appends the request to `out`: one frame, or several for a wait for many objects.
     pub fn encode(&self, request: u64, out: &mut BytesMut) {
         match self {
             Self::Wait { timeout_us, count, ids } if ids.len() > MAX_IDS => {
@@ -292,22 +294,22 @@ impl Request {
         usize::from(matches!(self, Self::Adopt { .. }))
     }
 
-    /// Whether there is an answer to it.
+    /// Whether the request is answered.
     pub fn is_answered(&self) -> bool {
         self.row().is_none_or(|row| !row.answers.is_empty())
     }
 }
 
-/// Puts requests together that come in several frames, one behind the other.
+/// Assembles requests whose frames arrive one after the other.
 #[derive(Debug, Default)]
 pub struct Gathering(Option<(u64, Vec<ObjectId>)>);
 
 impl Gathering {
-    /// Takes the next frame; gives the request that it ends.
+    /// Takes the next frame. Returns the request that the frame completes, if it completes one.
     ///
     /// # Errors
-    /// As [`Table::decode_body`]; also when a frame has flags that it should not have, another request comes
-    /// between two frames of one, or they are for too many objects.
+    /// As [`Table::decode_body`]. Also if a frame has flags that its kind may not have, if another request
+    /// comes between two frames of one, or if they name too many objects.
     pub fn take(&mut self, header: &Header, body: Bytes) -> Result<Option<Request>, WireError> {
         let more = match header.flags {
             0 => false,

@@ -1,22 +1,22 @@
-//! Tables: all messages of a protocol in one list, one row a message, and everything that follows from a row.
+//! Tables of messages: a protocol is one list with a row for each message, from which all else is made.
 //!
 //! ```
 //! use plasmon::ObjectId;
 //! use plasmon::wire::{AtMost, Table};
 //!
 //! plasmon::wire::table! {
-//!     /// What one says to another.
+//!     /// Message of one peer to another.
 //!     #[derive(Debug, Clone, PartialEq, Eq)]
 //!     pub enum Say in says -> Say in self {
-//!         /// Who are you?
+//!         /// Asks for the name of the peer.
 //!         1 Who -> Name,
-//!         /// Answer to `Who`.
+//!         /// Answers `Who`.
 //!         2 Name(name: String as AtMost<100>),
-//!         /// Have this.
+//!         /// Hands over objects.
 //!         3 Have {
-//!             /// Which.
+//!             /// Id of the object.
 //!             id: ObjectId,
-//!             /// How often.
+//!             /// Number of objects.
 //!             times: u16,
 //!         },
 //!     }
@@ -44,13 +44,13 @@
 //! }
 //! ```
 //!
-//! With `in` and `->`, a module has each row as a struct of its own, which turns into the enum and back. Rows
-//! with one answer are questions ([`Ask`]): they name the struct of their answer, so that a call gives just
-//! that: `let Name(name) = ask(says::Who)?`. Behind `->` stands the table of the answers, and the module of
-//! its rows as it is seen from the new module. A row may have several answers, `-> Offer | Eager`; it is no
-//! [`Ask`] then.
+//! With `in` and `->`, a module has each row as a struct of its own, which converts into the enum and back.
+//! Rows with one answer are questions ([`Ask`]): they name the struct of their answer, so that a call returns
+//! just that: `let Name(name) = ask(says::Who)?`. The table of the answers follows `->`, with the path of the
+//! module of its rows as seen from the new module. A row with several answers, `-> Offer | Eager`, is no
+//! [`Ask`].
 //!
-//! A table with `others Other` behind it has one more variant, for messages of tables that it does not know
+//! A table that ends with `others Other` has one more variant, for messages of tables that it does not know
 //! ([`Other`]). Their opcodes are [`FIRST_OTHER`] and above.
 
 use std::borrow::Cow;
@@ -62,40 +62,40 @@ use super::body::Reader;
 use super::draw::Draw;
 use super::fields::{Types, words};
 
-/// The name and the shape of a field, for the documentation.
+/// Name and shape of a field, for the documentation.
 pub type Field = (&'static str, Cow<'static, str>);
 
-/// A row of a table, for the documentation and for tests.
+/// Row of a table, for the documentation and for tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Its number.
+    /// Opcode of the message.
     pub opcode: u8,
-    /// Its variant.
+    /// Name of the variant.
     pub name: &'static str,
-    /// The lines of its comment.
+    /// Lines of the variant's doc comment.
     pub about: &'static [&'static str],
-    /// Names and shapes of its fields. What these are made of is entered into the types.
+    /// Function that returns names and shapes of the fields, and enters the types of the fields.
     pub fields: fn(&mut Types) -> Vec<Field>,
-    /// The rows that answer it, of this or another table.
+    /// Names of the rows that answer the message, in this or another table.
     pub answers: &'static [&'static str],
 }
 
 impl Row {
-    /// Its name in words.
+    /// Name of the variant in words.
     pub fn words(&self) -> String {
         words(self.name)
     }
 }
 
-/// Opcodes from this on may be of other tables.
+/// Smallest opcode that may belong to another table.
 pub const FIRST_OTHER: u8 = 100;
 
-/// A message of a table that the reader does not know: another part of the program does.
+/// Message of a table that the reader does not know, for another part of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Other {
-    /// Its number in its own table.
+    /// Opcode of the message in its own table.
     pub opcode: u8,
-    /// Its fields as they travel.
+    /// Encoded fields of the message.
     pub body: Bytes,
 }
 
@@ -116,38 +116,38 @@ impl Other {
     }
 }
 
-/// The messages of a protocol, or an enum that is a field. Made by [`table!`](crate::wire::table).
+/// Messages of a protocol, or an enum that is a field. The macro `table!` implements the trait.
 pub trait Table: Sized + 'static {
     /// All rows, in the order of the list.
     const ROWS: &'static [Row];
 
-    /// The number of a message.
+    /// Opcode of the message.
     fn opcode(&self) -> u8;
 
-    /// Appends the fields of a message to a frame.
+    /// Appends the fields of the message to a frame.
     fn put_body(&self, out: &mut BytesMut);
 
-    /// Reads the fields of the message of this number.
+    /// Reads the fields of the message with this opcode.
     ///
     /// # Errors
-    /// When the number is unknown or the fields are not those of its row.
+    /// If the opcode is unknown or the fields are not those of its row.
     fn take_body(opcode: u8, body: &mut Reader) -> Result<Self, WireError>;
 
-    /// Any message of a row.
+    /// Draws any message of a row.
     ///
     /// # Panics
-    /// When no row has this number.
+    /// If no row has this opcode.
     fn draw_body(opcode: u8, draw: &mut Draw) -> Self;
 
-    /// Where the row of a number is in the list; beyond its end where there is none.
+    /// Position of the row of each opcode in the list; `u8::MAX` if there is none.
     const PLACES: [u8; 256] = places(Self::ROWS);
 
-    /// The row of a number.
+    /// Row of an opcode, if there is one.
     fn row_of(opcode: u8) -> Option<&'static Row> {
         Self::ROWS.get(usize::from(Self::PLACES[usize::from(opcode)]))
     }
 
-    /// The row of a message; none if it is of another table.
+    /// Row of the message. `None` if the message is of another table.
     fn row(&self) -> Option<&'static Row> {
         Self::row_of(self.opcode())
     }
@@ -155,7 +155,7 @@ pub trait Table: Sized + 'static {
     /// Reads a whole body.
     ///
     /// # Errors
-    /// As [`Table::take_body`], and when something is left.
+    /// As [`Table::take_body`], and if bytes are left.
     fn decode_body(opcode: u8, body: Bytes) -> Result<Self, WireError> {
         let name = Self::row_of(opcode).map_or("message", |row| row.name);
         let mut body = Reader::new(body, name);
@@ -163,7 +163,7 @@ pub trait Table: Sized + 'static {
         body.finish(message)
     }
 
-    /// So many messages of every row, drawn from a seed: what the fuzzer begins with, and what tests try.
+    /// Draws `of_each` messages of every row from a seed. The fuzzer begins with them, and tests try them.
     fn draw_all(of_each: usize, seed: u64) -> Vec<Self> {
         let mut draw = Draw::new(seed);
         let opcodes = Self::ROWS.iter().flat_map(|row| std::iter::repeat_n(row.opcode, of_each));
@@ -171,20 +171,21 @@ pub trait Table: Sized + 'static {
     }
 }
 
-/// A message that has one answer.
+/// Message that has one answer.
 pub trait Ask: Into<Self::Table> {
-    /// The table that it is a row of.
+    /// Table of the message.
     type Table: Table;
-    /// The table that its answer is a row of.
+    /// Table of the answer.
     type Answers: Table;
-    /// Its answer. Any other message is given back.
+    /// Answer to the message. The conversion returns any other message as its error.
     type Answer: TryFrom<Self::Answers, Error = Self::Answers>;
 }
 
-/// Which numbers of `answering` answer something in `asking`.
+/// Computes which opcodes of `answering` answer a message of `asking`.
 ///
 /// # Panics
-/// When a row of `asking` names an answer that is not in `answering`: at compile time, in a constant.
+/// If a row of `asking` names an answer that is not in `answering`. In a constant, that is an error of the
+/// compiler.
 pub const fn answers(asking: &[Row], answering: &[Row]) -> [bool; 256] {
     let mut marks = [false; 256];
     let mut at = 0;
@@ -199,7 +200,7 @@ pub const fn answers(asking: &[Row], answering: &[Row]) -> [bool; 256] {
     marks
 }
 
-/// Where rows are, by their numbers; `u8::MAX` where there is none.
+/// Positions of rows by their opcodes; `u8::MAX` for an opcode without a row.
 const fn places(rows: &[Row]) -> [u8; 256] {
     assert!(rows.len() < u8::MAX as usize, "too many rows");
     let mut places = [u8::MAX; 256];
@@ -211,7 +212,7 @@ const fn places(rows: &[Row]) -> [u8; 256] {
     places
 }
 
-/// The number of a row.
+/// Opcode of the row with this name.
 const fn opcode_of(rows: &[Row], name: &str) -> u8 {
     match rows {
         [] => panic!("an answer is not in the table of the answers"),
@@ -227,7 +228,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// Whether no number is there twice.
+/// Whether no number occurs twice.
 #[doc(hidden)]
 pub const fn are_distinct(opcodes: &[u8]) -> bool {
     let mut seen = [false; 256];
@@ -242,7 +243,7 @@ pub const fn are_distinct(opcodes: &[u8]) -> bool {
     true
 }
 
-/// Makes a table; the module says how.
+/// Defines a table, as the module describes.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_table {
@@ -288,7 +289,7 @@ macro_rules! wire_table {
                 $name $( { $( $(#[$field_meta])* $field: $type, )* } )? $( ($only_type) )?,
             )*
             $(
-                /// A message of another table.
+                /// Message of another table.
                 $others($crate::wire::Other),
             )?
         }
@@ -446,7 +447,7 @@ macro_rules! wire_table {
     (@ask $name:ident $table:ident $answers:tt $answer:ident $($other:ident)+) => {};
 }
 
-/// The variants of an enum that is a field, for the documentation.
+/// Text of the documentation for the variants of an enum that is a field.
 #[doc(hidden)]
 pub fn alternatives(rows: &[Row], types: &mut Types) -> String {
     let rows = rows.iter().map(|row| {

@@ -127,7 +127,7 @@ fn tempfile() -> std::fs::File {
     std::fs::File::from(name)
 }
 
-/// The frames of a request, taken one by one.
+/// Frames of a request, taken one by one.
 fn taken(gathering: &mut Gathering, mut frames: BytesMut) -> Vec<Result<Option<Request>, WireError>> {
     std::iter::from_fn(|| Header::take_frame(&mut frames).unwrap())
         .map(|(header, body)| gathering.take(&header, body))

@@ -1,4 +1,4 @@
-//! The run: rounds of work while things break, and what is asked after each.
+//! Run of the chaos test: rounds of work while faults happen, and the checks after each round.
 
 use std::env;
 use std::fs::File;
@@ -15,10 +15,10 @@ use super::schedule::{Coordinator, NODES, Troubles, WORKERS};
 use super::watcher::Watch;
 use super::worker::{Ground, Worker};
 
-/// What a round takes, about.
-const ROUND: f64 = 20.0;
+/// Approximate length of a round in seconds.
+const ROUND_SECONDS: f64 = 20.0;
 
-/// A number that the environment may say.
+/// Number in an environment variable, or a default.
 fn number<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
     match env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no such number")),
@@ -26,7 +26,7 @@ fn number<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
     }
 }
 
-/// Ends the workers, also when the main thread has found something wrong.
+/// Guard that ends the workers, also if the main thread has failed.
 struct End(Arc<Ground>);
 
 impl Drop for End {
@@ -45,11 +45,11 @@ fn whatever_breaks_etcd_as_well_what_is_promised_holds() {
     run(Coordinator::Etcd);
 }
 
-/// Half of the time is each coordinator's.
+/// Runs the rounds for one coordinator, in half of the time.
 fn run(coordinator: Coordinator) {
     let seed: u64 = number("PLASMON_CHAOS_SEED", 1);
     let minutes: f64 = number("PLASMON_CHAOS_MINUTES", 1.0);
-    let rounds = (minutes * 60.0 / 2.0 / ROUND).ceil().max(1.0) as usize;
+    let rounds = (minutes * 60.0 / 2.0 / ROUND_SECONDS).ceil().max(1.0) as usize;
     eprintln!(
         "chaos: {coordinator:?}, {rounds} rounds; again: make test-chaos SEED={seed} MINUTES={minutes}"
     );

@@ -1,4 +1,4 @@
-//! What is asked of the cluster when all is mended and the workers rest, and at the very end.
+//! Checks of the cluster when all faults are repaired and the workers rest, and at the end of the run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use super::watcher::Watch;
 use super::worker::Ground;
 use crate::support::MIB;
 
-/// What a daemon had before anything broke.
+/// Descriptors and memory of each daemon before the first fault.
 pub(super) struct Before(Vec<(usize, u64)>);
 
 impl Before {
@@ -27,7 +27,7 @@ impl Before {
     }
 }
 
-/// Every node knows every other, as it is now.
+/// Waits until every node knows every other node in its present run.
 pub(super) fn complete(cluster: &Cluster) {
     let ids: Vec<_> = (0..NODES).map(|node| cluster.status(node).node).collect();
     let knows_all = |node: usize| {
@@ -45,7 +45,7 @@ pub(super) fn complete(cluster: &Cluster) {
     }
 }
 
-/// Asks of every object what the model knows of it.
+/// Compares every object with the model.
 pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &mut Chance) {
     complete(cluster);
     let clients: Vec<_> = (0..NODES).map(|node| cluster.client(node)).collect();
@@ -61,7 +61,7 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
     as_many_as_wished(ground, cluster, &clients, &must);
     waiters_are_woken(&clients, chance);
 
-    // What may be there or not is deleted, so that all is certain again; it is gone then.
+    // Objects that may exist or not are deleted, so that the state of all is certain again.
     let unsure: Vec<_> =
         others.iter().filter(|record| !matches!(record.state, State::Never | State::Gone)).collect();
     for record in &unsure {
@@ -88,7 +88,7 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
     ground.note("CALM: all is as it should be");
 }
 
-/// An object that somebody has for certain is read, whole, by a client of any node.
+/// Reads the whole of an object that exists for certain, by a client of any node.
 fn readable(client: &Client, record: &Record) {
     let got = patiently(PATIENCE, || {
         match client.get(&[record.id], Some(PATIENCE)).expect("the daemon lives").remove(0) {
@@ -110,7 +110,7 @@ fn readable(client: &Client, record: &Record) {
     }
 }
 
-/// As many nodes keep each object as are to, or all there are.
+/// Waits until every object is kept by as many nodes as it should be, or by all nodes.
 fn as_many_as_wished(ground: &Ground, cluster: &Cluster, clients: &[Client], records: &[&Record]) {
     let wished = |record: &Record| record.copies.map_or(1, |copies| usize::from(copies).min(NODES));
     let keeping = [ObjectState::Primary, ObjectState::Kept, ObjectState::Spilled];
@@ -133,7 +133,7 @@ fn as_many_as_wished(ground: &Ground, cluster: &Cluster, clients: &[Client], rec
     }
 }
 
-/// Deletes objects. Where the machine is busy, a node may not be able to say in time that it lives.
+/// Deletes objects. On a busy machine a node may not be able to answer in time.
 fn delete(client: &Client, ids: &[ObjectId]) {
     eventually("a deletion reaches those who keep the directory", || {
         let deleted = client.delete(ids);
@@ -149,7 +149,7 @@ fn delete(client: &Client, ids: &[ObjectId]) {
     });
 }
 
-/// No node has it, and none brings it.
+/// Checks that no node holds an object or can get it.
 fn gone(clients: &[Client], id: ObjectId, what: &str) {
     let patience = Some(Duration::from_millis(20));
     until(&format!("it was deleted, and is still there: {what}"), || {
@@ -166,7 +166,7 @@ fn gone(clients: &[Client], id: ObjectId, what: &str) {
     });
 }
 
-/// Who waits on one node is woken by what is put on another.
+/// Checks that waits on one node are woken by puts on another.
 fn waiters_are_woken(clients: &[Client], chance: &mut Chance) {
     for (node, client) in clients.iter().enumerate() {
         let (id, life) = (ObjectId::random(), Life { seed: chance.word(), len: chance.below(MIB) });
@@ -184,7 +184,7 @@ fn waiters_are_woken(clients: &[Client], chance: &mut Chance) {
     }
 }
 
-/// Deletes everything; then nothing is left of it.
+/// Deletes all objects, and checks that nothing is left of them.
 pub(super) fn nothing_is_left(ground: &Ground, cluster: &Cluster, before: &Before) {
     let mut ids: Vec<_> = ground.model.records().iter().map(|record| record.id).collect();
     ids.extend((0..NAMES).map(|name| named(name).0));
@@ -215,7 +215,7 @@ pub(super) fn nothing_is_left(ground: &Ground, cluster: &Cluster, before: &Befor
     }
 }
 
-/// What a daemon has open, how often.
+/// Open files of a daemon, with the number of descriptors of each.
 fn open(cluster: &Cluster, node: usize) -> BTreeMap<String, usize> {
     let mut open = BTreeMap::new();
     let folder = format!("/proc/{}/fd", cluster.status(node).pid);

@@ -1,10 +1,9 @@
-//! Gets while nodes are killed: no get outlives its time-out, no byte is wrong, errors are such as a death
-//! explains, and when it is over nothing is left of it.
+//! Test of gets while nodes are killed: no get outlives its time-out, no byte is wrong, every error is one
+//! that a death explains, and at the end nothing is left over.
 //!
-//! Workers get, evict, delete and put anew; the main thread kills nodes and starts them again, each time with
-//! another protocol. What an object is in each of its lives is noted before it is put, and an object says by
-//! its metadata which life it is of. One node is never killed: it must have at the end what it had at the
-//! beginning.
+//! Workers get, evict, delete and put objects. The main thread kills nodes and restarts them, each time with
+//! another protocol. The content of each life of an object is noted before it is put, and the metadata of an
+//! object tells its life. One node is never killed: at the end it must have what it had at the beginning.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -24,36 +23,36 @@ use crate::support::{MIB, descriptors, own_memory};
 const NODES: usize = 4;
 const WORKERS: usize = 6;
 const OBJECTS: usize = 24;
-/// Of these, so large that they are read from all who hold them.
+/// Number of objects that are so large that they are read from all of their holders.
 const STRIPED: usize = 2;
-/// What a call may take beyond its time-out because nodes die and start meanwhile.
+/// Time that a call may take beyond its time-out, because nodes die and start meanwhile.
 const DISTURBANCE: Duration = Duration::from_secs(10);
-/// A deletion waits for keepers and holders, each for some seconds.
+/// Time that a deletion may take, because it waits some seconds each for keepers and holders.
 const DELETION: Duration = Duration::from_secs(10);
 
-/// Gets that have to bring something from another node.
+/// Number of gets that have to fetch from another node.
 fn fetches() -> usize {
     if std::env::var_os("PLASMON_E2E_LONG").is_some() { 10_000 } else { 150 }
 }
 
-/// An id and all that was ever put under it.
+/// Id with all contents that were ever put under it.
 struct Slot {
     id: ObjectId,
     longest: usize,
     lives: Mutex<Vec<Life>>,
 }
 
-/// What workers share.
+/// State that all workers share.
 struct Ground {
     sockets: Vec<PathBuf>,
     slots: Vec<Slot>,
-    /// Fetches still to be made.
+    /// Number of fetches still to be made.
     left: AtomicUsize,
-    /// How often each node was killed: counted before it is.
+    /// Number of deaths of each node, counted before the kill.
     deaths: Vec<AtomicUsize>,
-    /// When the call of each worker has to be over, and what it is.
+    /// For each worker, the time at which its call has to end, and a description of the call.
     calls: Vec<Mutex<Option<(Instant, String)>>>,
-    /// How calls ended.
+    /// Number of calls by how they ended.
     ends: Mutex<BTreeMap<String, usize>>,
 }
 
@@ -67,14 +66,14 @@ impl Ground {
     }
 }
 
-/// A client of one node that connects again when its daemon was killed.
+/// Client of one node, which connects again after its daemon was killed.
 struct Worker {
     ground: Arc<Ground>,
     number: usize,
     node: usize,
     chance: Chance,
     client: Client,
-    /// The deaths of its node before it connected.
+    /// Number of deaths of the node before the worker connected.
     deaths: usize,
     held: VecDeque<(Life, Object)>,
 }
@@ -87,7 +86,7 @@ impl Worker {
         Self { ground: Arc::clone(ground), number, node, chance, client, deaths, held: VecDeque::new() }
     }
 
-    /// Makes a call that must be over in time.
+    /// Makes a call that must end in time.
     fn call<T>(
         &mut self,
         what: &str,
@@ -111,7 +110,7 @@ impl Worker {
         result
     }
 
-    /// A new client, after the daemon was killed. Nothing else ends a connection.
+    /// Connects again after the daemon was killed. Nothing else ends a connection.
     fn connect(&mut self, reason: &Error) {
         // A node that cannot be reached for a deletion is another one's death.
         if self.client.status().is_ok() {
@@ -180,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// What is held does not change, whoever dies.
+    /// Releases held objects, and checks that they have not changed.
     fn let_go(&mut self) {
         if let Some((life, object)) = self.held.pop_front() {
             assert!(Life::of(&object) == life);
@@ -223,12 +222,12 @@ impl Worker {
     }
 }
 
-/// Descriptors and memory of its own that a daemon has.
+/// Number of descriptors of a daemon, and size in bytes of its own memory.
 pub(super) fn has(cluster: &Cluster, node: usize) -> (usize, u64) {
     (descriptors(cluster, node), own_memory(cluster, node))
 }
 
-/// What a node still holds, fetches or knows of.
+/// Description of what a node still holds, fetches or knows. `None` if it is nothing.
 pub(super) fn left(cluster: &Cluster, node: usize) -> Option<String> {
     let status = cluster.status(node);
     let (objects, transfer) = (&status.objects, &status.transfer);
@@ -245,7 +244,7 @@ pub(super) fn left(cluster: &Cluster, node: usize) -> Option<String> {
     (!left.is_empty()).then(|| format!("node {node}: {left:?} of {status:?}"))
 }
 
-/// Waits until every node knows every other.
+/// Waits until every node knows every other node.
 fn complete(cluster: &Cluster) {
     eventually("every node knows every node", || {
         (0..NODES).all(|node| {
@@ -259,7 +258,7 @@ fn complete(cluster: &Cluster) {
     });
 }
 
-/// Every node gets something new from every other.
+/// Checks that every node gets a new object from every other node.
 fn all_reach_all(cluster: &Cluster, chance: &mut Chance) {
     let options = CreateOptions::default();
     for home in 0..NODES {

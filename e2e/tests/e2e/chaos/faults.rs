@@ -1,4 +1,4 @@
-//! What breaks, and how it is mended. The main thread's.
+//! Faults and their repair, in the main thread.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use super::schedule::{Coordinator, Fault, NODES, SERVERS, Trouble};
 use super::worker::Ground;
 use crate::support::SmallDisk;
 
-/// MiB of a host's disk for spilled objects.
-pub(super) const DISK: u64 = 192;
+/// Size in MiB of a host's disk for spilled objects.
+pub(super) const DISK_MIB: u64 = 192;
 
-/// Hosts, and what is broken of them.
+/// Hosts with their present faults.
 pub(super) struct Faults {
     // In this order they are dropped: daemons, then the disks that they write to.
     pub(super) cluster: Cluster,
@@ -23,10 +23,10 @@ pub(super) struct Faults {
     down: Vec<usize>,
     stopped: Vec<usize>,
     unplugged: Vec<usize>,
-    /// Ways that lose what is sent, as often as a fault has them do so.
+    /// Ways on which packets are lost, once for each fault that causes it.
     lost: Vec<(usize, usize)>,
     coordinator: Coordinator,
-    /// Servers of etcd that were killed, as often as a fault has them be.
+    /// Servers of etcd that were killed, once for each fault that causes it.
     silent: Vec<usize>,
 }
 
@@ -38,7 +38,7 @@ impl Faults {
             builder = builder.etcd(EtcdOptions { servers: SERVERS, ..EtcdOptions::default() });
         }
         let cluster = builder.start();
-        let disks = (0..NODES).map(|_| SmallDisk::new(DISK)).collect();
+        let disks = (0..NODES).map(|_| SmallDisk::new(DISK_MIB)).collect();
         let none = Vec::new;
         let (chance, lost) = (Chance::of_seed(seed), Vec::new());
         let mut faults = Self {
@@ -59,7 +59,7 @@ impl Faults {
         faults
     }
 
-    /// Tells the model which daemons there are.
+    /// Tells the model which daemons run.
     pub(super) fn introduce(&self, model: &Model) {
         (0..NODES).for_each(|node| model.is_called(node, &self.cluster.status(node).node));
     }
@@ -72,8 +72,8 @@ impl Faults {
         vec!["--spill-dir".to_owned(), folder]
     }
 
-    /// Breaks what a round breaks, each at its time, and mends all of it at the end. `look` is asked all the
-    /// while.
+    /// Makes the faults of a round, each at its time, and repairs all of them at the end. Calls `look` all
+    /// the time.
     pub(super) fn round(&mut self, ground: &Ground, troubles: &[Trouble], look: &dyn Fn()) {
         let start = Instant::now();
         let begins = troubles.iter().map(|trouble| (trouble.begins, &trouble.fault, true));
@@ -140,7 +140,7 @@ impl Faults {
                 self.cluster.resume(*node);
                 self.stopped.retain(|stopped| stopped != node);
             }
-            Fault::FullDisk(node) => self.disks[*node].iter().for_each(|disk| disk.grow(DISK)),
+            Fault::FullDisk(node) => self.disks[*node].iter().for_each(|disk| disk.grow(DISK_MIB)),
             Fault::Jump(..) => {}
             Fault::KillEtcd(servers) => servers.iter().for_each(|server| self.start_etcd(*server)),
             _ if !own_namespaces() => {}
@@ -160,7 +160,7 @@ impl Faults {
         }
     }
 
-    /// Starts a server of etcd, unless another fault has it down.
+    /// Starts a server of etcd, unless another fault keeps it down.
     fn start_etcd(&mut self, server: usize) {
         let at = self.silent.iter().position(|silent| *silent == server).expect("it was killed");
         self.silent.swap_remove(at);
@@ -194,7 +194,7 @@ impl Faults {
         ground.note(&format!("STARTED node {node} with {args:?}"));
     }
 
-    /// Starts what is still down, once all else is whole: the coordinator first.
+    /// Starts nodes that are still down, after all other faults are repaired; the coordinator first.
     fn mend(&mut self, ground: &Ground) {
         assert!(self.lost.is_empty() && self.unplugged.is_empty() && self.stopped.is_empty());
         assert!(self.silent.is_empty());
@@ -205,7 +205,7 @@ impl Faults {
     }
 }
 
-/// The ways on which a fault loses what is sent.
+/// Ways on which a fault loses packets.
 fn ways(fault: &Fault) -> Vec<(usize, usize)> {
     let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
     match fault {
@@ -215,7 +215,7 @@ fn ways(fault: &Fault) -> Vec<(usize, usize)> {
     }
 }
 
-/// Looks again and again until then.
+/// Calls `look` again and again until the time `until`.
 pub(super) fn rest(until: Instant, look: &dyn Fn()) {
     let span = until.saturating_duration_since(Instant::now());
     let_pass_unless(span, "the schedule says how long a fault lasts", || {

@@ -1,4 +1,4 @@
-//! What was put under an id at one time. An object says by its metadata which life it is of.
+//! Life of an id: one put under it. An object's metadata tells its life.
 
 use plasmon::Object;
 use plasmon_e2e::Pattern;
@@ -18,7 +18,7 @@ impl Life {
         [self.seed.to_le_bytes(), (self.len as u64).to_le_bytes()].concat()
     }
 
-    /// The life that an object says it is of; all its bytes are looked at.
+    /// Life that an object belongs to. All bytes of the object are checked.
     pub(super) fn of(object: &Object) -> Self {
         let (seed, len) = object.metadata().split_at(8);
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("two words of metadata"));

@@ -1,17 +1,17 @@
-//! Everything breaks, again and again: what the cluster promises holds all the while, or as soon as it can.
+//! Chaos: everything breaks, again and again, and the promises of the cluster hold all the time, or as soon
+//! as they can.
 //!
-//! [`deaths`] kills nodes and looks at gets. [`breaks`] has the whole: `make test-chaos SEED=n MINUTES=m`.
+//! [`deaths`] kills nodes and checks gets. [`breaks`] has all faults: `make test-chaos SEED=n MINUTES=m`.
 //!
-//! A run is made of rounds. In a round workers do what [`schedule`] drew for them: puts, gets, deletions,
-//! waits, on all nodes at once; the main thread breaks and mends what it drew for the cluster ([`faults`]).
-//! At the end of a round all is mended, the workers rest, and [`calm`] asks of every object what the
-//! [`model`] knows of it, and of every name whether it was a register before anything broke ([`names`]).
-//! What is drawn depends on the seed alone; when what happens beside what does not, so that a replay does the
-//! same things to the same cluster and need not fail at the same place.
+//! A run consists of rounds. In a round the workers do what [`schedule`] drew for them (puts, gets,
+//! deletions, waits), on all nodes at once. The main thread makes and repairs the faults that were drawn
+//! ([`faults`]). At the end of a round all is repaired and the workers rest. Then [`calm`] compares every
+//! object with the [`model`], and checks of every name whether it was a register before the first fault
+//! ([`names`]). The seed alone determines what is drawn, but not how the operations interleave: a replay does
+//! the same things to the same cluster, and need not fail at the same place.
 //!
-//! What to look at beyond this run: an operation is a variant of [`schedule::Operation`] with a line in its
-//! table of weights and an arm in [`worker`]; a fault is a variant of [`schedule::Fault`] with an arm in
-//! [`faults`].
+//! To extend the run: an operation is a variant of [`schedule::Operation`] with a line in its table of
+//! weights and an arm in [`worker`]; a fault is a variant of [`schedule::Fault`] with an arm in [`faults`].
 
 mod breaks;
 mod calm;

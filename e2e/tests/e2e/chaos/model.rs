@@ -1,8 +1,7 @@
-//! What is known of every object and every daemon: what must be readable, what cannot be, and what may be
-//! either.
+//! Model of every object and every daemon: which objects must be readable, which cannot be, and which may be.
 //!
-//! Shared by all threads. What is about to happen is noted before it does, what has happened after it has:
-//! between the two an object may be there or not, and so may one whose put or deletion was cut off.
+//! All threads share it. An event is noted before it happens, and its outcome afterwards. In between an
+//! object may exist or not; the same holds for an object whose put or deletion was interrupted.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,77 +12,78 @@ use plasmon::{ErrorKind, ObjectId};
 use super::life::Life;
 use super::schedule::{NAMES, NODES, WORKERS, Which, id_of};
 
-/// A daemon: of a node, in one of its runs.
+/// Daemon of a node, in one of its runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) node: usize,
-    /// Odd while the node has no daemon.
+    /// Number of the run. It is odd while the node has no daemon.
     run: usize,
 }
 
-/// An object: of a worker, by the number of its put.
+/// Key of an object: the worker that put it, and the number of the put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) worker: usize,
     pub(super) number: usize,
 }
 
-/// What is known of an object.
+/// State of an object in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is being put.
+    /// The object is being put.
     Putting,
-    /// It is there, as long as somebody who has it for certain lives.
+    /// The object exists as long as a node lives that holds it for certain.
     Sealed,
-    /// It may be there.
+    /// The object may exist.
     Either(&'static str),
-    /// Its put was refused.
+    /// The put of the object was refused.
     Never,
-    /// It was deleted while nothing was broken.
+    /// The object was deleted while there was no fault.
     Gone,
 }
 
-/// An object and all that is known of it.
+/// Object with its state in the model.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) key: Key,
     pub(super) id: ObjectId,
     pub(super) life: Life,
     pub(super) state: State,
-    /// Whose it is: where it was put, or moved to.
+    /// Primary of the object: the daemon where it was put, or moved to.
     pub(super) home: Place,
-    /// Whose it may be instead: moves there are under way, or their end is not known.
+    /// Daemons that may be the primary instead, because moves to them are under way or ended with an unknown
+    /// outcome.
     targets: Vec<Place>,
-    /// Moves that were begun, and those of them that are over.
+    /// Number of moves that were begun, and number of moves that have ended.
     moves: (usize, usize),
-    /// How many nodes are to keep it, if that is certain.
+    /// Number of nodes that should keep the object, if it is certain.
     pub(super) copies: Option<u16>,
-    /// Where somebody pins it, and how often it had been moved: from where it has been moved away nobody else
-    /// gets it.
+    /// Daemons at which a client pins the object, with the number of moves before the pin. Other clients
+    /// cannot get it at a daemon from which it was moved away.
     pins: Vec<(Place, Option<usize>)>,
-    /// Where it is kept besides, as the last to have it replicated was told.
+    /// Daemons that keep the object, too, as the last replication reported.
     kept: Vec<Place>,
-    /// Replications that were begun, and those of them that are over.
+    /// Number of replications that were begun, and number of replications that have ended.
     replications: (usize, usize),
-    /// One of them was given up: it may go on.
+    /// Whether a replication was given up, so that it may still go on.
     uncertain: bool,
-    /// Deletions that were begun.
+    /// Number of deletions that were begun.
     deletions: usize,
 }
 
 impl Record {
-    /// Whether it is this daemon's for certain.
+    /// Whether the daemon holds the object for certain.
     pub(super) fn is_at(&self, place: Place) -> bool {
         self.home == place && self.targets.is_empty()
     }
 
-    /// Whether nobody moves it.
+    /// Whether no move of the object is under way.
     fn at_rest(&self) -> bool {
         self.moves.0 == self.moves.1 && self.targets.is_empty()
     }
 }
 
-/// Whether anything is broken: every fault counts.
+/// Count of all faults so far, and whether there is one now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Weather {
     faults: usize,
@@ -91,23 +91,23 @@ pub(super) struct Weather {
 }
 
 impl Weather {
-    /// Whether nothing was broken on purpose from then until now.
+    /// Whether there was no fault from this moment until `now`.
     pub(super) fn calm_until(self, now: Self) -> bool {
         self.calm && self == now
     }
 }
 
-/// The model.
+/// Model of a run.
 pub(super) struct Model {
     seed: u64,
     runs: [AtomicUsize; NODES],
-    /// What the daemons call themselves.
+    /// Daemons by the node ids that they report.
     names_of: Mutex<BTreeMap<String, Place>>,
     weather: Mutex<Weather>,
     records: Mutex<Vec<Vec<Record>>>,
-    /// All that was ever put under each name.
+    /// Lives that were ever put under each name.
     names: Mutex<Vec<Vec<Life>>>,
-    /// How calls ended.
+    /// Number of calls by how they ended.
     ends: Mutex<BTreeMap<String, usize>>,
 }
 
@@ -128,29 +128,29 @@ impl Model {
         self.seed
     }
 
-    /// The daemon that a node has now, if it has one.
+    /// Present daemon of a node, if it has one.
     pub(super) fn daemon(&self, node: usize) -> Option<Place> {
         let run = self.runs[node].load(Ordering::SeqCst);
         run.is_multiple_of(2).then_some(Place { node, run })
     }
 
-    /// Whether a daemon still lives.
+    /// Whether a daemon is still running.
     pub(super) fn lives(&self, place: Place) -> bool {
         self.daemon(place.node) == Some(place)
     }
 
-    /// A daemon is about to be killed, or was started.
+    /// Notes that a daemon is about to be killed, or was started.
     pub(super) fn begins_or_ends(&self, node: usize) {
         self.runs[node].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What the daemon that a node has now calls itself.
+    /// Notes the node id of a node's present daemon.
     pub(super) fn is_called(&self, node: usize, name: &str) {
         let place = self.daemon(node).expect("it was started");
         self.names_of.lock().unwrap().insert(name.to_owned(), place);
     }
 
-    /// The daemon that a node has now, and what it calls itself.
+    /// Present daemon of a node, with its node id.
     pub(super) fn called(&self, node: usize) -> Option<(Place, String)> {
         let (place, names) = (self.daemon(node)?, self.names_of.lock().unwrap());
         names.iter().find(|(_, called)| **called == place).map(|(name, _)| (place, name.clone()))
@@ -160,13 +160,13 @@ impl Model {
         *self.weather.lock().unwrap()
     }
 
-    /// Something is about to break.
+    /// Notes that a fault is about to happen.
     pub(super) fn breaks(&self) {
         let mut weather = self.weather.lock().unwrap();
         *weather = Weather { faults: weather.faults + 1, calm: false };
     }
 
-    /// Everything is as it was: this was looked at.
+    /// Notes that all faults are repaired, which was checked.
     pub(super) fn is_calm(&self) {
         self.weather.lock().unwrap().calm = true;
     }
@@ -180,7 +180,7 @@ impl Model {
         record.state == State::Sealed && (at_home || held)
     }
 
-    /// What is known of an object.
+    /// State of an object in the model.
     pub(super) fn record(&self, key: Key) -> Option<Record> {
         self.records.lock().unwrap()[key.worker].get(key.number).cloned()
     }
@@ -190,14 +190,14 @@ impl Model {
         self.records.lock().unwrap().concat()
     }
 
-    /// The object that a schedule means, if there is one by now.
+    /// Object that a schedule names, if it exists by now.
     pub(super) fn find(&self, which: Which) -> Option<Record> {
         let records = self.records.lock().unwrap();
         let of_worker = &records[which.worker];
         of_worker.len().checked_sub(1 + which.back).map(|number| of_worker[number].clone())
     }
 
-    /// The object that a worker puts next.
+    /// Key of the next object that a worker puts.
     pub(super) fn next_of(&self, worker: usize) -> Key {
         Key { worker, number: self.records.lock().unwrap()[worker].len() }
     }
@@ -206,7 +206,7 @@ impl Model {
         id_of(self.seed, key.worker, key.number)
     }
 
-    /// Bytes that may be on a node for good.
+    /// Size in bytes of the objects that may be on a node permanently.
     pub(super) fn burden(&self, node: usize) -> usize {
         let records = self.records.lock().unwrap();
         let there = records
@@ -216,7 +216,7 @@ impl Model {
         there.map(|record| record.life.len).sum()
     }
 
-    /// A worker is about to put an object.
+    /// Notes that a worker is about to put an object.
     pub(super) fn begin_put(&self, worker: usize, life: Life, copies: u16, home: Place) -> Record {
         let mut records = self.records.lock().unwrap();
         let key = Key { worker, number: records[worker].len() };
@@ -239,7 +239,7 @@ impl Model {
         record
     }
 
-    /// How that ended.
+    /// Notes the outcome of a put.
     pub(super) fn end_put(&self, key: Key, end: Result<(), ErrorKind>) {
         self.change(key, |record| {
             record.state = match end {
@@ -251,7 +251,7 @@ impl Model {
         });
     }
 
-    /// An object is about to be deleted; gives what was known before.
+    /// Notes that an object is about to be deleted. Returns its state before.
     pub(super) fn begin_delete(&self, key: Key) -> Option<Record> {
         let before = self.record(key)?;
         self.change(key, |record| {
@@ -263,18 +263,18 @@ impl Model {
         Some(before)
     }
 
-    /// It is gone for certain.
+    /// Notes that an object is deleted for certain.
     pub(super) fn end_delete(&self, key: Key) {
         self.change(key, |record| record.state = State::Gone);
     }
 
-    /// Somebody at a daemon pins it, who had found it to be so before.
+    /// Notes that a client at a daemon has pinned an object, whose state was `before` when the client got it.
     pub(super) fn pin(&self, before: &Record, at: Place) {
         let moves = before.at_rest().then_some(before.moves.0);
         self.change(before.key, |record| record.pins.push((at, moves)));
     }
 
-    /// He is about to let go of it.
+    /// Notes that a client at a daemon is about to unpin an object.
     pub(super) fn unpin(&self, key: Key, at: Place) {
         self.change(key, |record| {
             let pin = record.pins.iter().position(|(place, _)| *place == at).expect("it was pinned");
@@ -282,8 +282,8 @@ impl Model {
         });
     }
 
-    /// Another number of nodes is about to keep it: some that do may not from now on. Gives a number if
-    /// nobody else is about to say another one.
+    /// Notes that another number of nodes is about to keep an object, so that nodes which keep it may stop
+    /// doing so. Returns a number if no other replication is under way.
     pub(super) fn begin_replicate(&self, key: Key) -> Option<(usize, usize)> {
         self.change(key, |record| {
             let alone = record.replications.0 == record.replications.1 && !record.uncertain;
@@ -294,7 +294,7 @@ impl Model {
         })
     }
 
-    /// These keep it now, unless somebody else has said something else meanwhile.
+    /// Notes the nodes that keep an object after a replication, unless another replication came in between.
     pub(super) fn end_replicate(
         &self,
         key: Key,
@@ -318,8 +318,8 @@ impl Model {
         });
     }
 
-    /// An object is about to be another daemon's: who keeps it besides may not from now on. Gives a number if
-    /// nobody else moves it.
+    /// Notes that an object is about to be moved, so that nodes which keep it may stop doing so. Returns a
+    /// number if no other move is under way.
     pub(super) fn begin_move(&self, key: Key, to: Place) -> Option<usize> {
         self.change(key, |record| {
             let alone = record.at_rest();
@@ -330,7 +330,7 @@ impl Model {
         })
     }
 
-    /// It is, or is where it was, unless somebody else has moved it meanwhile.
+    /// Notes the outcome of a move, unless another move came in between.
     pub(super) fn end_move(&self, key: Key, number: Option<usize>, to: Place, end: Result<(), ErrorKind>) {
         self.change(key, |record| {
             record.moves.1 += 1;
@@ -353,12 +353,12 @@ impl Model {
         change(&mut self.records.lock().unwrap()[key.worker][key.number])
     }
 
-    /// Something is about to be put under a name.
+    /// Notes that a life is about to be put under a name.
     pub(super) fn name(&self, name: usize, life: Life) {
         self.names.lock().unwrap()[name].push(life);
     }
 
-    /// Whether it ever was.
+    /// Whether a life was ever put under a name.
     pub(super) fn was_named(&self, name: usize, life: Life) -> bool {
         self.names.lock().unwrap()[name].contains(&life)
     }
@@ -367,7 +367,7 @@ impl Model {
         *self.ends.lock().unwrap().entry(end).or_default() += 1;
     }
 
-    /// How calls ended, for people.
+    /// Number of calls by how they ended, as text for people.
     pub(super) fn ends(&self) -> String {
         format!("{:?}", self.ends.lock().unwrap())
     }

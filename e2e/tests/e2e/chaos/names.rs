@@ -1,8 +1,8 @@
-//! What workers do with the names that all of them use, and what is asked of it: as long as nothing is
-//! broken, a name is a register, as [`crate::registers`] says.
+//! Names that all workers use, and their check: as long as there is no fault, a name is a register, as
+//! [`crate::registers`] defines it.
 //!
-//! At the begin of each round no name has anything. From then until something breaks the calls are noted, and
-//! checked when all is calm again. What lasted longer may have taken effect or not.
+//! At the beginning of each round no name has an object. From then until the first fault the calls are noted,
+//! and checked after the round. A call that ended after the first fault may have taken effect or not.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -15,16 +15,16 @@ use super::model::Weather;
 use super::schedule::NAMES;
 use super::worker::{DELETION, Worker};
 
-/// Violations of a name that are looked for.
+/// Largest number of violations of a name that are looked for.
 const MOST: usize = 3;
 
-/// What stands behind a name.
+/// Id and text of a name.
 pub(super) fn named(name: usize) -> (ObjectId, String) {
     let text = format!("chaos/{name}");
     (ObjectId::from_name(&text), text)
 }
 
-/// The calls on each name since the round began.
+/// Calls on each name since the round began.
 pub(super) struct Histories {
     start: Instant,
     calls: Mutex<Vec<Vec<Call>>>,
@@ -39,13 +39,12 @@ impl Histories {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Forgets what was noted.
+    /// Forgets the noted calls.
     pub(super) fn clear(&self) {
         self.calls.lock().unwrap().iter_mut().for_each(Vec::clear);
     }
 
-    /// Looks whether each name can have been a register, and forgets what was noted. Gives how many calls
-    /// that was.
+    /// Checks whether each name can have been a register, and forgets the noted calls. Returns their number.
     pub(super) fn check(&self) -> usize {
         let mut checked = 0;
         for (name, calls) in self.calls.lock().unwrap().iter_mut().enumerate() {
@@ -58,7 +57,7 @@ impl Histories {
     }
 }
 
-/// When a call began, and what was broken then.
+/// Beginning of a call, with the faults at that time.
 struct Begun {
     time: u64,
     weather: Weather,
@@ -70,13 +69,13 @@ impl Worker {
         Begun { time: self.ground.histories.now(), weather }
     }
 
-    /// Notes what was told, if nothing had broken by then, or else what may have happened.
+    /// Notes the answer to a call if there was no fault by then; otherwise its possible effect.
     fn end(&self, name: usize, begun: &Begun, told: Option<Action>, otherwise: Option<Action>) {
         let now = self.ground.histories.now();
         if !begun.weather.calm_until(begun.weather) {
             return;
         }
-        // Who forgets what was noted because something broke does so after this, or this knows that it broke.
+        // A fault clears the notes either after this, or before, and then this call sees the fault.
         let mut calls = self.ground.histories.calls.lock().unwrap();
         let told = told.filter(|_| begun.weather.calm_until(self.ground.model.weather()));
         let end = told.is_some().then_some(now);

@@ -1,5 +1,5 @@
-//! What happens, drawn from the seed alone: the operations of each worker, and what breaks when in each
-//! round.
+//! Schedule, drawn from the seed alone: the operations of each worker, and the faults of each round with
+//! their times.
 
 use std::time::Duration;
 
@@ -8,49 +8,49 @@ use plasmon_e2e::Chance;
 
 use crate::support::MIB;
 
-/// Hosts of the cluster. The first is the coordinator's, where it is embedded.
+/// Number of hosts of the cluster. The first one has the embedded coordinator.
 pub(super) const NODES: usize = 5;
-/// Servers of etcd, where that coordinates.
+/// Number of etcd servers, if etcd coordinates.
 pub(super) const SERVERS: usize = 3;
-/// Clients, each with a thread; they are of the nodes in turn.
+/// Number of clients. Each has a thread; the nodes get clients in turn.
 pub(super) const WORKERS: usize = 8;
-/// Names that all workers put, get and delete.
+/// Number of names that all workers put, get and delete.
 pub(super) const NAMES: usize = 6;
-/// Faults in a round.
+/// Number of faults in a round.
 const FAULTS: usize = 4;
-/// How long a round lasts, at least: first nothing breaks, then faults begin, and the last ends.
+/// Time at the beginning of a round without faults.
 pub(super) const UNTROUBLED: Duration = Duration::from_secs(3);
 const BEGINS: Duration = Duration::from_secs(9);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// A put of a worker, counted from its last one.
+/// Put of a worker, counted back from its last one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Which {
     pub(super) worker: usize,
     pub(super) back: usize,
 }
 
-/// What a worker does.
+/// Operation of a worker.
 #[derive(Debug, Clone)]
 pub(super) enum Operation {
-    /// A new object, under an id that was never used.
+    /// Puts a new object, under an id that was never used.
     Put {
         len: usize,
         private: bool,
         digest: bool,
         copies: u16,
     },
-    /// An object under one of the names.
+    /// Puts an object under one of the names.
     PutName {
         name: usize,
         len: usize,
     },
-    /// A get, which looks at every byte.
+    /// Gets an object, and checks every byte.
     Get {
         which: Which,
         patience: Duration,
     },
-    /// A get of several.
+    /// Gets several objects.
     GetMany {
         which: Vec<Which>,
         patience: Duration,
@@ -59,18 +59,18 @@ pub(super) enum Operation {
         name: usize,
         patience: Duration,
     },
-    /// A get whose object is kept pinned.
+    /// Gets an object and keeps it pinned.
     Hold {
         which: Which,
     },
-    /// The oldest of these is let go.
+    /// Releases the oldest pinned object.
     LetGo,
-    /// A wait for what a worker will put next.
+    /// Waits for an object that a worker will put next.
     Await {
         worker: usize,
         patience: Duration,
     },
-    /// A wait that pins nothing, for some of several.
+    /// Waits for some of several objects, without pinning them.
     Wait {
         which: Vec<Which>,
         count: usize,
@@ -99,19 +99,19 @@ pub(super) enum Operation {
         bytes: u64,
     },
     List,
-    /// More nodes are to keep an object.
+    /// Makes more nodes keep an object.
     Replicate {
         which: Which,
         copies: u16,
         patience: Duration,
     },
-    /// It is to be another node's.
+    /// Moves an object to another node.
     Migrate {
         which: Which,
         to: usize,
         patience: Duration,
     },
-    /// It is to come to all nodes.
+    /// Brings an object to all nodes.
     Broadcast {
         which: Which,
         patience: Duration,
@@ -120,7 +120,7 @@ pub(super) enum Operation {
 
 type Draw = fn(&mut Chance) -> Operation;
 
-/// How often each operation is drawn.
+/// Weights with which the operations are drawn.
 const WEIGHTS: &[(usize, Draw)] = &[
     (22, |chance| Operation::Put {
         len: len(chance),
@@ -161,7 +161,7 @@ const WEIGHTS: &[(usize, Draw)] = &[
     (3, |chance| Operation::Broadcast { which: which(chance), patience: patience(chance) }),
 ];
 
-/// The operations of a worker, without end: whatever becomes of one, the next is the same.
+/// Endless operations of a worker. The outcome of one does not influence the next.
 pub(super) struct Operations(Chance);
 
 impl Operations {
@@ -173,7 +173,7 @@ impl Operations {
 impl Iterator for Operations {
     type Item = (Operation, Duration);
 
-    /// What to do, and how long to rest after it.
+    /// Draws the next operation, and the rest after it.
     fn next(&mut self) -> Option<Self::Item> {
         let all: usize = WEIGHTS.iter().map(|(weight, _)| weight).sum();
         let mut at = self.0.below(all);
@@ -186,34 +186,34 @@ impl Iterator for Operations {
     }
 }
 
-/// The id of a worker's put of that number.
+/// Id of the put with this number of a worker.
 pub(super) fn id_of(seed: u64, worker: usize, number: usize) -> ObjectId {
     ObjectId::from_name(&format!("chaos {seed} {worker} {number}"))
 }
 
-/// What breaks.
+/// Fault of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// SIGKILL; the daemon is started again at the end, or when the cluster can be joined.
+    /// A daemon is killed by SIGKILL. It is started again at the end, or when the cluster can be joined.
     Kill(usize),
-    /// SIGSTOP, and SIGCONT at the end.
+    /// A daemon is stopped by SIGSTOP, until SIGCONT at the end.
     Stop(usize),
-    /// The cable is out.
+    /// The network cable of a host is pulled.
     Unplug(usize),
-    /// These hosts and the others hear nothing of each other.
+    /// These hosts and the others are cut off from each other.
     Part(Vec<usize>),
-    /// What one host sends to another is lost.
+    /// Packets from one host to another are lost.
     OneWay(usize, usize),
-    /// The disk for spilled objects takes no more.
+    /// The disk for spilled objects of a host is full.
     FullDisk(usize),
-    /// Its clocks jump: the monotonic ones ahead by so many milliseconds, the time of day by so many seconds.
+    /// The clocks of a host jump: the monotonic ones forward by so many ms, the time of day by so many s.
     Jump(usize, u64, i64),
-    /// SIGKILL for servers of etcd, which go on with what they have on disk at the end: without two of the
-    /// three nobody is a member any more when leases are over.
+    /// Servers of etcd are killed by SIGKILL. They continue with their data on disk at the end. Without two
+    /// of the three servers no node is a member any more after the leases have ended.
     KillEtcd(Vec<usize>),
 }
 
-/// A fault with its time in the round.
+/// Fault with its time in the round.
 #[derive(Debug, Clone)]
 pub(super) struct Trouble {
     pub(super) fault: Fault,
@@ -221,31 +221,31 @@ pub(super) struct Trouble {
     pub(super) ends: Duration,
 }
 
-/// Who says who the members are.
+/// Coordinator of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coordinator {
-    /// The first node.
+    /// The first node is the coordinator.
     Embedded,
     Etcd,
 }
 
-/// What breaks in each round.
+/// Source of the faults of each round.
 pub(super) struct Troubles {
     coordinator: Coordinator,
     chance: Chance,
     deck: Vec<Draught>,
 }
 
-/// Hosts that nothing has happened to in this round.
+/// Hosts that have no fault in this round.
 struct Hosts {
     whole: Vec<usize>,
-    /// The coordinator's.
+    /// Host of the coordinator, if it has no fault.
     first: Option<usize>,
 }
 
 type Draught = fn(&mut Chance, &mut Hosts) -> Fault;
 
-/// Every kind comes about as often as every other; the coordinator is a kind of its own.
+/// Kinds of faults. All are equally frequent; a fault of the coordinator is a kind of its own.
 const DECK: &[Draught] = &[
     |_, hosts| Fault::Kill(hosts.victim()),
     |_, hosts| Fault::Kill(hosts.victim()),
@@ -275,13 +275,13 @@ const DECK: &[Draught] = &[
 ];
 
 impl Hosts {
-    /// A host that nothing else happens to in this round, and that is not the coordinator's.
+    /// Draws a host that has no other fault in this round and is not the coordinator's.
     fn victim(&mut self) -> usize {
         let at = self.whole.iter().position(|host| Some(*host) != self.first);
         self.whole.remove(at.expect("there are more hosts than faults in a round"))
     }
 
-    /// The coordinator's, if nothing has happened to it.
+    /// Takes the coordinator's host, if it has no fault. Returns whether it has none.
     fn take_first(&mut self) -> bool {
         let at = self.whole.iter().position(|host| Some(*host) == self.first);
         at.map(|at| self.whole.remove(at)).is_some()
@@ -317,7 +317,7 @@ impl Iterator for Troubles {
     }
 }
 
-/// A part of a seed's chances.
+/// Random generator of a part of the schedule.
 fn part(seed: u64, number: u64) -> Chance {
     Chance::of_seed(Chance::of_seed(seed).word() ^ Chance::of_seed(number).word())
 }

@@ -1,4 +1,5 @@
-//! Those who watch each node: they hear of every object that is sealed there, or how much they missed.
+//! Watchers, one a node: they get an event of every object that is sealed there, or the number of missed
+//! events.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use plasmon::{ErrorKind, Event, ObjectId};
 use super::model::{Place, Record};
 use super::worker::Ground;
 
-/// What was heard of one daemon.
+/// Events of one daemon.
 #[derive(Default)]
 struct Heard {
     sealed: HashMap<ObjectId, (u64, u32)>,
@@ -17,12 +18,12 @@ struct Heard {
     missed: u64,
 }
 
-/// What all watchers heard.
+/// Events that all watchers have received.
 #[derive(Default)]
 pub(super) struct Watch(Mutex<HashMap<Place, Heard>>);
 
 impl Watch {
-    /// Watches a node, whichever daemon it has, until the end.
+    /// Watches a node, whichever daemon it has, until the end of the run.
     pub(super) fn watch(&self, ground: &Arc<Ground>, node: usize) {
         while !ground.ends() {
             let (client, place) = ground.connect(node);
@@ -60,10 +61,10 @@ impl Watch {
         }
     }
 
-    /// Whether the watcher of an object's home has heard of it.
+    /// Whether the watcher of an object's home has received its event.
     ///
     /// # Panics
-    /// When it heard something else.
+    /// If the event has other sizes.
     pub(super) fn heard(&self, record: &Record) -> bool {
         let all = self.0.lock().unwrap();
         let Some(heard) = all.get(&record.home) else { return false };

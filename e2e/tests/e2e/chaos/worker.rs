@@ -1,4 +1,4 @@
-//! A client that does what was drawn for it, and compares what comes with the model.
+//! Worker: a client that makes the operations drawn for it, and compares the answers with the model.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,33 +19,33 @@ use super::model::{Key, Model, Place, Record, State, Weather};
 use super::names::Histories;
 use super::schedule::{NODES, Operation, Operations, WORKERS, Which};
 
-/// What a call may take beyond its time-out because of what breaks: its daemon may be stopped for 10 s, and
-/// five of them, of which some start, share the machine.
+/// Time that a call may take beyond its time-out because of faults. Its daemon may be stopped for 10 s, and
+/// five daemons, some of which are starting, share the machine.
 const DISTURBANCE: Duration = Duration::from_secs(30);
-/// What a get must be given before a time-out is held against the cluster.
+/// Shortest time-out of a get that must not time out.
 const AMPLE: Duration = Duration::from_secs(10);
-/// A deletion waits for keepers and holders, each for some seconds.
+/// Time that a deletion may take, because it waits some seconds each for keepers and holders.
 pub(super) const DELETION: Duration = Duration::from_secs(10);
-/// Objects that a worker holds at most.
+/// Largest number of objects that a worker holds.
 const HELD: usize = 4;
-/// Bytes that a node is given to keep: memory and disk hold more.
-const BURDEN: usize = 40 << 20;
+/// Size in bytes of the objects that a node is given to keep. Memory and disk have room for more.
+const BURDEN_BYTES: usize = 40 << 20;
 
-/// What workers do: work, rest, or come to their end.
+/// States of the workers: they work, rest, or end.
 const WORK: u8 = 0;
 const REST: u8 = 1;
 const END: u8 = 2;
 
-/// What all threads share.
+/// State that all threads share.
 pub(super) struct Ground {
     pub(super) model: Model,
     pub(super) histories: Histories,
     pub(super) sockets: Vec<PathBuf>,
     order: AtomicU8,
     resting: Vec<AtomicBool>,
-    /// When the call of each worker has to be over, and what it is.
+    /// For each worker, the time at which its call has to end, and a description of the call.
     calls: Vec<Mutex<Option<(Instant, String)>>>,
-    /// The epoch of each node when all was calm.
+    /// Epoch of each node after the last check.
     epochs: Mutex<Vec<u64>>,
     journal: Mutex<File>,
     start: Instant,
@@ -70,7 +70,7 @@ impl Ground {
         self.order.store(WORK, Ordering::SeqCst);
     }
 
-    /// Has the workers rest after what they are about.
+    /// Makes the workers rest after their present operation.
     pub(super) fn rest(&self) {
         self.order.store(REST, Ordering::SeqCst);
     }
@@ -87,8 +87,8 @@ impl Ground {
         self.resting.iter().all(|rests| rests.load(Ordering::SeqCst))
     }
 
-    /// Whether nothing was broken from then until now: neither on purpose, nor because this machine was too
-    /// busy to let a node say in time that it lives.
+    /// Whether there was no fault from `since` until now: neither a drawn one, nor a machine so busy that a
+    /// node could not renew its lease.
     pub(super) fn calm(&self, since: Weather) -> bool {
         let epoch = |socket: &PathBuf| {
             Client::connect(socket).and_then(|client| client.status()).map(|it| it.cluster.epoch)
@@ -98,7 +98,7 @@ impl Ground {
             && self.sockets.iter().zip(self.epochs.lock().unwrap().iter()).all(same)
     }
 
-    /// Something is about to break.
+    /// Notes that a fault is about to happen.
     pub(super) fn breaks(&self) {
         let before = self.model.weather();
         let busy = before.calm_until(before) && !self.calm(before);
@@ -109,13 +109,13 @@ impl Ground {
         }
     }
 
-    /// Everything is as it was: this was looked at.
+    /// Notes that all faults are repaired, which was checked.
     pub(super) fn is_calm(&self, epochs: Vec<u64>) {
         *self.epochs.lock().unwrap() = epochs;
         self.model.is_calm();
     }
 
-    /// The call that should be over and is not.
+    /// Description of a call that has not ended in time, if there is one.
     pub(super) fn hanging(&self) -> Option<String> {
         let hangs = |call: &Mutex<Option<(Instant, String)>>| {
             let call = call.lock().unwrap();
@@ -124,14 +124,14 @@ impl Ground {
         self.calls.iter().find_map(hangs)
     }
 
-    /// Notes what happens, for people who look for the reason of a failure.
+    /// Notes an event, for people who look for the reason of a failure.
     pub(super) fn note(&self, what: &str) {
         let line = format!("{:9.3} {what}\n", self.start.elapsed().as_secs_f64());
         // A journal that cannot be written is missed when it is looked for.
         let _ = self.journal.lock().unwrap().write_all(line.as_bytes());
     }
 
-    /// A client of a node, and the daemon that it is connected to; waits for there to be one.
+    /// Connects to a node, and waits until it has a daemon. Returns the client and the daemon.
     pub(super) fn connect(&self, node: usize) -> (Client, Place) {
         let connected = patiently(2 * PATIENCE, || {
             let before = self.model.daemon(node);
@@ -145,16 +145,16 @@ impl Ground {
     }
 }
 
-/// A worker.
+/// Client that makes operations.
 pub(super) struct Worker {
     pub(super) ground: Arc<Ground>,
     pub(super) number: usize,
     pub(super) node: usize,
     client: Client,
-    /// The daemon it is connected to.
+    /// Daemon that the worker is connected to.
     at: Place,
     held: VecDeque<(Key, Life, Place, Object)>,
-    /// Puts under names so far.
+    /// Number of puts under names so far.
     pub(super) named: u32,
 }
 
@@ -165,7 +165,7 @@ impl Worker {
         Self { ground: Arc::clone(ground), number, node, client, at, held: VecDeque::new(), named: 0 }
     }
 
-    /// Does one operation after the other, and rests when it is told to.
+    /// Makes one operation after the other, and rests when it is told to.
     pub(super) fn work(mut self) {
         let ground = Arc::clone(&self.ground);
         let model = &ground.model;
@@ -264,7 +264,7 @@ impl Worker {
         which.iter().filter_map(|one| self.ground.model.find(*one)).collect()
     }
 
-    /// Makes a call that must be over in time.
+    /// Makes a call that must end in time.
     pub(super) fn call<T>(
         &mut self,
         what: &str,
@@ -294,7 +294,7 @@ impl Worker {
         result
     }
 
-    /// A new client, after the daemon was killed. Nothing else ends a connection.
+    /// Connects again after the daemon was killed. Nothing else ends a connection.
     fn connect_again(&mut self, reason: &Error) {
         // A node that cannot be reached for a deletion is another one's fault.
         if self.client.status().is_ok() {
@@ -305,7 +305,7 @@ impl Worker {
         (self.client, self.at) = self.ground.connect(self.node);
     }
 
-    /// Only what is broken explains that a call fails, and a full store that one is refused.
+    /// Checks that a failure is explained by a fault, or a refusal by a full store.
     pub(super) fn explained<T>(&self, result: Result<T, Error>) {
         if let Err(error) = result {
             let kind = error.kind();
@@ -319,7 +319,7 @@ impl Worker {
     fn put(&mut self, len: usize, options: CreateOptions) {
         let ground = Arc::clone(&self.ground);
         let model = &ground.model;
-        if model.burden(self.node) + len > BURDEN {
+        if model.burden(self.node) + len > BURDEN_BYTES {
             return model.count("put: not made, the node has enough".to_owned());
         }
         let seed =
@@ -367,7 +367,7 @@ impl Worker {
         }
     }
 
-    /// Compares what a get gave with what is known of the object, before and after.
+    /// Compares the result of a get with the states of the object before and after.
     fn judge(
         &self,
         key: Key,
@@ -406,7 +406,8 @@ impl Worker {
         None
     }
 
-    /// Has an object come to other nodes. How many have it then depends on who lives and has room.
+    /// Brings an object to other nodes. The number of holders afterwards depends on deaths and on free
+    /// memory.
     fn spread(
         &mut self,
         what: &str,
@@ -430,12 +431,12 @@ impl Worker {
         end
     }
 
-    /// Has an object be another node's.
+    /// Moves an object to another node.
     fn migrate(&mut self, which: Which, to: usize, patience: Duration) {
         let ground = Arc::clone(&self.ground);
         let model = &ground.model;
         let (Some(record), Some((place, name))) = (model.find(which), model.called(to)) else { return };
-        if model.burden(to) + record.life.len > BURDEN {
+        if model.burden(to) + record.life.len > BURDEN_BYTES {
             return model.count("migrate: not made, the node has enough".to_owned());
         }
         let (key, to) = (record.key, name.parse().expect("a node's id"));
@@ -470,7 +471,7 @@ impl Worker {
         }
     }
 
-    /// What is held does not change, whatever breaks.
+    /// Releases held objects, and checks that they have not changed.
     fn let_go(&mut self) {
         if let Some((key, life, at, object)) = self.held.pop_front() {
             assert_eq!(Life::of(&object), life);

@@ -1,4 +1,4 @@
-//! Nodes that share one device of one guest.
+//! Tests of nodes that share one device of one guest.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use plasmon_e2e::{Cluster, Pattern, eventually, until};
 use super::{SIZES, cluster, cluster_with, command, long, packets};
 use crate::support::{MIB, get, put, try_get};
 
-/// Large enough that a test can look while it is read.
+/// Length in bytes of an object that takes long enough to act while it is read.
 const LONG: usize = 16 * MIB;
 
-/// Messages instead of one-sided reads.
+/// Arguments for messages instead of one-sided reads.
 const SEND: [&str; 2] = ["--protocol", "send"];
 
 #[test]
@@ -61,8 +61,8 @@ fn files_go_in_at_one_node_and_come_out_at_another() {
     eventually("its memory is free", || (0..2).all(|node| cluster.status(node).memory.used == 0));
 }
 
-/// Fetches a long object from node 1 to node 0 until `act` was called in the middle of one, and gives the
-/// object's id and what became of the fetch.
+/// Fetches a long object from node 1 to node 0, again until `act` ran in the middle of a fetch. Returns the
+/// object's id and the result of the fetch.
 fn in_the_middle<T>(
     cluster: &mut Cluster,
     act: impl FnOnce(&mut Cluster) -> T,
@@ -111,7 +111,7 @@ fn so_does_one_that_is_killed_while_it_sends() {
     the_holder_is_killed(cluster_with(3, &SEND));
 }
 
-/// Kills node 1 while node 0 gets an object of it.
+/// Kills node 1 while node 0 gets an object from it.
 fn the_holder_is_killed(mut cluster: Cluster) {
     let bystander = put(&cluster.client(2), Pattern(2), MIB);
     let (id, (), fetched) = in_the_middle(&mut cluster, |cluster| cluster.kill(1));
@@ -122,7 +122,7 @@ fn the_holder_is_killed(mut cluster: Cluster) {
     }
     cluster.client(0).delete(&[id]).expect("delete");
     eventually("its memory is free", || cluster.status(0).memory.used < MIB as u64);
-    // Nobody else noticed, on the same device.
+    // No other node on the same device is disturbed.
     Pattern(2).check(get(&cluster.client(0), bystander).data());
     let again = put(&cluster.client(0), Pattern(3), 4 * MIB);
     Pattern(3).check(get(&cluster.client(2), again).data());
@@ -143,7 +143,7 @@ fn nor_does_one_that_is_killed_while_it_is_sent_to() {
     the_reader_is_killed(cluster_with(3, &SEND));
 }
 
-/// Kills node 0 while it gets an object of node 1's.
+/// Kills node 0 while it gets an object from node 1.
 fn the_reader_is_killed(mut cluster: Cluster) {
     let (id, (), fetched) = in_the_middle(&mut cluster, |cluster| cluster.kill(0));
     assert_eq!(fetched.expect_err("its node is dead").kind(), ErrorKind::Disconnected);

@@ -1,4 +1,4 @@
-//! The doctor on a host with a RoCE device, which `doctor` of the other tests has not.
+//! Test of `plasmon doctor` on a host with a RoCE device.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! One guest's half of a test that runs in two: a node in each, which tell each other by objects of agreed
-//! names.
+//! One guest's half of a test that runs in two guests: a node in each. The halves signal each other by
+//! objects of agreed names.
 
 use std::env;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::process::Command;
 use plasmon::{Client, CreateOptions, Object, ObjectId};
 use plasmon_e2e::{Daemon, PATIENCE, binary, eventually, until};
 
-/// Where the first guest's node listens.
+/// Address of the first guest's node.
 pub(super) const FIRST: &str = "10.77.0.1:4740";
 
-/// This guest's half of a test.
+/// Half of a test in this guest.
 pub(super) struct Half {
     pub(super) guest: usize,
     pub(super) daemon: Daemon,
@@ -53,26 +53,26 @@ impl Half {
         self.client.status().expect("the node answers").cluster.members.len()
     }
 
-    /// Puts what the other half waits for.
+    /// Puts an object that the other half waits for.
     pub(super) fn tell(&self, what: &str, data: &[u8]) {
         let id = ObjectId::from_name(&format!("{what} of {}", self.guest));
         self.client.put(id, data, b"", &CreateOptions::default()).expect("put");
     }
 
-    /// Waits for what the other half puts.
+    /// Waits for an object that the other half puts.
     pub(super) fn hear(&self, what: &str) -> Object {
         let id = ObjectId::from_name(&format!("{what} of {}", 1 - self.guest));
         let mut objects = self.client.get(&[id], Some(2 * PATIENCE)).expect("get");
         objects.remove(0).unwrap_or_else(|error| panic!("{what}: {error}\n{}", self.daemon.log()))
     }
 
-    /// What the other half puts, if it can be had now.
+    /// Object that the other half puts, if it can be got now.
     pub(super) fn try_hear(&self, what: &str) -> Option<Object> {
         let id = ObjectId::from_name(&format!("{what} of {}", 1 - self.guest));
         self.client.get(&[id], Some(PATIENCE)).ok()?.remove(0).ok()
     }
 
-    /// Ends when both are done. The first guest leaves last, after the other's last word.
+    /// Ends the test when both halves are done. The first guest leaves last, after the other's last object.
     pub(super) fn part(self) {
         const WORD: &str = "all is well";
         if self.guest == 0 {

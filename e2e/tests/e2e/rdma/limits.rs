@@ -1,4 +1,4 @@
-//! A process that may lock little memory: RDMA locks the whole arena, so that the node cannot start.
+//! Tests of a small limit of locked memory: RDMA locks the whole arena, so that the node cannot start.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{VERBS, cluster};
 use crate::support::as_nobody;
 
-/// `plasmon` with these words, as nobody (root is exempt) who may lock so many bytes.
+/// Command `plasmon` with these words, run as nobody (root is exempt) with a limit of locked memory in bytes.
 fn limited(cluster: &Cluster, limit: u64, words: &[&str]) -> Command {
     let nobody = as_nobody(cluster, &[&binary(), &binary().with_file_name("plasmon-node")]);
     let mut command = Command::new("prlimit");
@@ -18,14 +18,14 @@ fn limited(cluster: &Cluster, limit: u64, words: &[&str]) -> Command {
     command
 }
 
-/// Starts a node of 64 MiB that may lock so many bytes.
+/// Starts a node of 64 MiB with a limit of locked memory in bytes.
 fn start(cluster: &Cluster, limit: u64, provider: &str) -> Result<Daemon, Refused> {
     let socket = std::env::temp_dir().join(format!("nobody-{limit}-{}.sock", &provider[..3]));
     let listen = format!("{}:0", cluster.address(0));
     let mut command =
         limited(cluster, limit, &["serve", "--json", "--exit-with-parent", "--memory", "64MiB"]);
     command.args(["--listen", &listen, "--provider", provider]).arg("--socket").arg(socket);
-    // The cluster's secret, of nobody's own.
+    // File of the cluster's secret that user nobody owns.
     let secret = std::env::temp_dir().join(format!("nobody-{limit}-{}.secret", &provider[..3]));
     std::fs::write(&secret, SECRET).expect("the folder is ours");
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("the file is ours");

@@ -1,4 +1,4 @@
-//! What becomes of nodes whose RDMA stops working while they run: two guests, both with a device.
+//! Tests of nodes whose RDMA stops working while they run: two guests, both with a device.
 
 use std::process::Command;
 use std::thread;
@@ -13,25 +13,25 @@ use super::half::Half;
 use super::{TCP, VERBS};
 use crate::support::{MIB, try_get};
 
-/// Nobody is taken for dead while a link is down.
+/// Arguments for a lease that does not end while a link is down.
 const LEASE: [&str; 2] = ["--lease", "60"];
 
-/// Large enough that the link goes down in the middle of it.
+/// Length in bytes of an object that is still being read when the link goes down.
 const LONG: usize = 24 * MIB;
 
-/// Runs a program of the guest's, for some seconds at most: what concerns a device may hang.
+/// Runs a program of the guest, with a time limit, because a command that concerns a device may hang.
 fn run(words: &[&str]) {
     let status = Command::new("timeout").arg("20").args(words).status().expect("it starts");
     assert!(status.success(), "{words:?}: {status}");
 }
 
-/// What a node says of the other guest's.
+/// Status of the other guest's node as a member.
 fn other(half: &Half) -> MemberStatus {
     let members = half.client.status().expect("the node answers").cluster.members;
     members.into_iter().find(|member| !member.this).expect("there are two")
 }
 
-/// Has both nodes fetch something of the other's, and says by which provider it came here.
+/// Makes both nodes fetch an object of the other's, and returns the provider by which it came here.
 fn exchange(half: &Half, what: &str) -> (String, String) {
     half.tell(what, &Pattern(5).bytes(100_000));
     let object = until("the other half's comes", || half.try_hear(what));
@@ -89,7 +89,7 @@ fn a_device_that_is_to_be_removed_serves_the_node_to_its_end() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let half = Half::start(folder.path(), &LEASE);
     exchange(&half, "before");
-    // The kernel waits for whoever has the device open, which is the node.
+    // The kernel waits for processes that have the device open, which is the node.
     let removing = (half.guest == 1)
         .then(|| Command::new("rdma").args(["link", "del", "rxe0"]).spawn().expect("it starts"));
     let_pass(Duration::from_secs(2), "on the other guest nothing shows that the device is being removed");
@@ -102,7 +102,7 @@ fn a_device_that_is_to_be_removed_serves_the_node_to_its_end() {
     }
 }
 
-/// Pulls this guest's link while an object comes, and puts it back when the node has noticed.
+/// Pulls this guest's link while an object is fetched, and puts it back when the node has noticed.
 fn read_while_it_goes_down(half: &Half, id: ObjectId) -> Result<Object, plasmon::Error> {
     let socket = half.daemon.socket().to_owned();
     let fetch = thread::spawn(move || try_get(&plasmon::Client::connect(socket).expect("it serves"), id));

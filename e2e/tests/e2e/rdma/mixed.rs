@@ -1,4 +1,5 @@
-//! A cluster in which one host has RDMA and the other has not: two guests, the second without a device.
+//! Test of a cluster in which one host has RDMA and the other has none: two guests, the second without a
+//! device.
 
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use super::half::{FIRST, Half};
 use super::{SIZES, TCP, VERBS};
 use crate::support::{MIB, get, put};
 
-/// A further node on the first guest.
+/// Starts a further node on the first guest.
 fn another(folder: &std::path::Path, args: &[&str]) -> Result<Daemon, plasmon_e2e::Refused> {
     let mut command = Command::new(binary());
     command.args(["serve", "--json", "--exit-with-parent", "--memory", "64MiB", "--join", FIRST]);
@@ -46,7 +47,7 @@ fn nodes_talk_by_what_both_have_and_say_so() {
     half.part();
 }
 
-/// In the same cluster, beside the host that has none.
+/// Checks that hosts with RDMA use it in the same cluster as the host that has none.
 fn others_with_rdma_use_it(half: &Half, folder: &std::path::Path) {
     let daemon = another(folder, &[]).expect("it starts");
     eventually("all are members", || half.members() == 3);
@@ -57,7 +58,7 @@ fn others_with_rdma_use_it(half: &Half, folder: &std::path::Path) {
     drop(daemon);
     eventually("it is gone", || half.members() == 2);
 
-    // Who insists cannot talk to all.
+    // A node that insists on a provider cannot reach all nodes.
     let refused = another(folder, &["--provider", "verbs"]).err().expect("the other guest has no RDMA");
     let last = refused.log.lines().last().unwrap_or_default();
     assert!(last.contains("do not talk to each other") && last.contains("--provider"), "{}", refused.log);

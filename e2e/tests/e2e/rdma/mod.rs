@@ -1,4 +1,4 @@
-//! Plasmon on an RDMA device: verbs, one-sided reads that no processor serves, and what goes wrong there.
+//! Tests of Plasmon on an RDMA device: verbs, one-sided reads that no CPU serves, and their failures.
 //!
 //! These tests run in a guest, which `make test-rdma` boots (see `plasmon_e2e::guest`): [`alone`] and the
 //! modules beside it in one, with all nodes on one device; [`pair`] and [`link`] in two that are joined by a
@@ -22,23 +22,23 @@ use serde_json::Value;
 
 use crate::support::MIB;
 
-/// Sizes around every way that an object can take: inside a message, in one read, in several.
+/// Sizes in bytes for every way that an object can take: inside a message, in one read, in several.
 const SIZES: [usize; 6] = [0, 1, 4095, 64 << 10, MIB + 1, 4 * MIB];
 
-/// What the nodes have to talk over.
+/// Name of the provider that the nodes have to use.
 const VERBS: &str = "verbs;ofi_rxm";
-/// What they talk over where it cannot be.
+/// Name of the provider that they use if that is impossible.
 const TCP: &str = "tcp;ofi_rxm";
 
-/// Where the kernel tells of the device that `e2e/guest/init` makes.
+/// Folder of the kernel for the device that `e2e/guest/init` makes.
 const DEVICE: &str = "/sys/class/infiniband/rxe0";
 
-/// Some nodes on the RDMA device.
+/// Starts nodes on the RDMA device.
 fn cluster(nodes: usize) -> Cluster {
     cluster_with(nodes, &[])
 }
 
-/// Such nodes, with arguments of their own.
+/// Starts nodes on the RDMA device, with further arguments.
 fn cluster_with(nodes: usize, args: &[&str]) -> Cluster {
     assert!(env::var_os("PLASMON_GUEST").is_some(), "this takes an RDMA device: make test-rdma");
     let cluster = Cluster::builder().nodes(nodes).memory("96MiB").args(args).start();
@@ -50,7 +50,7 @@ fn cluster_with(nodes: usize, args: &[&str]) -> Cluster {
     cluster
 }
 
-/// Runs `plasmon` on a node and gives what it prints.
+/// Runs `plasmon` on a node and returns its output.
 fn command(cluster: &Cluster, node: usize, words: &[&str]) -> Vec<u8> {
     let mut command = Command::new(binary());
     command.args(words).arg("--socket").arg(cluster.socket(node)).current_dir(cluster.folder());
@@ -59,12 +59,12 @@ fn command(cluster: &Cluster, node: usize, words: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Whether tests may take their time (`make test-all`).
+/// Whether tests may take long (`make test-all`).
 fn long() -> bool {
     env::var_os("PLASMON_E2E_LONG").is_some()
 }
 
-/// Packets that the device has sent so far.
+/// Number of packets that the device has sent.
 fn packets() -> u64 {
     let path = format!("{DEVICE}/ports/1/hw_counters/sent_pkts");
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));

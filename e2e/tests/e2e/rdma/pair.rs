@@ -1,4 +1,4 @@
-//! Two guests on one cable, both with an RDMA device, a node in each.
+//! Tests of two guests on one cable, both with an RDMA device, a node in each.
 //!
 //! The same test runs in both, as one half of it: see [`half`](super::half).
 

@@ -1,5 +1,5 @@
-//! Every protocol over verbs, and the counters that prove what each of them costs: whose processor copied
-//! what, what was registered for it, and what its holder had to do.
+//! Tests of every protocol over verbs, with the counters of its costs: the CPU that copied, the registrations
+//! of memory, and the work of the holder.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use plasmon_e2e::{Cluster, Pattern, eventually};
 use super::{SIZES, VERBS, cluster};
 use crate::support::{MIB, get, grown, has_served, put};
 
-/// Metadata that goes with every object.
+/// Size in bytes of the metadata of every object.
 const METADATA: usize = 100;
 
-/// What moves the bytes of an object of `len`, if the node has this protocol.
+/// Name of the protocol that moves an object of `len` bytes on a node with this setting.
 fn mover(protocol: Protocol, len: usize) -> &'static str {
     match protocol {
         Protocol::Auto if len < 16 << 10 => "eager",
@@ -23,13 +23,14 @@ fn mover(protocol: Protocol, len: usize) -> &'static str {
     }
 }
 
-/// Puts an object of this length where others will look for it.
+/// Puts an object of this length under an id that others get.
 pub(super) fn offer(client: &Client, id: ObjectId, len: usize) {
     let (data, metadata) = (Pattern(len as u64).bytes(len), Pattern(7).bytes(METADATA));
     client.put(id, &data, &metadata, &CreateOptions::default()).expect("put");
 }
 
-/// Gets such an object by a node of this protocol: every byte of it is right, and the node says how it came.
+/// Gets an object that was offered, on a node of this protocol. Checks every byte, and the node's
+/// explanation.
 pub(super) fn take(client: &Client, id: ObjectId, len: usize, protocol: Protocol) {
     let object = get(client, id);
     assert_eq!(object.data().len(), len);
@@ -44,7 +45,7 @@ pub(super) fn take(client: &Client, id: ObjectId, len: usize, protocol: Protocol
     );
 }
 
-/// What a status says of a protocol.
+/// Counters of a protocol in a status.
 fn of(status: &Status, mover: &str) -> ProtocolStatus {
     status.transfer.protocols.get(mover).cloned().unwrap_or_default()
 }
@@ -57,7 +58,8 @@ fn every_protocol_brings_every_size_and_costs_what_it_says() {
     for protocol in Protocol::ALL.iter().copied() {
         let node = cluster.add_node_with(&["--protocol", protocol.name()]);
         let reader = cluster.client(node);
-        // What is made for a first transfer alone is no part of any: blocks of messages, segments for a user.
+        // Memory that only a first transfer registers is not counted: blocks of messages, segments for a
+        // user.
         let first = ObjectId::random();
         offer(&holder, first, 2 * MIB);
         take(&reader, first, 2 * MIB, protocol);
@@ -72,7 +74,7 @@ fn every_protocol_brings_every_size_and_costs_what_it_says() {
     }
 }
 
-/// Looks at what node 0, the holder, and the reader have counted while all sizes went over once.
+/// Compares the counters of node 0, the holder, and of the reader after all sizes were fetched once.
 fn costs(cluster: &Cluster, node: usize, protocol: Protocol, before: &[Status; 2]) {
     let mut movers: Vec<_> = SIZES.map(|len| mover(protocol, len)).into();
     movers.dedup();
@@ -107,7 +109,7 @@ fn registering_for_a_transfer_takes_one_region_on_either_side() {
     let count = |node: usize| cluster.status(node).fabric;
     let status = |node: usize| of(&cluster.status(node), "read-register");
     let (holder, reader) = (cluster.client(0), cluster.client(1));
-    // What a first transfer takes of blocks for messages stays.
+    // Blocks for messages that a first transfer takes are kept.
     let first = ObjectId::random();
     offer(&holder, first, 1);
     take(&reader, first, 1, Protocol::ReadRegister);

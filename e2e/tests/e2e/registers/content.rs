@@ -1,4 +1,4 @@
-//! What is put: bytes that say which put they are of, so that every read can be told, and looked at whole.
+//! Contents of objects that tell the put that they belong to, and that are checked as a whole.
 
 use plasmon::Object;
 use plasmon_e2e::linear::Value;
@@ -6,14 +6,14 @@ use plasmon_e2e::{Chance, Pattern};
 
 use crate::support::MIB;
 
-/// Bytes of the value in front of the data. Data is longer, or empty.
+/// Size in bytes of the value in front of the data. Data is longer, or empty.
 const HEAD: usize = 8;
 
-/// The largest object that fits the memory of a worker.
+/// Size in bytes of the largest object that fits the memory of a worker.
 pub(super) const LANDING: usize = MIB + HEAD;
 
-/// Draws the length of an object: none, inside a message, read from the arena, and now and then from several
-/// at once.
+/// Draws the length of an object: empty, inside a message, read from the arena, and sometimes from several
+/// nodes at once.
 pub(super) fn len(chance: &mut Chance) -> usize {
     match chance.below(100) {
         0..6 => 0,
@@ -25,7 +25,7 @@ pub(super) fn len(chance: &mut Chance) -> usize {
     }
 }
 
-/// The data and the metadata of a value.
+/// Data and metadata of a value.
 pub(super) fn bytes(value: Value, len: usize) -> (Vec<u8>, Vec<u8>) {
     let head = word(value).to_le_bytes();
     let mut data = vec![0; len];
@@ -36,7 +36,7 @@ pub(super) fn bytes(value: Value, len: usize) -> (Vec<u8>, Vec<u8>) {
     (data, [head, (len as u64).to_le_bytes()].concat())
 }
 
-/// The value that an object has; all its bytes are looked at.
+/// Value that an object has. All bytes of the object are checked.
 pub(super) fn of_object(object: &Object) -> Value {
     let (value, len) = object.metadata().split_at(HEAD);
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("two words of metadata"));
@@ -48,7 +48,7 @@ pub(super) fn of_object(object: &Object) -> Value {
     value
 }
 
-/// The value that data has; all its bytes are looked at. Empty data does not say.
+/// Value that data has. All its bytes are checked. `None` for empty data, which does not tell.
 pub(super) fn of_data(data: &[u8]) -> Option<Value> {
     let (head, rest) = data.split_at_checked(HEAD)?;
     let word = u64::from_le_bytes(head.try_into().expect("they are eight"));

@@ -1,11 +1,11 @@
-//! Ids are registers: put, delete, get, get_into and contains of one id are as if one came after the other,
-//! wherever they are called.
+//! Test that ids are registers: put, delete, get, get_into and contains of one id are linearizable, on
+//! whichever nodes they are called.
 //!
-//! Workers on all nodes use a handful of ids at the same time, as a seed says, and note when each call began
-//! and ended and what was answered; meanwhile nodes die or are cut off ([`weather`]). A round is over when
-//! they have done enough; then [`plasmon_e2e::linear`] looks for an order that explains it, and the next
-//! round has new ids. A failure shows the calls that no order explains. `PLASMON_REGISTERS_SEED` and
-//! `PLASMON_REGISTERS_SECONDS` say which seed and for how long.
+//! Workers on all nodes use a handful of ids at the same time, as drawn from a seed, and note when each call
+//! began and ended and what was answered. Meanwhile nodes die or are cut off ([`weather`]). A round ends when
+//! the workers have made enough calls. Then [`plasmon_e2e::linear`] looks for an order that explains the
+//! answers, and the next round has new ids. A failure shows the calls that no order explains.
+//! `PLASMON_REGISTERS_SEED` sets the seed, `PLASMON_REGISTERS_SECONDS` the length of the run.
 
 mod content;
 mod weather;
@@ -26,17 +26,17 @@ use worker::{Ground, Round, Worker};
 
 const NODES: usize = 4;
 const WORKERS: usize = 12;
-/// Those of them that write. The others, one a node, read: deletions may have to wait for nodes that are cut
-/// off.
+/// Number of workers that write. The others, one a node, read, because deletions may have to wait for nodes
+/// that are cut off.
 const WRITERS: usize = 8;
-/// Ids of a round.
+/// Number of ids of a round.
 const IDS: usize = 4;
-/// Violations of a kind that are shown.
+/// Largest number of violations of a kind that are shown.
 const SHOWN: usize = 3;
-/// Violations of one id that are looked for.
+/// Largest number of violations of one id that are looked for.
 const MOST: usize = 10;
 
-/// A number that the environment may say.
+/// Number in an environment variable, or a default.
 fn number<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
     match env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no such number")),
@@ -44,7 +44,7 @@ fn number<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
     }
 }
 
-/// What was found so far.
+/// Violations that were found so far.
 #[derive(Default)]
 struct Findings {
     calls: usize,
@@ -54,7 +54,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// Checks what happened to one id.
+    /// Checks the calls on one id.
     fn check(&mut self, id: ObjectId, calls: &[Call]) {
         self.calls += calls.len();
         let reads = calls.iter().filter(|call| matches!(call.action, Action::Got(_) | Action::Contains(_)));
@@ -68,7 +68,7 @@ impl Findings {
         }
     }
 
-    /// Fails if anything was found.
+    /// Fails if any violation was found.
     fn conclude(self, seed: u64) {
         let Self { calls, reads, ends, found } = self;
         eprintln!("registers: {calls} calls noted, {reads} of them reads; {ends:?}");

@@ -1,4 +1,4 @@
-//! What happens to the nodes in a round, and the calls that it makes in the history of every id.
+//! Faults of the nodes in a round, with the calls that they add to the history of every id.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use super::NODES;
 use super::worker::Ground;
 use crate::coordinators::agree;
 
-/// The variants of the test.
+/// Variant of the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing happens.
+    /// There are no faults.
     Calm,
-    /// Objects go to disk and come back, since memory is short.
+    /// Objects go to disk and come back, because memory is short.
     Crowded,
-    /// Nodes die, and are started again: all but the first, which has the coordinator.
+    /// Nodes die and are started again, except the first, which has the coordinator.
     Deaths,
-    /// With etcd: nodes die, are stopped for longer than their lease, or are cut off.
+    /// With etcd, nodes die, are stopped for longer than their lease, or are cut off.
     Outages,
 }
 
-/// What happens to a node, or to the way between some and the others.
+/// Fault of a node, or of the network between some nodes and the others.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Kill(usize),
     Stop(usize),
     Unplug(usize),
-    /// The first so many nodes and the others hear nothing of each other; all hear etcd.
+    /// The first so many nodes are cut off from the others. All reach etcd.
     Part(usize),
 }
 
@@ -40,7 +40,7 @@ impl Kind {
         matches!(self, Self::Deaths | Self::Outages)
     }
 
-    /// Errors that any call may end with.
+    /// Errors with which any call may end.
     pub(super) fn excuses(self) -> &'static [ErrorKind] {
         match self {
             Self::Calm => &[],
@@ -56,12 +56,12 @@ impl Kind {
     }
 }
 
-/// How long a fault lasts, at least: longer than etcd's shortest lease, so that others know.
+/// Shortest length of a fault: longer than etcd's shortest lease, so that the other nodes notice.
 const OUTAGE: Duration = Duration::from_millis(2500);
-/// The longest time between two things that happen.
+/// Longest time between two faults.
 const WHILE: Duration = Duration::from_millis(800);
 
-/// A cluster, and what happens to it.
+/// Cluster with its faults.
 pub(super) struct Weather {
     kind: Kind,
     pub(super) cluster: Cluster,
@@ -82,7 +82,7 @@ impl Weather {
         Self { kind, cluster: builder.start(), chance, deck: Vec::new() }
     }
 
-    /// Does what happens in a round, which may end when it `is_over`. Gives what it is in every history.
+    /// Makes the faults of a round, which may end when it `is_over`. Returns their calls for every history.
     pub(super) fn happen(&mut self, ground: &Ground, is_over: &dyn Fn() -> bool) -> Vec<Call> {
         let begin = ground.now();
         let note = |node, begin, action| Call { node, client: None, begin, end: None, action };
@@ -155,14 +155,14 @@ impl Weather {
         }
     }
 
-    /// Waits for so long and a while, unless the round is over.
+    /// Waits for `least` and a random time more, unless the round is over.
     fn rest(&mut self, least: Duration, is_over: &dyn Fn() -> bool) {
         let span = least + self.chance.span(WHILE);
         let_pass_unless(span, "how long weather lasts is drawn", is_over);
     }
 }
 
-/// The ways between the first nodes and the others.
+/// Ways between the first nodes and the others.
 fn ways(at: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..at).flat_map(move |one| (at..NODES).flat_map(move |other| [(one, other), (other, one)]))
 }

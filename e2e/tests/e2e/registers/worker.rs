@@ -1,4 +1,4 @@
-//! A client of a node that does what is drawn, and notes what it was told and when.
+//! Worker: a client of a node that makes drawn calls, and notes the answers with their times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -16,44 +16,44 @@ use plasmon_e2e::{Chance, PATIENCE};
 use super::WRITERS;
 use super::content::{LANDING, bytes, len, of_data, of_object};
 
-/// What is drawn for those who only read.
+/// Numbers that are drawn for workers that only read.
 const READS: Range<usize> = 38..90;
-/// Objects that a worker holds at most.
+/// Largest number of objects that a worker holds.
 const HELD: usize = 2;
 
-/// How long a put waits for others to make room.
+/// Time that a put waits for others to make room.
 const ROOM: Duration = Duration::from_secs(5);
 
-/// What all workers share.
+/// State that all workers share.
 pub(super) struct Ground {
     pub(super) sockets: Vec<PathBuf>,
     pub(super) nodes: Vec<NodeId>,
     pub(super) start: Instant,
-    /// Errors that any call may end with.
+    /// Errors with which any call may end.
     pub(super) excuses: &'static [ErrorKind],
-    /// The longest rest after a call.
+    /// Longest rest after a call.
     pub(super) pause: Duration,
-    /// Calls of a worker in a round, at most.
+    /// Largest number of calls of a worker in a round.
     pub(super) calls: usize,
 }
 
 impl Ground {
-    /// Nanoseconds since the start: the clock of all histories.
+    /// Time in nanoseconds since the start: the clock of all histories.
     pub(super) fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
 }
 
-/// Ids that were never used before, and are to be used until the round is over.
+/// Round with ids that were never used before.
 pub(super) struct Round {
     pub(super) ids: Vec<ObjectId>,
     pub(super) over: AtomicBool,
 }
 
-/// A call on the id with this number in its round.
+/// Call on an id, given by its number in the round.
 pub(super) type Noted = (usize, Call);
 
-/// A worker.
+/// Client that makes calls.
 pub(super) struct Worker<'a> {
     ground: &'a Ground,
     number: usize,
@@ -64,7 +64,7 @@ pub(super) struct Worker<'a> {
     puts: u32,
     held: VecDeque<(Value, Object)>,
     calls: Vec<Noted>,
-    /// How calls ended.
+    /// Number of calls by how they ended.
     pub(super) ends: BTreeMap<String, usize>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Works until the round is over, or enough was done; gives what was noted.
+    /// Makes calls until the round is over or there are enough. Returns the calls.
     pub(super) fn work(&mut self, round: &Round) -> Vec<Noted> {
         for _ in 0..self.ground.calls {
             if round.over.load(Ordering::Relaxed) {
@@ -140,7 +140,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Makes a call; gives the times before and after it.
+    /// Makes a call. Returns the times before and after it.
     fn call<T>(
         &mut self,
         what: &str,
@@ -157,7 +157,7 @@ impl<'a> Worker<'a> {
         (begin, end, result)
     }
 
-    /// A new client, if the daemon of the node was killed.
+    /// Connects again if the daemon of the node was killed.
     fn connect_again(&mut self) {
         let connected = patiently(PATIENCE, || {
             if self.client.status().is_err() {
@@ -173,7 +173,7 @@ impl<'a> Worker<'a> {
         self.calls.push((at, call));
     }
 
-    /// Errors are of these kinds, or such as the weather excuses.
+    /// Checks that an error is of these kinds, or one that the weather excuses.
     fn explained<T>(&self, result: Result<T, Error>, kinds: &[ErrorKind]) {
         if let Err(error) = result {
             let kind = error.kind();
@@ -264,7 +264,7 @@ impl<'a> Worker<'a> {
         self.explained(result, &[]);
     }
 
-    /// Has an object come to other nodes, if it is there.
+    /// Brings an object to other nodes, if it exists.
     fn spread<T>(&mut self, what: &str, spread: impl FnOnce(&Client, Option<Duration>) -> Result<T, Error>) {
         let patience = Some(self.patience());
         let (_, _, result) = self.call(what, |client, _| spread(client, patience));
@@ -280,7 +280,7 @@ impl<'a> Worker<'a> {
         self.explained(result, &not_there);
     }
 
-    /// What is held does not change, whatever becomes of its id.
+    /// Releases held objects, and checks that they have not changed.
     fn let_go(&mut self) {
         if let Some((value, object)) = self.held.pop_front() {
             assert_eq!(of_object(&object), value);

@@ -1,19 +1,19 @@
-//! The frames that a member says what it likes in.
+//! Frames between nodes, for a member that sends whatever a test wants.
 //!
-//! They are written here by hand, as `docs/design.md` draws them: what the daemon's own code would not say
-//! can be said, and what it says is read by other code than its own.
+//! The frames are written here by hand, as `docs/design/net.md` describes them. So they can be invalid in
+//! ways that the daemon's code does not produce, and the daemon's frames are read by other code than its own.
 
 use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
 pub(crate) const VERSION: u8 = 5;
-/// Bytes of a frame's header.
+/// Length of a frame's header in bytes.
 pub(crate) const HEADER_LEN: usize = 88;
-/// The longest frame.
+/// Largest length of a frame in bytes.
 pub(crate) const FRAME_MAX: usize = 16 << 10;
 
-/// What a frame says: the opcodes of `docs/design.md`.
+/// Opcodes of frames, from `docs/design/net.md`.
 pub(crate) mod opcode {
     pub(crate) const FETCH: u8 = 30;
     pub(crate) const EAGER: u8 = 31;
@@ -44,17 +44,17 @@ pub(crate) mod opcode {
     pub(crate) const LOCATED: u8 = 17;
     pub(crate) const ENLIST: u8 = 7;
     pub(crate) const ENLISTED: u8 = 8;
-    /// The highest in use.
+    /// Highest opcode in use.
     pub(crate) const LAST: u8 = 94;
 }
 
-/// A frame, field by field. [`Rogue::frame`] makes one in which all is right.
+/// Frame, field by field. [`Rogue::frame`] makes a valid one.
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub(crate) version: u8,
     pub(crate) opcode: u8,
     pub(crate) flags: u16,
-    /// What the header says of the body; its length, if nothing else.
+    /// Length of the body in the header. `None` for the length that it has.
     pub(crate) body_len: Option<u32>,
     pub(crate) token: u64,
     pub(crate) request: u64,
@@ -87,7 +87,7 @@ impl Frame {
         out
     }
 
-    /// The frames of a message.
+    /// Frames of a message.
     pub(crate) fn decode(mut message: &[u8]) -> Vec<Self> {
         let mut frames = Vec::new();
         while !message.is_empty() {
@@ -123,7 +123,7 @@ impl Frame {
     }
 }
 
-/// What an object is, as its holder says. Data of no metadata, shared, of user 0.
+/// Description of an object by its holder: data without metadata, shared, of user 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     pub(crate) id: ObjectId,
@@ -146,7 +146,7 @@ impl Head {
     }
 }
 
-/// Bodies, as they should be but for what is in them.
+/// Valid bodies of frames with given contents.
 pub(crate) mod body {
     use super::*;
 
@@ -157,7 +157,7 @@ pub(crate) mod body {
         out
     }
 
-    /// A fetch of the last stage: from the asker to a holder it knows.
+    /// Fetch of the last stage: from the asker to a holder that it knows.
     pub(crate) fn fetch(id: ObjectId, protocol: u8) -> Vec<u8> {
         let mut out = id.as_bytes().to_vec();
         out.put_slice(&[1, protocol]);
@@ -190,7 +190,7 @@ pub(crate) mod body {
         out
     }
 
-    /// Objects with the life of each, of which two nodes are to keep a replica.
+    /// Objects with the life of each, whose replicas two nodes are to keep.
     pub(crate) fn heirs(heirs: &[(ObjectId, u64)]) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32_le(heirs.len() as u32);
@@ -210,7 +210,8 @@ pub(crate) mod body {
         out
     }
 
-    /// Pieces are segment, version, offset, length; the stamp is slot and value, and none if both are 0.
+    /// Offer of an object. A piece is segment, version, offset and length. The stamp is slot and value, and
+    /// none if both are 0.
     pub(crate) fn offer(
         head: &Head,
         lease_ms: u32,
@@ -257,7 +258,7 @@ pub(crate) mod body {
         out
     }
 
-    /// An object to be had at this port.
+    /// Answer that the object can be received at this port.
     pub(crate) fn dial(head: &Head, lease_ms: u32, port: u16) -> Vec<u8> {
         let mut out = stream(head, lease_ms);
         out.put_u16_le(port);

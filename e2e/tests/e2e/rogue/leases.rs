@@ -1,4 +1,5 @@
-//! What is not its own: memory that it was not offered, leases of others, orders for what it does not keep.
+//! Tests of a member that uses what is not its own: memory that it was not offered, leases of others, orders
+//! for objects that it does not keep.
 
 use plasmon::{CreateOptions, NodeId, ObjectId, Protocol};
 use plasmon_e2e::{Pattern, eventually, until};
@@ -76,9 +77,9 @@ fn what_a_member_could_read_it_cannot_read_for_long_when_it_is_none_any_more() {
     rogue.tell("leave");
     eventually("it is no member", || cluster.status(0).cluster.members.len() == 3);
     eventually("there are new keys", || cluster.log(0).contains("have new keys"));
-    // It may connect again, and its key is good for a while.
+    // The member may connect again, and its key is valid for a while.
     until("the key is refused", || rogue.read(&to, region, at, MIB as u64).is_none().then_some(()));
-    // The others have the new one.
+    // The other members have the new key.
     reader.evict(u64::MAX).expect("evict");
     Pattern(1).check(get(&reader, id).data());
     Pattern(1).check(get(&cluster.client(2), id).data());
@@ -96,20 +97,20 @@ fn what_is_not_its_own_does_not_answer_to_it() {
     let dropped_before = dropped(&cluster, 0);
     let mut say = |opcode, body| rogue.send(&to, &Frame { request: 9, ..rogue.frame(&to, opcode, body) });
 
-    // Leases, parts and readiness that there are not.
+    // Leases, parts and notices of readiness that do not exist.
     for request in [0, 1, 2, 77, u64::MAX] {
         say(opcode::RENEW, body::words(&[request]));
         say(opcode::RELEASE, [&[1, 0, 0, 0], &body::words(&[request])[..]].concat());
         say(opcode::READY, body::words(&[request]));
         say(opcode::PART, body::part(request, 0, &[1; 1000]));
     }
-    // Orders that are not of this life, or of nothing here.
+    // Orders for another life, or for an object that is not here.
     say(opcode::DROP, body::lives(&[(id, 1), (id, 0), (ObjectId::random(), 1)]));
     say(opcode::PROMOTE, body::heirs(&[(ObjectId::random(), 1), (id, 1)]));
     say(opcode::BURY, body::lives(&[(id, 1), (ObjectId::random(), 1)]));
     say(opcode::UNPUBLISH, [&[1], &body::ids(&[id, ObjectId::random()])[..]].concat());
     say(opcode::UNPUBLISH, [&[0], &body::ids(&[id])[..]].concat());
-    // Answers that nobody asked for.
+    // Answers without a request.
     let head = Head { id, life: 3, len: 1000 };
     say(opcode::EAGER, body::eager(&head, &[1; 1000]));
     say(opcode::OFFER, body::offer(&head, 10_000, &[(0, 1, 0, 1000)], (1, 1), &[]));
@@ -118,7 +119,7 @@ fn what_is_not_its_own_does_not_answer_to_it() {
     let found = ObjectId::random();
     say(opcode::LOCATE, found.as_bytes().to_vec());
 
-    // Each renewal is refused, each order is answered, offers are given back.
+    // Each renewal is refused, each order is answered, and offers are given back.
     for _ in 0..5 {
         rogue.next("a refusal", |frame| frame.opcode == opcode::REFUSED && frame.request == 9);
     }
@@ -160,7 +161,7 @@ fn leases_go_to_who_asked_and_are_not_replaced() {
         let frame = rogue.frame(&to, opcode::FETCH, body::fetch(id, Protocol::Read as u8));
         Frame { request: 77, ..frame }
     };
-    // In the name of another, which has asked for nothing: it gives back what it is offered, and has nothing
+    // In the name of another member, which has asked for nothing: it gives the offer back, and keeps nothing
     // of it.
     let reply_to: [u8; 16] = *other.parse::<NodeId>().expect("a node id").as_bytes();
     let before = cluster.status(1);
@@ -171,7 +172,7 @@ fn leases_go_to_who_asked_and_are_not_replaced() {
     let after = cluster.status(1);
     assert_eq!((after.objects, after.memory.used), (before.objects, before.memory.used));
 
-    // What a reader has a lease for stays where it is, whatever is asked in its name.
+    // An object with a reader's lease stays where it is, whatever is asked in the reader's name.
     let frame = ask(&rogue, first);
     rogue.send(&to, &frame);
     rogue.next("an offer", |frame| frame.opcode == opcode::OFFER);
@@ -184,7 +185,7 @@ fn leases_go_to_who_asked_and_are_not_replaced() {
     holder.delete(&[first, second]).expect("delete");
     let used = || cluster.status(0).memory.used;
     assert!((len as u64..2 * len as u64).contains(&used()), "{} bytes", used());
-    // Nor is its lease renewed in its name, or given back.
+    // Its lease is neither renewed nor given back in the reader's name.
     let release = [&[1, 0, 0, 0], &body::words(&[77])[..]].concat();
     let from = [9; 16];
     let stranger = Frame { from, ..rogue.frame(&to, opcode::RELEASE, release.clone()) };
@@ -203,7 +204,7 @@ fn what_is_published_to_a_node_that_does_not_keep_it_any_more_does_not_stay_ther
     for node in 0..3 {
         let to = cluster.status(node).node;
         let frame = rogue.frame(&to, opcode::PUBLISH, body::publish(&heads));
-        // By a member that follows an older view.
+        // The request comes from a member that follows an older view.
         let epoch = frame.epoch - 1;
         rogue.send(&to, &Frame { epoch, ..frame });
         let kept = heads.iter().filter(|head| rogue.keepers(&head.id).contains(&to)).count() as u64;
@@ -225,7 +226,7 @@ fn a_reader_that_takes_nothing_keeps_nothing_beyond_its_lease() {
     let frame = ask(&rogue, opcode::FETCH, body::fetch(id, Protocol::Send as u8));
     rogue.send(&to, &frame);
     rogue.next("that it comes in parts", |frame| frame.opcode == opcode::STREAM);
-    // It may say so as often as it likes.
+    // The member may repeat this as often as it likes.
     for _ in 0..100 {
         let frame = ask(&rogue, opcode::READY, body::words(&[5]));
         rogue.send(&to, &frame);
@@ -236,7 +237,7 @@ fn a_reader_that_takes_nothing_keeps_nothing_beyond_its_lease() {
     assert!(cluster.status(0).memory.used >= 8 * MIB as u64, "the lease keeps it");
     eventually("its lease has ended", || cluster.status(0).transfer.leases == 0);
     eventually("the memory is free", || cluster.status(0).memory.used == 0);
-    // The rogue may keep the shard of an id, and would have to be asked.
+    // The rogue may keep the shard of an id, and would have to be asked then.
     let fresh = CreateOptions { fresh: true, ..CreateOptions::default() };
     client.put(ObjectId::random(), b"", b"", &fresh).expect("put");
 }

@@ -1,9 +1,8 @@
-//! Whatever a member says and does, the others go on: what makes no sense is dropped and counted, what is not
-//! its own it does not get, and what it offers is taken for what it is.
+//! Tests of a rogue member: whatever it sends and does, the other members go on. Invalid frames are dropped
+//! and counted, it gets nothing that it may not have, and its offers are checked.
 //!
-//! Here is a member that says what it likes: a program of its own, with a fabric of its own, that was let in
-//! as any other. [`nonsense`] is what it should not say, [`offers`] what it should not offer, [`leases`] what
-//! is not its own.
+//! The rogue is a program with a fabric of its own that was admitted like any other member. [`nonsense`] has
+//! invalid messages, [`offers`] false offers, [`leases`] uses of what is not its own.
 
 mod frames;
 mod leases;
@@ -26,7 +25,7 @@ use serde_json::Value;
 use self::frames::{Frame, HEADER_LEN, VERSION, opcode};
 use crate::support::{MIB, get, try_put};
 
-/// Three nodes and a rogue on the host of the last.
+/// Starts three nodes, and a rogue on the host of the last.
 fn cluster() -> (Cluster, Rogue) {
     let cluster = Cluster::builder().nodes(3).start();
     let rogue = Rogue::join(&cluster, 2);
@@ -37,7 +36,7 @@ fn dropped(cluster: &Cluster, node: usize) -> u64 {
     cluster.status(node).transfer.frames_dropped
 }
 
-/// All are members, and bring each other objects of which the rogue keeps nothing.
+/// Checks that all nodes are members, and bring each other objects of which the rogue keeps nothing.
 fn the_others_go_on(cluster: &Cluster, rogue: &mut Rogue) {
     for node in 0..3 {
         let status = cluster.status(node);
@@ -61,13 +60,14 @@ fn the_others_go_on(cluster: &Cluster, rogue: &mut Rogue) {
     }
 }
 
-/// Has all that it was sent before looked at: behind it, what makes sense is answered.
+/// Waits until a node has handled all that the rogue sent before: a valid request sent afterwards is
+/// answered.
 fn heard(rogue: &mut Rogue, to: &str) {
     rogue.send(to, &rogue.frame(to, opcode::LOCATE, ObjectId::random().as_bytes().to_vec()));
     rogue.next("an answer", |frame| frame.opcode == opcode::LOCATED);
 }
 
-/// The program, and what it has said.
+/// Program of the rogue, with the lines that it printed.
 struct Rogue {
     child: Child,
     stdin: ChildStdin,
@@ -75,19 +75,19 @@ struct Rogue {
     host: usize,
     node: [u8; 16],
     incarnation: u64,
-    /// Base, key and length of what all may read: pattern 7.
+    /// Base, key and length of the region that all may read, which has pattern 7.
     region: (u64, u64, u64),
     view: Value,
     frames: VecDeque<Frame>,
 }
 
 impl Rogue {
-    /// Starts it on the host of a node and has it join the cluster.
+    /// Starts the rogue on the host of a node and makes it join the cluster.
     fn join(cluster: &Cluster, host: usize) -> Self {
         Self::join_as(cluster, host, *NodeId::random().as_bytes(), 1)
     }
 
-    /// Kills it and starts it anew, as the same node.
+    /// Kills the rogue and starts it anew, as the same node.
     fn join_again(self, cluster: &Cluster) -> Self {
         let (host, node, incarnation) = (self.host, self.node, self.incarnation + 1);
         let members = cluster.nodes();
@@ -103,7 +103,7 @@ impl Rogue {
         command.args([cluster.listen(0).to_string(), cluster.address(host).to_string(), provider]);
         command.args([hex(&node), incarnation.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // What `plasmon serve` sees to: libraries that take signals for themselves are told not to.
+        // As `plasmon serve` does: libraries that would handle signals are told not to.
         command.env("IPATH_NO_BACKTRACE", "1");
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (stdin, out) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
@@ -132,7 +132,7 @@ impl Rogue {
         rogue
     }
 
-    /// Its node id as text.
+    /// Node id of the rogue as text.
     fn id(&self) -> String {
         hex(&self.node)
     }
@@ -146,7 +146,7 @@ impl Rogue {
         self.view["epoch"].as_u64().expect("a view has an epoch")
     }
 
-    /// A frame for a node, in which all is right.
+    /// Valid frame for a node.
     fn frame(&self, to: &str, opcode: u8, body: Vec<u8>) -> Frame {
         Frame {
             version: VERSION,
@@ -165,7 +165,7 @@ impl Rogue {
         }
     }
 
-    /// The answer to a frame of a node, in which all is right.
+    /// Valid answer to a frame of a node.
     fn answer(&self, asked: &Frame, opcode: u8, body: Vec<u8>) -> Frame {
         let frame = self.frame(&hex(&asked.reply_to), opcode, body);
         Frame { request: asked.request, reply_to: asked.reply_to, ..frame }
@@ -175,7 +175,7 @@ impl Rogue {
         writeln!(self.stdin, "{line}").expect("it lives");
     }
 
-    /// Sends bytes as a message each.
+    /// Sends each of some byte strings as a message.
     fn send_bytes(&mut self, to: &str, messages: &[Vec<u8>]) {
         for some in messages.chunks(64) {
             let words: Vec<_> = some.iter().map(|message| hex(message)).collect();
@@ -183,7 +183,7 @@ impl Rogue {
         }
     }
 
-    /// Whether a message says that it is this member's, as what counts against it does.
+    /// Whether a message claims to be this member's, so that it counts against this member.
     fn stands_for(&self, to: &str, message: &[u8]) -> bool {
         let honest = self.frame(to, 0, Vec::new()).encode();
         let same = |field: std::ops::Range<usize>| message[field.clone()] == honest[field];
@@ -200,25 +200,25 @@ impl Rogue {
         self.send(&hex(&asked.reply_to), &frame);
     }
 
-    /// Sends long messages that nobody waits for.
+    /// Sends long messages without waiting for them.
     fn send_many_long(&mut self, to: &str, count: usize, len: usize) {
         self.tell(&format!("long {to} {count} {len}"));
     }
 
-    /// Sends a message of so many bytes and waits until that has succeeded or failed.
+    /// Sends a message of `len` bytes and waits until that has succeeded or failed.
     fn send_long(&mut self, to: &str, len: usize) {
         self.tell(&format!("message {to} {len}"));
         self.said("sent or unsent", |line| line.ends_with("sent").then_some(()));
     }
 
-    /// Reads what a node has registered; nothing when that is refused.
+    /// Reads memory that a node has registered. `None` if the read is refused.
     fn read(&mut self, from: &str, (base, key): (u64, u64), offset: u64, len: u64) -> Option<Vec<u8>> {
         self.tell(&format!("read {from} {base} {key} {offset} {len}"));
         let line = self.said("what was read", |line| line.strip_prefix("read ").map(str::to_owned));
         (line != "refused").then(|| bytes(&line))
     }
 
-    /// Writes into what a node has registered; says whether that was done.
+    /// Writes into memory that a node has registered. Returns whether that succeeded.
     fn write(&mut self, to: &str, (base, key): (u64, u64), offset: u64, len: u64) -> bool {
         self.tell(&format!("write {to} {base} {key} {offset} {len}"));
         self.said("what was written", |line| line.strip_prefix("write ").map(|end| end == "done"))
@@ -244,7 +244,7 @@ impl Rogue {
         }
     }
 
-    /// Hears what it says for a while.
+    /// Takes the lines that the rogue prints for a while.
     fn listen(&mut self, span: Duration) {
         match self.lines.recv_timeout(span) {
             Ok(line) => self.hear(&line),
@@ -253,7 +253,7 @@ impl Rogue {
         }
     }
 
-    /// The first frame that it was sent and that is the one that is meant; all others stay to be asked for.
+    /// Takes the first frame that came to the rogue and is `meant`. All other frames stay.
     fn next(&mut self, what: &str, meant: impl Fn(&Frame) -> bool) -> Frame {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -266,7 +266,8 @@ impl Rogue {
         }
     }
 
-    /// Does as keepers ask it to while others work: holds nothing, and lets go of everything.
+    /// Answers keepers that ask the rogue to hold or release objects while `work` runs: it holds nothing and
+    /// releases everything.
     fn letting_go<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let work = scope.spawn(work);
@@ -290,12 +291,12 @@ impl Rogue {
         })
     }
 
-    /// The fetch of an object that a node makes, through its keeper.
+    /// Fetch of an object by a node, which comes through the object's keeper.
     fn asked_for(&mut self, id: ObjectId) -> Frame {
         self.next("a fetch", |frame| frame.opcode == opcode::FETCH && frame.body.starts_with(id.as_bytes()))
     }
 
-    /// How many frames that are meant it was sent, until none has come for a while.
+    /// Number of frames that came to the rogue and are `meant`, counted until none has come for a while.
     fn count(&mut self, meant: impl Fn(&Frame) -> bool) -> usize {
         while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(500)) {
             self.hear(&line);
@@ -305,7 +306,7 @@ impl Rogue {
         before - self.frames.len()
     }
 
-    /// The members that keep the directory entry of an object, by rendezvous hashing.
+    /// Members that keep the directory entry of an object, by rendezvous hashing.
     fn keepers(&self, id: &ObjectId) -> Vec<String> {
         let mix = |word: u64| Draw::new(word).word();
         let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
@@ -320,7 +321,7 @@ impl Rogue {
         nodes[..2].iter().map(|&node| node.to_owned()).collect()
     }
 
-    /// An id of which it is no keeper itself: what it does not do as one does not matter.
+    /// Id of which the rogue is no keeper, so that its failures as a keeper do not matter.
     fn foreign_id(&self) -> ObjectId {
         let own = self.id();
         std::iter::repeat_with(ObjectId::random)
@@ -328,7 +329,7 @@ impl Rogue {
             .expect("there are others")
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the rogue with SIGKILL.
     fn kill(mut self) {
         self.child.kill().expect("it is our child");
     }

@@ -1,4 +1,4 @@
-//! What no member says: it is dropped and counted, and who says it again and again is cut off.
+//! Tests of invalid messages: they are dropped and counted, and a member that sends many is cut off.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::frames::{FRAME_MAX, Frame, HEADER_LEN, Head, VERSION, body, opcode};
 use super::{Rogue, cluster, dropped, heard, the_others_go_on};
 use crate::support::MIB;
 
-/// One frame of each kind whose body is as it should be.
+/// One frame of each kind with a valid body.
 fn sound(rogue: &Rogue, to: &str) -> Vec<Frame> {
     let (id, request) = (ObjectId::random(), 1 << 40);
     let head = Head { id, life: 1, len: 100 };
@@ -47,12 +47,12 @@ fn sound(rogue: &Rogue, to: &str) -> Vec<Frame> {
     bodies.into_iter().map(|(opcode, body)| Frame { request, ..rogue.frame(to, opcode, body) }).collect()
 }
 
-/// Messages that are no frames, or none that a member may send.
+/// Messages that are no frames, or frames that a member may not send.
 fn nonsense(rogue: &Rogue, to: &str) -> Vec<Vec<u8>> {
     let sound = sound(rogue, to);
     let mut messages: Vec<_> =
         [1, 7, 8, 87, HEADER_LEN, 89, 1000, FRAME_MAX].map(|len| Pattern(len as u64).bytes(len)).to_vec();
-    // What begins as a frame should, and goes on as it likes.
+    // Messages that begin like a frame and continue with invalid bytes.
     messages.extend((0..40).map(|seed| {
         // The last one is text: whatever it is, it decodes.
         let (opcode, len) = (seed as u8 % opcode::LAST, 17 * seed as usize);
@@ -94,7 +94,7 @@ fn nonsense(rogue: &Rogue, to: &str) -> Vec<Vec<u8>> {
     for opcode in [0, opcode::LAST + 1, 100, u8::MAX] {
         messages.push(rogue.frame(to, opcode, Vec::new()).encode());
     }
-    // Values that nobody uses: a stage, a protocol, an absurd length, a segment that no arena has.
+    // Values that no member uses: a stage, a protocol, an absurd length, a segment that no arena has.
     let fetch = body::fetch(ObjectId::random(), Protocol::Auto as u8);
     for (at, value) in [(20, 5), (20, 255), (21, 200)] {
         let mut body = fetch.clone();

@@ -1,4 +1,4 @@
-//! What a holder may offer, and should not: an object is had whole and right, or not at all.
+//! Tests of a holder's offers, true and false: an object is received whole and right, or not at all.
 
 use std::thread;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::{Rogue, cluster, the_others_go_on};
 use crate::support::{MIB, try_get};
 
 type Answer = Box<dyn Fn(&mut Rogue, &Frame, &Head)>;
-/// Pieces of an object of a length, and regions of one, with the rogue's own at hand.
+/// Function that returns the pieces of an object, given its length and the rogue's own region.
 type Pieces = fn(u64) -> Vec<(u32, u32, u64, u64)>;
 type Regions = fn(u64, (u64, u64, u64)) -> Vec<(u64, u64, u64)>;
 
-/// What a holder may answer to a fetch, and should not.
+/// False answers of a holder to a fetch.
 fn lies() -> Vec<(&'static str, u64, Answer)> {
     let offer = |lease: u32, pieces: Pieces, stamp: (u32, u64)| -> Answer {
         Box::new(move |rogue, asked, head| {

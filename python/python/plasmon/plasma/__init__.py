@@ -6,12 +6,12 @@
     object_id = client.put(array)
     same = client.get(object_id)
 
-The store is a node of Plasmon: `plasma-store-server -s /tmp/plasma -m 1000000000` starts one that takes
-Plasma's options and, like Plasma, drops what was not used for longest when it is full. Any other node
+The store is a node of Plasmon. `plasma-store-server -s /tmp/plasma -m 1000000000` starts one that takes
+Plasma's options and, like Plasma, drops the least recently used objects when it is full. Any other node
 serves as well, and `plasmon.Client` sees the same objects.
 
-docs/migration.md tells call by call what differs. Where Plasma would end the process, or the whole store,
-there is an exception here. Buffers are PyArrow's if that is installed, else `memoryview`s.
+docs/migration.md lists the differences call by call. In cases where Plasma would end the process or the whole
+store, these calls raise an exception. Buffers are PyArrow's if that is installed, else `memoryview`s.
 """
 
 from typing import NoReturn
@@ -26,7 +26,7 @@ tf_plasma_op = None
 
 
 def build_plasma_tensorflow_op() -> NoReturn:
-    """Refuses: the TensorFlow operator was C++ against Plasma's own library.
+    """Raises an error: the TensorFlow operator was C++ code linked with Plasma's own library.
 
     Raises:
         NotImplementedError: Always.

@@ -1,4 +1,4 @@
-"""What is used of PyArrow, or stands for it where it is not installed."""
+"""Exceptions and functions of PyArrow, or replacements if it is not installed."""
 
 try:
     from pyarrow import Buffer as PlasmaBuffer
@@ -8,13 +8,13 @@ except ModuleNotFoundError:
     PlasmaBuffer = py_buffer = memoryview
 
     class ArrowException(Exception):  # type: ignore[no-redef] # noqa: N818
-        """An error of PyArrow."""
+        """Error of PyArrow."""
 
     class ArrowSerializationError(ArrowException):  # type: ignore[misc, no-redef]
         """A value cannot be stored or read."""
 
     class ArrowTypeError(TypeError, ArrowException):  # type: ignore[misc, no-redef]
-        """Something has the wrong type."""
+        """An argument or an object has the wrong type."""
 
 
 __all__ = ["ArrowException", "ArrowSerializationError", "ArrowTypeError", "PlasmaBuffer", "py_buffer"]

@@ -1,12 +1,13 @@
-"""Plasma's client.
+"""Client with Plasma's interface.
 
-It holds a `plasmon.Client`, and what Plasma's own client knew beside the store: the objects it is creating,
-which live until they are sealed even if the program has dropped their buffers, and its subscription.
+It holds a `plasmon.Client`, and state that Plasma's own client had in addition to the store: its
+subscription, and the objects that it is creating, which live until they are sealed even if the program has
+dropped their buffers.
 
-Objects are everybody's, as they are with Plasma: whoever may connect deletes them.
+Objects belong to all users, as with Plasma: every user who may connect may delete them.
 
-After `seal` the buffer that `create` gave stays readable, as with Plasma: it keeps the sealed object pinned
-until nobody can see it any more.
+After `seal` the buffer of `create` stays readable, as with Plasma: it keeps the sealed object pinned until
+its last view is gone.
 """
 
 from __future__ import annotations
@@ -35,32 +36,32 @@ if TYPE_CHECKING:
 
 _RETRIES = 50
 _RETRY = 0.1
-"""How often Plasma tries to connect, and how long it waits between, in seconds."""
+"""Number of attempts of Plasma to connect, and time between them in seconds."""
 
 
 class ObjectNotAvailable:
-    """Stands, itself and not an instance, for the value of an object that was not there in time."""
+    """Mark for the value of an object that did not come in time: the class itself, not an instance."""
 
 
 class ObjectEntry(TypedDict):
-    """What `PlasmaClient.list` tells of an object."""
+    """Object in the result of `PlasmaClient.list`."""
 
     data_size: int
-    """Bytes of data."""
+    """Size of the data in bytes."""
     metadata_size: int
-    """Bytes of metadata."""
+    """Size of the metadata in bytes."""
     ref_count: int
-    """How often it is in use."""
+    """Number of uses."""
     create_time: int
-    """When it was created, in seconds of Unix time."""
+    """Time of the creation, in seconds of Unix time."""
     construct_duration: int
-    """Whole seconds from its creation to its seal; -1 before it is sealed."""
+    """Time from creation to seal in whole seconds. -1 before the seal."""
     state: str
-    """`"created"`, or `"sealed"`."""
+    """State of the object: `"created"` or `"sealed"`."""
 
 
 class PlasmaClient:
-    """A connection to a store, as `connect` gives it."""
+    """Connection to a store, which `connect` makes."""
 
     def __init__(self, client: plasmon.Client) -> None:
         self._client = client
@@ -71,24 +72,24 @@ class PlasmaClient:
 
     @property
     def store_socket_name(self) -> str:
-        """The path of the store's socket."""
+        """Path of the store's socket."""
         return self._socket
 
     @raises_plasma_errors
     def create(self, object_id: ObjectID, data_size: int, metadata: bytes = b"") -> Any:
-        """Starts an object, which nobody else sees before `seal`.
+        """Creates an object, which no other client sees before `seal`.
 
         Args:
-            object_id: Its id.
-            data_size: Bytes of data.
-            metadata: Anything, below 4 GiB.
+            object_id: Id of the object.
+            data_size: Size of the data in bytes.
+            metadata: Metadata of the object, any bytes below 4 GiB.
 
         Returns:
-            A buffer to write the data to. After `seal` it can be read, and must not be written to.
+            Buffer to write the data to. After `seal` it can be read, and must not be written to.
 
         Raises:
             PlasmaObjectExists: The id is taken.
-            PlasmaStoreFull: There is no room that could be made.
+            PlasmaStoreFull: There is no room, and none can be made.
         """
         id = native(object_id)
         creation = self._client.create(id, data_size, _bytes(metadata), public="rw", timeout=0)
@@ -97,10 +98,10 @@ class PlasmaClient:
 
     @raises_plasma_errors
     def seal(self, object_id: ObjectID) -> None:
-        """Makes an object that this client has created immutable, and visible to all.
+        """Makes an object that this client is creating immutable and visible to all.
 
         Raises:
-            PlasmaObjectNotFound: This client is not creating such an object.
+            PlasmaObjectNotFound: This client is not creating an object of this id.
             ArrowTypeError: The object is sealed already.
         """
         id = native(object_id)
@@ -116,7 +117,7 @@ class PlasmaClient:
             self._pin_for(creation, id)
 
     def _pin_for(self, creation: Creation, id: ObjectId) -> None:
-        """Pins a sealed object for as long as the buffer lives that it was written through."""
+        """Pins a sealed object as long as the buffer lives through which it was written."""
         try:
             (buffer,) = self._client.get_buffers([id], 0)
         except errors.ObjectNotFound:  # It was evicted or deleted since.
@@ -125,12 +126,12 @@ class PlasmaClient:
 
     @raises_plasma_errors
     def create_and_seal(self, object_id: ObjectID, data: Readable, metadata: bytes = b"") -> None:
-        """Stores bytes in one go.
+        """Stores bytes in one call.
 
         Args:
-            object_id: The id of the object.
-            data: Its data.
-            metadata: Anything, below 4 GiB.
+            object_id: Id of the object.
+            data: Data of the object.
+            metadata: Metadata of the object, any bytes below 4 GiB.
 
         Raises:
             PlasmaObjectExists, PlasmaStoreFull: As `create`.
@@ -144,16 +145,16 @@ class PlasmaClient:
         metadata: bytes = b"",
         memcopy_threads: int = 6,
     ) -> ObjectID:
-        """Stores bytes in one go.
+        """Stores bytes in one call.
 
         Args:
-            value: The bytes, as anything with the buffer protocol.
-            object_id: The id of the object; else a random one.
-            metadata: Anything, below 4 GiB.
-            memcopy_threads: Without meaning: as many threads copy as help.
+            value: Bytes to store, as an object with the buffer protocol.
+            object_id: Id of the object. `None` for a random one.
+            metadata: Metadata of the object, any bytes below 4 GiB.
+            memcopy_threads: Ignored: the client chooses the number of threads.
 
         Returns:
-            The id of the object.
+            Id of the object.
 
         Raises:
             PlasmaObjectExists, PlasmaStoreFull: As `create`.
@@ -173,14 +174,15 @@ class PlasmaClient:
         """Stores a value.
 
         Args:
-            value: The value: what `plasmon.Client.put` takes, which is everything that can be pickled.
-            object_id: The id of the object; else a random one.
-            memcopy_threads: Without meaning: as many threads copy as help.
-            serialization_context: A `pyarrow.SerializationContext` for types it has been told of. `get`
-                then takes the same.
+            value: Value to store: everything that `plasmon.Client.put` takes, which includes all that can be
+                pickled.
+            object_id: Id of the object. `None` for a random one.
+            memcopy_threads: Ignored: the client chooses the number of threads.
+            serialization_context: `pyarrow.SerializationContext` for types that are registered with it. `get`
+                needs the same.
 
         Returns:
-            The id of the object.
+            Id of the object.
 
         Raises:
             PlasmaObjectExists, PlasmaStoreFull: As `create`.
@@ -200,19 +202,20 @@ class PlasmaClient:
         timeout_ms: int = -1,
         serialization_context: Any = None,
     ) -> Any:
-        """Waits for objects, and gives their values.
+        """Waits for objects and returns their values.
 
         Args:
-            object_ids: One id, or a sequence of them.
-            timeout_ms: Milliseconds to wait, for all of them together: -1 for ever, 0 not at all.
-            serialization_context: The context that the values were put with.
+            object_ids: One id, or a sequence of ids.
+            timeout_ms: Time in milliseconds to wait for all of the objects together; -1 waits without limit,
+                0 does not wait.
+            serialization_context: Context with which the values were put.
 
         Returns:
-            The value, or a list of them in order. Arrays are read where they lie in the store, and are
-            read-only. `ObjectNotAvailable` stands for an object that was not there in time.
+            Value of the object, or a list of the values in order. Arrays are read in place in the store, and
+            are read-only. `ObjectNotAvailable` stands for an object that did not come in time.
 
         Raises:
-            ArrowSerializationError: An object was put with a serialization context, and there is none here.
+            ArrowSerializationError: An object was put with a serialization context, and none is given here.
         """
         if not isinstance(object_ids, Sequence):
             return self.get([object_ids], timeout_ms, serialization_context)[0]
@@ -224,16 +227,17 @@ class PlasmaClient:
     def get_buffers(
         self, object_ids: Iterable[ObjectID], timeout_ms: int = -1, with_meta: bool = False
     ) -> builtins.list[Any]:
-        """Waits for objects, and gives their data.
+        """Waits for objects and returns their data.
 
         Args:
-            object_ids: The ids.
-            timeout_ms: Milliseconds to wait, for all of them together: -1 for ever, 0 not at all.
-            with_meta: Give the metadata, too.
+            object_ids: Ids of the objects.
+            timeout_ms: Time in milliseconds to wait for all of the objects together; -1 waits without limit,
+                0 does not wait.
+            with_meta: Whether to return the metadata, too.
 
         Returns:
-            For each id in order a buffer, read-only and in place, or with `with_meta` a tuple of the metadata
-            as bytes and that buffer. `None` stands for both where the object was not there in time.
+            For each id in order a buffer, read-only and in place; with `with_meta` a tuple of the metadata as
+            bytes and that buffer. Both are `None` for an object that did not come in time.
         """
         buffers = self._get(object_ids, timeout_ms)
         if with_meta:
@@ -243,15 +247,16 @@ class PlasmaClient:
         return [None if buffer is None else py_buffer(buffer) for buffer in buffers]
 
     def get_metadata(self, object_ids: Iterable[ObjectID], timeout_ms: int = -1) -> builtins.list[Any]:
-        """Waits for objects, and gives their metadata.
+        """Waits for objects and returns their metadata.
 
         Args:
-            object_ids: The ids.
-            timeout_ms: Milliseconds to wait, for all of them together: -1 for ever, 0 not at all.
+            object_ids: Ids of the objects.
+            timeout_ms: Time in milliseconds to wait for all of the objects together; -1 waits without limit,
+                0 does not wait.
 
         Returns:
-            For each id in order a buffer with a copy of the metadata, or `None` where the object was not
-            there in time.
+            For each id in order a buffer with a copy of the metadata, or `None` for an object that did not
+            come in time.
         """
         return [
             None if buffer is None else py_buffer(buffer.metadata)
@@ -260,7 +265,7 @@ class PlasmaClient:
 
     @raises_plasma_errors
     def _get(self, object_ids: Iterable[ObjectID], timeout_ms: int) -> Sequence[Buffer | None]:
-        """Pins objects that are there in time."""
+        """Pins the objects that come in time."""
         ids = natives(object_ids)
         if timeout_ms in (-1, math.inf):
             for id in self._creating.keys() & ids:
@@ -272,13 +277,13 @@ class PlasmaClient:
 
     @raises_plasma_errors
     def contains(self, object_id: ObjectID) -> bool:
-        """Whether an object is sealed, or this client is creating it."""
+        """Whether an object is sealed, or is being created by this client."""
         id = native(object_id)
         return id in self._creating or self._client.contains(id)
 
     @raises_plasma_errors
     def hash(self, object_id: ObjectID) -> bytes:
-        """A digest of 8 bytes over data and metadata: the same for the same, on every node.
+        """Digest of 8 bytes of data and metadata. Equal objects have the same digest on every node.
 
         Raises:
             PlasmaObjectNotFound: There is no such sealed object.
@@ -287,30 +292,30 @@ class PlasmaClient:
 
     @raises_plasma_errors
     def delete(self, object_ids: Iterable[ObjectID]) -> None:
-        """Deletes objects, on every node; ids that stand for none are passed over.
+        """Deletes objects on every node. Ids without an object are ignored.
 
-        Buffers and values that were got stay as they are. Their memory is free once they are gone.
+        Buffers and values that were got stay readable. The memory is freed once they are gone.
         """
         self._client.delete(natives(object_ids))
 
     @raises_plasma_errors
     def evict(self, num_bytes: int) -> int:
-        """Drops what was not used for longest and is not in use, until so many bytes are free that were not.
+        """Drops the least recently used objects that are not in use, until `num_bytes` more are free.
 
         Returns:
-            How many bytes of objects were dropped.
+            Size in bytes of the objects that were dropped.
         """
         return self._client.evict(num_bytes)
 
     @raises_plasma_errors
     def list(self) -> dict[ObjectID, ObjectEntry]:
-        """The objects in the store, and what is known of each."""
+        """Lists the objects in the store with their properties."""
         now = time.time()
         return {
             from_native(row.id): {
                 "data_size": row.size,
                 "metadata_size": row.metadata_size,
-                # Whoever is creating an object uses it.
+                # An object that is being created is in use by its creator.
                 "ref_count": 1 if row.state == "unsealed" else row.pins,
                 "create_time": int(now - row.age) - row.construction,
                 "construct_duration": -1 if row.state == "unsealed" else row.construction,
@@ -322,7 +327,7 @@ class PlasmaClient:
 
     @raises_plasma_errors
     def subscribe(self) -> None:
-        """Asks for notifications: one of each sealed object there is, then of all that are sealed or go."""
+        """Subscribes to notifications of the sealed objects, then of all seals and deletions."""
         if self._notifications is None:
             self._notifications = Notifications(self._client.subscribe())
 
@@ -331,20 +336,20 @@ class PlasmaClient:
         """Waits for the next notification.
 
         Returns:
-            The id of an object that was sealed, and the sizes of its data and metadata; or the id of one that
-            is gone, and -1 twice.
+            Id of an object that was sealed, and the sizes of its data and metadata in bytes; or the id of an
+            object that is gone, and -1 twice.
 
         Raises:
-            OSError: There is no subscription; the connection broke; or so much has happened meanwhile that
-                notifications were lost here. The next call goes on after them.
+            OSError: There is no subscription, the connection broke, or notifications were lost here because
+                they were not read for too long. The next call returns those that follow.
         """
         return self._subscribed().next()
 
     @raises_plasma_errors
     def get_notification_socket(self) -> socket.socket:
-        """A socket to read notifications from.
+        """Socket from which notifications can be read.
 
-        Each is preceded by its length, 8 bytes in native order; `decode_notifications` reads the rest.
+        Each notification follows its length, 8 bytes in native order. `decode_notifications` reads the rest.
         """
         return self._subscribed().as_socket()
 
@@ -354,8 +359,8 @@ class PlasmaClient:
         """Reads a notification from the socket, without its length.
 
         Returns:
-            The ids, data sizes and metadata sizes in it. All are empty, and there is a `RuntimeWarning`,
-            where notifications were lost.
+            Ids, data sizes and metadata sizes of the notification. If notifications were lost, all are empty,
+            and there is a `RuntimeWarning`.
         """
         return _notifications.decode(bytes(buf))
 
@@ -366,25 +371,25 @@ class PlasmaClient:
 
     @raises_plasma_errors
     def set_client_options(self, client_name: str, limit_output_memory: int) -> None:
-        """Names this client, for logs and errors, and limits what its objects may take.
+        """Sets the name of this client for logs and errors, and a limit for the memory of its objects.
 
         Args:
-            client_name: The name; an empty one changes nothing.
-            limit_output_memory: Bytes.
+            client_name: Name of the client. An empty name changes nothing.
+            limit_output_memory: Limit in bytes.
         """
         self._client.set_options(name=client_name or None, quota=limit_output_memory)
 
     @raises_plasma_errors
     def debug_string(self) -> str:
-        """How full the store is, a line each, for people."""
+        """Use of the store as text for people, a line for each figure."""
         return "".join(f"{name}: {value}\n" for name, value in self._client.usage().items())
 
     def store_capacity(self) -> int:
-        """Bytes of memory that the store has."""
+        """Size in bytes of the store's memory."""
         return self._capacity
 
     def to_capsule(self) -> NoReturn:
-        """Refuses: Plasma gave a pointer to a client of its own C++ library.
+        """Raises an error: Plasma returned a pointer to a client of its own C++ library.
 
         Raises:
             NotImplementedError: Always.
@@ -395,7 +400,7 @@ class PlasmaClient:
         )
 
     def disconnect(self) -> None:
-        """Ends the connection. What is not sealed is given up; buffers that were got stay readable."""
+        """Ends the connection. Unsealed objects are aborted. Buffers that were got stay readable."""
         while self._creating:
             _, creation = self._creating.popitem()
             with contextlib.suppress(errors.Error):  # The connection is broken: then it is given up already.
@@ -410,11 +415,11 @@ def connect(store_socket_name: str, num_retries: int = -1) -> PlasmaClient:
     """Connects to a store.
 
     Args:
-        store_socket_name: The path of its socket.
-        num_retries: How often to try again, every 0.1 seconds; -1 stands for 50.
+        store_socket_name: Path of the store's socket.
+        num_retries: Number of further attempts, every 0.1 s; -1 stands for 50.
 
     Raises:
-        OSError: Nobody listens there, or the store does not answer.
+        OSError: No store listens there, or the store does not answer.
     """
     retries = _RETRIES if num_retries < 0 else num_retries
     while True:
@@ -428,11 +433,11 @@ def connect(store_socket_name: str, num_retries: int = -1) -> PlasmaClient:
 
 
 def _bytes(metadata: bytes | bytearray) -> bytes:
-    """Metadata as bytes: a `bytearray` will do, as with Plasma."""
+    """Metadata as bytes. A `bytearray` is accepted, as with Plasma."""
     if not isinstance(metadata, bytes | bytearray):
         raise TypeError(f"expected bytes as metadata, not {type(metadata).__name__}")
     return bytes(metadata)
 
 
 def _release(buffer: Buffer) -> None:
-    """Holds a buffer until it is called."""
+    """Holds a buffer until this function is called."""

@@ -1,7 +1,7 @@
-"""Plasma's exceptions, and which of Plasmon's they stand for.
+"""Plasma's exceptions, and the exceptions of Plasmon that they stand for.
 
-Each is an exception of PyArrow, as with Plasma, and one of `plasmon.errors`. What Plasma reports as an
-`OSError`, such as a broken connection, Plasmon's own exception is too.
+Each is an exception of PyArrow, as with Plasma, and also one of `plasmon.errors`. Errors that Plasma reports
+as an `OSError`, such as a broken connection, are Plasmon's own exceptions, which are `OSError`s too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plasmon.plasma._arrow import ArrowException, ArrowTypeError
 
 
 class PlasmaObjectExists(ArrowException, errors.ObjectExists):  # type: ignore[misc]
-    """An object of this id is there already, or is being created."""
+    """An object of this id exists already or is being created."""
 
 
 class PlasmaObjectNotFound(ArrowException, errors.ObjectNotFound):  # type: ignore[misc]
@@ -23,14 +23,14 @@ class PlasmaObjectNotFound(ArrowException, errors.ObjectNotFound):  # type: igno
 
 
 class PlasmaStoreFull(ArrowException, errors.StoreFull):  # type: ignore[misc]
-    """There is no room: the object is larger than the store, or what the store holds is in use."""
+    """There is no room: the object is larger than the store, or the objects in the store are in use."""
 
 
 class AlreadySealed(ArrowTypeError, PlasmaObjectNotFound):  # type: ignore[misc] # noqa: N818
     """The object is sealed already.
 
-    Plasma has two answers to this: a type error if the client uses the object, else `PlasmaObjectNotFound`.
-    This is both.
+    Plasma raises a type error if the client uses the object, else `PlasmaObjectNotFound`. This exception is
+    both.
     """
 
 

@@ -8,13 +8,13 @@ from plasmon._internal import ObjectId
 
 
 class ObjectID:
-    """The id of an object.
+    """Id of an object.
 
     Args:
-        object_id: Its 20 bytes.
+        object_id: Bytes of the id, 20 of them.
 
     Raises:
-        ValueError: It is anything else.
+        ValueError: The argument is not 20 bytes.
     """
 
     __slots__ = ("__weakref__", "_id")
@@ -28,11 +28,11 @@ class ObjectID:
 
     @staticmethod
     def from_random() -> ObjectID:
-        """A random id."""
+        """Draws a random id."""
         return from_native(ObjectId.random())
 
     def binary(self) -> bytes:
-        """Its 20 bytes."""
+        """Bytes of the id, 20 of them."""
         return self._id.binary()
 
     def __eq__(self, other: object) -> bool:
@@ -61,17 +61,17 @@ class ObjectID:
 
 
 def from_native(native: ObjectId) -> ObjectID:
-    """Plasmon's id as one of Plasma's."""
+    """Converts Plasmon's id into Plasma's."""
     object_id = ObjectID.__new__(ObjectID)
     object_id._id = native
     return object_id
 
 
 def native(object_id: ObjectID) -> ObjectId:
-    """Plasma's id as one of Plasmon's.
+    """Converts Plasma's id into Plasmon's.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: The argument is no `ObjectID`.
     """
     try:
         return object_id._id
@@ -80,9 +80,9 @@ def native(object_id: ObjectID) -> ObjectId:
 
 
 def natives(object_ids: Iterable[ObjectID]) -> list[ObjectId]:
-    """Several ids.
+    """Converts several of Plasma's ids into Plasmon's.
 
     Raises:
-        TypeError: One of them is something else.
+        TypeError: An item is no `ObjectID`.
     """
     return [native(object_id) for object_id in object_ids]

@@ -1,8 +1,8 @@
-"""What happens in the store, as Plasma tells it: by calls, or on a socket.
+"""Notifications of the store, as Plasma gives them: by calls, or on a socket.
 
-Plasma gives programs a socket from which they read messages themselves. Here a thread writes them, and
-only if the program asks for that socket; who only calls `next` needs none. A message is its length, 64-bit
-little-endian, and so many bytes:
+Programs read messages from Plasma's socket themselves. Here a thread writes the messages, and only if the
+program asks for the socket; a program that only calls `next` needs no thread. A message is its length, 64-bit
+little-endian, and as many bytes:
 
     missed        8 bytes, signed: notifications that were lost before this one
     then at most one of:
@@ -24,7 +24,7 @@ from plasmon import Event, Subscription, errors
 from plasmon.plasma._ids import ObjectID, from_native
 
 Notification = tuple[ObjectID, int, int]
-"""Id, size of the data and of the metadata; both sizes are -1 when the object is gone."""
+"""Id, data size and metadata size in bytes. Both sizes are -1 for an object that is gone."""
 
 _LENGTH = struct.Struct("<q")
 _MISSED = struct.Struct("<q")
@@ -32,7 +32,7 @@ _RECORD = struct.Struct("<20sqq")
 
 
 class Notifications:
-    """A subscription of one client."""
+    """Subscription of one client."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -43,7 +43,7 @@ class Notifications:
         """Waits for the next notification.
 
         Raises:
-            OSError: Notifications were lost, since this program is slow to read them; or the connection
+            OSError: Notifications were lost because this program is slow to read them, or the connection
                 broke.
         """
         if self._reader is None:
@@ -60,7 +60,7 @@ class Notifications:
         return notification
 
     def as_socket(self) -> socket.socket:
-        """The socket that messages come from, from now on."""
+        """Socket on which messages are sent from now on."""
         with self._lock:
             if self._reader is None:
                 self._reader, writer = socket.socketpair()
@@ -79,15 +79,15 @@ class Notifications:
                 self._reader.shutdown(socket.SHUT_RDWR)
 
     def _pump(self, writer: socket.socket) -> None:
-        """Writes messages until the subscription ends or nobody can read them any more.
+        """Writes messages until the subscription ends or the program closes the socket.
 
-        When the program does not read, this waits, and the node keeps what happens, up to a limit.
+        If the program does not read, this method waits, and the node keeps events up to a limit.
         """
         with self._subscription as events, writer, contextlib.suppress(OSError):
             while True:
                 while (event := events.next(0)) is not None:
                     writer.sendall(_encode(*_of(event)))
-                # From there comes nothing but its end.
+                # The reader sends nothing: the socket is readable only at its end.
                 ready, _, _ = select.select([events.fileno(), writer.fileno()], [], [])
                 if writer.fileno() in ready:
                     return
@@ -106,7 +106,7 @@ def decode(message: bytes) -> tuple[list[ObjectID], list[int], list[int]]:
 
 
 def _of(event: Event) -> tuple[int, Notification | None]:
-    """How many were lost, or what has happened."""
+    """Number of lost notifications, and the notification of an event, if it is one."""
     if event.id is None:
         return event.missed, None
     if event.kind == "deleted":
@@ -138,7 +138,7 @@ def _lost(missed: int) -> str:
 
 
 def _receive(source: socket.socket, length: int) -> bytes:
-    """So many bytes."""
+    """Receives `length` bytes."""
     received = bytearray()
     while len(received) < length:
         more = source.recv(length - len(received))

@@ -1,4 +1,4 @@
-"""A store for programs of Plasma: a node of Plasmon that takes Plasma's options.
+"""Store for programs that use Plasma: a node of Plasmon that takes Plasma's options.
 
 `plasma-store-server` becomes `plasmon serve`, so that signals and the exit status are the node's.
 """
@@ -22,18 +22,18 @@ from plasmon import errors
 from plasmon._cluster import find_binary
 from plasmon._internal import printable
 
-_START = 60.0
-"""Seconds for a store to serve."""
-_STOP = 20.0
-"""Seconds for it to end after SIGTERM."""
+_START_SECONDS = 60.0
+"""Longest time in seconds for a store to serve."""
+_STOP_SECONDS = 20.0
+"""Longest time in seconds for a store to end after SIGTERM."""
 _POLL = 0.01
-_BESIDE = 4 << 20
-_BESIDE_PART = 32
-"""Memory beyond what objects may have: these bytes at least, or this part of it.
+_EXTRA_BYTES = 4 << 20
+_EXTRA_PART = 32
+"""Memory in addition to that of the objects: at least so many bytes, or this part of it.
 
-A node cuts its memory in segments, and small objects lie in others than large ones. With two segments more,
-an object as large as the whole store finds room beside an empty one. A node does not start with fewer, and
-Plasma had stores of any size.
+A node divides its memory into segments, and small and large objects lie in different ones. With two more
+segments, an object as large as the whole store finds room beside an empty segment. A node needs at least as
+many to start, while Plasma had stores of any size.
 """
 
 
@@ -49,20 +49,20 @@ def start_plasma_store(
     """Starts a store for a `with` block, and stops it at the end.
 
     Args:
-        plasma_store_memory: Bytes that objects may have together, data and metadata.
-        use_valgrind: Without meaning.
-        use_profiler: Without meaning.
-        plasma_directory: Without meaning: memory is not in files of a directory.
-        use_hugepages: Without meaning: huge pages are used when there are any.
-        external_store: Where objects go that find no room in memory: a URL `file:///folder`. Plasma's
-            `hashtable://name` takes a folder that goes with the store.
+        plasma_store_memory: Limit in bytes for all objects, data and metadata.
+        use_valgrind: Ignored.
+        use_profiler: Ignored.
+        plasma_directory: Ignored: the memory is not in files of a directory.
+        use_hugepages: Ignored: huge pages are used if there are any.
+        external_store: Folder for objects that find no room in memory, as a URL `file:///folder`. For
+            Plasma's `hashtable://name` it is a folder that is removed with the store.
 
     Yields:
-        The path of its socket, and its process.
+        Path of the store's socket, and its process.
 
     Raises:
-        RuntimeError: It did not start, as the standard error output explains; or the external store is
-            none of these.
+        RuntimeError: The store did not start, as the standard error output explains; or the external store is
+            no such URL.
     """
     if use_valgrind and use_profiler:
         raise ValueError("Plasma does not run under valgrind and a profiler at once")
@@ -96,12 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _command(socket: str, memory: int, external_store: str | None) -> list[str]:
-    """How to start the node."""
+    """Command that starts the node."""
     command = [str(find_binary()), "serve", "--socket", socket, "--capacity", str(memory)]
-    command += ["--memory", str(memory + max(memory // _BESIDE_PART, _BESIDE))]
-    # A store stands alone, and several may stand on a host.
+    command += ["--memory", str(memory + max(memory // _EXTRA_PART, _EXTRA_BYTES))]
+    # A store is alone in its cluster, and a host may have several.
     command += ["--listen", "127.0.0.1:0"]
-    # With Plasma whoever may connect deletes any object.
+    # With Plasma every user who may connect may delete any object.
     command += ["--public", "rw"]
     if external_store is None:
         return [*command, "--cache"]
@@ -109,7 +109,7 @@ def _command(socket: str, memory: int, external_store: str | None) -> list[str]:
 
 
 def _spill_folder(external_store: str, socket: str) -> Path:
-    """Where a store writes what Plasma would give to an external store."""
+    """Folder for objects that Plasma would write to an external store."""
     url = urlsplit(external_store)
     if url.scheme == "file" and url.path.startswith("/") and not url.netloc:
         return Path(url.path)
@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Ends with 1, as Plasma's store does."""
+        """Ends the program with status 1, as Plasma's store does."""
         _fail(f"{message}; see --help")
 
 
@@ -166,12 +166,12 @@ def _fail(message: str) -> NoReturn:
 
 
 def _wait_until_it_serves(process: subprocess.Popen[bytes], socket: str) -> None:
-    deadline = time.monotonic() + _START
+    deadline = time.monotonic() + _START_SECONDS
     while not os.path.exists(socket):
         if (status := process.poll()) is not None:
             raise RuntimeError(f"the store ended with code {status} instead of serving")
         if time.monotonic() > deadline:
-            raise RuntimeError(f"the store does not serve after {_START:.0f} s")
+            raise RuntimeError(f"the store does not serve after {_START_SECONDS:.0f} s")
         time.sleep(_POLL)
 
 
@@ -179,7 +179,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
     try:
-        process.wait(_STOP)
+        process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -1,9 +1,9 @@
-"""Values for Plasma's `put` and `get`, which must come back with the types that Plasma gave them.
+"""Values for Plasma's `put` and `get`, which must be returned with the types that Plasma gave them.
 
-They are stored as `plasmon.Client` stores them, but for two kinds:
+They are stored as `plasmon.Client` stores them, with two exceptions:
 
-- `bytes` come back as `bytes`, not as a view: raw data, with the metadata `BYTES`;
-- what is put with a serialization context is pickled with it, and that pickle is the value stored.
+- `bytes` are returned as `bytes`, not as a view: they are raw data with the metadata `BYTES`;
+- a value that is put with a serialization context is pickled with it, and that pickle is the value stored.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from plasmon._internal import Buffer
 from plasmon.plasma._arrow import ArrowSerializationError
 
 BYTES = b"PLASMA\x01bytes"
-"""Metadata of values that were `bytes`. Other readers take the data for plain bytes, and they are right."""
+"""Metadata of values that were `bytes`. Other readers correctly take the data for plain bytes."""
 
 
 class InContext:
-    """A value as a pickle that takes the serialization context to read."""
+    """Value as a pickle that needs the serialization context to be read."""
 
     def __init__(self, pickled: bytes, buffers: list[pickle.PickleBuffer]) -> None:
         self.pickled = pickled
@@ -29,7 +29,7 @@ class InContext:
 
     @staticmethod
     def of(value: object, context: Any) -> InContext:
-        """Pickles a value; what the context has been told of is turned into something else by it."""
+        """Pickles a value. The context converts objects of the types registered with it."""
         buffers: list[pickle.PickleBuffer] = []
         pickled = io.BytesIO()
         _Pickler(pickled, context, buffers).dump(value)
@@ -40,12 +40,12 @@ class InContext:
         return _Unpickler(io.BytesIO(self.pickled), context, self.buffers).load()
 
     def __reduce__(self) -> tuple[type[InContext], tuple[bytes, list[pickle.PickleBuffer]]]:
-        # The pickle of the whole takes the buffers beside it once more.
+        # The pickle of the whole value holds the out-of-band buffers again.
         return InContext, (self.pickled, [pickle.PickleBuffer(buffer) for buffer in self.buffers])
 
 
 class _Pickler(pickle.Pickler):
-    """Puts what the context makes of an object in its place, marked as such (a persistent id)."""
+    """Pickler that replaces objects by the context's conversion of them, marked as such (a persistent id)."""
 
     def __init__(self, file: io.BytesIO, context: Any, buffers: list[pickle.PickleBuffer]) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
@@ -58,7 +58,7 @@ class _Pickler(pickle.Pickler):
             return None
         try:
             return self._context._serialize_callback(obj)
-        except SerializationCallbackError:  # Nobody has told it of this type.
+        except SerializationCallbackError:  # The type is not registered.
             return None
 
 
@@ -72,11 +72,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 def decode(buffer: Buffer, context: Any) -> Any:
-    """The value in an object.
+    """Decodes the value in an object.
 
     Raises:
-        ArrowSerializationError: It takes a serialization context to read.
-        MalformedValue: The data is not what the metadata says.
+        ArrowSerializationError: The value needs a serialization context to be read.
+        MalformedValue: The data does not match the metadata.
     """
     if buffer.metadata == BYTES:
         return bytes(memoryview(buffer))

@@ -1,8 +1,10 @@
-//! Calls that an event loop waits for: begun on one thread, finished when the loop hears of it.
+//! Calls that an event loop waits for. One thread begins a call, and the loop finishes it after its reply has
+//! come.
 //!
-//! The loop watches the socket and a bell. When either is readable it takes a turn: it leads for a moment, if
-//! nobody does, and learns which of its calls are complete. The bell (an eventfd) rings when another thread
-//! has read the reply, and when something could not be sent. Threads and a loop may share a connection.
+//! The loop watches the socket and a bell. When either is readable the loop takes a turn: it leads for a
+//! moment, if no other thread does, and learns which of its calls are complete. The bell (an eventfd) rings
+//! when another thread has read the reply, and when a frame could not be sent at once. Threads and a loop may
+//! share a connection.
 
 use std::collections::HashSet;
 use std::io;
@@ -18,27 +20,27 @@ use crate::client::due::Due;
 use crate::wire::{Reply, Request, replies, requests};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
-/// Tells an event loop that calls of its own are complete.
+/// Bell that tells an event loop that calls of its own are complete.
 pub(super) struct Bell {
     file: OwnedFd,
-    /// Requests that the loop waits for.
+    /// Numbers of the requests that the loop waits for.
     watched: HashSet<u64>,
-    /// Those that are complete, until the loop takes a turn.
+    /// Numbers of the requests that are complete and not yet reported by a turn.
     finished: Vec<u64>,
 }
 
-/// What a turn of an event loop brought.
+/// Result of a turn of an event loop.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// [`Pending::number`] of the calls that are complete.
+    /// Numbers ([`Pending::number`]) of the calls that are complete.
     pub finished: Vec<u64>,
-    /// Something is still to be sent: take a turn when the socket can be written to, too.
+    /// Whether bytes are still to be sent. If so, take a turn when the socket is writable, too.
     pub unsent: bool,
-    /// The connection has ended: listen to it no more.
+    /// Whether the connection has ended. If so, stop watching its descriptors.
     pub ended: bool,
 }
 
-/// A call under way. Dropped, it is given up.
+/// Call under way that was begun for an event loop. Dropping it gives the call up.
 pub struct Pending {
     connection: Arc<Connection>,
     number: u64,
@@ -48,13 +50,13 @@ pub struct Pending {
 
 impl Bell {
     fn ring(&self) {
-        // It fails only when the count is full, and then it rings already.
+        // The write fails only if the eventfd's count is full. The loop is woken then anyway.
         let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
     }
 }
 
 impl State {
-    /// A reply is complete: its loop hears of it, if it has one.
+    /// Tells the event loop that the reply to the request `number` is complete, if the loop waits for it.
     pub(super) fn ring(&mut self, number: u64) {
         if let Some(bell) = &mut self.bell
             && bell.watched.remove(&number)
@@ -64,7 +66,7 @@ impl State {
         }
     }
 
-    /// Nothing more will come.
+    /// Tells the event loop that all its calls are complete, because the connection has ended.
     pub(super) fn ring_all(&mut self) {
         if let Some(bell) = &mut self.bell {
             let watched = std::mem::take(&mut bell.watched);
@@ -75,7 +77,7 @@ impl State {
 }
 
 impl Connection {
-    /// The socket and the bell, for an event loop to watch.
+    /// Descriptors of the socket and the bell, for an event loop to watch.
     pub(in crate::client) fn watch(&self) -> Result<(OwnedFd, OwnedFd)> {
         self.check_process()?;
         let failed = |error: io::Error| {
@@ -92,7 +94,8 @@ impl Connection {
         Ok((self.socket.as_fd().try_clone_to_owned().map_err(failed)?, bell))
     }
 
-    /// Sends a request that the loop waits for; `renew` asks for new parts of the object tables as well.
+    /// Sends a request that the event loop waits for. `renew` asks for new parts of the object tables as
+    /// well.
     pub(in crate::client) fn begin(
         self: &Arc<Self>,
         request: &Request,
@@ -122,18 +125,18 @@ impl Connection {
         Ok(Pending { connection: Arc::clone(self), number, ids, due })
     }
 
-    /// A turn of the event loop.
+    /// Takes a turn of the event loop: reads what has come, without waiting.
     pub(in crate::client) fn turn(&self) -> Result<Turn> {
         self.check_process()?;
         let mut state = self.lock();
         if let Some(bell) = &state.bell {
-            // It fails only when it has not rung.
+            // The read fails only if the bell has not rung.
             let _ = rustix::io::read(&bell.file, &mut [0u8; 8]);
         }
         if !state.leading && state.broken.is_none() {
             state = self.lead(state, Some(Duration::ZERO));
         }
-        // Somebody may have gone to sleep because this thread led.
+        // Another caller may have gone to sleep because this thread led.
         state.hand_over();
         let finished = state.bell.as_mut().map(|bell| std::mem::take(&mut bell.finished));
         Ok(Turn {
@@ -145,20 +148,21 @@ impl Connection {
 }
 
 impl Pending {
-    /// What [`Turn::finished`] calls it.
+    /// Number of the call, as [`Turn::finished`] lists it.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// How long the loop is to wait from now on before it gives the call up; nothing if it has no end.
+    /// Time from now on after which the loop gives the call up. `None` if the call has no end.
     pub fn patience(&self) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
-    /// The objects of a get: one result an id, in order.
+    /// Objects of a call begun with [`Client::begin_get`](crate::Client::begin_get): one result an id, in
+    /// order.
     ///
     /// # Errors
-    /// As the call that it stands for.
+    /// As [`Client::get`](crate::Client::get). `Invalid` if the reply has not come yet.
     pub fn objects(self) -> Result<Vec<Result<Object>>> {
         let connection = &self.connection;
         let replies::Got { objects, .. } = connection.only::<requests::Get>(self.reply()?)?;
@@ -173,16 +177,17 @@ impl Pending {
         self.ids.iter().zip(objects).map(object).collect()
     }
 
-    /// Of a wait: whether each is here.
+    /// Presence of the objects of a call begun with [`Client::begin_wait`](crate::Client::begin_wait): for
+    /// each id, in order, whether the object is in this host's memory.
     ///
     /// # Errors
-    /// As the call that it stands for.
+    /// As [`Client::wait`](crate::Client::wait). `Invalid` if the reply has not come yet.
     pub fn presence(self) -> Result<Vec<bool>> {
         let replies::Waited(here) = self.connection.only::<requests::Wait>(self.reply()?)?;
         self.connection.one_each(&self.ids, here)
     }
 
-    /// The reply, which has come.
+    /// Takes the reply. It is an error if the reply has not come yet.
     fn reply(&self) -> Result<Reply> {
         self.connection.check_process()?;
         let mut state = self.connection.lock();
@@ -190,10 +195,10 @@ impl Pending {
             return match state.take(self.number).into_iter().next_back() {
                 Some(Reply::Failed { error, .. }) => Err(error),
                 Some(reply) => Ok(reply),
-                None => Err(unexpected("nothing")),
+                None => Err(unexpected("no reply")),
             };
         }
-        let early = || Error::new(ErrorKind::Invalid, "the answer to this call has not come yet");
+        let early = || Error::new(ErrorKind::Invalid, "the reply to this call has not come yet");
         Err(state.broken.clone().unwrap_or_else(early))
     }
 }

@@ -1,7 +1,7 @@
-//! What a connection has to send, and what it is to receive.
+//! State of a connection: frames to send, and requests whose replies are still to come.
 //!
-//! Behind the connection's lock. Invariant: a request is open until its reply was taken, or undone because
-//! nobody wants it any more.
+//! Owns the outbox, the open requests and the bell of an event loop. Any thread, under the connection's lock.
+//! Invariant: a request is open until its reply was taken, or was undone because its caller gave up.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -15,51 +15,51 @@ use crate::{Error, ErrorKind, ObjectId};
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Whole frames, the first perhaps sent in part.
+    /// Whole frames to send. The first may be sent in part.
     pub(super) outbox: BytesMut,
-    /// Bytes sent before those.
+    /// Number of bytes sent before those in the outbox.
     pub(super) sent: u64,
-    /// Descriptors to send, each with the byte that it goes with.
+    /// Descriptors to send, each with the position in the byte stream of its frame's first byte.
     pub(super) files: VecDeque<(u64, OwnedFd)>,
     pub(super) last_request: u64,
     pub(super) open: HashMap<u64, Open>,
-    /// What calls of `pin` have pinned.
+    /// Objects that calls of `pin` have pinned.
     pub(super) pinned: HashSet<ObjectId>,
-    /// What an event loop listens to.
+    /// Bell that wakes an event loop, if one watches the connection.
     pub(super) bell: Option<Bell>,
     pub(super) leading: bool,
     pub(super) broken: Option<Error>,
 }
 
-/// A request without its whole reply.
+/// Request whose whole reply has not been taken yet.
 pub(super) struct Open {
     pub(super) replies: Vec<Reply>,
     pub(super) complete: bool,
     pub(super) abandoned: bool,
-    /// Its owner sleeps on `wake`.
+    /// Whether the request's caller sleeps on `wake`.
     pub(super) asleep: bool,
     pub(super) undo: Undo,
     pub(super) wake: Arc<Condvar>,
 }
 
-/// What to do with a reply nobody waits for any more.
+/// Action that undoes a reply after the request's caller has given up.
 pub(in crate::client) enum Undo {
-    /// Nothing.
+    /// Nothing to undo. The request is not cancelled.
     Nothing,
-    /// Nothing, but the daemon need not go on.
+    /// Nothing to undo. The request is cancelled.
     Cancel,
-    /// Release what was pinned.
+    /// Release the pins that the reply gave. The request is cancelled.
     Release,
-    /// Unpin the object, unless another call has pinned it; until then the daemon need not go on.
+    /// Unpin the object, unless another call has pinned it. The request is cancelled.
     Unpin(ObjectId),
-    /// Give memory back; until then the daemon need not go on.
+    /// Give the lent memory back. The request is cancelled.
     Lend,
-    /// Abort the creation; until then the daemon need not go on.
+    /// Abort the creation. The request is cancelled.
     Abort(ObjectId),
 }
 
 impl State {
-    /// Queues a frame; returns the number of the request.
+    /// Queues a frame and returns the number of its request.
     pub(super) fn enqueue(&mut self, request: &Request, undo: Undo, abandoned: bool) -> u64 {
         self.last_request += 1;
         let number = self.last_request;
@@ -74,10 +74,13 @@ impl State {
 
     pub(super) fn deliver(&mut self, number: u64, reply: Reply) {
         let Some(open) = self.open.get_mut(&number) else {
-            // The daemon's last words before it hangs up, or nonsense.
+            // Either the daemon tells why it will hang up, or it broke the protocol.
             let error = match reply {
                 Reply::Failed { error, .. } => error,
-                _ => Error::new(ErrorKind::Internal, "the daemon answered a request that was not made"),
+                _ => Error::new(
+                    ErrorKind::Internal,
+                    "the daemon answered a request that this client did not make",
+                ),
             };
             return self.fail(error);
         };
@@ -94,7 +97,7 @@ impl State {
         }
     }
 
-    /// Hands out the whole reply to a request.
+    /// Removes a request and returns all frames of its reply.
     pub(super) fn take(&mut self, number: u64) -> Vec<Reply> {
         let Some(open) = self.open.remove(&number) else { return Vec::new() };
         if let (Undo::Unpin(id), Some(Reply::Done)) = (&open.undo, open.replies.last()) {
@@ -103,7 +106,7 @@ impl State {
         open.replies
     }
 
-    /// Forgets a request whose reply has come, and takes back what the reply gave.
+    /// Removes a request whose reply has come, and takes back what the reply gave.
     pub(super) fn undo(&mut self, number: u64) {
         let Some(open) = self.open.remove(&number) else { return };
         match (open.undo, open.replies.last()) {
@@ -132,7 +135,7 @@ impl State {
         }
     }
 
-    /// Ends the connection: everybody gets this error, now and later.
+    /// Ends the connection. All open and all later requests fail with `error`.
     pub(super) fn fail(&mut self, error: Error) {
         self.broken.get_or_insert(error);
         self.outbox.clear();
@@ -147,7 +150,7 @@ impl State {
         }
     }
 
-    /// Wakes somebody to lead, if nobody does.
+    /// Wakes a sleeping caller to lead, if no caller leads.
     pub(super) fn hand_over(&self) {
         if !self.leading
             && let Some(heir) = self.open.values().find(|open| open.asleep)

@@ -1,4 +1,4 @@
-//! A connection against the other end of a socket pair, whose frames each test writes itself.
+//! Tests of a connection with the other end of a socket pair, whose frames each test writes itself.
 
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -14,17 +14,17 @@ use crate::wire::{Access, Granted, MAX_METADATA, NewObject, Placement, Span, Tab
 use crate::{CreateOptions, NodeId, Presence, Rights};
 
 const SEGMENT: u64 = 1 << 20;
-/// Nothing takes as long: a test that waits for it has failed.
+/// Time-out that no call takes: a test that waits for it has failed.
 const FOREVER: Duration = Duration::from_secs(120);
 
-/// The daemon's end.
+/// Daemon's end of the connection.
 struct Peer {
     socket: UnixStream,
     receiver: Receiver,
 }
 
 impl Peer {
-    /// The next request.
+    /// Receives the next request.
     fn next(&mut self) -> (u64, Request) {
         loop {
             if let Some((header, body)) = Header::take_frame(&mut self.receiver.buffer).unwrap() {
@@ -47,7 +47,7 @@ impl Peer {
     }
 }
 
-/// A client and the daemon's end of its connection, after `Hello`.
+/// Client with the daemon's end of its connection, after `Hello`.
 fn pair() -> (Client, Peer) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -69,7 +69,7 @@ fn pair() -> (Client, Peer) {
             capacity: 2 * SEGMENT,
         },
     );
-    // This daemon has nothing to share: all goes by the socket.
+    // This daemon shares no tables: all calls use the socket.
     let (request, channel) = peer.next();
     assert_eq!(channel, Request::Channel);
     let error = Error::new(ErrorKind::Internal, "nothing to share");
@@ -116,7 +116,7 @@ fn a_waiting_get_holds_up_nobody_and_replies_find_their_callers() {
     peer.answer(request, &Reply::Contains(vec![Presence::Elsewhere]));
     assert_eq!(other.join().unwrap(), Ok(vec![Presence::Elsewhere]));
 
-    // In another order than they were asked; the first brings the segment for all.
+    // The replies come in another order than the requests. The first reply brings the segment for all.
     gets.rotate_left(2);
     let mut grants = vec![READ_FIRST];
     let mut descriptors = vec![segment()];
@@ -155,7 +155,7 @@ fn the_last_clone_of_an_object_releases_its_pin_by_place() {
     assert_eq!(clone.data(), [0; 3]);
     drop(clone);
     assert_eq!(peer.next().1, Request::Release { offsets: vec![640] });
-    // The object was the last to need the connection.
+    // The object was the last user of the connection.
     assert_eq!(peer.socket.read(&mut [0]).unwrap(), 0);
 }
 
@@ -172,7 +172,7 @@ fn an_interrupted_get_is_cancelled_and_what_it_would_have_got_released() {
     let (get, _) = peer.next();
     assert_eq!(peer.next().1, Request::Cancel { request: get });
 
-    // The reply was on its way already. Its segment counts for what comes later.
+    // The reply was under way already. Its segment is used by later replies.
     let lost = Err(Error::new(ErrorKind::Lost, "gone"));
     let reply = Reply::Got { objects: vec![found(0), lost, found(64)], granted: vec![READ_FIRST] };
     peer.answer_with(get, &reply, &[segment()]);
@@ -216,7 +216,7 @@ fn a_silent_daemon_is_given_up_and_a_late_creation_aborted() {
     assert_eq!(status.join().unwrap(), Ok("{}".into()));
 }
 
-/// The calls that wait for the daemon, each with a time-out that it is to end at.
+/// Calls that wait for the daemon, each with a time-out.
 #[test]
 fn calls_end_at_their_time_out_though_the_daemon_is_silent() {
     type Call = (&'static str, fn(&Client) -> Result<()>);
@@ -245,7 +245,7 @@ fn calls_end_at_their_time_out_though_the_daemon_is_silent() {
     ];
     let (client, peer) = pair();
     for (name, call) in calls {
-        // What ended it was a clock: the other end says nothing, and stays.
+        // The client's clock ended the call, because the other end sends nothing and stays open.
         let error = call(&client).expect_err(name);
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{name}: {error}");
         assert!(error.message().contains("/run/test.sock"), "{name}: {error}");
@@ -258,7 +258,7 @@ fn calls_end_at_their_time_out_though_the_daemon_is_silent() {
 fn a_daemon_that_reads_nothing_holds_up_no_call() {
     let (client, _peer) = pair();
     let options = CreateOptions { room: Some(Duration::from_millis(20)), ..CreateOptions::default() };
-    // More than any socket takes.
+    // The request is larger than any socket's buffer.
     let ids: Vec<_> = (0..200_000).map(|_| id(3)).collect();
     let flood = client.wait(&ids[..crate::wire::MAX_WAIT], 1, Some(Duration::ZERO), None);
     assert_eq!(flood.unwrap_err().kind(), ErrorKind::TimedOut);
@@ -274,7 +274,7 @@ fn a_pin_that_comes_too_late_is_taken_back_unless_another_call_has_it() {
         let client = client.clone();
         thread::spawn(move || call(&client))
     };
-    // Nobody reads the answer before the next call.
+    // No thread reads the answer before the next call.
     let too_late = |peer: &mut Peer| {
         let late = calling(|client| client.pin(id(1), Some(Duration::from_millis(20))));
         let (request, pin) = peer.next();
@@ -293,7 +293,7 @@ fn a_pin_that_comes_too_late_is_taken_back_unless_another_call_has_it() {
     peer.answer(request, &done);
     asking.join().unwrap().unwrap();
 
-    // Another call is under way, and then has it.
+    // Another call is under way, and leads next.
     too_late(&mut peer);
     let held = calling(|client| client.pin(id(1), None));
     let (request, _) = peer.next();
@@ -375,7 +375,7 @@ fn metadata_that_no_frame_carries_is_written_by_its_creator() {
     let options = CreateOptions::default();
     client.put(id(1), b"abc", &[7; LEN], &options).unwrap();
     let error = client.create(id(2), 3, &[7; LEN], &options).map(drop).unwrap_err();
-    assert!(error.message().contains("no place for large metadata"), "{error}");
+    assert!(error.message().contains("no extent for large metadata"), "{error}");
     daemon.join().unwrap();
 }
 

@@ -6,7 +6,7 @@ use super::*;
 
 const SEGMENT: usize = 4 << 20;
 
-/// A segment as the daemon makes it: of one size for ever.
+/// Makes a segment as the daemon does: its size is fixed.
 fn segment(len: usize) -> OwnedFd {
     let memory = memfd_create("segment", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, len as u64).unwrap();
@@ -22,7 +22,7 @@ fn again(descriptor: &OwnedFd) -> OwnedFd {
     descriptor.as_fd().try_clone_to_owned().unwrap()
 }
 
-/// An arena of three segments, the last two granted for both.
+/// Makes an arena of three segments, the last two granted for reading and writing.
 fn arena() -> Arc<Arena> {
     let arena = Arena::reserve(SEGMENT as u64, 3).unwrap();
     for number in [1, 2] {
@@ -36,7 +36,7 @@ fn arena() -> Arc<Arena> {
 #[test]
 fn what_is_written_over_two_segments_is_read_as_one_slice() {
     let arena = arena();
-    // Neither start nor end is at a page.
+    // Neither start nor end is at the border of a page.
     let span = Span { offset: (2 * SEGMENT - 5000) as u64, data_len: 9001, metadata_len: 7, digest: 0 };
     let data: Vec<u8> = (0..9001).map(|n| (n % 251) as u8).collect();
 
@@ -64,12 +64,12 @@ fn frozen_memory_outlives_its_handle_and_cannot_be_written_through_it() {
     drop(writable);
     assert!(!memory.is_writable());
     assert_eq!(memory.len(), 100);
-    // SAFETY: the holder keeps the memory mapped, and nobody writes to it.
+    // SAFETY: the holder keeps the memory mapped, and no thread writes to it.
     assert_eq!(unsafe { slice::from_raw_parts(memory.as_ptr(), 100) }, [3; 100]);
     assert_eq!(access_of(memory.as_ptr()), "r--s");
 }
 
-/// What the kernel allows at an address: the second field of its line in /proc/self/maps.
+/// Access that the kernel allows at an address: the second field of its line in /proc/self/maps.
 fn access_of(address: *const u8) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let parse = |text| usize::from_str_radix(text, 16).unwrap();

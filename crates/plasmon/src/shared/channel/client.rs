@@ -1,4 +1,4 @@
-//! The client's end of a channel, for any number of threads of one process.
+//! Client's end of a channel, for any number of threads of one process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,43 +11,46 @@ use rustix::event::Timespec;
 use rustix::thread::futex;
 
 use super::entries::{Completion, Operation, Outcome, Submission};
-use super::layout::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
+use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, MAGIC, PAGE_SET_BYTES};
 use super::pins::{self, FreeSlots, Slot, TableId};
 use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
 use crate::ObjectId;
 use crate::shared::words::{Ordering, Words};
 
-/// How long a client sleeps before it looks whether the daemon lives.
-const NAP: Duration = Duration::from_millis(50);
-/// Looks at the ring between two looks at the clock.
-const LOOKS: u32 = 64;
-/// How often a client yields its core before it sleeps, where it may not look: many clients on few cores
-/// find their completions so without the engine having to wake each, half as many puts again a second.
-const YIELDS: u32 = 4;
+/// Time that a client sleeps, or waits for the rings, before it checks whether the daemon lives.
+const ALIVE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of looks at the ring between two looks at the clock.
+const LOOKS_PER_CLOCK_READ: u32 = 64;
+/// Number of times that a client yields its core before it sleeps, if it may not spin. Many clients on few
+/// cores find their completions that way and need no wake-up by the engine, which gives half as many puts
+/// again a second.
+const YIELDS_BEFORE_SLEEP: u32 = 4;
 
-/// A page set that the daemon made for this client.
+/// Page set that the daemon made for this client.
 pub struct ClientChannel {
     words: Words,
     bell: OwnedFd,
     free: FreeSlots,
     ring: Mutex<Ends>,
-    /// Whoever has the rings asks whether to go on waiting. Foreign code may answer, and want them, too.
+    /// Whether the thread that has the rings is asking whether to go on waiting. The answer may come from
+    /// foreign code, which may need the rings, too.
     asking: AtomicBool,
-    /// Somebody gave up waiting, and what comes of it has not been seen to.
+    /// Whether a thread gave up waiting and its completions have not been taken yet.
     abandoned: AtomicBool,
 }
 
-/// Counts of the client's ends, and what of the data area is in use.
+/// Client's counts of its ends of the rings, and the used part of the data area.
 #[derive(Default)]
 struct Ends {
     tail: u64,
     head: u64,
     data: usize,
-    /// What is under way is not waited for: nothing is used again before all of it is done.
+    /// Whether a thread gave up waiting for the entries under way. Nothing is used again before all of them
+    /// are complete.
     abandoned: bool,
-    /// Creations under way, by token.
+    /// Creations under way: token and id.
     creating: Vec<(u64, ObjectId)>,
-    /// Creations that were made when nobody waited for them any more.
+    /// Creations that were completed after their thread had given up.
     strays: Vec<ObjectId>,
 }
 
@@ -55,10 +58,10 @@ impl ClientChannel {
     /// Maps a page set.
     ///
     /// # Errors
-    /// When it is not one of this release, or cannot be mapped.
+    /// If the page set is not one of this release, or if it cannot be mapped.
     pub fn new(pages: &OwnedFd, bell: OwnedFd) -> io::Result<Self> {
         let words = Words::open(pages, true)?;
-        if words.len() != LEN || words.at(0).load(Ordering::Relaxed) != MAGIC {
+        if words.len() != PAGE_SET_BYTES || words.at(0).load(Ordering::Relaxed) != MAGIC {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a channel of this release"));
         }
         Ok(Self {
@@ -71,8 +74,8 @@ impl ClientChannel {
         })
     }
 
-    /// Pins an entry. Only if its generation is still what it was, after this, does the pin hold.
-    /// Nothing when all slots are in use.
+    /// Pins an entry. The pin holds only if the entry's generation is the same after this as before. `None`
+    /// if all slots are in use.
     #[inline]
     pub fn pin(&self, table: TableId, entry: u32) -> Option<Slot> {
         let slot = self.free.take()?;
@@ -80,10 +83,11 @@ impl ClientChannel {
         Some(slot)
     }
 
-    /// Whether the engine has let go of this client: no pin holds any more. To be asked after a pin was set.
+    /// Whether the engine has stopped looking at this client's pins, so that no pin holds. To be asked after
+    /// a pin was set.
     #[inline]
     pub fn is_closed(&self) -> bool {
-        self.words.at(CLOSED).load(Ordering::Relaxed) != 0
+        self.words.at(CLOSED_WORD).load(Ordering::Relaxed) != 0
     }
 
     /// Takes a pin back.
@@ -93,25 +97,25 @@ impl ClientChannel {
         self.free.give_back(slot);
     }
 
-    /// Notes that an object was read.
+    /// Notes that the object of an entry was read.
     #[inline]
     pub fn touch(&self, table: TableId, entry: u32) {
         pins::touch(&self.words, table, entry);
     }
 
-    /// The rings, for this thread alone; nothing while the daemon has yet to answer what somebody has given
-    /// up waiting for, or may give up now, and until [`ClientChannel::strays`] were taken. A daemon that
-    /// answers nobody must not keep this thread, either.
+    /// Takes the rings for this thread alone. `None` while a thread has given up waiting, or may give up now,
+    /// and the daemon has not answered; also until [`ClientChannel::strays`] were taken. So a daemon that
+    /// answers nobody does not block this thread, either.
     pub fn ring(&self) -> Option<Ring<'_>> {
         if self.asking.load(Ordering::Relaxed) {
             return None;
         }
-        let mut ends = self.ring.try_lock_for(NAP)?;
+        let mut ends = self.ring.try_lock_for(ALIVE_CHECK_INTERVAL)?;
         let of_use = ends.catch_up(&self.words) && ends.strays.is_empty();
         of_use.then_some(Ring { channel: self, ends })
     }
 
-    /// Creations that were made when nobody waited for them any more: they are to be aborted.
+    /// Takes the creations that were completed after their thread had given up. The caller aborts them.
     pub fn strays(&self) -> Vec<ObjectId> {
         if !self.abandoned.load(Ordering::Relaxed) {
             return Vec::new();
@@ -126,7 +130,7 @@ impl ClientChannel {
 }
 
 impl Ends {
-    /// Takes what came for those who did not wait for it; `false` if more is to come.
+    /// Takes the completions for which no thread waits. Returns `false` if more are to come.
     fn catch_up(&mut self, words: &Words) -> bool {
         if !self.abandoned {
             return true;
@@ -144,7 +148,7 @@ impl Ends {
         true
     }
 
-    /// Nothing is under way.
+    /// Resets the rings after all entries are complete.
     fn begin_anew(&mut self) {
         self.data = 0;
         self.abandoned = false;
@@ -152,26 +156,26 @@ impl Ends {
     }
 }
 
-/// The rings of a channel, in the hands of one thread.
+/// Rings of a channel, held by one thread.
 pub struct Ring<'a> {
     channel: &'a ClientChannel,
     ends: MutexGuard<'a, Ends>,
 }
 
 impl Ring<'_> {
-    /// Submits an entry whose bytes are these, one after the other; `false` if there is no room before
+    /// Submits an entry with the payload `parts`. Returns `false` if there is no room before
     /// [`Ring::finish`].
     pub fn submit(&mut self, submission: Submission, parts: &[&[u8]]) -> bool {
         let words = &self.channel.words;
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        // Whole cache lines, so that what two entries carry shares none.
+        // The payload takes whole cache lines, so that two entries share none.
         let end = self.ends.data + len.next_multiple_of(64);
-        // The engine takes entries while others are put in: it must have room for all completions.
+        // The engine takes entries while others are written, and must have room for all completions.
         if end > DATA_LEN || self.ends.tail.wrapping_sub(self.ends.head) >= ENTRIES {
             return false;
         }
         let payload = self.ends.data as u32;
-        let mut at = DATA + self.ends.data;
+        let mut at = DATA_OFFSET_BYTES + self.ends.data;
         for part in parts {
             words.copy_in(at, part);
             at += part.len();
@@ -188,20 +192,20 @@ impl Ring<'_> {
         true
     }
 
-    /// Waits for the completions of all that was submitted: looks for `spin` if the engine is awake and there
-    /// are cores to spare, yields its core a few times if not, then sleeps. Gives up once `alive` says so,
-    /// which is asked every 50 ms and after signals; the rings are of no use then until the daemon has
-    /// answered.
+    /// Waits for the completions of all submissions. It spins for `spin` if the engine is awake and a core is
+    /// idle; otherwise it yields its core a few times. Then it sleeps. Every 50 ms and after signals it asks
+    /// `alive`, and it gives up when that returns `false`. The rings cannot be used again until the daemon
+    /// has answered.
     ///
     /// # Errors
-    /// When it gave up. What was submitted may have happened.
+    /// [`Unanswered`] if it gave up. The submissions may still be carried out.
     pub fn finish(
         self,
         spin: Duration,
         alive: impl FnMut() -> bool,
         done: impl FnMut(Completion),
     ) -> Result<(), Unanswered> {
-        self.finish_napping(NAP, spin, alive, done)
+        self.finish_napping(ALIVE_CHECK_INTERVAL, spin, alive, done)
     }
 
     pub(super) fn finish_napping(
@@ -214,10 +218,10 @@ impl Ring<'_> {
         let words = &self.channel.words;
         let rang = ring::must_ring(words);
         if rang {
-            // It fails only when the count is full, and then the engine is being woken already.
+            // The write fails only if the count is full. The engine is then being woken already.
             let _ = rustix::io::write(&self.channel.bell, &1u64.to_ne_bytes());
         }
-        // An engine that was woken may be put on this very core: it is to have it.
+        // The engine that was woken may be put on this core, so this thread does not spin.
         let spare = !rang && ring::attention(words) & ring::SPARE != 0;
         let spin = if spare { spin } else { Duration::ZERO };
         while self.ends.head != self.ends.tail {
@@ -235,12 +239,12 @@ impl Ring<'_> {
         Ok(())
     }
 
-    /// Looks for a while; says whether something came.
+    /// Spins for a while. Returns whether a completion came.
     fn look(&self, spin: Duration) -> bool {
         let words = &self.channel.words;
         let started = Instant::now();
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..LOOKS_PER_CLOCK_READ {
                 if COMPLETIONS.waiting(words, self.ends.head) > 0 {
                     return true;
                 }
@@ -252,23 +256,22 @@ impl Ring<'_> {
         }
     }
 
-    /// Lets others have this core for a while, the engine or those it has yet to serve; says whether
-    /// something came meanwhile.
+    /// Yields this core a few times, to the engine or to other clients. Returns whether a completion came.
     fn give_way(&self) -> bool {
-        (0..YIELDS).any(|_| {
+        (0..YIELDS_BEFORE_SLEEP).any(|_| {
             thread::yield_now();
             COMPLETIONS.waiting(&self.channel.words, self.ends.head) > 0
         })
     }
 
-    /// Sleeps until something comes; `false` once the daemon is gone.
+    /// Sleeps until a completion comes. Returns `false` if `alive` did.
     fn sleep(&self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
         let words = &self.channel.words;
         let nap = Timespec::try_from(nap).ok();
         ring::set_asleep(words, true);
         let mut awake = true;
         while COMPLETIONS.waiting(words, self.ends.head) == 0 {
-            // What came in between, the kernel sees: then the word is not this any more.
+            // If a completion came meanwhile, the kernel sees that the word has changed and does not sleep.
             let slept = futex::wait(
                 words.low_half(COMPLETIONS.tail()),
                 futex::Flags::empty(),
@@ -291,7 +294,7 @@ impl Ring<'_> {
 
 impl Drop for Ring<'_> {
     fn drop(&mut self) {
-        // Whoever came next would take the completions of what was not waited for.
+        // The next thread would otherwise take completions of entries that this thread did not wait for.
         if self.ends.head != self.ends.tail {
             self.ends.abandoned = true;
             self.channel.abandoned.store(true, Ordering::Relaxed);
@@ -299,6 +302,6 @@ impl Drop for Ring<'_> {
     }
 }
 
-/// The daemon did not answer in the rings.
+/// Error of submissions that the daemon did not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unanswered;

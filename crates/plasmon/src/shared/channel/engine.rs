@@ -1,4 +1,7 @@
-//! The engine's end of a channel. Engine thread only.
+//! Engine's end of a channel.
+//!
+//! Owns the page set of a client. Engine thread only. Invariant: no word that the client wrote is used
+//! unchecked.
 
 use std::cell::Cell;
 use std::io;
@@ -7,12 +10,13 @@ use std::os::fd::OwnedFd;
 use rustix::thread::futex;
 
 use super::entries::{Completion, Malformed, Submission};
-use super::layout::{CLOSED, DATA, DATA_LEN, LEN, MAGIC};
+use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, MAGIC, PAGE_SET_BYTES};
 use super::pins::{self, TableId};
 use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
 use crate::shared::words::{Ordering, Words, fence};
 
-/// The page set of one client. Counts of its own ends are kept here, where the client cannot write.
+/// Page set of one client. The engine's counts of its own ends are kept here, where the client cannot write
+/// them.
 pub struct EngineChannel {
     words: Words,
     head: Cell<u64>,
@@ -20,31 +24,31 @@ pub struct EngineChannel {
 }
 
 impl EngineChannel {
-    /// A new page set, and the descriptor that the client is to have.
+    /// Makes a page set. Returns it with the descriptor for the client.
     ///
     /// # Errors
-    /// When the system has no memory or no descriptors to give.
+    /// If the system has no memory or no descriptors.
     pub fn new() -> io::Result<(Self, OwnedFd)> {
-        let (words, file) = Words::for_writers("plasmon-channel", LEN)?;
+        let (words, file) = Words::for_writers("plasmon-channel", PAGE_SET_BYTES)?;
         words.at(0).store(MAGIC, Ordering::Relaxed);
         Ok((Self { words, head: Cell::new(0), tail: Cell::new(0) }, file))
     }
 
-    /// Tells the client that nobody looks at its pins any more.
+    /// Tells the client that the engine does not look at its pins any more.
     pub fn close(&self) {
-        self.words.at(CLOSED).store(1, Ordering::Relaxed);
+        self.words.at(CLOSED_WORD).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether there is something to take.
+    /// Whether the client has submitted entries that were not taken yet.
     pub fn has_submissions(&self) -> bool {
         SUBMISSIONS.waiting(&self.words, self.head.get()) > 0
     }
 
-    /// The next submission.
+    /// Takes the next submission, if there is one.
     ///
     /// # Errors
-    /// When the ring holds nonsense: the client is not worth listening to.
+    /// If the ring holds an invalid entry. The client's connection is then to be ended.
     pub fn take(&self) -> Option<Result<Submission, Malformed>> {
         let head = self.head.get();
         match SUBMISSIONS.waiting(&self.words, head) {
@@ -57,17 +61,21 @@ impl EngineChannel {
         }
     }
 
-    /// Copies what goes with a submission, from `at` in the data area on. The client may change it
-    /// meanwhile: check the copy.
+    /// Copies the payload of a submission, from the offset `at` in the data area on. The client may change
+    /// the payload meanwhile, so check the copy.
     ///
     /// # Errors
-    /// When that reaches beyond the data area.
+    /// If the payload reaches beyond the data area.
     pub fn payload(&self, at: u32, into: &mut [u8]) -> Result<(), Malformed> {
         let inside = (at as usize).checked_add(into.len()).is_some_and(|end| end <= DATA_LEN);
-        if inside && self.words.copy_out(DATA + at as usize, into) { Ok(()) } else { Err(Malformed::Payload) }
+        if inside && self.words.copy_out(DATA_OFFSET_BYTES + at as usize, into) {
+            Ok(())
+        } else {
+            Err(Malformed::Payload)
+        }
     }
 
-    /// Tells the client how a submission ended; `false` if it does not take what it is told.
+    /// Tells the client how a submission ended. Returns `false` if the client's ring has no room.
     pub fn complete(&self, completion: &Completion) -> bool {
         let tail = self.tail.get();
         let put = COMPLETIONS.put(&self.words, tail, completion.encode());
@@ -77,29 +85,28 @@ impl EngineChannel {
         put
     }
 
-    /// Wakes the client, if it sleeps, to what it was told.
+    /// Wakes the client for its completions, if it sleeps.
     pub fn wake(&self) {
         if ring::must_wake(&self.words) {
             let word = self.words.low_half(COMPLETIONS.tail());
-            // It fails only for an address that is none.
+            // The call fails only for an invalid address.
             let _ = futex::wake(word, futex::Flags::empty(), u32::MAX);
         }
     }
 
-    /// Says whether the engine looks at the ring without being rung, and whether there are cores to
-    /// spare for a client that looks, too. After it was told `false`, look at
-    /// [`EngineChannel::has_submissions`] once more.
+    /// Announces whether the engine looks at the ring without the bell, and whether a core is idle on which
+    /// the client may spin. After `false`, check [`EngineChannel::has_submissions`] once more.
     pub fn set_attention(&self, looks: bool, spare: bool) {
         let attention = if looks { ring::LOOKS } else { 0 } | if spare { ring::SPARE } else { 0 };
         ring::set_attention(&self.words, attention);
     }
 
-    /// Shows what the client has pinned, after a SeqCst fence that follows the hiding.
+    /// Calls `see` for every pin of the client. Call it after entries were hidden and a SeqCst fence.
     pub fn for_each_pin(&self, see: impl FnMut(TableId, u32)) {
         pins::for_each_pin(&self.words, see);
     }
 
-    /// Whether the client has read an object since this was last asked.
+    /// Whether the client has read the object of an entry since the last call.
     pub fn take_accessed(&self, table: TableId, entry: u32) -> bool {
         pins::take_touched(&self.words, table, entry)
     }

@@ -1,83 +1,85 @@
-//! What stands in the rings: entries of 64 bytes, eight words.
+//! Entries of the rings: 64 bytes, eight words each.
+//!
+//! Owns no state. Any thread. Invariant: an entry that the other side wrote is checked when it is decoded.
 
 use crate::{ObjectId, Rights};
 
-/// Words in an entry.
+/// Number of words in an entry.
 pub(super) const WORDS: usize = 8;
 
 crate::wire::codes! {
-    /// What a submission asks for.
+    /// Operation that a submission asks for.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Operation: u8 {
-        /// Create and seal an object of the bytes that come with it: name, metadata, data.
+        /// Create and seal an object of the bytes that come with the submission: name, metadata, data.
         1 Put,
-        /// Reserve an object; name and metadata come with it.
+        /// Reserve an object. Name and metadata come with the submission.
         2 Create,
         /// Seal an object that this client created and wrote.
         3 Seal,
     }
 }
 
-/// An entry of the submission ring.
+/// Entry of the submission ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submission {
-    /// What is asked for.
+    /// Operation that the entry asks for.
     pub operation: Operation,
-    /// The client's, repeated in the completion.
+    /// Number that the client chose. The completion repeats it.
     pub token: u64,
-    /// The object.
+    /// Id of the object.
     pub id: ObjectId,
-    /// What other users may do with it.
+    /// Rights of other users to the object.
     pub rights: Rights,
-    /// Its id was drawn at random for it.
+    /// Whether the id was drawn at random for the object.
     pub fresh: bool,
-    /// Bytes of its name.
+    /// Size of the name in bytes.
     pub name_len: u16,
-    /// Bytes of its metadata.
+    /// Size of the metadata in bytes.
     pub metadata_len: u32,
-    /// Bytes of its data.
+    /// Size of the data in bytes.
     pub data_len: u64,
-    /// Where in the data area its bytes begin.
+    /// Offset of the payload in the data area, in bytes.
     pub payload: u32,
-    /// XXH3 of data and metadata, 0 for none.
+    /// XXH3 of data and metadata. 0 for none.
     pub digest: u64,
 }
 
 crate::wire::codes! {
-    /// How a submission ended.
+    /// Outcome of a submission.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Outcome: u8 {
-        /// It is done.
+        /// The operation was carried out.
         1 Done,
-        /// Nothing was done: make the same request by the socket.
+        /// The operation was not carried out: make the same request by the socket.
         2 AskBySocket,
     }
 }
 
-/// An entry of the completion ring.
+/// Entry of the completion ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// The submission's.
+    /// Number of the submission.
     pub token: u64,
-    /// How it ended.
+    /// Outcome of the submission.
     pub outcome: Outcome,
-    /// Where a created object is to be written, from the start of the arena.
+    /// Offset at which a created object is to be written, from the start of the arena, in bytes.
     pub offset: u64,
 }
 
-/// What a ring held that makes no sense.
+/// Error for invalid contents of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Its ends are further apart than it is long.
+    /// The ends of the ring are further apart than the ring is long.
     #[error("the ends of the ring are {0} entries apart")]
     Ends(u64),
-    /// An entry that says nothing this side knows.
+    /// An entry has an unknown operation.
     #[error("an entry asks for operation {0}")]
     Operation(u8),
-    /// An object that is private and everybody's.
+    /// An entry's object has contradictory rights.
     #[error("an entry's object is private and everybody's")]
     Rights,
-    /// Bytes beyond the end of the data area.
+    /// An entry's payload reaches beyond the end of the data area.
     #[error("an entry's data reaches beyond the data area")]
     Payload,
 }
@@ -131,7 +133,7 @@ impl Completion {
         [self.token, self.outcome as u64, self.offset, 0, 0, 0, 0, 0]
     }
 
-    /// An outcome this side does not know is one to ask for by the socket.
+    /// Decodes a completion. An unknown outcome reads as [`Outcome::AskBySocket`].
     pub(super) fn decode(words: [u64; WORDS]) -> Self {
         let outcome = if words[1] == Outcome::Done as u64 { Outcome::Done } else { Outcome::AskBySocket };
         Self { token: words[0], outcome, offset: words[2] }

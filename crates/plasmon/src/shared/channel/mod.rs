@@ -1,4 +1,4 @@
-//! The channel of a client: one page set that the client and the engine both write.
+//! Channel of a client: one page set that the client and the engine both write.
 //!
 //! | at | bytes | what | written by |
 //! |---|---|---|---|
@@ -16,8 +16,8 @@
 //! | 68 KiB | 32 KiB | access bits, 2^18 ([`pins`]) | client sets, engine clears |
 //! | 100 KiB | 412 KiB | data that goes with submissions | client |
 //!
-//! The client may write anything anywhere at any time: the engine loads each word once, checks what it
-//! loaded, and believes nothing that would concern others.
+//! The client may write any word at any time. The engine loads each word once, checks the loaded value, and
+//! trusts no value that would concern other clients.
 
 #[cfg(not(loom))]
 mod client;

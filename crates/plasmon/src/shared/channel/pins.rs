@@ -1,34 +1,34 @@
-//! Pins and access bits: what a client has of objects without asking.
+//! Pins and access bits: how a client holds and marks objects without asking the daemon.
 //!
-//! A pin is a word: bit 63, the table in bit 32, the number of the entry below. The client stores
-//! it, goes through a SeqCst fence, and looks at the entry's generation again; the engine hides the
-//! entry, goes through a SeqCst fence, and looks through the pins. One of the two sees the other
-//! (Dekker's argument), so that never both a pin holds and its object leaves. This is hazard pointers
+//! A pin is a word: bit 63 is set, bit 32 has the table, the bits below the number of the entry. The client
+//! stores the pin, passes a SeqCst fence, and looks at the entry's generation again. The engine hides the
+//! entry, passes a SeqCst fence, and looks through the pins. At least one of the two sees the other's store
+//! (Dekker's argument), so an object never leaves while a valid pin holds it. These are hazard pointers
 //! (Michael, 2004) between processes.
 
 use crate::shared::words::{AtomicU64, Ordering, Words, fence};
 
-/// Word of the first pin.
-const FIRST: usize = (36 << 10) / 8;
-/// How many pins a client can have at a time without asking.
+/// Index of the word of the first pin.
+const FIRST_PIN_WORD: usize = (36 << 10) / 8;
+/// Number of pins that a client can hold at a time without asking the daemon.
 pub(in crate::shared) const SLOTS: usize = 4096;
-/// Word that says how many slots were ever used.
-const USED: usize = 448 / 8;
-/// Word of the first access bits, and how many bits.
-const ACCESS: usize = (68 << 10) / 8;
+/// Index of the word with the number of slots that were ever used.
+const USED_SLOTS_WORD: usize = 448 / 8;
+/// Index of the first word of the access bits.
+const FIRST_ACCESS_WORD: usize = (68 << 10) / 8;
 const ACCESS_BITS: u32 = 1 << 18;
 const PINNED: u64 = 1 << 63;
 
-/// Which of the two tables that a client can read.
+/// Table of the two that a client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TableId {
-    /// Everybody's objects.
+    /// Table of the objects that all users may read.
     Shared = 0,
-    /// Objects private to the client's user.
+    /// Table of the objects private to the client's user.
     Private = 1,
 }
 
-/// A pin's place.
+/// Place of a pin in a page set.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
@@ -39,7 +39,7 @@ impl Slot {
     }
 }
 
-/// The slots that are free, in the client's own memory.
+/// Set of free slots, in the client's own memory.
 pub(super) struct FreeSlots([std::sync::atomic::AtomicU64; SLOTS / 64]);
 
 impl Default for FreeSlots {
@@ -49,14 +49,14 @@ impl Default for FreeSlots {
 }
 
 impl FreeSlots {
-    /// The lowest that is free, so that the engine has few to look through.
+    /// Takes the lowest free slot, so that the engine has few slots to look through.
     pub(super) fn take(&self) -> Option<Slot> {
         use std::sync::atomic::Ordering::{Acquire, Relaxed};
         for (at, word) in self.0.iter().enumerate() {
             let mut free = word.load(Relaxed);
             while free != 0 {
                 let bit = free & free.wrapping_neg();
-                // Acquire: the former owner has emptied the slot before it gave it back.
+                // Acquire: the former owner emptied the slot before it gave the slot back.
                 match word.compare_exchange_weak(free, free & !bit, Acquire, Relaxed) {
                     Ok(_) => return Some(Slot((at * 64) as u32 + bit.trailing_zeros())),
                     Err(now) => free = now,
@@ -72,35 +72,35 @@ impl FreeSlots {
     }
 }
 
-/// Sets a pin. Only if the entry's generation is still the same after this does it hold.
+/// Sets a pin. It holds only if the entry's generation is still the same after this.
 #[inline]
 pub(in crate::shared) fn pin(words: &Words, slot: &Slot, table: TableId, entry: u32) {
     announce(words, slot, table, entry);
     fence(Ordering::SeqCst);
 }
 
-/// The first half of [`pin`].
+/// Stores a pin, without the fence: the first half of [`pin`].
 #[inline]
 pub(in crate::shared) fn announce(words: &Words, slot: &Slot, table: TableId, entry: u32) {
-    let used = words.at(USED);
+    let used = words.at(USED_SLOTS_WORD);
     if used.load(Ordering::Relaxed) <= u64::from(slot.0) {
         used.fetch_max(u64::from(slot.0) + 1, Ordering::Relaxed);
     }
     let pin = PINNED | (table as u64) << 32 | u64::from(entry);
-    // Release: the reads under the pin that was here before are over, should the engine see this one only.
-    words.at(FIRST + slot.0 as usize).store(pin, Ordering::Release);
+    // Release: if the engine sees only this pin, all reads under the previous pin in the slot are over.
+    words.at(FIRST_PIN_WORD + slot.0 as usize).store(pin, Ordering::Release);
 }
 
-/// Takes a pin back. Release: all reads of the object are over before the engine sees it gone.
+/// Takes a pin back. Release: all reads of the object are over before the engine sees the pin gone.
 #[inline]
 pub(in crate::shared) fn unpin(words: &Words, slot: &Slot) {
-    words.at(FIRST + slot.0 as usize).store(0, Ordering::Release);
+    words.at(FIRST_PIN_WORD + slot.0 as usize).store(0, Ordering::Release);
 }
 
-/// Shows every pin; for the engine, after it hid what it wants and went through a SeqCst fence.
+/// Calls `see` for every pin. The engine calls it after it hid entries and passed a SeqCst fence.
 pub(in crate::shared) fn for_each_pin(words: &Words, mut see: impl FnMut(TableId, u32)) {
-    let used = words.at(USED).load(Ordering::Relaxed).min(SLOTS as u64) as usize;
-    for at in FIRST..FIRST + used {
+    let used = words.at(USED_SLOTS_WORD).load(Ordering::Relaxed).min(SLOTS as u64) as usize;
+    for at in FIRST_PIN_WORD..FIRST_PIN_WORD + used {
         let pin = words.at(at).load(Ordering::Acquire);
         if pin & PINNED != 0 {
             see(if pin >> 32 & 1 == 0 { TableId::Shared } else { TableId::Private }, pin as u32);
@@ -108,13 +108,14 @@ pub(in crate::shared) fn for_each_pin(words: &Words, mut see: impl FnMut(TableId
     }
 }
 
-/// The access bit of an entry. Entries far apart may share one: recency is a guess anyway.
+/// Word and bit that note the access to an entry. Entries far apart may share a bit, because recency is an
+/// estimate anyway.
 fn access(words: &Words, table: TableId, entry: u32) -> (&AtomicU64, u64) {
     let bit = (entry ^ (table as u32) << 17) % ACCESS_BITS;
-    (words.at(ACCESS + bit as usize / 64), 1 << (bit % 64))
+    (words.at(FIRST_ACCESS_WORD + bit as usize / 64), 1 << (bit % 64))
 }
 
-/// Notes that an object was read.
+/// Notes that the object of an entry was read.
 #[inline]
 pub(in crate::shared) fn touch(words: &Words, table: TableId, entry: u32) {
     let (word, bit) = access(words, table, entry);
@@ -123,7 +124,7 @@ pub(in crate::shared) fn touch(words: &Words, table: TableId, entry: u32) {
     }
 }
 
-/// Whether an object was read since this was last asked.
+/// Whether the object of an entry was read since the last call. The call clears the bit.
 pub(in crate::shared) fn take_touched(words: &Words, table: TableId, entry: u32) -> bool {
     let (word, bit) = access(words, table, entry);
     let touched = word.load(Ordering::Relaxed) & bit != 0;

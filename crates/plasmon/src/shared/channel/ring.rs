@@ -1,31 +1,32 @@
-//! The rings and their bells, as both sides see them.
+//! Rings of a channel and their wake-ups, as both sides see them.
 //!
-//! Each ring has one writer of its tail and one of its head; both count up for ever. An entry is
-//! written before the tail (Release) and read after it (Acquire), and used again after the head says so.
+//! Each ring has one writer of its tail and one of its head. Both count up without end. An entry is written
+//! before the tail (Release) and read after it (Acquire). Its place is used again after the head has passed
+//! it.
 //!
-//! No wake-up is lost, twice by Dekker's argument. *To the engine*: the client stores the tail, goes through
-//! a SeqCst fence, and rings the bell unless `attention` says that the engine looks anyway; the engine,
-//! before it sleeps, clears `attention`, goes through a SeqCst fence, and looks at the tail again. *To the
-//! client*: it says that it sleeps, goes through a SeqCst fence, and looks at the tail again (the futex looks
-//! once more); the engine stores the tail, goes through a SeqCst fence, and wakes the client if it sleeps.
+//! No wake-up is lost, by Dekker's argument in both directions. *To the engine*: the client stores the tail,
+//! passes a SeqCst fence, and rings the bell unless `attention` says that the engine looks anyway. Before the
+//! engine sleeps it clears `attention`, passes a SeqCst fence, and looks at the tail again. *To the client*:
+//! the client notes that it sleeps, passes a SeqCst fence, and looks at the tail again (the futex looks once
+//! more). The engine stores the tail, passes a SeqCst fence, and wakes the client if it sleeps.
 
 use super::entries::WORDS;
 use crate::shared::words::{Ordering, Words, fence};
 
-/// Entries in a ring: a power of two.
+/// Number of entries in a ring: a power of two.
 pub(in crate::shared) const ENTRIES: u64 = 256;
 
-/// Word that says what the engine looks at.
-const ATTENTION: usize = 320 / 8;
-/// Word that says that the client sleeps.
-const ASLEEP: usize = 384 / 8;
+/// Index of the word with the engine's attention.
+const ATTENTION_WORD: usize = 320 / 8;
+/// Index of the word that says whether the client sleeps.
+const ASLEEP_WORD: usize = 384 / 8;
 
-/// The engine looks at the ring: no bell is needed.
+/// Bit of the attention: the engine looks at the ring, so that no bell is needed.
 pub(in crate::shared) const LOOKS: u64 = 1;
-/// And there are cores to spare for a client that looks, too.
+/// Bit of the attention: a core is idle, so that the client may spin.
 pub(super) const SPARE: u64 = 2;
 
-/// One of the two rings: where it is in the page set.
+/// Place of one of the two rings in the page set.
 #[derive(Clone, Copy)]
 pub(in crate::shared) struct Place {
     tail: usize,
@@ -33,20 +34,20 @@ pub(in crate::shared) struct Place {
     first: usize,
 }
 
-/// From the client to the engine.
+/// Ring from the client to the engine.
 pub(in crate::shared) const SUBMISSIONS: Place = Place { tail: 64 / 8, head: 128 / 8, first: (4 << 10) / 8 };
-/// From the engine to the client.
+/// Ring from the engine to the client.
 pub(in crate::shared) const COMPLETIONS: Place =
     Place { tail: 192 / 8, head: 256 / 8, first: (20 << 10) / 8 };
 
 impl Place {
-    /// The word that changes when something comes.
+    /// Index of the word that changes when an entry comes.
     pub(super) fn tail(&self) -> usize {
         self.tail
     }
 
-    /// Puts an entry in at `tail`, which is the writer's own count; `false` if the other side has not
-    /// made room, or says nonsense.
+    /// Writes an entry at `tail`, which is the writer's own count. Returns `false` if the other side has not
+    /// made room, or if its count is invalid.
     pub(in crate::shared) fn put(&self, words: &Words, tail: u64, entry: [u64; WORDS]) -> bool {
         let head = words.at(self.head).load(Ordering::Acquire);
         if tail.wrapping_sub(head) >= ENTRIES {
@@ -60,12 +61,12 @@ impl Place {
         true
     }
 
-    /// How many entries there are from `head` on, the reader's own count.
+    /// Number of entries from `head` on, which is the reader's own count.
     pub(in crate::shared) fn waiting(&self, words: &Words, head: u64) -> u64 {
         words.at(self.tail).load(Ordering::Acquire).wrapping_sub(head)
     }
 
-    /// Takes the entry at `head`, which [`Place::waiting`] has found.
+    /// Takes the entry at `head`. [`Place::waiting`] has said that there is one.
     pub(in crate::shared) fn take(&self, words: &Words, head: u64) -> [u64; WORDS] {
         let first = self.first + (head % ENTRIES) as usize * WORDS;
         let mut entry = [0; WORDS];
@@ -77,32 +78,31 @@ impl Place {
     }
 }
 
-/// The client has put entries in: must it ring the bell?
+/// Whether the client must ring the bell after it has written entries.
 pub(in crate::shared) fn must_ring(words: &Words) -> bool {
     fence(Ordering::SeqCst);
-    words.at(ATTENTION).load(Ordering::Relaxed) & LOOKS == 0
+    words.at(ATTENTION_WORD).load(Ordering::Relaxed) & LOOKS == 0
 }
 
-/// What the engine looks at, and whether cores are to spare.
+/// Attention of the engine: the bits [`LOOKS`] and [`SPARE`].
 pub(in crate::shared) fn attention(words: &Words) -> u64 {
-    words.at(ATTENTION).load(Ordering::Relaxed)
+    words.at(ATTENTION_WORD).load(Ordering::Relaxed)
 }
 
-/// The engine says what it looks at from now on. After it says that it does not look, and a SeqCst fence,
-/// it looks once more.
+/// Sets the attention of the engine. When the engine stops looking, it looks once more after the fence.
 pub(in crate::shared) fn set_attention(words: &Words, attention: u64) {
-    words.at(ATTENTION).store(attention, Ordering::Relaxed);
+    words.at(ATTENTION_WORD).store(attention, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// The client is about to sleep, or awake again. It looks once more before it sleeps.
+/// Notes whether the client is about to sleep. The client looks once more before it sleeps.
 pub(in crate::shared) fn set_asleep(words: &Words, asleep: bool) {
-    words.at(ASLEEP).store(asleep.into(), Ordering::Relaxed);
+    words.at(ASLEEP_WORD).store(asleep.into(), Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// The engine has put completions in: must it wake the client?
+/// Whether the engine must wake the client after it has written completions.
 pub(in crate::shared) fn must_wake(words: &Words) -> bool {
     fence(Ordering::SeqCst);
-    words.at(ASLEEP).load(Ordering::Relaxed) != 0
+    words.at(ASLEEP_WORD).load(Ordering::Relaxed) != 0
 }

@@ -1,4 +1,4 @@
-//! Both ends of a channel in one process, over the mappings that two processes have.
+//! Tests of both ends of a channel in one process, over the mappings that two processes have.
 
 use std::collections::HashSet;
 use std::iter;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::client::Unanswered;
-use super::layout::LEN;
+use super::layout::PAGE_SET_BYTES;
 use super::pins::SLOTS;
 use super::ring::ENTRIES;
 use super::*;
@@ -23,9 +23,9 @@ use crate::{ObjectId, Rights};
 struct Ends {
     engine: EngineChannel,
     client: ClientChannel,
-    /// Rung by the client.
+    /// Bell that the client rings.
     bell: OwnedFd,
-    /// What the client was given.
+    /// Offsets and results that the client was given.
     pages: OwnedFd,
 }
 
@@ -61,7 +61,7 @@ fn bytes(token: u64, len: usize) -> Vec<u8> {
 }
 
 impl Ends {
-    /// What the engine does with all there is; returns how much that was.
+    /// Handles all submissions as the engine does. Returns their number.
     fn serve(&self) -> u64 {
         let mut served = 0;
         while let Some(submission) = self.engine.take() {
@@ -76,7 +76,7 @@ impl Ends {
         served
     }
 
-    /// Empties the bell; says whether it rang.
+    /// Empties the bell. Returns whether it rang.
     fn rang(&self) -> bool {
         rustix::io::read(&self.bell, &mut [0u8; 8]).is_ok()
     }
@@ -109,7 +109,7 @@ fn what_does_not_fit_is_not_submitted() {
     let mut ring = ends.client.ring().unwrap();
     assert!(!ring.submit(put(1, DATA_LEN + 1), &[&bytes(1, DATA_LEN + 1)]));
     assert!(!ends.engine.has_submissions());
-    // Together they are too much as well, until the first is done.
+    // Together they are too large as well, until the first is done.
     assert!(ring.submit(put(1, DATA_LEN - 64), &[&bytes(1, DATA_LEN - 64)]));
     assert!(!ring.submit(put(2, 65), &[&bytes(2, 65)]));
     assert!(ring.submit(put(2, 64), &[&bytes(2, 64)]));
@@ -121,13 +121,13 @@ fn what_does_not_fit_is_not_submitted() {
     ring.finish(Duration::ZERO, never_gone, |_| {}).unwrap();
 }
 
-/// Every time round, as many as fit, and one more.
+/// In every round the ring takes as many entries as fit, and one more is refused.
 #[test]
 fn a_full_ring_refuses() {
     let ends = ends();
     for round in 0..5 {
         let mut ring = ends.client.ring().unwrap();
-        // Not always from the same entry.
+        // The rounds begin at different entries.
         let count = if round == 0 { 100 } else { ENTRIES };
         for n in 0..count {
             assert!(ring.submit(put(round * ENTRIES + n, 8), &[&bytes(round * ENTRIES + n, 8)]));
@@ -139,7 +139,7 @@ fn a_full_ring_refuses() {
         tokens.truncate(count as usize);
         assert_eq!(tokens, (round * ENTRIES..round * ENTRIES + count).collect::<Vec<_>>());
     }
-    // A client that does not take what it is told is told no more.
+    // A client that does not take its completions gets no more.
     let told = (0..2 * ENTRIES).filter(|n| ends.engine.complete(&done(&put(*n, 0)))).count();
     assert_eq!(told as u64, ENTRIES);
 }
@@ -188,7 +188,7 @@ fn what_was_given_up_is_caught_up_with() {
     while let Some(submission) = ends.engine.take() {
         assert!(ends.client.ring().is_none(), "there is more to come");
         let submission = submission.unwrap();
-        // One of them was refused.
+        // One of the submissions was refused.
         let outcome = if submission.token == 1 { Outcome::AskBySocket } else { Outcome::Done };
         assert!(ends.engine.complete(&Completion { outcome, ..done(&submission) }));
         served += 1;
@@ -198,7 +198,7 @@ fn what_was_given_up_is_caught_up_with() {
     assert_eq!(ends.client.strays(), [create(2).id]);
     assert_eq!(ends.client.strays(), []);
 
-    // Creations that were waited for are nobody's strays, nor are those that are not there yet.
+    // Creations whose thread waited are no strays, nor are creations that are not completed yet.
     let mut ring = ends.client.ring().unwrap();
     assert!(ring.submit(create(4), &[]));
     ends.serve();
@@ -209,7 +209,7 @@ fn what_was_given_up_is_caught_up_with() {
     ends.serve();
     let mut ring = ends.client.ring().unwrap();
     assert_eq!(ends.client.strays(), []);
-    // All of it can be used again.
+    // The whole data area can be used again.
     assert!(ring.submit(put(5, DATA_LEN), &[&bytes(5, DATA_LEN)]));
     assert_eq!(ends.serve(), 1);
     let mut completions = Vec::new();
@@ -270,7 +270,7 @@ fn nobody_oversleeps() {
             if engine.has_submissions() {
                 continue;
             }
-            // Nothing but the bell wakes the engine; a time-out only so that the test ends.
+            // Only the bell wakes the engine. The time-out only ends a failing test.
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let rang = poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)).unwrap() > 0;
             assert!(rang || !engine.has_submissions(), "the engine slept while there was something to do");
@@ -318,7 +318,7 @@ fn pins_are_seen_until_they_are_taken_back() {
     assert!(ends.client.pin(TableId::Shared, 9).is_some());
 }
 
-/// Threads that pin and unpin at a time never share a slot.
+/// Threads that pin and unpin at the same time never share a slot.
 #[test]
 fn threads_have_slots_of_their_own() {
     const THREADS: u32 = 4;
@@ -363,12 +363,12 @@ fn access_bits_are_asked_for_once() {
 #[test]
 fn a_page_set_of_another_shape_is_refused() {
     let bell = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let (_words, file) = Words::for_writers("no-magic", LEN).unwrap();
+    let (_words, file) = Words::for_writers("no-magic", PAGE_SET_BYTES).unwrap();
     assert!(ClientChannel::new(&file, bell()).is_err());
     let (_words, file) = Words::for_writers("short", 4096).unwrap();
     assert!(ClientChannel::new(&file, bell()).is_err());
     let file = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    rustix::fs::ftruncate(&file, LEN as u64).unwrap();
+    rustix::fs::ftruncate(&file, PAGE_SET_BYTES as u64).unwrap();
     assert!(ClientChannel::new(&file, bell()).is_err(), "it may shrink while it is mapped");
 }
 
@@ -383,10 +383,10 @@ fn ends_further_apart_than_the_ring_is_long_are_malformed() {
 }
 
 proptest! {
-    /// Whatever stands in the words, the engine's calls end, and say what they may say.
+    /// The engine's calls end with valid results, whatever the words hold.
     #[test]
     fn the_engine_survives_any_words(
-        garbage in prop::collection::vec((0..LEN / 8, any::<u64>()), 0..64),
+        garbage in prop::collection::vec((0..PAGE_SET_BYTES / 8, any::<u64>()), 0..64),
         heads in prop::collection::vec(
             (prop_oneof![Just(64 / 8), Just(256 / 8), Just(448 / 8)], 0..600u64), 0..4,
         ),
@@ -398,7 +398,7 @@ proptest! {
             words.at(*at).store(*value, Ordering::Relaxed);
         }
         be_the_engine(&ends.engine);
-        // What is left is nothing, or nonsense.
+        // The other results are none, or errors.
         prop_assert!(!matches!(ends.engine.take(), Some(Ok(_))));
         let inside = at as usize + len <= DATA_LEN;
         let copied = ends.engine.payload(at, &mut vec![0; len]);
@@ -406,12 +406,12 @@ proptest! {
     }
 }
 
-/// Everything that the engine ever does with a page set. It takes so many entries at a time: a client can
-/// give it more for ever.
+/// Runs every call that the engine makes on a page set. It takes a limited number of entries, because a
+/// client can submit without end.
 fn be_the_engine(engine: &EngineChannel) {
     for _ in 0..ENTRIES {
         let Some(Ok(submission)) = engine.take() else { break };
-        // Lengths are the client's words, too: the engine bounds them.
+        // Lengths are the client's words, too, so the engine bounds them.
         let mut payload = vec![0; (submission.data_len as usize).min(4096)];
         let _ = engine.payload(submission.payload, &mut payload);
         engine.complete(&done(&submission));
@@ -424,7 +424,7 @@ fn be_the_engine(engine: &EngineChannel) {
     engine.set_attention(pins % 2 == 0, false);
 }
 
-/// A client writes at random into every word while the engine goes about its work.
+/// A client writes at random into every word while the engine works.
 #[test]
 fn a_client_that_writes_garbage_hurts_nobody_else() {
     const ROUNDS: u64 = 3_000;
@@ -444,8 +444,9 @@ fn a_client_that_writes_garbage_hurts_nobody_else() {
                     2 => 1,
                     _ => u64::MAX,
                 };
-                // Ends and pins more often than the rest.
-                let at = (random >> 20) as usize % if random >> 40 & 1 == 0 { 64 } else { LEN / 8 };
+                // Ends and pins are written more often than other words.
+                let at =
+                    (random >> 20) as usize % if random >> 40 & 1 == 0 { 64 } else { PAGE_SET_BYTES / 8 };
                 words.at(at).store(value, Ordering::Relaxed);
             }
         });
@@ -462,8 +463,8 @@ fn a_client_that_writes_garbage_hurts_nobody_else() {
     });
 }
 
-/// The whole of it: two threads of a client find, pin, validate and read; the engine evicts what nobody has
-/// pinned and puts something else in its memory. Nobody ever reads what is not the object's.
+/// Test of the whole: two threads of a client find, pin, validate and read objects; the engine evicts
+/// unpinned objects and puts others in their memory. A read never returns bytes of another object.
 #[test]
 fn memory_that_a_pin_holds_is_not_used_again() {
     const OBJECTS: u64 = 8;

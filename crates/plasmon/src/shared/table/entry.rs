@@ -1,5 +1,5 @@
-//! One entry of an object table: a cache line that says where an object is, and a generation that says
-//! whether it still is there.
+//! Entry of an object table: a cache line that says where an object is, with a generation that says whether
+//! the object is still there.
 //!
 //! | word | what |
 //! |---|---|
@@ -10,57 +10,57 @@
 //! | 6 | bytes of data |
 //! | 7 | digest, 0 for none |
 //!
-//! A seqlock: the engine alone writes, and only while the generation is odd; who reads compares the
-//! generation before and after. See Boehm, "Can seqlocks get along with programming language memory
+//! An entry is a seqlock. Only the engine writes it, and only while the generation is odd. A reader compares
+//! the generation before and after. See Boehm, "Can seqlocks get along with programming language memory
 //! models?" (2012), for the fences.
 
 use crate::ObjectId;
 use crate::shared::words::{AtomicU64, Ordering, Words, fence};
 use crate::wire::Span;
 
-/// Words in an entry.
+/// Number of words in an entry.
 pub(super) const WORDS: usize = 8;
 
-/// Where an object's bytes are.
+/// State of an entry: where the object's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// Nowhere: nobody's entry.
+    /// The entry belongs to no object.
     Free = 0,
-    /// In memory.
+    /// The bytes are in memory.
     Sealed = 1,
-    /// On disk only.
+    /// The bytes are on disk only.
     Spilled = 2,
 }
 
-/// What an entry said, whole, at one moment.
+/// Contents of an entry at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The generation it had: even, but in what the engine reads of a hidden entry.
+    /// Generation of the entry. It is even, except in the engine's own reads of hidden entries.
     pub generation: u64,
-    /// Where its bytes are.
+    /// State of the entry.
     pub state: State,
-    /// Which object.
+    /// Id of the object.
     pub id: ObjectId,
-    /// First byte, from the start of the arena, if it is in memory.
+    /// Offset of the first byte from the start of the arena, if the object is in memory.
     pub offset: u64,
-    /// Bytes of data.
+    /// Size of the data in bytes.
     pub data_len: u64,
-    /// Bytes of metadata, behind the data.
+    /// Size in bytes of the metadata, which follows the data.
     pub metadata_len: u32,
-    /// XXH3 of both, 0 for none.
+    /// XXH3 of data and metadata. 0 for none.
     pub digest: u64,
-    /// The user who created it.
+    /// User id of the creator.
     pub uid: u32,
 }
 
 impl Snapshot {
-    /// Bytes of data and metadata.
+    /// Size of data and metadata in bytes.
     pub fn total_len(&self) -> u64 {
         self.data_len + u64::from(self.metadata_len)
     }
 
-    /// Where its bytes are in the arena, if they are in memory.
+    /// Extent of the object in the arena, if the object is in memory.
     #[inline]
     pub fn span(&self) -> Span {
         let Self { offset, data_len, metadata_len, digest, .. } = *self;
@@ -68,7 +68,7 @@ impl Snapshot {
     }
 }
 
-/// A place in a chunk.
+/// Place of an entry in a chunk.
 #[derive(Clone, Copy)]
 pub(in crate::shared) struct Entry<'a> {
     words: &'a Words,
@@ -84,7 +84,7 @@ impl<'a> Entry<'a> {
         self.words.at(self.first + index)
     }
 
-    /// Reads it; nothing if it is hidden, or was written meanwhile.
+    /// Reads the entry. `None` if it is hidden or was written meanwhile.
     #[inline]
     pub(in crate::shared) fn read(&self) -> Option<Snapshot> {
         let generation = self.word(0).load(Ordering::Acquire);
@@ -96,7 +96,7 @@ impl<'a> Entry<'a> {
         self.is(generation).then_some(snapshot)
     }
 
-    /// Reads it, hidden or not, for the engine alone.
+    /// Reads the entry, hidden or not. For the engine alone.
     pub(super) fn own(&self) -> Snapshot {
         self.snapshot(self.word(0).load(Ordering::Relaxed))
     }
@@ -121,30 +121,30 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether it still has this generation. After a pin and its fence, yes means that the pin holds.
+    /// Whether the entry still has this generation. If so after a pin and its fence, the pin holds.
     #[inline]
     pub(in crate::shared) fn is(&self, generation: u64) -> bool {
         self.word(0).load(Ordering::Relaxed) == generation
     }
 
-    /// The id, for the engine alone.
+    /// Id of the object. For the engine alone.
     pub(super) fn id(&self) -> ObjectId {
         id_of([2, 3, 4].map(|index| self.word(index).load(Ordering::Relaxed)))
     }
 
-    /// From now on no pin holds that is not there yet, once the engine has gone through a fence.
+    /// Hides the entry. After the engine's next fence no new pin on it holds.
     pub(in crate::shared) fn hide(&self) {
         let generation = self.word(0).load(Ordering::Relaxed);
         self.word(0).store(generation | 1, Ordering::Relaxed);
     }
 
-    /// Takes [`Entry::hide`] back: pins from before hold.
+    /// Shows the hidden entry again. Pins from before hold.
     pub(in crate::shared) fn show(&self) {
         let generation = self.word(0).load(Ordering::Relaxed);
         self.word(0).store(generation & !1, Ordering::Release);
     }
 
-    /// Changes it, hidden or not; afterwards it has a new generation and is there to be read.
+    /// Changes the entry, hidden or not. Afterwards it is shown, with a new generation.
     pub(in crate::shared) fn write(&self, change: impl FnOnce(&Self)) {
         let generation = self.word(0).load(Ordering::Relaxed) | 1;
         self.word(0).store(generation, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl<'a> Entry<'a> {
         self.word(0).store(generation + 1, Ordering::Release);
     }
 
-    /// All of it, within [`Entry::write`].
+    /// Sets all words of the entry, within [`Entry::write`].
     pub(in crate::shared) fn set(&self, new: &Snapshot) {
         let [first, second, third] = words_of(&new.id);
         let state = u64::from(new.metadata_len) << 32 | new.state as u64;
@@ -165,7 +165,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Where its bytes are, within [`Entry::write`].
+    /// Sets state and offset of the entry, within [`Entry::write`].
     pub(in crate::shared) fn set_place(&self, state: State, offset: u64) {
         let metadata = self.word(1).load(Ordering::Relaxed) & !0xff;
         self.word(1).store(metadata | state as u64, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// An id as three words.
+/// Three words that hold an id.
 pub(super) fn words_of(id: &ObjectId) -> [u64; 3] {
     let bytes = id.as_bytes();
     let word = |at: usize, len: usize| {

@@ -1,10 +1,10 @@
-//! The index of a table: open addressing over cache lines of eight words.
+//! Index of a table: open addressing over cache lines of eight words.
 //!
-//! A word is 0 (never used), 1 (used before), or an entry's number + 2 with the high half of its
-//! hash. An entry stands in one of the first [`PROBES`] lines from where its hash points to, before
-//! any word that was never used: words are filled in that order, and none returns to 0. An object
-//! whose lines are full stays out, and searches end there: whoever chooses ids that share their lines keeps
-//! out about as many objects of others, near these lines, as a few hundred of its own take places.
+//! A word is 0 (never used), 1 (used before), or an entry's number + 2 with the high half of its hash. An
+//! entry stands in one of the first [`MAX_PROBE_LINES`] lines from where its hash points, before any word
+//! that was never used: words are filled in that order, and no word returns to 0. An object whose lines are
+//! full stays outside the index, and searches end there. So a user who chooses ids that share their lines
+//! keeps out about as many objects of others, near these lines, as a few hundred of its own occupy.
 
 use std::ops::{ControlFlow, Range};
 
@@ -12,17 +12,17 @@ use super::entry::words_of;
 use crate::ObjectId;
 use crate::shared::words::{Ordering, Words};
 
-/// Words in a line.
-pub(super) const LINE: usize = 8;
-/// Lines that are looked at.
-pub(super) const PROBES: usize = 32;
-/// Words of the first index: one page of lines.
+/// Number of words in a line.
+pub(super) const LINE_WORDS: usize = 8;
+/// Largest number of lines that a search looks at.
+pub(super) const MAX_PROBE_LINES: usize = 32;
+/// Number of words of the first index: one page of lines.
 pub(super) const FIRST_WORDS: usize = 8192;
 
 const NEVER: u64 = 0;
 const FORMER: u64 = 1;
 
-/// The hash of an id in a table: multiplication and folding, as wyhash does (Wang Yi, 2019).
+/// Hash of an id in a table: multiplication and folding, as in wyhash (Wang Yi, 2019).
 pub(super) fn hash(id: &ObjectId, seed: u64) -> u64 {
     let [first, second, third] = words_of(id);
     let fold = |a: u64, b: u64| {
@@ -33,21 +33,21 @@ pub(super) fn hash(id: &ObjectId, seed: u64) -> u64 {
     fold(mixed ^ 0x8ebc_6af0_9c88_c6e3, third ^ seed.rotate_left(32) ^ 0x5899_65cc_7537_4cc3)
 }
 
-/// An index, written or read.
+/// Index of a table, for its writer or a reader.
 pub(in crate::shared) struct Index {
     words: Words,
     lines: usize,
 }
 
 impl Index {
-    /// Of a power of two of words.
+    /// Makes an index of `len` words, a power of two.
     pub(in crate::shared) fn new(words: Words, len: usize) -> Self {
-        Self { words, lines: len / LINE }
+        Self { words, lines: len / LINE_WORDS }
     }
 
-    /// How many words it has.
+    /// Number of words in the index.
     pub(super) fn len(&self) -> usize {
-        self.lines * LINE
+        self.lines * LINE_WORDS
     }
 
     /// Asks for memory behind these words, which are about to be written.
@@ -55,13 +55,13 @@ impl Index {
         self.words.expect(words.start * 8..words.end * 8);
     }
 
-    /// Shows the words where a hash may stand, in order, until `look` has seen enough, or the rest was
+    /// Visits the words where a hash may stand, in order, until `look` ends the search or the next word was
     /// never used.
     #[inline]
     fn probe<T>(&self, hash: u64, mut look: impl FnMut(usize, u64) -> ControlFlow<T>) -> Option<T> {
-        for probe in 0..PROBES.min(self.lines) {
+        for probe in 0..MAX_PROBE_LINES.min(self.lines) {
             let line = (hash as usize).wrapping_add(probe) & (self.lines - 1);
-            for at in line * LINE..(line + 1) * LINE {
+            for at in line * LINE_WORDS..(line + 1) * LINE_WORDS {
                 let word = self.words.at(at).load(Ordering::Acquire);
                 if let ControlFlow::Break(result) = look(at, word) {
                     return Some(result);
@@ -74,7 +74,7 @@ impl Index {
         None
     }
 
-    /// The entries that may be of a hash, until one is taken.
+    /// Offers the entries that may have a hash to `take`, until it accepts one.
     #[inline]
     pub(in crate::shared) fn find<T>(&self, hash: u64, mut take: impl FnMut(u32) -> Option<T>) -> Option<T> {
         self.probe(hash, |_, word| match entry_of(word, hash).and_then(&mut take) {
@@ -83,7 +83,7 @@ impl Index {
         })
     }
 
-    /// Enters a number; says whether there was room, and whether it took a word that was never used.
+    /// Inserts an entry. Returns how, or `None` if there was no room.
     pub(in crate::shared) fn insert(&self, hash: u64, entry: u32) -> Option<Inserted> {
         let mut free = None;
         let there = self.probe(hash, |at, word| {
@@ -104,7 +104,7 @@ impl Index {
         Some(if fresh { Inserted::Fresh } else { Inserted::Reused })
     }
 
-    /// Takes a number out; says whether it was there.
+    /// Removes an entry. Returns whether it was there.
     pub(in crate::shared) fn remove(&self, hash: u64, entry: u32) -> bool {
         let at = self.probe(hash, |at, word| match entry_of(word, hash) {
             Some(found) if found == entry => ControlFlow::Break(at),
@@ -116,21 +116,21 @@ impl Index {
         })
     }
 
-    /// The entry in a word, whatever its hash; for moving to another index.
+    /// Entry in a word, whatever its hash. Used for moving to another index.
     pub(super) fn entry_at(&self, at: usize) -> Option<u32> {
         let word = self.words.at(at).load(Ordering::Relaxed);
         (word as u32 >= 2).then(|| word as u32 - 2)
     }
 }
 
-/// What became of an insertion.
+/// Result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shared) enum Inserted {
-    /// It was there.
+    /// The entry was there already.
     There,
-    /// In a word that was never used.
+    /// The entry took a word that was never used.
     Fresh,
-    /// In a word that was used before.
+    /// The entry took a word that was used before.
     Reused,
 }
 
@@ -138,7 +138,7 @@ fn word_of(hash: u64, entry: u32) -> u64 {
     (hash & !0xffff_ffff) | u64::from(entry + 2)
 }
 
-/// The entry in a word, if its hash may be this.
+/// Entry in a word, if it may have this hash.
 #[inline]
 fn entry_of(word: u64, hash: u64) -> Option<u32> {
     (word as u32 >= 2 && (word ^ hash) >> 32 == 0).then(|| word as u32 - 2)

@@ -4,9 +4,9 @@
 //! before it.
 
 /// Number of entries in the first chunk.
-pub(super) const FIRST_CHUNK: u32 = 4096;
+pub(super) const FIRST_CHUNK_ENTRIES: u32 = 4096;
 /// Largest number of chunks. They hold 2^31 entries.
-pub(super) const CHUNKS: usize = 20;
+pub(super) const MAX_CHUNKS: usize = 20;
 
 /// Part of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ pub enum Part {
 
 /// Chunk of an entry, and the entry's place there.
 pub(super) fn place_of(entry: u32) -> (usize, usize) {
-    match entry / FIRST_CHUNK {
+    match entry / FIRST_CHUNK_ENTRIES {
         0 => (0, entry as usize),
         parts => {
             let chunk = parts.ilog2() + 1;
@@ -38,10 +38,10 @@ pub(super) fn place_of(entry: u32) -> (usize, usize) {
 
 /// First entry of a chunk.
 pub(super) fn chunk_start(chunk: u32) -> u32 {
-    if chunk == 0 { 0 } else { FIRST_CHUNK << (chunk - 1) }
+    if chunk == 0 { 0 } else { FIRST_CHUNK_ENTRIES << (chunk - 1) }
 }
 
 /// Number of entries that a chunk holds.
 pub(super) fn chunk_len(chunk: u32) -> u32 {
-    if chunk == 0 { FIRST_CHUNK } else { chunk_start(chunk) }
+    if chunk == 0 { FIRST_CHUNK_ENTRIES } else { chunk_start(chunk) }
 }

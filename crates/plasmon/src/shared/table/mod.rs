@@ -1,9 +1,9 @@
-//! The object table of a domain, in three kinds of parts, each a memfd:
+//! Object table of a domain. It has three kinds of parts, each a memfd:
 //!
 //! - the **root**, one page, which says which other parts are in force ([`root`]);
 //! - the **index**, from hash to entry number ([`index`]), replaced by a larger one as the table grows;
-//! - **chunks** of entries ([`entry`]), which never move: chunk 0 holds [`layout::FIRST_CHUNK`] of them, every
-//!   further one as many as all before it.
+//! - **chunks** of entries ([`entry`]), which never move: chunk 0 holds [`layout::FIRST_CHUNK_ENTRIES`] of
+//!   them, every further one as many as all before it.
 //!
 //! The engine writes through a [`TableWriter`], clients read through a [`TableReader`].
 

@@ -1,7 +1,7 @@
-//! A client's side of an object table, for any number of threads.
+//! Client's side of an object table, for any number of threads.
 //!
-//! Nothing here blocks or asks: what cannot be told from memory is left to the daemon
-//! ([`Found::Unknown`]). A reader trusts the engine, and still never leaves its mappings.
+//! No call blocks or asks the daemon. If the memory does not tell, the daemon has to be asked
+//! ([`Found::Unknown`]). A reader trusts the engine, but never reads outside its mappings.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,47 +9,47 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 
 use super::entry::{self, Entry, Snapshot};
 use super::index::{self, Index};
-use super::layout::{CHUNKS, Part, chunk_len, place_of};
+use super::layout::{MAX_CHUNKS, Part, chunk_len, place_of};
 use super::root::{self, Root};
 use crate::ObjectId;
 use crate::shared::words::{Ordering, Words, fence};
 
-/// What a table says of an object.
+/// Answer of a table about an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It was there, at one moment: pin it, and look again ([`TableReader::still_is`]).
+    /// The object was there at one moment. Pin it, and look again ([`TableReader::still_is`]).
     Entry {
-        /// The number of its entry.
+        /// Number of the object's entry.
         number: u32,
-        /// What the entry said.
+        /// Contents of the entry.
         snapshot: Snapshot,
     },
-    /// It exists nowhere.
+    /// The object exists nowhere.
     Absent,
-    /// The daemon knows.
+    /// The daemon has to be asked.
     Unknown,
-    /// The daemon knows of parts of the table that this reader does not have.
+    /// This reader lacks parts of the table: ask the daemon for them.
     Outdated,
 }
 
-/// An object table that another process writes.
+/// Object table that another process writes.
 pub struct TableReader {
     root: Root,
     seed: u64,
-    /// With its version. Replaced as a whole, so that no reader is in what goes.
+    /// Index in force, with its version. It is replaced as a whole, so that no search uses a removed index.
     index: RwLock<Option<(u32, Index)>>,
-    chunks: [OnceLock<Words>; CHUNKS],
+    chunks: [OnceLock<Words>; MAX_CHUNKS],
 }
 
 impl TableReader {
-    /// Begins to read a table.
+    /// Begins to read the table with this root.
     ///
     /// # Errors
-    /// When this is not the root of a table of this release, or cannot be mapped.
+    /// If it is not the root of a table of this release, or if it cannot be mapped.
     pub fn new(root: &OwnedFd) -> io::Result<Self> {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not an object table of this release");
         let words = Words::open(root, false)?;
-        if words.len() != root::LEN {
+        if words.len() != root::ROOT_BYTES {
             return Err(wrong());
         }
         let root = Root::of(words).ok_or_else(wrong)?;
@@ -60,7 +60,7 @@ impl TableReader {
     /// Takes a part of the table.
     ///
     /// # Errors
-    /// When it has not the shape of such a part, or cannot be mapped.
+    /// If it is no such part, or if it cannot be mapped.
     pub fn add(&self, part: Part, file: &OwnedFd) -> io::Result<()> {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a part of an object table");
         match part {
@@ -78,14 +78,14 @@ impl TableReader {
                 if words.len() != chunk_len(number) as usize * entry::WORDS * 8 {
                     return Err(wrong());
                 }
-                // It was there already, and is the same.
+                // An error means that the chunk is there already; it is the same.
                 let _ = chunk.set(words);
                 Ok(())
             }
         }
     }
 
-    /// Whether the engine can be taken to live: it has said so lately.
+    /// Whether the engine may be taken to live, because it has said so lately.
     #[inline]
     pub fn lives(&self) -> bool {
         self.root.lives()
@@ -118,19 +118,19 @@ impl TableReader {
         if let Some(found) = found.or(odd) {
             return found;
         }
-        // What is not here is nowhere, if that was so all the while.
+        // The answer is right only if the table did not change during the search.
         fence(Ordering::Acquire);
         let solo = self.root.flags() & (root::SOLO | root::INCOMPLETE) == root::SOLO;
         if solo && self.root.index() == *version { Found::Absent } else { Found::Unknown }
     }
 
-    /// Whether an entry still has the generation it had.
+    /// Whether an entry still has this generation.
     #[inline]
     pub fn still_is(&self, number: u32, generation: u64) -> bool {
         self.entry(number).is_some_and(|entry| entry.is(generation))
     }
 
-    /// Which memory a segment of the arena has.
+    /// Version of a segment of the arena.
     #[inline]
     pub fn segment_version(&self, segment: u32) -> u32 {
         self.root.segment(segment)

@@ -1,4 +1,4 @@
-//! The root of a table: one page of words.
+//! Root of a table: one page of words.
 //!
 //! | word | what |
 //! |---|---|
@@ -14,89 +14,89 @@ use std::time::Duration;
 use crate::shared::words::{Ordering, Words};
 use crate::wire::MAX_DESCRIPTORS;
 
-/// "plasmon" and the version of the layout.
+/// First word of a root: "plasmon" and the version of the layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"plasmon\x01");
-/// Bytes.
-pub(super) const LEN: usize = 4096;
-/// What is not in this table exists nowhere.
+/// Size of a root in bytes.
+pub(super) const ROOT_BYTES: usize = 4096;
+/// Flag of a table that is the only node's: an object that is not in the table exists nowhere.
 pub(super) const SOLO: u64 = 1;
-/// Some object is not in the index, for want of room at its place.
+/// Flag of a table with an object that is not in the index, because there was no room for it.
 pub(super) const INCOMPLETE: u64 = 2;
 
-const SEED: usize = 1;
-const INDEX: usize = 2;
-const FLAGS: usize = 3;
-const LIVES_UNTIL: usize = 4;
-const SEGMENTS: usize = 16;
+const SEED_WORD: usize = 1;
+const INDEX_WORD: usize = 2;
+const FLAGS_WORD: usize = 3;
+const LIVES_UNTIL_WORD: usize = 4;
+const FIRST_SEGMENT_WORD: usize = 16;
 
-/// The monotonic clock, in milliseconds, as exact as is cheap.
+/// Time of the monotonic clock in milliseconds, read the cheap way.
 fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// A root, written or read.
+/// Root of a table, for its writer or a reader.
 pub(super) struct Root(Words);
 
 impl Root {
-    /// Begins a table.
+    /// Makes the root of a new table.
     pub(super) fn begin(words: Words, seed: u64) -> Self {
-        words.at(SEED).store(seed, Ordering::Relaxed);
+        words.at(SEED_WORD).store(seed, Ordering::Relaxed);
         words.at(0).store(MAGIC, Ordering::Release);
         Self(words)
     }
 
-    /// What another process has begun; nothing if it is of another release.
+    /// Root that another process made. `None` if it is of another release.
     pub(super) fn of(words: Words) -> Option<Self> {
         (words.at(0).load(Ordering::Acquire) == MAGIC).then_some(Self(words))
     }
 
     pub(super) fn seed(&self) -> u64 {
-        self.0.at(SEED).load(Ordering::Relaxed)
+        self.0.at(SEED_WORD).load(Ordering::Relaxed)
     }
 
     pub(super) fn index(&self) -> u32 {
-        self.0.at(INDEX).load(Ordering::Acquire) as u32
+        self.0.at(INDEX_WORD).load(Ordering::Acquire) as u32
     }
 
-    /// Puts an index in force: it is complete.
+    /// Puts an index in force, which is complete.
     pub(super) fn set_index(&self, version: u32) {
-        self.0.at(INDEX).store(u64::from(version), Ordering::Release);
+        self.0.at(INDEX_WORD).store(u64::from(version), Ordering::Release);
     }
 
     pub(super) fn flags(&self) -> u64 {
-        self.0.at(FLAGS).load(Ordering::Acquire)
+        self.0.at(FLAGS_WORD).load(Ordering::Acquire)
     }
 
     pub(super) fn set_flag(&self, flag: u64, on: bool) {
-        let flags = self.0.at(FLAGS).load(Ordering::Relaxed);
-        self.0.at(FLAGS).store(if on { flags | flag } else { flags & !flag }, Ordering::Release);
+        let flags = self.0.at(FLAGS_WORD).load(Ordering::Relaxed);
+        self.0.at(FLAGS_WORD).store(if on { flags | flag } else { flags & !flag }, Ordering::Release);
     }
 
-    /// The engine lives, and says so again within this time. From an empty span on nobody reads: not even
-    /// within the millisecond in which that is said.
+    /// Announces that the engine lives and will announce it again within `span`. After an empty span no
+    /// reader trusts the table any more, not even within the same millisecond.
     pub(super) fn live_for(&self, span: Duration) {
         let until = if span.is_zero() { 0 } else { now() + span.as_millis() as u64 };
-        self.0.at(LIVES_UNTIL).store(until, Ordering::Relaxed);
+        self.0.at(LIVES_UNTIL_WORD).store(until, Ordering::Relaxed);
     }
 
-    /// Whether the engine can be taken to live.
+    /// Whether the engine may be taken to live.
     #[inline]
     pub(super) fn lives(&self) -> bool {
-        now() <= self.0.at(LIVES_UNTIL).load(Ordering::Relaxed)
+        now() <= self.0.at(LIVES_UNTIL_WORD).load(Ordering::Relaxed)
     }
 
-    /// The version of a segment of the arena; 0 for none.
+    /// Version of a segment of the arena. 0 for none.
     pub(super) fn segment(&self, segment: u32) -> u32 {
         match segment as usize {
-            at if at < MAX_DESCRIPTORS => self.0.at(SEGMENTS + at).load(Ordering::Acquire) as u32,
+            at if at < MAX_DESCRIPTORS => self.0.at(FIRST_SEGMENT_WORD + at).load(Ordering::Acquire) as u32,
             _ => 0,
         }
     }
 
     pub(super) fn set_segment(&self, segment: u32, version: u32) {
         if (segment as usize) < MAX_DESCRIPTORS {
-            self.0.at(SEGMENTS + segment as usize).store(u64::from(version), Ordering::Release);
+            self.0.at(FIRST_SEGMENT_WORD + segment as usize).store(u64::from(version), Ordering::Release);
         }
     }
 }

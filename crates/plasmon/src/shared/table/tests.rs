@@ -1,4 +1,4 @@
-//! A writer and a reader of one table, in one process, over the mappings that two processes have.
+//! Tests of a writer and a reader of one table, in one process, over the mappings that two processes have.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,12 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::index::{LINE, PROBES};
-use super::layout::{CHUNKS, chunk_len, chunk_start, place_of};
+use super::index::{LINE_WORDS, MAX_PROBE_LINES};
+use super::layout::{MAX_CHUNKS, chunk_len, chunk_start, place_of};
 use super::*;
 use crate::ObjectId;
 
-/// A table, and a reader that asks for parts as a client does.
+/// Table, and a reader that asks for parts as a client does.
 struct Table {
     writer: Mutex<TableWriter>,
     reader: TableReader,
@@ -52,7 +52,7 @@ impl Table {
     }
 }
 
-/// An id that begins with `n` and is well mixed behind it.
+/// Id that begins with `n` and is well mixed behind it.
 fn id(n: u64) -> ObjectId {
     let mut bytes = [0; ObjectId::LEN];
     bytes[..8].copy_from_slice(&n.to_le_bytes());
@@ -64,7 +64,7 @@ fn first_word(id: &ObjectId) -> u64 {
     u64::from_le_bytes(id.as_bytes()[..8].try_into().unwrap())
 }
 
-/// An object of which everything follows from its id, and from how often it was moved.
+/// Object whose fields follow from its id, and from the number of its moves.
 fn object(id: ObjectId, moves: u64) -> NewEntry {
     let n = first_word(&id);
     NewEntry {
@@ -98,15 +98,15 @@ enum Step {
     Insert {
         spilled: bool,
     },
-    /// So many others, that stay: the index grows.
+    /// So many other objects are entered and stay: the index grows.
     InsertMany(u16),
-    /// So many others, in and out again: the index fills with what is gone.
+    /// So many other objects are entered and removed: the index fills with former entries.
     Churn(u16),
     Remove,
     Free,
     Hide,
     Show,
-    /// There in memory from now on, or on disk only.
+    /// The object is in memory from now on, or on disk only.
     Place(Option<u64>),
     Tend(u16),
     Solo(bool),
@@ -127,7 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the model knows of an object.
+/// Object in the model.
 struct Known {
     number: u32,
     offset: Option<u64>,
@@ -139,9 +139,9 @@ struct Known {
 struct Model {
     live: HashMap<u64, Known>,
     removed: Vec<u32>,
-    /// Numbers of what is live or removed.
+    /// Numbers of entries that are live or removed.
     taken: HashSet<u32>,
-    /// Entries as they once were, and are not any more.
+    /// Entries with generations that they have no longer.
     past: HashSet<(u32, u64)>,
     solo: bool,
     others: u64,
@@ -211,7 +211,7 @@ impl Model {
         }
     }
 
-    /// An object that no step is about.
+    /// Object that no step changes.
     fn other(&mut self) -> u64 {
         self.others += 1;
         self.others << 32
@@ -275,7 +275,7 @@ proptest! {
     }
 }
 
-/// Of the thousands there are, none is out of sight for a moment while the index doubles five times.
+/// None of thousands of objects is missing at any moment while the index doubles five times.
 #[test]
 fn growth_loses_sight_of_nothing() {
     const OBJECTS: u64 = 100_000;
@@ -306,8 +306,8 @@ fn growth_loses_sight_of_nothing() {
     (0..OBJECTS).for_each(|n| assert_belongs_together(&id(n), &table.snapshot(&id(n)).1));
 }
 
-/// Ids with one and the same hash: what does not fit in its lines is the daemon's to know, and so are some
-/// of the objects that belong in or near these lines. All others are found.
+/// Ids with the same hash: objects that do not fit their lines are left to the daemon, and so are some
+/// objects that belong in or near these lines. All others are found.
 #[test]
 fn ids_that_share_a_hash_cost_little_but_themselves() {
     const HOSTILE: u64 = 2_000;
@@ -336,11 +336,11 @@ fn ids_that_share_a_hash_cost_little_but_themselves() {
         }
     });
     let seen = seen.count();
-    assert!((1..=PROBES * LINE).contains(&seen), "{seen} of one hash are in sight");
+    assert!((1..=MAX_PROBE_LINES * LINE_WORDS).contains(&seen), "{seen} of one hash are in sight");
     let unseen = (0..OTHERS).filter(|n| !matches!(table.find(&id(*n)), Found::Entry { .. }));
     let unseen = unseen.inspect(|n| assert_eq!(table.find(&id(*n)), Found::Unknown)).count();
     assert!(unseen < OTHERS as usize / 50, "{unseen} of {OTHERS} objects of others are out of sight");
-    // They go as they came, in the index or not.
+    // They are removed in the order in which they came, whether in the index or not.
     numbers.into_iter().for_each(|number| table.writer().remove(number));
     for n in 0..HOSTILE {
         assert_eq!(table.find(&hostile(n)), Found::Unknown, "the index has been incomplete");
@@ -350,16 +350,16 @@ fn ids_that_share_a_hash_cost_little_but_themselves() {
 #[test]
 fn every_number_has_a_place_in_a_chunk() {
     let last = u32::MAX / 2;
-    assert_eq!(place_of(last), (CHUNKS - 1, chunk_len(CHUNKS as u32 - 1) as usize - 1));
-    assert_eq!(place_of(last + 1).0, CHUNKS);
-    assert_eq!((0..CHUNKS as u32).map(|chunk| u64::from(chunk_len(chunk))).sum::<u64>(), 1 << 31);
-    for chunk in 0..CHUNKS as u32 {
+    assert_eq!(place_of(last), (MAX_CHUNKS - 1, chunk_len(MAX_CHUNKS as u32 - 1) as usize - 1));
+    assert_eq!(place_of(last + 1).0, MAX_CHUNKS);
+    assert_eq!((0..MAX_CHUNKS as u32).map(|chunk| u64::from(chunk_len(chunk))).sum::<u64>(), 1 << 31);
+    for chunk in 0..MAX_CHUNKS as u32 {
         let (start, len) = (chunk_start(chunk), chunk_len(chunk));
         assert_eq!(place_of(start), (chunk as usize, 0));
         assert_eq!(place_of(start + (len - 1)), (chunk as usize, len as usize - 1));
         assert_eq!(place_of(start + len / 3), (chunk as usize, len as usize / 3));
     }
-    // A number that no table has is nobody's, not a fault.
+    // A number that no table has is not an error.
     let table = Table::new();
     for number in [0, last, last + 1, u32::MAX] {
         assert!(!table.reader.still_is(number, 0));
@@ -376,7 +376,7 @@ fn parts_of_a_wrong_shape_are_refused() {
     let (root, index) = (&files[&Part::Root], &files[&Part::Index { version: 1 }]);
     assert!(TableReader::new(index).is_err());
     assert!(table.reader.add(Part::Chunk { number: 0 }, root).is_err());
-    assert!(table.reader.add(Part::Chunk { number: CHUNKS as u32 }, index).is_err());
+    assert!(table.reader.add(Part::Chunk { number: MAX_CHUNKS as u32 }, index).is_err());
     assert!(table.reader.add(Part::Chunk { number: u32::MAX }, index).is_err());
 }
 
@@ -408,7 +408,7 @@ fn a_million_objects_take_80_bytes_each_and_all_find_room() {
     assert_eq!(table.find(&id(OBJECTS)), Found::Absent, "the index is complete");
 }
 
-/// One writer and two readers: whatever an entry becomes, what is read of it is of one object.
+/// One writer and two readers: a read of an entry always returns one object, whatever the entry becomes.
 #[test]
 fn what_is_read_belongs_together() {
     const IDS: u64 = 64;
@@ -453,7 +453,7 @@ fn what_is_read_belongs_together() {
                     writer.hide(number);
                     writer.show(number);
                 }
-                // Another in the place of one that is gone.
+                // Another object takes the place of a removed one.
                 (Some(_), _) => removed.drain(..).for_each(|number| writer.free(number)),
             }
             drop(writer);

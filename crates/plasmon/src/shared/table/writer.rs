@@ -1,9 +1,9 @@
-//! The engine's side of an object table: its one writer, on one thread.
+//! Engine's side of an object table: its only writer, on the engine thread.
 //!
-//! An entry's number is its place for life; it is used again only when the engine says so
-//! ([`TableWriter::free`]), which it does once no client can have it pinned. The index is replaced as it
-//! fills: insertions and removals go to the old and the new one, [`TableWriter::tend`] brings over what
-//! was there before, a bit at a time, and clients read the old one until the new one is complete.
+//! An entry never changes its number. The number is used again only after [`TableWriter::free`], which the
+//! engine calls once no client can have the entry pinned. The index is replaced when it fills: insertions and
+//! removals go to the old and the new one, [`TableWriter::tend`] moves the older entries a few at a time, and
+//! clients read the old one until the new one is complete.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,45 +12,46 @@ use std::time::Duration;
 
 use super::entry::{self, Entry, Snapshot, State};
 use super::index::{self, FIRST_WORDS, Index, Inserted};
-use super::layout::{CHUNKS, Part, chunk_len, chunk_start, place_of};
+use super::layout::{MAX_CHUNKS, Part, chunk_len, chunk_start, place_of};
 use super::root::{self, Root};
 use crate::ObjectId;
 use crate::shared::words::Words;
 
-/// Words brought over at every insertion: the old index fills by another 1/32 before the new is complete.
-const WITH_INSERT: usize = 32;
+/// Number of words moved at every insertion: the old index fills by another 1/32 before the new one is
+/// complete.
+const WORDS_PER_INSERT: usize = 32;
 
-/// An object to enter.
+/// Object to enter into a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewEntry {
-    /// Which.
+    /// Id of the object.
     pub id: ObjectId,
-    /// Where its bytes are, from the start of the arena; `None` if they are on disk only.
+    /// Offset of the first byte from the start of the arena. `None` if the object is on disk only.
     pub offset: Option<u64>,
-    /// Bytes of data.
+    /// Size of the data in bytes.
     pub data_len: u64,
-    /// Bytes of metadata, behind the data.
+    /// Size in bytes of the metadata, which follows the data.
     pub metadata_len: u32,
-    /// XXH3 of both, 0 for none.
+    /// XXH3 of data and metadata. 0 for none.
     pub digest: u64,
-    /// The user who created it.
+    /// User id of the creator.
     pub uid: u32,
 }
 
-/// An object table that this process writes.
+/// Object table that this process writes.
 pub struct TableWriter {
     root: Root,
     root_file: Arc<OwnedFd>,
     pub(super) seed: u64,
     index: Versioned,
-    /// What the index is about to be replaced by, and how much of it was brought over.
+    /// Index that will replace the one in force, and the number of words moved to it.
     next: Option<(Versioned, usize)>,
     chunks: Vec<(Words, Arc<OwnedFd>)>,
-    /// Numbers that are free, beside those from `unused` on.
+    /// Free entry numbers, in addition to all from `unused` on.
     free: Vec<u32>,
     unused: u32,
     live: usize,
-    /// Entries that found no room in an index.
+    /// Numbers of entries that found no room in an index.
     outside: Vec<u32>,
 }
 
@@ -58,7 +59,7 @@ struct Versioned {
     index: Index,
     file: Arc<OwnedFd>,
     version: u32,
-    /// Words that are not as they were at first.
+    /// Number of words that have been used at any time.
     used: usize,
 }
 
@@ -68,8 +69,9 @@ impl Versioned {
         Ok(Self { index: Index::new(memory, words), file: Arc::new(file), version, used: 0 })
     }
 
-    /// Whether it should be replaced. At 65 % no object of millions stands 24 lines from its place; at 76 %
-    /// some find no room within [`index::PROBES`], and the table would never be complete again.
+    /// Whether the index should be replaced. At 65 % no object among millions stands 24 lines from its place.
+    /// At 76 % some find no room within [`index::MAX_PROBE_LINES`], and the table would never be complete
+    /// again.
     fn is_crowded(&self) -> bool {
         self.used > self.index.len() / 5 * 3
     }
@@ -82,15 +84,15 @@ impl Versioned {
 }
 
 impl TableWriter {
-    /// An empty table.
+    /// Makes an empty table.
     ///
     /// # Errors
-    /// When the system has no memory or no descriptors to give.
+    /// If the system has no memory or no descriptors.
     pub fn new() -> io::Result<Self> {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)?;
         let seed = u64::from_le_bytes(seed);
-        let (words, root_file) = Words::for_readers("plasmon-table", root::LEN)?;
+        let (words, root_file) = Words::for_readers("plasmon-table", root::ROOT_BYTES)?;
         let index = Versioned::new(FIRST_WORDS, 1)?;
         let root = Root::begin(words, seed);
         root.set_index(index.version);
@@ -109,10 +111,10 @@ impl TableWriter {
         })
     }
 
-    /// Enters an object, for clients to find.
+    /// Enters an object, so that clients can find it. Returns the number of its entry.
     ///
     /// # Errors
-    /// When the system has no memory or no descriptors for another chunk.
+    /// If the system has no memory or no descriptors for another chunk.
     pub fn insert(&mut self, new: &NewEntry) -> io::Result<u32> {
         let number = self.take_number()?;
         let snapshot = Snapshot {
@@ -135,43 +137,43 @@ impl TableWriter {
         if !fits {
             self.leave_outside(number);
         }
-        // If there is no memory for a larger index, the present one has to do.
-        let _ = self.tend(WITH_INSERT);
+        // Without memory for a larger index, the present one stays in use.
+        let _ = self.tend(WORDS_PER_INSERT);
         Ok(number)
     }
 
-    /// What an entry says, hidden or not, until it is freed.
+    /// Contents of an entry, hidden or not. Valid until the entry is freed.
     pub fn get(&self, number: u32) -> Snapshot {
         self.entry(number).own()
     }
 
-    /// The id of the object in an entry.
+    /// Id of the object in an entry.
     pub fn id(&self, number: u32) -> ObjectId {
         self.entry(number).id()
     }
 
-    /// From the engine's next fence on, no pin of a client holds that was not there before.
+    /// Hides an entry. After the engine's next fence no new pin on it holds.
     pub fn hide(&mut self, number: u32) {
         self.entry(number).hide();
     }
 
-    /// Takes [`TableWriter::hide`] back.
+    /// Shows a hidden entry again.
     pub fn show(&mut self, number: u32) {
         self.entry(number).show();
     }
 
-    /// The object's bytes are in memory, there, from now on.
+    /// Notes that the object's bytes are in memory at `offset` from now on.
     pub fn set_sealed(&mut self, number: u32, offset: u64) {
         self.entry(number).write(|entry| entry.set_place(State::Sealed, offset));
     }
 
-    /// The object's bytes are on disk only.
+    /// Notes that the object's bytes are on disk only.
     pub fn set_spilled(&mut self, number: u32) {
         self.entry(number).write(|entry| entry.set_place(State::Spilled, 0));
     }
 
-    /// The object is not to be found any more, and hidden. Its number is not used again before
-    /// [`TableWriter::free`]: a client may have it pinned.
+    /// Removes an object: its entry is hidden and cannot be found any more. A client may have it pinned, so
+    /// its number is not used again before [`TableWriter::free`].
     pub fn remove(&mut self, number: u32) {
         let entry = self.entry(number);
         let hash = index::hash(&entry.id(), self.seed);
@@ -187,45 +189,46 @@ impl TableWriter {
         }
     }
 
-    /// An entry found no room: what is not found may be there from now on.
+    /// Notes that an entry found no room in an index. From now on, clients ask the daemon for objects that
+    /// they do not find.
     fn leave_outside(&mut self, number: u32) {
         self.outside.push(number);
         self.root.set_flag(root::INCOMPLETE, true);
     }
 
-    /// The number of a removed object may be used again.
+    /// Frees the number of a removed object for another object.
     pub fn free(&mut self, number: u32) {
         self.free.push(number);
     }
 
-    /// Whether what is not in this table exists nowhere.
+    /// Sets whether an object that is not in this table exists nowhere.
     pub fn set_solo(&mut self, solo: bool) {
         self.root.set_flag(root::SOLO, solo);
     }
 
-    /// Tells clients that the engine lives, and will say so again within this time: those that do not
-    /// hear it ask by the socket, and find out.
+    /// Announces to clients that the engine lives and will announce it again within `span`. A client that
+    /// misses the announcement asks by the socket.
     pub fn live_for(&mut self, span: Duration) {
         self.root.live_for(span);
     }
 
-    /// Which memory a segment of the arena has.
+    /// Sets the version of a segment of the arena.
     pub fn set_segment_version(&mut self, segment: u32, version: u32) {
         self.root.set_segment(segment, version);
     }
 
-    /// Goes on with replacing the index, for about so many words; returns whether there is more to do.
+    /// Continues to replace the index, for about `budget` words. Returns whether there is more to do.
     ///
     /// # Errors
-    /// When the system has no memory or no descriptors for a larger index: searches grow longer, and
-    /// some objects may stay out of it.
+    /// If the system has no memory or no descriptors for a larger index. Searches become longer, and some
+    /// objects may stay outside the index.
     pub fn tend(&mut self, budget: usize) -> io::Result<bool> {
         if self.next.is_none() {
             if !self.index.is_crowded() {
                 return Ok(false);
             }
             let len = self.index.index.len();
-            // Crowded by what is gone, it is made anew in its size.
+            // An index that is crowded by removed entries is made anew in the same size.
             let len = if self.live > len / 3 { 2 * len } else { len };
             self.next = Some((Versioned::new(len, self.index.version.wrapping_add(1))?, 0));
         }
@@ -256,7 +259,7 @@ impl TableWriter {
         Ok(false)
     }
 
-    /// The parts that clients need now, with descriptors to read them.
+    /// Parts that clients need now, with descriptors for reading them.
     pub fn grants(&self) -> impl Iterator<Item = (Part, &Arc<OwnedFd>)> {
         let chunks = self.chunks.iter().enumerate();
         let chunks = chunks.map(|(number, (_, file))| (Part::Chunk { number: number as u32 }, file));
@@ -264,11 +267,14 @@ impl TableWriter {
         [(Part::Root, &self.root_file), index].into_iter().chain(chunks)
     }
 
-    /// Bytes that entries and index take, free ones included.
+    /// Size in bytes of entries and index, including free ones.
     pub fn memory(&self) -> u64 {
         let index = |versioned: &Versioned| versioned.index.len() as u64 * 8;
         let next = self.next.as_ref().map_or(0, |(next, _)| index(next));
-        root::LEN as u64 + index(&self.index) + next + u64::from(self.unused) * (8 * entry::WORDS as u64)
+        root::ROOT_BYTES as u64
+            + index(&self.index)
+            + next
+            + u64::from(self.unused) * (8 * entry::WORDS as u64)
     }
 
     fn entry(&self, number: u32) -> Entry<'_> {
@@ -282,7 +288,7 @@ impl TableWriter {
         }
         let number = self.unused;
         let (chunk, place) = place_of(number);
-        if chunk == CHUNKS {
+        if chunk == MAX_CHUNKS {
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
                 "the table has all the entries it can have",

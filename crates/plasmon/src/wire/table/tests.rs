@@ -5,7 +5,7 @@ use crate::ObjectId;
 use crate::wire::{AtMost, Each, Wire};
 
 crate::wire::record! {
-    /// A place on a page.
+    /// Position on a page.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) struct Place {
         page: u16,
@@ -14,7 +14,7 @@ crate::wire::record! {
 }
 
 crate::wire::codes! {
-    /// What a page is printed on.
+    /// Paper of a page.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(super) enum Paper: u16 {
         0 Plain,
@@ -23,7 +23,7 @@ crate::wire::codes! {
 }
 
 crate::wire::codes! {
-    /// Why there is no page.
+    /// Reason why there is no page.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(super) enum Reason: u8 else Other {
         0 Other,
@@ -31,7 +31,7 @@ crate::wire::codes! {
     }
 }
 
-/// A struct of another crate.
+/// Struct of another crate.
 type Range = std::ops::Range<u64>;
 
 crate::wire::record! {
@@ -39,7 +39,7 @@ crate::wire::record! {
 }
 
 crate::wire::table! {
-    /// An enum with data, as a field.
+    /// Enum with data, as a field.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) enum Page {
         0 Lost(why: Reason),
@@ -49,13 +49,13 @@ crate::wire::table! {
 }
 
 crate::wire::table! {
-    /// What one says to another.
+    /// Message of one peer to another.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) enum Say in says -> Say in self {
-        /// Which pages are there?
+        /// Asks for the pages.
         1 Look { ids: Vec<ObjectId> as AtMost<3>, patient: bool } -> Pages,
         2 Pages(pages: Vec<Page>),
-        /// Bring me any.
+        /// Asks for any page.
         3 Bring -> Pages | Done,
         9 Done,
     }
@@ -136,7 +136,7 @@ fn rows_tell_what_they_are_made_of() {
     let row = |number: usize, types: &mut Types| (Say::ROWS[number].fields)(types);
     assert_eq!(row(0, &mut types), [("ids", "[object id], at most 3".into()), ("patient", "bool".into())]);
     assert_eq!(row(1, &mut types), [("pages", "[page]".into())]);
-    assert_eq!(Say::ROWS[0].about, [" Which pages are there?"]);
+    assert_eq!(Say::ROWS[0].about, [" Asks for the pages."]);
     assert_eq!(Say::ROWS[2].answers, ["Pages", "Done"]);
     let page = "u8: 0 lost (why: reason), 7 found (at: place, paper: paper), 8 several (pages: [pages])";
     let types: Vec<_> = types.0.iter().map(|(name, parts)| (&name[..], &parts[..])).collect();
