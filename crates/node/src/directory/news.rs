@@ -149,7 +149,7 @@ mod tests {
     use plasmon::ObjectId;
 
     use super::*;
-    use crate::net::frame::Holding;
+    use crate::net::frame::{Holding, Kind};
     use crate::object::{Ownership, Role};
 
     #[test]
@@ -157,8 +157,16 @@ mod tests {
         let (a, b) = (NodeId::from_bytes([1; 16]), NodeId::from_bytes([2; 16]));
         let ids: Vec<_> = (0..MAX_ENTRIES + 1).map(|_| ObjectId::random()).collect();
         let ownership = Ownership { user: 7, rights: Rights::Read };
-        let publish =
-            |id| Change::Publish(Holding { id, role: Role::Primary, copies: 1, life: 1, ownership });
+        let publish = |id| {
+            Change::Publish(Holding {
+                id,
+                role: Role::Primary,
+                copies: 1,
+                life: 1,
+                ownership,
+                kind: Kind::Object,
+            })
+        };
         let mut batches = Batches::default();
         for id in &ids {
             batches.add(a, publish(*id));

@@ -9,7 +9,8 @@ use super::repair::{ROUND_OBJECTS, Repair, Untold};
 use super::table::{Lookup, Published, Table, Waiter};
 use crate::control::simulation::{change_text, members_text};
 use crate::membership::shards::{Keepers, ShardMap, shard_of};
-use crate::net::frame::{Envelope, Holding, Location, MAX_ENTRIES, Message, Verdict, Wish};
+use crate::net::class::Class;
+use crate::net::frame::{Envelope, Holding, Kind, Location, MAX_ENTRIES, Message, Verdict, Wish};
 use crate::net::members::{Change, Gone, Member, Reach};
 use crate::object::Stamp;
 use crate::object::{Head, Ownership, Role};
@@ -231,7 +232,7 @@ impl Keeper {
 
 fn holding(id: ObjectId) -> Holding {
     let ownership = Ownership { user: 0, rights: Rights::default() };
-    Holding { id, role: Role::Primary, copies: 1, life: 1, ownership }
+    Holding { id, role: Role::Primary, copies: 1, life: 1, ownership, kind: Kind::Object }
 }
 
 fn len(message: Message) -> usize {
@@ -244,7 +245,7 @@ fn len(message: Message) -> usize {
         epoch: 1,
         deadline_us: u64::MAX,
         tenant: 0,
-        class: 0,
+        class: Class::Messages,
         answers: false,
         message,
     };

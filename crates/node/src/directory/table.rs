@@ -33,7 +33,7 @@ use self::ends::Leaving;
 pub(crate) use self::shortages::Shortage;
 use crate::kernel::index::{self, Index, Indexed};
 use crate::kernel::random::{HashMap, HashSet};
-use crate::net::frame::{Heir, Holding, Wish};
+use crate::net::frame::{Heir, Holding, Kind, Wish};
 use crate::object::{Ownership, Role};
 
 /// How long an object may be without a primary before a holder is told to become one. A primary may be
@@ -96,6 +96,7 @@ struct Holder {
 /// The entry of an object. Most objects have one holder.
 struct Entry {
     id: ObjectId,
+    kind: Kind,
     /// Whether all holders have gone, and none by a deletion.
     lost: bool,
     /// Number of nodes that were to keep the object when one still did.
@@ -342,14 +343,17 @@ impl Table {
 
     /// Enters the publication of an object by a node.
     pub(crate) fn publish(&mut self, node: NodeId, holding: Holding, now: Instant) -> Published {
-        let Holding { id, role, copies, life, ownership } = holding;
+        let Holding { id, role, copies, life, ownership, kind } = holding;
         self.settle(&id);
         if self.has_ended(&id, life) {
             return Published::Stale;
         }
         let holder = Holder { node, life, role, copies, ownership, returned: false };
-        let new = || Entry { id, lost: false, wish: 0, holders: smallvec![holder] };
+        let new = || Entry { id, kind, lost: false, wish: 0, holders: smallvec![holder] };
         let entry = self.entries.get_or_insert_with(&id, new);
+        if entry.kind != kind {
+            return Published::Stale;
+        }
         if role != Role::Primary && entry.primary().is_some_and(|primary| primary.life != life) {
             return Published::Stale;
         }

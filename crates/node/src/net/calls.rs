@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use plasmon::{Error, ErrorKind, NodeId};
 
+use super::class::Class;
 use super::frame::{Ask, Envelope, Frames, Message};
 use super::network::Network;
 use crate::kernel::random::HashMap;
@@ -112,7 +113,7 @@ impl Network {
             epoch: self.epoch.get(),
             deadline_us: u64::MAX,
             tenant,
-            class: 0,
+            class: Class::Messages,
             answers: false,
             message,
         }

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use plasmon_fabric::{Access, Domain, Endpoint, FabricError, Memory, Provider, Region, RemoteRegion, Slice};
 use tracing::warn;
 
+use super::class::Class;
 use super::frame::{FRAME_MAX, Message};
 use super::members::Reach;
 use super::pool::Pools;
@@ -27,10 +28,8 @@ pub(crate) type SegmentKey = (u32, u32);
 /// An open provider.
 pub(crate) struct Fabric {
     pub(crate) domain: Domain,
-    /// The lane for messages, in order.
-    pub(crate) small: Endpoint,
-    /// The lane for one-sided reads, which would hold up messages.
-    pub(crate) bulk: Endpoint,
+    /// The endpoint of each class.
+    endpoints: [Endpoint; 2],
     pub(crate) pools: Pools,
     posted: Cell<usize>,
     segments: RefCell<HashMap<SegmentKey, Rc<Region>>>,
@@ -47,8 +46,7 @@ impl Fabric {
         let domain = Domain::open(provider)?;
         let name = provider.name();
         let fabric = Self {
-            small: domain.endpoint()?,
-            bulk: domain.endpoint()?,
+            endpoints: [domain.endpoint()?, domain.endpoint()?],
             pools: Pools::new(&domain, name, &BLOCKS),
             posted: Cell::new(0),
             segments: RefCell::default(),
@@ -61,14 +59,19 @@ impl Fabric {
         Ok(fabric)
     }
 
+    /// The endpoint of a class.
+    pub(crate) fn endpoint(&self, class: Class) -> &Endpoint {
+        &self.endpoints[class.place()]
+    }
+
     /// How other nodes reach this fabric.
     pub(crate) fn reach(&self) -> Reach {
         let provider = self.domain.provider();
         Reach {
             provider: provider.name().to_owned(),
             protocol: (provider.protocol(), provider.protocol_version()),
-            small_address: self.small.address(),
-            bulk_address: self.bulk.address(),
+            small_address: self.endpoint(Class::Messages).address(),
+            bulk_address: self.endpoint(Class::Bulk).address(),
         }
     }
 
@@ -129,7 +132,9 @@ impl Fabric {
     /// Posts so many more blocks for messages to come.
     pub(crate) fn expect(&self, blocks: usize) {
         while self.posted.get() < blocks {
-            if let Err(error) = self.pools.keep(FRAME_MAX).and_then(|block| self.small.receive(block)) {
+            if let Err(error) =
+                self.pools.keep(FRAME_MAX).and_then(|block| self.endpoint(Class::Messages).receive(block))
+            {
                 warn!("cannot post a receive block: {error}");
                 break;
             }
@@ -139,7 +144,7 @@ impl Fabric {
 
     /// Posts the block of a message that was read again.
     pub(crate) fn repost(&self, slice: Slice) {
-        if let Err(error) = self.small.receive(slice) {
+        if let Err(error) = self.endpoint(Class::Messages).receive(slice) {
             warn!("cannot post a receive block again: {error}");
             self.posted.set(self.posted.get().saturating_sub(1));
         }

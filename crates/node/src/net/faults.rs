@@ -45,6 +45,7 @@ pub(crate) fn sender(frame: &[u8], token: u64) -> Option<(NodeId, Incarnation)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::class::Class;
     use crate::net::frame::{Envelope, HEADER_LEN, Message};
 
     #[test]
@@ -74,7 +75,7 @@ mod tests {
             epoch: 2,
             deadline_us: u64::MAX,
             tenant: 0,
-            class: 0,
+            class: Class::Messages,
             answers: false,
             message: Message::Done,
         };

@@ -21,11 +21,12 @@ use plasmon::wire::{self, Table, Wire, WireError, answers};
 
 pub(crate) use self::header::{HEADER_LEN, Header};
 pub(crate) use self::parts::{
-    Heir, Holding, Life, Location, Order, Passing, Stage, Verdict, Wish, Withdrawal,
+    Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Verdict, Wish, Withdrawal,
 };
 pub(crate) use self::table::{
     DIRECTORY_FRAMES, Message, OVERVIEW_FRAMES, PLACEMENT_FRAMES, TRANSFER_FRAMES, ask,
 };
+use super::class::Class;
 use super::members::Incarnation;
 use crate::object::Head;
 
@@ -57,8 +58,8 @@ pub(crate) struct Envelope {
     pub(crate) deadline_us: u64,
     /// The user on whose behalf the frame is sent.
     pub(crate) tenant: u32,
-    /// Quality-of-service class; 0 until there are others.
-    pub(crate) class: u8,
+    /// Class of the frame, by which its lane is found.
+    pub(crate) class: Class,
     /// Whether the frame answers a question of a service of its own. Other answers are known by their
     /// opcodes.
     pub(crate) answers: bool,

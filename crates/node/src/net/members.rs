@@ -1,5 +1,6 @@
 //! The members of the cluster, as nodes describe themselves through the coordinator.
 
+use super::class::Class;
 use crate::kernel::random::HashSet;
 
 use plasmon::NodeId;
@@ -39,6 +40,14 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
+    /// Fabric address of the lane of a class.
+    pub(crate) fn address(&self, class: Class) -> &[u8] {
+        match class {
+            Class::Messages => &self.small_address,
+            Class::Bulk => &self.bulk_address,
+        }
+    }
+
     /// Whether two nodes that have these ways can talk by them.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         (&self.provider, self.protocol) == (&other.provider, other.protocol)

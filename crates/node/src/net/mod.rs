@@ -6,6 +6,7 @@
 //! that the fabric may use, and [`rekey`] gives the arena new keys when a member goes.
 
 pub(crate) mod calls;
+pub(crate) mod class;
 pub(crate) mod door;
 pub(crate) mod fabric;
 pub(crate) mod faults;

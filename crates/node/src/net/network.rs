@@ -26,6 +26,7 @@ use plasmon_fabric::{
 use tracing::{info, warn};
 
 use super::calls::Calls;
+use super::class::Class;
 use super::fabric::Fabric;
 use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Header, Location, Message};
 use super::members::{Member, Reach};
@@ -271,8 +272,8 @@ impl Network {
         let peer = peers.get_mut(&node).filter(|peer| !peer.cut_off)?;
         peer.used = true;
         peer.used_bulk = true;
-        let bulk = peer.lane_on(from.on)?.bulk;
-        Some(self.fabrics[from.on].bulk.read(bulk, into, from.region, from.offset))
+        let end = peer.lane_on(from.on)?.end(Class::Bulk);
+        Some(self.fabrics[from.on].endpoint(Class::Bulk).read(end, into, from.region, from.offset))
     }
 
     /// A word of a peer's stamps; `None` if the peer has not described them.
@@ -392,7 +393,7 @@ impl Network {
         let fabric = &self.fabrics[peer.fabric()];
         let posted = fabric.pools.lend(message.len()).and_then(|block| {
             block.copy_from_slice(&message)?;
-            Ok(fabric.small.send(peer.lane().small, block))
+            Ok(fabric.endpoint(Class::Messages).send(peer.lane().end(Class::Messages), block))
         });
         peer.posted(posted, self.kernel.clock.now(), credits, free);
     }

@@ -13,6 +13,7 @@ use futures::channel::oneshot;
 use plasmon_fabric::{FabricError, Op, RemoteRegion};
 use tracing::{info, warn};
 
+use super::class::Class;
 use super::fabric::{Fabric, SegmentKey};
 use super::faults::Faults;
 use super::frame::{Envelope, Message};
@@ -54,8 +55,8 @@ pub(crate) struct Peer {
 pub(crate) struct Lane {
     /// The number of this node's fabric that the lane is on.
     pub(crate) fabric: usize,
-    pub(crate) small: plasmon_fabric::Peer,
-    pub(crate) bulk: plasmon_fabric::Peer,
+    /// The peer at the endpoint of each class.
+    ends: [plasmon_fabric::Peer; 2],
     /// Segments of this node that the peer knows how to read over the lane.
     pub(crate) announced: HashSet<SegmentKey>,
     /// Segments of the peer that it has described.
@@ -72,12 +73,26 @@ pub(crate) struct Lane {
     failing: Option<Instant>,
 }
 
+/// Connects to a peer's endpoint of each class.
+fn connect(fabric: &Fabric, reach: &Reach) -> Result<[plasmon_fabric::Peer; 2], FabricError> {
+    let [messages, bulk] = Class::EACH.map(|class| fabric.endpoint(class).connect(reach.address(class)));
+    Ok([messages?, bulk?])
+}
+
 impl Lane {
+    /// The peer at its endpoint of a class.
+    pub(crate) fn end(&self, class: Class) -> plasmon_fabric::Peer {
+        self.ends[class.place()]
+    }
+
+    fn each(&self, act: impl Fn(Class, plasmon_fabric::Peer)) {
+        Class::EACH.into_iter().for_each(|class| act(class, self.end(class)));
+    }
+
     fn connect(fabric: &Fabric, number: usize, reach: &Reach) -> Result<Self, FabricError> {
         Ok(Self {
             fabric: number,
-            small: fabric.small.connect(&reach.small_address)?,
-            bulk: fabric.bulk.connect(&reach.bulk_address)?,
+            ends: connect(fabric, reach)?,
             announced: HashSet::default(),
             segments: HashMap::default(),
             knows_stamps: false,
@@ -91,11 +106,9 @@ impl Lane {
     /// Ends all operations, and opens both connections anew.
     fn renew(&mut self, fabric: &Fabric, member: &Member) -> Result<(), FabricError> {
         let own = fabric.reach();
-        fabric.small.disconnect(self.small);
-        fabric.bulk.disconnect(self.bulk);
+        self.each(|class, end| fabric.endpoint(class).disconnect(end));
         if let Some(reach) = member.fabrics.iter().find(|reach| reach.meets(&own)) {
-            self.small = fabric.small.connect(&reach.small_address)?;
-            self.bulk = fabric.bulk.connect(&reach.bulk_address)?;
+            self.ends = connect(fabric, reach)?;
         }
         (self.probe, self.whole) = (None, false);
         Ok(())
@@ -156,8 +169,7 @@ impl Peer {
 
     pub(crate) fn disconnect(&self, fabrics: &[Fabric]) {
         for lane in &self.lanes {
-            fabrics[lane.fabric].small.disconnect(lane.small);
-            fabrics[lane.fabric].bulk.disconnect(lane.bulk);
+            lane.each(|class, end| fabrics[lane.fabric].endpoint(class).disconnect(end));
         }
     }
 
@@ -169,8 +181,7 @@ impl Peer {
         // Tasks that wait for the queue see that the peer takes nothing.
         self.drained.clear();
         for lane in &self.lanes {
-            fabrics[lane.fabric].small.shun(lane.small);
-            fabrics[lane.fabric].bulk.shun(lane.bulk);
+            lane.each(|class, end| fabrics[lane.fabric].endpoint(class).shun(end));
         }
     }
 
@@ -263,10 +274,13 @@ impl Peer {
             let Ok(nothing) = fabric.pools.lend(0) else { return };
             if used_bulk {
                 // After a failure the connection is made anew.
-                drop(fabric.bulk.probe(lane.bulk, nothing.clone()));
+                let bulk = Class::Bulk;
+                drop(fabric.endpoint(bulk).probe(lane.end(bulk), nothing.clone()));
             }
             if lane.probe.is_none() {
-                lane.probe = fabric.small.probe(lane.small, nothing).map(|operation| (now, operation));
+                let messages = Class::Messages;
+                let probe = fabric.endpoint(messages).probe(lane.end(messages), nothing);
+                lane.probe = probe.map(|operation| (now, operation));
             }
         }
         if self.current > 0 && self.lanes[0].whole {
@@ -316,10 +330,11 @@ impl Peer {
     pub(crate) fn reset_bulk(&mut self, fabrics: &[Fabric]) {
         let lane = &mut self.lanes[self.current];
         let (fabric, own) = (&fabrics[lane.fabric], fabrics[lane.fabric].reach());
-        fabric.bulk.disconnect(lane.bulk);
+        let bulk = Class::Bulk;
+        fabric.endpoint(bulk).disconnect(lane.end(bulk));
         let Some(reach) = self.member.fabrics.iter().find(|reach| reach.meets(&own)) else { return };
-        match fabric.bulk.connect(&reach.bulk_address) {
-            Ok(bulk) => lane.bulk = bulk,
+        match fabric.endpoint(bulk).connect(reach.address(bulk)) {
+            Ok(end) => lane.ends[bulk.place()] = end,
             Err(error) => warn!("cannot reach node {} on the bulk lane any more: {error}", self.member.node),
         }
     }

@@ -176,6 +176,7 @@ pub(crate) mod body {
             out.put_u64_le(head.life);
             out.put_u8(0);
             out.put_u32_le(0);
+            out.put_u8(0);
         }
         out
     }

@@ -22,7 +22,14 @@ fn of_seven(rights: Rights) -> Ownership {
 }
 
 fn primary(id: ObjectId, life: u64) -> Holding {
-    Holding { id, role: Role::Primary, copies: 0, life, ownership: of_seven(Rights::Read) }
+    Holding {
+        id,
+        role: Role::Primary,
+        copies: 0,
+        life,
+        ownership: of_seven(Rights::Read),
+        kind: Kind::Object,
+    }
 }
 
 fn cached(id: ObjectId, life: u64) -> Holding {

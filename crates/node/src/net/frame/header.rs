@@ -7,6 +7,7 @@ use plasmon::NodeId;
 use plasmon::wire::body::Reader;
 use plasmon::wire::{Wire, record};
 
+use crate::net::class::Class;
 use crate::net::members::Incarnation;
 
 macro_rules! header {
@@ -59,8 +60,8 @@ header! {
     deadline_us: u64,
     /// The user (uid) on whose behalf.
     tenant: u32,
-    /// The class of service: 0 until there are others.
-    class: u8,
+    /// Class of the frame, by which its lane is found: 0 for messages.
+    class: Class,
     /// 0.
     reserved: u8,
     /// How many messages more the receiver may send. Counts in the first frame of a message.

@@ -110,6 +110,15 @@ record! {
     }
 }
 
+codes! {
+    /// What an entry of the directory is about. An id is of one kind.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Kind: u8 {
+        /// An object.
+        0 Object,
+    }
+}
+
 record! {
     /// An object that a node holds, as the node tells the directory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +131,8 @@ record! {
         pub(crate) life: u64,
         /// The ownership of the object.
         pub(crate) ownership: Ownership,
+        /// What is held under the id.
+        pub(crate) kind: Kind,
     }
 }
 
@@ -134,6 +145,7 @@ impl Holding {
             copies: replica.copies(),
             life: replica.life,
             ownership: replica.ownership(),
+            kind: Kind::Object,
         }
     }
 }
