@@ -1,7 +1,7 @@
 //! Classes: what kind of traffic a frame or an operation is, and so which lane carries it.
 //!
-//! Plain values. Every fabric has an endpoint a class, and every peer a connection a class: a lane is found by
-//! its class and by nothing else.
+//! Plain values. Every fabric has an endpoint a class, and every peer a connection a class: a lane is found
+//! by its class and by nothing else.
 
 use plasmon::wire::codes;
 
