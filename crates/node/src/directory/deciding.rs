@@ -213,8 +213,11 @@ impl Directory {
         tenant: u32,
     ) -> Option<Vec<bool>> {
         let (until, missing) = (self.kernel.clock.now() + QUERY_PATIENCE, Missing::default());
-        let held =
-            self.kernel.clock.bounded(Some(until), self.lives_on(nodes, ids, tenant, &missing)).await?;
+        let held = self
+            .kernel
+            .clock
+            .bounded(Some(until), self.lives_on(nodes, ids, (tenant, false), &missing))
+            .await?;
         Some(ids.iter().map(|id| held.iter().any(|(held, ..)| held == id)).collect())
     }
 }

@@ -319,7 +319,8 @@ impl Directory {
         let orders = self.to_enlist(ids, parting, wide);
         let enlisting = self.enlist(orders, tenant, missing);
         let ((complete, enlisted), held) =
-            join(enlisting, self.lives_on(self.cluster.others(&[]), &searched, tenant, missing)).await;
+            join(enlisting, self.lives_on(self.cluster.others(&[]), &searched, (tenant, true), missing))
+                .await;
         let (held, denied): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|(_, life, _)| life.ownership.may_change(tenant));
         parting.denied.extend(denied.into_iter().map(|(id, life, _)| (id, life.ownership)));
@@ -403,19 +404,20 @@ impl Directory {
         (complete, known)
     }
 
-    /// Returns the lives of objects that these nodes hold and that a user may see. Waits for each node
+    /// Returns the lives of objects that these nodes hold and that a user may see; if `withheld`, also those
+    /// that a node gives nobody yet, since it has come back. Waits for each node
     /// until it answers or has gone.
     pub(crate) async fn lives_on(
         self: &Rc<Self>,
         nodes: Vec<NodeId>,
         ids: &[ObjectId],
-        tenant: u32,
+        (tenant, withheld): (u32, bool),
         missing: &Missing,
     ) -> Vec<(ObjectId, Life, NodeId)> {
         if ids.is_empty() {
             return Vec::new();
         }
-        let hold = ask::Hold { ids: ids.to_vec() };
+        let hold = ask::Hold { ids: ids.to_vec(), withheld };
         let asked = nodes.iter().map(|node| self.ask_until_gone(*node, tenant, hold.clone(), missing));
         let mut found = Vec::new();
         for (node, held) in nodes.iter().zip(join_all(asked).await) {

@@ -114,17 +114,19 @@ impl Directory {
     }
 
     /// Answers which lives of objects are on this node.
-    pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId]) {
-        let lives = ids.iter().map(|id| self.life_here(id, asked.tenant)).collect();
+    pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId], withheld: bool) {
+        // What is withheld may have been deleted while this node was no member.
+        let tells = withheld || !self.cluster.withholds();
+        let life = |id| self.life_here(id, asked.tenant).filter(|_| tells);
+        let lives = ids.iter().map(life).collect();
         self.network.answer(asked, Message::Held { lives });
     }
 
-    /// The life of an object on this node, if a user may see it now.
+    /// The life of an object on this node, if a user may see it.
     fn life_here(&self, id: &ObjectId, tenant: u32) -> Option<Life> {
         let objects = self.store.objects.borrow();
         let replica = objects.get(id).filter(|replica| replica.visible_to(tenant))?;
-        // It may have been deleted while this node was no member.
-        (!self.cluster.withholds()).then(|| Life { life: replica.life, ownership: replica.ownership() })
+        Some(Life { life: replica.life, ownership: replica.ownership() })
     }
 
     /// Asks a keeper which nodes hold an object, and the other keeper if that one knows of none.

@@ -129,7 +129,7 @@ impl Directory {
     async fn hear_from(self: &Rc<Self>, node: NodeId, epoch: u64) {
         while self.cluster.is_member(node) && self.cluster.epoch() == epoch {
             let mut call = Call::open(&self.network, Some(node));
-            call.send(node, 0, Message::Hold { ids: Vec::new() });
+            call.send(node, 0, Message::Hold { ids: Vec::new(), withheld: false });
             let due = Some(self.kernel.clock.now() + WORD_PATIENCE);
             let answer = self.kernel.clock.bounded(due, call.answer()).await.flatten();
             if answer.is_some_and(|answer| answer.epoch >= epoch) {

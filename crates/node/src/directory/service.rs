@@ -36,7 +36,7 @@ impl Service for Directory {
             Message::Enlist { lives } => self.on_enlist(&frame, lives),
             Message::Bury { lives } => self.on_bury(&frame, lives),
             Message::Drop { lives } => self.on_drop(&frame, lives),
-            Message::Hold { ids } => self.on_hold(&frame, ids),
+            Message::Hold { ids, withheld } => self.on_hold(&frame, ids, *withheld),
             Message::Enroll { id } => self.on_enroll(&frame, *id),
             Message::Query { ids } => self.on_query(frame.clone(), ids.clone()),
             Message::Locate { id } => {

@@ -85,7 +85,7 @@ impl Placement {
             holders.retain(|(node, _)| *node != self.kernel.node);
             holders.sort_by_key(|(_, role)| *role != Role::Primary);
             for (node, _) in &holders {
-                let hold = ask::Hold { ids: vec![id] };
+                let hold = ask::Hold { ids: vec![id], withheld: true };
                 if let Ok(ask::Held { lives }) = self.network.ask(*node, tenant, hold, LIFE_PATIENCE).await
                     && let Some(Life { life, ownership }) = lives.first().copied().flatten()
                 {

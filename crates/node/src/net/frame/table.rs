@@ -58,7 +58,8 @@ table! {
         /// way.
         10 Drop { lives: Vec<(ObjectId, u64)> } -> Done,
         /// Asks which lives of objects the receiver holds and the user may see.
-        11 Hold { ids: Vec<ObjectId> } -> Held,
+        /// With `withheld`, also those that the receiver gives nobody yet, since it has come back.
+        11 Hold { ids: Vec<ObjectId>, withheld: bool } -> Held,
         /// Says of each object of a *hold* which life is held, if any.
         12 Held { lives: Vec<Option<Life>> },
         /// Tells a keeper that the sender may fetch this object without asking a keeper.
