@@ -175,7 +175,7 @@ fn top_at_a_terminal_goes_on_until_it_is_ended() {
     shows(&cluster.status(1).node[..8]);
     tcsetwinsize(terminal.end.as_fd(), size(60, 10)).expect("it is a terminal");
     cluster.kill(0);
-    shows("news:");
+    shows("updated:");
     terminal.types("q");
     eventually("it ends", || top.try_wait().expect("it is our child").is_some());
     assert!(top.wait().expect("it is our child").success());

@@ -211,7 +211,7 @@ fn what_is_calibrated_is_used_and_kept() {
     assert_eq!(kept, [calibration]);
 
     let unknown = cluster.client(1).calibrate(plasmon::NodeId::random()).expect_err("nobody");
-    assert!(unknown.to_string().contains("no member"), "{unknown}");
+    assert!(unknown.to_string().contains("not a member"), "{unknown}");
 }
 
 #[test]
