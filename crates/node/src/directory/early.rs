@@ -25,10 +25,10 @@ const EARLY_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Early(RefCell<VecDeque<(Instant, Envelope)>>);
 
 impl Early {
-    /// Forgets the messages sent to a former membership of this node: peers send all of it again to the new
-    /// one.
-    pub(crate) fn forget(&self) {
-        self.0.borrow_mut().clear();
+    /// Forgets what peers said in views before `epoch`, in which the membership of this node begins: to a new
+    /// membership they say all of it again. A peer that followed that view first has said it already.
+    pub(crate) fn forget_before(&self, epoch: u64) {
+        self.0.borrow_mut().retain(|(_, envelope)| envelope.epoch >= epoch);
     }
 }
 
@@ -81,5 +81,27 @@ impl Directory {
         let (due, later): (VecDeque<_>, _) = waiting.into_iter().partition(|(_, envelope)| due(envelope));
         self.early.0.replace(later);
         due.into_iter().for_each(|(_, envelope)| self.note_news(&envelope));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::wire::Draw;
+
+    use super::*;
+
+    #[test]
+    fn what_peers_said_to_the_new_membership_is_kept() {
+        let early = Early::default();
+        let news = |epoch| {
+            let message = Message::Publish { holdings: Vec::new() };
+            Envelope { epoch, ..Envelope::draw(&mut Draw::new(1), message) }
+        };
+        let now = Instant::now();
+        early.0.borrow_mut().extend([8, 11, 10, 12].map(|epoch| (now, news(epoch))));
+        // A node that was taken for dead in view 10 is a member again in view 11, which some peers follow first.
+        early.forget_before(11);
+        let kept: Vec<_> = early.0.borrow().iter().map(|(_, envelope)| envelope.epoch).collect();
+        assert_eq!(kept, [11, 12]);
     }
 }

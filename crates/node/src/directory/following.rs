@@ -32,7 +32,7 @@ impl Directory {
     pub(crate) fn on_view(self: &Rc<Self>, change: &ViewChange) {
         if change.begins {
             // Peers send all of it again to a new membership.
-            self.early.forget();
+            self.early.forget_before(self.cluster.epoch());
         }
         let (cluster, fresh) = (&self.cluster, &change.fresh);
         // When the keepers have changed, the leader of a deletion tells the new ones anew.
@@ -70,7 +70,7 @@ impl Directory {
         // Nodes that waited here ask another keeper.
         table.finish();
         table.forget_returning(|_| false);
-        self.early.forget();
+        self.early.forget_before(u64::MAX);
     }
 
     /// Withholds the objects that a former daemon left on this node's disk until the keepers have seen
