@@ -99,7 +99,8 @@ mod tests {
         };
         let now = Instant::now();
         early.0.borrow_mut().extend([8, 11, 10, 12].map(|epoch| (now, news(epoch))));
-        // A node that was taken for dead in view 10 is a member again in view 11, which some peers follow first.
+        // A node that was taken for dead in view 10 is a member again in view 11, which some peers follow
+        // first.
         early.forget_before(11);
         let kept: Vec<_> = early.0.borrow().iter().map(|(_, envelope)| envelope.epoch).collect();
         assert_eq!(kept, [11, 12]);
