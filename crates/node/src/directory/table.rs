@@ -188,6 +188,8 @@ pub(crate) struct Table {
     strays: HashSet<ObjectId>,
     /// Nodes that have come back, and give nobody what they hold yet.
     returning: HashSet<NodeId>,
+    /// Whether a node ever came back with a replica: else no publication has to be compared with one.
+    any_returned: bool,
     /// Objects that are being deleted.
     leaving: HashMap<ObjectId, Leaving>,
     /// The lives of each id that have ended.

@@ -39,7 +39,10 @@ impl Core {
             work += self.network.poll(now, &mut inbox.events, &mut inbox.frames)?;
         }
         let cut_off = self.network.take_cut_off();
-        self.network.abandon(&cut_off);
+        if !cut_off.is_empty() {
+            // It looks through all open calls, of which there may be very many.
+            self.network.abandon(&cut_off);
+        }
         self.services.on_gone(&cut_off);
         for (immediate, len) in self.network.take_remote_writes() {
             self.services.on_remote_write(immediate, len);

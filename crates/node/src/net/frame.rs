@@ -176,7 +176,7 @@ impl Frames for Message {
 }
 
 /// Lets the network carry the frames of a service's table.
-#[allow(unused_macros, reason = "the node's own frames need none")]
+#[allow(unused_macros, reason = "only services beside the node's own use it")]
 macro_rules! carried {
     ($table:ty) => {
         impl $crate::net::frame::Frames for $table {
@@ -193,7 +193,7 @@ macro_rules! carried {
         }
     };
 }
-#[allow(unused_imports, reason = "as above")]
+#[allow(unused_imports, reason = "only services beside the node's own use it")]
 pub(crate) use carried;
 
 impl Message {

@@ -30,9 +30,11 @@ impl Table {
     /// Whether all holders that are known of an object have come back, and give nobody what they hold yet: it
     /// may have been deleted.
     pub(crate) fn doubts(&mut self, id: &ObjectId, tenant: u32) -> bool {
+        if self.returning.is_empty() {
+            return false;
+        }
         self.settle(id);
-        !self.returning.is_empty()
-            && self.holders_of(id, tenant).next().is_some()
+        self.holders_of(id, tenant).next().is_some()
             && self.holders_of(id, tenant).all(|node| self.returning.contains(&node))
     }
 
@@ -49,6 +51,7 @@ impl Table {
         let holders = self.entries.get_mut(id).map(|entry| &mut entry.holders);
         if let Some(holder) = holders.and_then(|all| all.iter_mut().find(|holder| holder.node == node)) {
             holder.returned = true;
+            self.any_returned = true;
         }
     }
 
@@ -60,7 +63,7 @@ impl Table {
         holding: &Holding,
         now: Instant,
     ) -> Option<(NodeId, u64)> {
-        if holding.role != Role::Primary {
+        if !self.any_returned || holding.role != Role::Primary {
             return None;
         }
         self.settle(&holding.id);
