@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all simulate test-chaos test-rdma build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
-.PHONY: bench-scale bench-report
+.PHONY: bench-scale bench-report bench-compare
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +77,9 @@ bench-metrics: ## What metrics cost: gets of 1 KiB on a node that is scraped, an
 
 bench-scale: ## What membership and directory of up to 10,000 nodes and 10^9 objects cost, by simulation; QUICK=1 as above
 	@scripts/bench.sh scale $(if $(QUICK),--quick)
+
+bench-compare: ## This build beside that of revision BASE, in turn: what a change costs; ONLY=local or remote, QUICK=1 as above
+	@scripts/bench.sh compare $(or $(BASE),HEAD~1) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 bench-report: ## docs/benchmarks.md and its plots again, from bench/results
 	@scripts/bench.sh report
