@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all simulate test-chaos test-rdma build setup fmt lint clean fuzz
+.PHONY: help demo test test-all simulate test-chaos test-rdma test-python build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
 .PHONY: bench-scale bench-report bench-compare
 
@@ -25,6 +25,9 @@ simulate: ## Clusters in one process: one seed, SEED=n, or drawn ones for SECOND
 
 test-chaos: ## Everything breaks, as SEED=n says (else drawn), for about MINUTES=5: what is promised holds; it prints how to replay
 	@scripts/test-chaos.sh $(or $(SEED),random) $(or $(MINUTES),5)
+
+test-python: ## Values of PyTorch, Polars, pandas, xarray, SciPy and others, stored and read without a copy
+	@scripts/test-python.sh
 
 test-rdma: ## What of `make test` needs RDMA: verbs in virtual machines with Soft-RoCE
 	@scripts/test-rdma.sh || [ $$? = 77 ]
