@@ -29,9 +29,10 @@ Exit codes:
 
 Examples:
   plasmon serve --memory 8GiB
-  plasmon serve --socket /tmp/b.sock --listen 127.0.0.1:0 --join 127.0.0.1:4740
+  plasmon serve --listen 10.0.0.1:4740
+  plasmon serve --join 10.0.0.1:4740 --secret-file secret
   plasmon put data.parquet --name data
-  plasmon get data --socket /tmp/b.sock -o copy.parquet
+  plasmon get data -o copy.parquet
   plasmon wait part-0 part-1 part-2 --count 2 --timeout 60
   plasmon status --cluster
   plasmon drain node7
