@@ -3,5 +3,5 @@
 . "$(dirname "$0")/lib.sh"
 command -v cargo >/dev/null && cargo clean
 rm -rf "$VENV" .cache fuzz/found
-find python examples e2e bench \( -name '__pycache__' -o -name '.*_cache' \) -prune -exec rm -rf {} +
+find python e2e bench \( -name '__pycache__' -o -name '.*_cache' \) -prune -exec rm -rf {} +
 rm -rf .pytest_cache .mypy_cache .ruff_cache

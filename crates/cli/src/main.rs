@@ -5,6 +5,7 @@ mod args;
 mod calibrate;
 mod cgroup;
 mod connecting;
+mod demo;
 mod doctor;
 mod drain;
 mod explain;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
         Command::Explain(located) => explain::explain(&socket, json, &located),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
+        Command::Demo(args) => demo::demo(json, &args),
         Command::Secret(args) => secret::secret(&args),
         Command::Doctor(args) => doctor::doctor(&socket, json, &args),
     };
