@@ -41,7 +41,7 @@ fmt: ## Format Rust and Python
 lint: ## Formatting, clippy, ruff and mypy, changing nothing
 	@scripts/lint.sh
 
-clean: ## Remove everything that was built or downloaded
+clean: ## Remove everything that was built or downloaded here
 	@scripts/clean.sh
 
 fuzz: ## Fuzzing of every decoder of untrusted bytes, for SECONDS=60

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Removes everything that was built or downloaded.
+# Removes everything that was built or downloaded here. The demo keeps its data in the user's cache.
 . "$(dirname "$0")/lib.sh"
 command -v cargo >/dev/null && cargo clean
 rm -rf "$VENV" .cache fuzz/found
