@@ -12,7 +12,7 @@ help: ## Show this list
 
 demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 	@scripts/build.sh >&2
-	@.venv/bin/python examples/flights/flights.py $(DEMO_ARGS)
+	@.venv/bin/plasmon demo $(DEMO_ARGS)
 
 test: ## Everything a change must pass: formatting, lints, types, all tests
 	@scripts/test.sh
@@ -44,7 +44,7 @@ fmt: ## Format Rust and Python
 lint: ## Formatting, clippy, ruff and mypy, changing nothing
 	@scripts/lint.sh
 
-clean: ## Remove everything that was built or downloaded
+clean: ## Remove everything that was built or downloaded here
 	@scripts/clean.sh
 
 fuzz: ## Fuzzing of every decoder of untrusted bytes, for SECONDS=60
