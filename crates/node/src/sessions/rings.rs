@@ -187,7 +187,7 @@ impl Sessions {
     ) -> Option<u64> {
         if entry.operation == Operation::Seal {
             // A client that has to wait, or was not first, is answered by the socket.
-            self.directory.claim_holds(&entry.id)?.ok()?;
+            self.directory.claims.holds(&entry.id)?.ok()?;
             return self.seal_creation(key, entry.id, entry.digest, &[]).ok().map(|()| 0);
         }
         let (name_len, metadata_len) = (usize::from(entry.name_len), entry.metadata_len as usize);

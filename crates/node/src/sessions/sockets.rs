@@ -398,7 +398,7 @@ impl Sessions {
         let unsealed = given_up.len();
         for creation in &given_up {
             self.store.quotas.borrow_mut().forget(&creation.head, key);
-            self.directory.release_claim(&creation.head.id);
+            self.directory.claims.release(&creation.head.id);
         }
         self.store.quotas.borrow_mut().close(key);
         self.subscriptions.borrow_mut().remove(&key);

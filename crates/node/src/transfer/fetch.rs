@@ -65,10 +65,10 @@ impl Transfer {
             Box::pin(async move {
                 if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
                     let mut trace = Trace::begin(&transfer, id, tenant, Target::Replica);
-                    let _noted = Noted::begin(&transfer.directory, id);
+                    let _noted = Noted::begin(&transfer.directory.arrivals, id);
                     // The directory is not asked for the object, and has to know which nodes a deletion
                     // concerns.
-                    transfer.directory.enroll(id).await?;
+                    transfer.directory.deletion.enroll(id).await?;
                     match transfer.relayed(parent, &mut trace).await {
                         Ok(()) => {
                             trace.finish();
@@ -112,7 +112,7 @@ impl Transfer {
 /// Fetches an object from any holder, until it is here or it is certain that it will never be.
 async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
     let mut trace = Trace::begin(&transfer, id, tenant, target);
-    let mut noted = Noted::begin(&transfer.directory, id);
+    let mut noted = Noted::begin(&transfer.directory.arrivals, id);
     match transfer.fetch_known(&mut trace).await {
         None => {}
         Some(Ok(())) => {
@@ -136,7 +136,7 @@ async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target
                 trace.failed();
                 // Nothing else is under way: bytes that come from now on were requested after the deletion.
                 drop(noted);
-                noted = Noted::begin(&transfer.directory, id);
+                noted = Noted::begin(&transfer.directory.arrivals, id);
                 transfer.kernel.clock.sleep(ASK_ANEW).await;
             }
             Err(Failure::Holder(reason)) => {
@@ -158,10 +158,10 @@ impl Transfer {
         {
             return None;
         }
-        let place = self.directory.known.borrow_mut().get(&id).cloned()?;
+        let place = self.directory.arrivals.known.borrow_mut().get(&id).cloned()?;
         if !self.cluster.kept_since(&id, place.epoch) {
             // The present keepers may not know that this node may have the object.
-            self.directory.known.borrow_mut().pop(&id);
+            self.directory.arrivals.known.borrow_mut().pop(&id);
             return None;
         }
         let tried = match &place.at {
@@ -174,7 +174,7 @@ impl Transfer {
             Err(Failure::Ended) => None,
             Err(Failure::Holder(reason)) => {
                 debug!("object {id} cannot be fetched from node {}, where it was: {reason}", place.holder);
-                self.directory.known.borrow_mut().pop(&id);
+                self.directory.arrivals.known.borrow_mut().pop(&id);
                 self.settle_target(&trace.target).await.err().map(Err)
             }
         }
@@ -256,10 +256,10 @@ impl Transfer {
 
     /// Remembers where a fetched object is, unless it was deleted meanwhile.
     fn remember(&self, id: ObjectId, life: u64, place: Place) {
-        if self.directory.has_ended(&id, life) {
+        if self.directory.arrivals.has_ended(&id, life) {
             return;
         }
-        let forgotten = self.directory.known.borrow_mut().push(id, place);
+        let forgotten = self.directory.arrivals.known.borrow_mut().push(id, place);
         if let Some((forgotten, _)) = forgotten.filter(|(forgotten, _)| *forgotten != id)
             && self.store.objects.borrow().get(&forgotten).is_none()
         {

@@ -138,7 +138,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.transfer.directory.release_soon(self.holder, self.request);
+        self.transfer.directory.news.release_soon(self.holder, self.request);
     }
 }
 

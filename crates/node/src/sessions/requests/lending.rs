@@ -176,7 +176,7 @@ impl Sessions {
         let (id, private) = (object.id, object.rights.is_private());
         let claim = self.claim_for(client, &object).await?;
         self.settle_buffer(client, buffer).await?;
-        self.directory.settle_claim(&id).await?;
+        self.directory.claims.settle(&id).await?;
         self.may_create(client, id)?;
         let metadata = object.metadata.clone();
         let mut head = self.head(client, object, data_len, 0)?;

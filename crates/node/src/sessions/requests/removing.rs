@@ -18,11 +18,15 @@ impl Sessions {
         let tenant = self.client(client, |client| client.uid);
         if self.cluster.solo() {
             self.arrive(client, ids.len());
-            return self.reply(client, request, &Reply::Deleted(self.directory.delete_here(&ids, tenant)));
+            return self.reply(
+                client,
+                request,
+                &Reply::Deleted(self.directory.deletion.delete_here(&ids, tenant)),
+            );
         }
         let sessions = Rc::clone(self);
         self.kernel.spawn(async move {
-            let reply = match sessions.directory.delete_all(&ids, &[], tenant).await {
+            let reply = match sessions.directory.deletion.delete_all(&ids, &[], tenant).await {
                 Ok(outcomes) => Reply::Deleted(outcomes),
                 Err(error) => Reply::Failed { error },
             };

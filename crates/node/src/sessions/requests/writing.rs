@@ -71,7 +71,7 @@ impl Sessions {
         let mut head = self.head(client, object, data_len, 0)?;
         head.digest = digest;
         let (extent, charge) = self.reserve(client, &head, Writer::Engine, room).await?;
-        self.directory.settle_claim(&head.id).await?;
+        self.directory.claims.settle(&head.id).await?;
         self.may_create(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         self.transfer.count_copy(head.len());
@@ -97,7 +97,7 @@ impl Sessions {
         if self.directory.known_here(&id, tenant) == Some(true) {
             return Err(exists(id, "exists already"));
         }
-        if drawn { Ok(Claim::of_nobody(id)) } else { self.directory.claim(id, tenant).await }
+        if drawn { Ok(Claim::of_nobody(id)) } else { self.directory.claims.claim(id, tenant).await }
     }
 
     /// Waits until the objects here of an id certainly exist: a node that is not a member may hold objects
@@ -119,7 +119,7 @@ impl Sessions {
 
     /// Whether [`Sessions::claim_for`] can claim without asking another node.
     pub(crate) fn claims_at_once(&self, object: &NewObject) -> bool {
-        is_drawn(object) || self.directory.decides_here(&object.id, self.kernel.clock.now())
+        is_drawn(object) || self.directory.claims.decides_here(&object.id, self.kernel.clock.now())
     }
 
     /// Begins a creation; returns the place of its data, with the descriptors that the client needs. The
@@ -273,7 +273,7 @@ impl Sessions {
         drop(objects);
         let sealed = self.store.objects.borrow_mut().seal_creation(&id, digest, self.kernel.clock.unix_ms());
         let replica = sealed?;
-        self.directory.fulfil_claim(&id);
+        self.directory.claims.fulfil(&id);
         self.store.publish(Holding::of(&replica));
         self.placement.note_expiry(&replica);
         Ok(())
@@ -289,7 +289,7 @@ impl Sessions {
         data: Bytes,
     ) -> Outcome {
         self.own_creation(&self.store.objects.borrow(), client, &id, "seal")?;
-        self.directory.settle_claim(&id).await.inspect_err(|_| self.give_up(&id))?;
+        self.directory.claims.settle(&id).await.inspect_err(|_| self.give_up(&id))?;
         self.seal_creation(client, id, digest, &data)?;
         Ok((Reply::Done, Vec::new()))
     }
@@ -305,7 +305,7 @@ impl Sessions {
         let ended = self.store.objects.borrow_mut().end(id);
         if let Some(creation) = ended {
             self.store.quotas.borrow_mut().forget(&creation.head, creation.client);
-            self.directory.release_claim(id);
+            self.directory.claims.release(id);
         }
     }
 
