@@ -119,7 +119,8 @@ impl Asking {
     }
 
     /// Returns the lives of objects that these nodes hold and that a user may see; if `withheld`, also those
-    /// that a node gives nobody yet, since it has come back. Waits for each node until it answers or has gone.
+    /// that a node gives nobody yet, since it has come back. Waits for each node until it answers or has
+    /// gone.
     pub(super) async fn lives_on(
         &self,
         nodes: Vec<NodeId>,
