@@ -65,7 +65,7 @@ pub(crate) struct Directory {
     /// Messages of nodes that follow a later view.
     early: Early,
     /// News of this node's objects for other nodes.
-    pub(crate) news: News,
+    pub(crate) news: Rc<News>,
 }
 
 impl Directory {
@@ -91,7 +91,7 @@ impl Directory {
             claims: Rc::new(Claims::new(&asking, &deletion)),
             deletion,
             asking,
-            news: News::new(kernel, network, store, cluster, &arrivals),
+            news: Rc::new(News::new(kernel, network, store, cluster, &arrivals)),
             arrivals,
             repair: Repair::default(),
             early: Early::default(),

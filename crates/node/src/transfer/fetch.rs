@@ -64,7 +64,7 @@ impl Transfer {
         self.share_fetch(id, tenant, move || {
             Box::pin(async move {
                 if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
-                    let mut trace = Trace::begin(&transfer, id, tenant, Target::Replica);
+                    let mut trace = Trace::begin(&transfer.records, id, tenant, Target::Replica);
                     let _noted = Noted::begin(&transfer.directory.arrivals, id);
                     // The directory is not asked for the object, and has to know which nodes a deletion
                     // concerns.
@@ -111,7 +111,7 @@ impl Transfer {
 
 /// Fetches an object from any holder, until it is here or it is certain that it will never be.
 async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
-    let mut trace = Trace::begin(&transfer, id, tenant, target);
+    let mut trace = Trace::begin(&transfer.records, id, tenant, target);
     let mut noted = Noted::begin(&transfer.directory.arrivals, id);
     match transfer.fetch_known(&mut trace).await {
         None => {}
@@ -184,7 +184,7 @@ impl Transfer {
     async fn fetch_direct(self: &Rc<Self>, holder: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(holder));
         let asked_at = self.kernel.clock.now();
-        let (id, others, wish) = (trace.id, Vec::new(), self.wish());
+        let (id, others, wish) = (trace.id, Vec::new(), self.tuner.wish());
         if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, wish, others }) {
             return Err(Failure::gone());
         }
@@ -199,7 +199,7 @@ impl Transfer {
     async fn take(self: &Rc<Self>, answered: Answered, trace: &mut Trace) -> Result<(), Failure> {
         let Answered { answer: Envelope { from, request, message, .. }, asked_at } = answered;
         let epoch = self.cluster.epoch();
-        let lease = |lease_ms| Lease::new(self, from, request, lease_ms, asked_at);
+        let lease = |lease_ms| Lease::new(&self.leases, from, request, lease_ms, asked_at);
         let protocol = self.kernel.config.protocol;
         let asked_for = || format!("{protocol} is asked for");
         let (life, at) = match message {

@@ -168,8 +168,8 @@ impl Transfer {
             return self.network.answer(asked, Message::Refused { error });
         }
         let (head, bytes) = (arrival.head.clone(), arrival.bytes);
-        self.count_served("relayed-read", &head);
-        self.keep_for(asked, Kept::Passing(arrival.run.clone()), Owed::Nothing);
+        self.records.count_served("relayed-read", &head);
+        self.leases.keep(asked, Kept::Passing(arrival.run.clone()), Owed::Nothing);
         arrival.readers.push((asked.reply_to, asked.request));
         let pieces = self.locate(&arrival.run);
         drop(relays);
@@ -183,7 +183,7 @@ impl Transfer {
     /// one.
     fn end_passing(&self, arrival: &Arrival, sealed: Option<&Pin>) {
         let bytes = arrival.run.len();
-        let mut leases = self.leases.borrow_mut();
+        let mut leases = self.leases.granted.borrow_mut();
         for key @ (reader, request) in &arrival.readers {
             let state = match (sealed.and_then(|pin| Pin::new(pin.replica())), leases.get_mut(key)) {
                 (Some(pin), Some(lease)) => {

@@ -101,8 +101,12 @@ impl Transfer {
         let mut call = Call::open(&self.network, Some(parent));
         let following = Following::begin(self, parent, call.request());
         let asked_at = self.kernel.clock.now();
-        let fetch =
-            Message::Fetch { id: trace.id, stage: Stage::Relayed, wish: self.wish(), others: Vec::new() };
+        let fetch = Message::Fetch {
+            id: trace.id,
+            stage: Stage::Relayed,
+            wish: self.tuner.wish(),
+            others: Vec::new(),
+        };
         if !call.send(parent, trace.tenant, fetch) {
             return Err(Failure::gone());
         }
@@ -113,7 +117,7 @@ impl Transfer {
         match message {
             Message::Offer { head, lease_ms, pieces, .. } => {
                 trace.answered(from, "relayed-read", head.len(), "it goes to many nodes at once");
-                let lease = Lease::new(self, from, request, lease_ms, asked_at);
+                let lease = Lease::new(&self.leases, from, request, lease_ms, asked_at);
                 self.take_passing(Offer { head, pieces, lease }, &following, trace).await
             }
             Message::Eager { head, bytes } => {
@@ -136,7 +140,7 @@ impl Transfer {
         let (landing, passer) = offer.lease.during(self.read_passing(&offer, following, trace)).await?;
         offer.lease.check()?;
         trace.moved();
-        self.count_rendezvous(&offer.head);
+        self.records.count_rendezvous(&offer.head);
         self.land(offer.head, landing)?;
         if let Some(passer) = passer {
             passer.seal();
@@ -155,7 +159,7 @@ impl Transfer {
         trace.allocated();
         let passer = Passer::begin(self, &offer.head, &landing);
         let here = Here { landing: &landing, arrived: &trace.arrived() };
-        let plan = self.choose_plan(offer.lease.holder, 0).plan;
+        let plan = self.tuner.choose(offer.lease.holder, 0).plan;
         let pieces: Vec<_> = cut(landing.pieces()).collect();
         let prefix = RefCell::new(Prefix::new(&pieces));
         let read = |(number, (at, into)): (usize, (u64, Piece))| {

@@ -14,7 +14,7 @@ use crate::transfer::Transfer;
 impl Transfer {
     /// Answers a fetch that came to this node as a holder. The nodes `others` hold the object too.
     pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId, wish: Wish, others: &[NodeId]) {
-        if self.has_lease(asked) {
+        if self.leases.has(asked) {
             let why = format!("a fetch of {} for a request that node {} has a lease for", id, asked.reply_to);
             return self.network.drop_frame(&why);
         }
@@ -87,8 +87,8 @@ impl Transfer {
             Protocol::Send if fits => self.enclose(&pin, head, "send"),
             Protocol::Auto | Protocol::Read => self.location(asked, pin, head, others),
             Protocol::Send => {
-                self.count_served("send", &head);
-                self.grant_lease(asked, pin, Owed::Parts);
+                self.records.count_served("send", &head);
+                self.leases.grant(asked, pin, Owed::Parts);
                 Message::Stream { head, lease_ms: LEASE_MS }
             }
             Protocol::ReadRegister => self.registered(asked, pin, head),
@@ -98,14 +98,14 @@ impl Transfer {
 
     /// Makes an offer of the place of an object, to be read there.
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
-        self.count_served("read", &head);
-        self.counters.borrow_mut().rendezvous_served += 1;
+        self.records.count_served("read", &head);
+        self.records.counters.borrow_mut().rendezvous_served += 1;
         let pieces = self.locate(&pin.run());
         // An object that was removed from the table and is still pinned has no stamp.
         let objects = self.store.objects.borrow();
         let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(head.id));
         drop(objects);
-        self.grant_lease(asked, pin, Owed::Nothing);
+        self.leases.grant(asked, pin, Owed::Nothing);
         Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
     }
 

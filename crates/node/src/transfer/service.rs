@@ -25,8 +25,8 @@ impl Service for Transfer {
         let from = frame.from;
         match &frame.message {
             Message::Fetch { id, wish, others, .. } => self.serve(&frame, *id, *wish, others),
-            Message::Renew { lease } => self.renew(&frame, *lease),
-            Message::Release { requests } => self.release_leases(from, requests),
+            Message::Renew { lease } => self.leases.renew(&frame, *lease),
+            Message::Release { requests } => self.leases.release(from, requests),
             Message::Ready { request } => self.stream(from, *request),
             Message::Part { request, at, bytes } => self.take_part(from, *request, *at, bytes),
             Message::Passed { request, bytes, state } => self.take_passed(from, *request, *bytes, *state),

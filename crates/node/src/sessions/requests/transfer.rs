@@ -21,7 +21,7 @@ impl Requests {
         if self.store.objects.borrow().get(id).is_some_and(|replica| !replica.visible_to(tenant)) {
             return Err(crate::object::not_visible(*id, tenant));
         }
-        Ok(Reply::Report { json: json(&self.transfer.explain(id, tenant)) })
+        Ok(Reply::Report { json: json(&self.transfer.records.explain(id, tenant)) })
     }
 
     pub(super) async fn locations(self: Rc<Self>, client: ClientKey, id: ObjectId) -> Result<Reply, Error> {

@@ -104,7 +104,7 @@ impl Creations {
         self.claims.settle(&head.id).await?;
         self.may_create(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-        self.transfer.count_copy(head.len());
+        self.transfer.records.count_copy(head.len());
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
         let replica = self.store.seal(sealing)?;
@@ -299,7 +299,7 @@ impl Creations {
         }
         let written = creation.extent.write(0, data);
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-        self.transfer.count_copy(data.len() as u64);
+        self.transfer.records.count_copy(data.len() as u64);
         drop(objects);
         let sealed = self.store.objects.borrow_mut().seal_creation(&id, digest, self.kernel.clock.unix_ms());
         let replica = sealed?;
