@@ -15,7 +15,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Rights};
 use super::failure::Failure;
 use super::landing::Target;
 use super::lease::{LEASE_MS, Lease};
-use super::pieces::whole;
+use super::pieces::{locate, whole};
 use super::reading::Here;
 use super::record::Arrived;
 use super::tuning::Plan;
@@ -72,7 +72,7 @@ impl Transfer {
         self.kernel.spawn(async move {
             let message = match transfer.store.room(ZONE, len.min(LARGE_BYTES), Duration::ZERO).await {
                 Ok(extent) => {
-                    let pieces = transfer.locate(&extent);
+                    let pieces = locate(&transfer.store, &extent);
                     let head = scratch(extent.len());
                     transfer.leases.lend(&asked, extent);
                     Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others: Vec::new() }

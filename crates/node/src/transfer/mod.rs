@@ -91,8 +91,8 @@ pub(crate) struct Transfer {
     fetches: RefCell<HashMap<(ObjectId, u32), WeakFetch>>,
     /// Objects that come in parts, by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
-    relays: Relays,
-    feeds: Feeds,
+    relays: Rc<Relays>,
+    feeds: Rc<Feeds>,
     /// What was fetched and served.
     pub(crate) records: Rc<Records>,
     tuner: Tuner,
@@ -109,18 +109,20 @@ pub(crate) struct Transfer {
 impl Transfer {
     pub(crate) fn new(directory: &Rc<Directory>, tunings: Tunings, waker: Waker) -> Self {
         let Directory { kernel, network, store, cluster, .. } = &**directory;
+        let leases = Rc::new(Leases::new(kernel, network, &directory.news));
+        let records = Rc::new(Records::new(kernel, network, store));
         Self {
             kernel: Rc::clone(kernel),
             network: Rc::clone(network),
             store: Rc::clone(store),
             cluster: Rc::clone(cluster),
             directory: Rc::clone(directory),
-            leases: Rc::new(Leases::new(kernel, network, &directory.news)),
             fetches: RefCell::default(),
             incoming: RefCell::default(),
-            relays: Relays::default(),
-            feeds: Feeds::default(),
-            records: Rc::new(Records::new(kernel, network, store)),
+            relays: Rc::new(Relays::new(store, &leases, &records)),
+            feeds: Rc::new(Feeds::new(kernel)),
+            leases,
+            records,
             tuner: Tuner::new(kernel, cluster, tunings),
             registrations: RefCell::new(Registrations::new()),
             prefetched: Rc::default(),

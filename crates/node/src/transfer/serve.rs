@@ -7,6 +7,7 @@ use std::rc::Rc;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 
 use super::lease::{LEASE_MS, Owed};
+use super::pieces::locate;
 use crate::net::frame::{Envelope, Message, Stage, Wish, Withdrawal};
 use crate::object::{Head, Pin, Replica, not_visible};
 use crate::transfer::Transfer;
@@ -28,7 +29,7 @@ impl Transfer {
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
             None if matches!(asked.message, Message::Fetch { stage: Stage::Relayed, .. }) => {
-                return self.relay_to(asked, id);
+                return self.relays.on_fetch(asked, id);
             }
             None => {
                 if matches!(asked.message, Message::Fetch { stage: Stage::Forwarded, .. }) {
@@ -55,7 +56,7 @@ impl Transfer {
         );
         self.network.answer(asked, message);
         if whole {
-            self.pass_whole(asked);
+            self.relays.pass_whole(asked);
         }
     }
 
@@ -100,7 +101,7 @@ impl Transfer {
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
         self.records.count_served("read", &head);
         self.records.counters.borrow_mut().rendezvous_served += 1;
-        let pieces = self.locate(&pin.run());
+        let pieces = locate(&self.store, &pin.run());
         // An object that was removed from the table and is still pinned has no stamp.
         let objects = self.store.objects.borrow();
         let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(head.id));
@@ -130,7 +131,7 @@ impl Transfer {
 
     /// Answers the nodes that waited for too long; called regularly.
     pub(crate) fn tend_relays(self: &Rc<Self>) {
-        let overdue = self.relays.overdue(self.kernel.clock.now());
+        let overdue = self.relays.overdue();
         self.serve_at_last(overdue);
     }
 }
