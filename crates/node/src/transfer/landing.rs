@@ -273,7 +273,7 @@ impl Transfer {
                 return Ok(());
             }
         };
-        if self.directory.has_ended(&head.id, head.life) {
+        if self.directory.arrivals.has_ended(&head.id, head.life) {
             return Err(Failure::Ended);
         }
         if self.store.objects.borrow().conflict(&head.id).is_some() {
