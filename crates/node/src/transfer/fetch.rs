@@ -41,7 +41,7 @@ impl Transfer {
     /// reason why it will never be; it has no deadline of its own.
     pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
-        self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::Replica)))
+        self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::replica())))
     }
 
     /// Returns the fetch of an object for a user that is under way, or begins one.
@@ -63,8 +63,9 @@ impl Transfer {
         let transfer = Rc::clone(self);
         self.share_fetch(id, tenant, move || {
             Box::pin(async move {
+                let target = Target::replica();
                 if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
-                    let mut trace = Trace::begin(&transfer.records, id, tenant, Target::Replica);
+                    let mut trace = Trace::begin(&transfer.records, id, tenant, target.clone());
                     let _noted = Noted::begin(&transfer.directory.arrivals, id);
                     // The directory is not asked for the object, and has to know which nodes a deletion
                     // concerns.
@@ -83,7 +84,7 @@ impl Transfer {
                         }
                     }
                 }
-                fetch(transfer, id, tenant, Target::Replica).await
+                fetch(transfer, id, tenant, target).await
             })
         })
     }
