@@ -31,8 +31,8 @@ unit_tests() {
     local targets
     mapfile -t targets < <(unit_test_targets)
     [ ${#targets[@]} -gt 1 ] || die "There are no unit tests, which cannot be."
-    # The same seeds of the simulation every time, as many as fit into a minute; `make simulate` draws others.
-    PLASMON_SIMULATE_FIRST=1 PLASMON_SIMULATE_SECONDS=60 \
+    # The same seeds of the simulation every time, for half a minute; `make simulate` draws others.
+    PLASMON_SIMULATE_FIRST=1 PLASMON_SIMULATE_SECONDS=30 \
         cargo test --quiet --locked --no-fail-fast "${TESTED[@]}" "${targets[@]}"
 }
 python_tests() { "$VENV/bin/pytest" -q python/tests; }

@@ -88,7 +88,8 @@ impl Domain {
     }
 
     /// Whether it is safe to sleep on [`Domain::wait_descriptor`] now. Ask right before sleeping; if false,
-    /// poll again.
+    /// poll again. A domain of a memory network has no descriptor: it is safe if nothing was delivered that
+    /// the domain has not polled.
     pub fn try_wait(&self) -> bool {
         self.0.link.try_wait()
     }

@@ -101,7 +101,7 @@ impl Link {
     pub(crate) fn try_wait(&self) -> bool {
         match self {
             Link::Libfabric(link) => link.try_wait(),
-            Link::Memory(_) => true,
+            Link::Memory(link) => link.is_quiet(),
         }
     }
 }

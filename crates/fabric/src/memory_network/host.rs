@@ -56,6 +56,11 @@ impl Link {
         unsafe { Registration::open(&self.network, self.domain, (base, len), access) }
     }
 
+    /// Whether there is no report that the domain has not seen.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.network.wires().domains.get(&self.domain).is_none_or(|domain| domain.reports.is_empty())
+    }
+
     /// Takes the oldest report that the domain has not seen.
     pub(crate) fn next_report(&self) -> Option<Report> {
         let mut wires = self.network.wires();

@@ -84,10 +84,11 @@ impl Directory {
     /// Enters a publication, and forwards the requests of the nodes that waited for the object.
     fn published(self: &Rc<Self>, holder: NodeId, holding: Holding, returned: bool) {
         let now = self.kernel.clock.now();
+        let is_first = self.cluster.keepers(&holding.id).first == self.kernel.node;
         let (published, displaced) = {
             let mut table = self.table.borrow_mut();
             let displaced = if returned { None } else { table.displace_returned(holder, &holding, now) };
-            match returned && table.is_replaced(holder, &holding) {
+            match returned && table.is_replaced(holder, &holding, is_first) {
                 true => (Published::Stale, displaced),
                 false => (table.publish(holder, holding, now), displaced),
             }

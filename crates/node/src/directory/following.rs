@@ -141,8 +141,7 @@ impl Directory {
 
     /// Has the directory follow the present members, a share of its entries a turn.
     fn sweep_directory(self: &Rc<Self>, alive: HashSet<NodeId>) {
-        let kept: Vec<bool> =
-            self.cluster.shards.borrow().iter().map(|keepers| keepers.contains(self.kernel.node)).collect();
+        let kept: Vec<bool> = self.cluster.shards.borrow().kept_by(self.kernel.node).collect();
         let kept_here = move |id: &ObjectId| kept[shard_of(id)];
         let lost = self.table.borrow_mut().follow(kept_here, alive, self.kernel.clock.now());
         self.tell_lost(lost);

@@ -13,7 +13,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::{NodeId, ObjectId};
-use smallvec::SmallVec;
 
 use crate::directory::Directory;
 use crate::kernel::planted::{Bug, is_planted};
@@ -39,32 +38,46 @@ pub(crate) const ROUND_OBJECTS: usize = 256 * LOT_OBJECTS;
 
 /// The progress of publishing again.
 pub(crate) struct Repair {
-    /// The keepers that know all objects here, by shard.
-    settled: RefCell<Vec<SmallVec<[NodeId; 2]>>>,
+    settled: RefCell<Settled>,
     /// Number of shares of the table that the walk has still to pass; 0 if there is no walk.
     left: Cell<usize>,
 }
 
+/// The keepers that know all objects here.
+struct Settled {
+    /// The keepers of the last view that was followed; none before the first.
+    shards: Option<Rc<ShardMap>>,
+    /// For each shard, whether its first and its second keeper know all.
+    known: Vec<[bool; 2]>,
+}
+
 impl Default for Repair {
     fn default() -> Self {
-        Self { settled: RefCell::new(vec![SmallVec::new(); SHARDS]), left: Cell::new(0) }
+        let settled = Settled { shards: None, known: vec![[false; 2]; SHARDS] };
+        Self { settled: RefCell::new(settled), left: Cell::new(0) }
     }
 }
 
 impl Repair {
     /// Follows a view: a keeper stays settled if it has kept a shard without a break. Returns whether any
     /// keeper has to be told.
-    pub(crate) fn follow(&self, shards: &ShardMap, knows: impl Fn(NodeId) -> bool) -> bool {
-        let mut to_learn = false;
-        for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
-            settled.retain(|node| keepers.contains(*node) && knows(*node));
-            to_learn |= settled.len() < keepers.iter().count();
+    pub(crate) fn follow(&self, shards: &Rc<ShardMap>, knows: impl Fn(NodeId) -> bool) -> bool {
+        let mut settled = self.settled.borrow_mut();
+        if let Some(former) = settled.shards.replace(Rc::clone(shards)) {
+            let places = shards.former_places(&former, knows);
+            for (known, places) in settled.known.iter_mut().zip(places) {
+                *known = places.map(|place| place.is_some_and(|place| known[place]));
+            }
         }
-        to_learn
+        let seconds = shards.has_seconds();
+        settled.known.iter().any(|[first, second]| !first || (seconds && !second))
     }
 
     fn is_settled(&self, id: &ObjectId, keeper: NodeId) -> bool {
-        self.settled.borrow()[shard_of(id)].contains(&keeper)
+        let settled = self.settled.borrow();
+        let Some(shards) = &settled.shards else { return false };
+        let place = shards.keepers(id).iter().position(|one| one == keeper);
+        place.is_some_and(|place| settled.known[shard_of(id)][place])
     }
 
     /// Whether a keeper is still to be told of an object on this node.
@@ -83,10 +96,10 @@ impl Repair {
     }
 
     /// Notes that all keepers were told.
-    pub(crate) fn settle(&self, shards: &ShardMap) {
-        for (settled, keepers) in self.settled.borrow_mut().iter_mut().zip(shards.iter()) {
-            *settled = keepers.iter().collect();
-        }
+    pub(crate) fn settle(&self, shards: &Rc<ShardMap>) {
+        let mut settled = self.settled.borrow_mut();
+        settled.shards = Some(Rc::clone(shards));
+        settled.known.fill([true; 2]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The interface of the directory's code for the simulation of large clusters.
 
 use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId, Protocol, Rights};
@@ -17,7 +18,7 @@ use crate::object::{Head, Ownership, Role};
 
 /// The keepers of all shards.
 #[derive(PartialEq, Eq)]
-pub struct Shards(ShardMap);
+pub struct Shards(Rc<ShardMap>);
 
 impl Shards {
     /// Makes the keepers of these members, without a former view.
@@ -25,7 +26,7 @@ impl Shards {
     /// # Panics
     /// When `members` is empty.
     pub fn new(members: &[NodeId]) -> Self {
-        Self(ShardMap::new(members).expect("there are members"))
+        Self(Rc::new(ShardMap::new(members).expect("there are members")))
     }
 
     /// Makes the keepers of changed members from the former keepers.
@@ -34,7 +35,7 @@ impl Shards {
     /// When `members` is empty.
     #[must_use]
     pub fn follow(&self, members: &[NodeId]) -> Self {
-        Self(self.0.follow(members).expect("there are members"))
+        Self(Rc::new(self.0.follow(members).expect("there are members")))
     }
 
     /// The keepers of an object's entry.
@@ -214,7 +215,7 @@ impl Keeper {
 
     /// Follows a change of the members.
     pub fn follow(&mut self, own: NodeId, shards: &Shards, alive: &HashSet<NodeId>, now: Instant) {
-        let kept: Vec<_> = shards.0.iter().map(|keepers| keepers.contains(own)).collect();
+        let kept: Vec<_> = shards.0.kept_by(own).collect();
         self.0.follow(move |id| kept[shard_of(id)], alive.iter().copied().collect(), now);
         self.0.finish();
     }

@@ -19,7 +19,6 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use futures::executor::LocalPool;
 use plasmon::NodeId;
 use plasmon_fabric::{FabricError, Provider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -32,6 +31,7 @@ use crate::control::link::LinkWatch;
 use crate::control::{Control, ControlError, Event, EventSender, Listener as ControlListener};
 use crate::kernel::Kernel;
 use crate::kernel::clock::Clock;
+use crate::kernel::tasks::Tasks;
 use crate::kernel::waker::Waker;
 use crate::memory::{Arena, ArenaConfig, ArenaError, HugePages};
 use crate::net::members::Member;
@@ -104,7 +104,7 @@ pub struct Node {
     _link: Option<LinkWatch>,
     sockets: Sockets,
     rings: Rings,
-    pool: LocalPool,
+    tasks: Tasks,
     core: Rc<Core>,
     events: mpsc::Receiver<Event>,
     spin: Duration,
@@ -139,8 +139,8 @@ impl Node {
         if config.provider.is_none() {
             providers.extend(plasmon_fabric::second(&providers[0], source.as_deref())?);
         }
-        let pool = LocalPool::new();
-        let kernel = Rc::new(Kernel::new(config, address.to_string(), Clock::system(), &pool));
+        let tasks = Tasks::new();
+        let kernel = Rc::new(Kernel::new(config, address.to_string(), Clock::system(), &tasks));
         let network = Rc::new(Network::open(&kernel, &providers, &arena, objects.stamps.borrow().memory())?);
         for descriptor in network.wait_descriptors() {
             sockets.watch_fabric(descriptor)?;
@@ -164,13 +164,13 @@ impl Node {
             fabrics: core.network.reach(),
             token: core.network.token(),
         };
-        Self::join(core, pool, sockets, (listener, member), recovered)
+        Self::join(core, tasks, sockets, (listener, member), recovered)
     }
 
     /// Joins the cluster with all that is open, and takes over what a former daemon left on disk.
     fn join(
         core: Rc<Core>,
-        pool: LocalPool,
+        tasks: Tasks,
         sockets: Sockets,
         (listener, member): (ControlListener, Member),
         recovered: Vec<Recovered>,
@@ -191,7 +191,7 @@ impl Node {
             _link: link,
             sockets,
             rings: Rings::new(cores()),
-            pool,
+            tasks,
             core,
             events,
             spin,
@@ -233,12 +233,12 @@ impl Node {
     /// When the node cannot go on.
     pub fn run(mut self) -> Result<(), NodeError> {
         let ended = self.turns();
-        let Self { control, sockets, mut pool, core, .. } = self;
+        let Self { control, sockets, mut tasks, core, .. } = self;
         // The others hear of it first, so that nobody starts to read what is about to go.
         drop(control);
         drop(sockets);
         core.sessions.clients.borrow_mut().clear();
-        pool.run_until_stalled();
+        tasks.run_until_stalled();
         core.services.clear();
         ended
     }
@@ -287,13 +287,13 @@ impl Node {
             work += self.core.kernel.clock.fire();
             work += self.sockets.turn(&self.core.sessions, looked)?;
             work += self.rings.turn(&self.core.requests.creations, &mut self.sockets.rung);
-            self.pool.run_until_stalled();
+            self.tasks.run_until_stalled();
             if self.core.placement.is_drained() {
                 return Ok(());
             }
             work += self.core.end_turn();
             self.sockets.flush(&self.core.sessions);
-            let more = self.core.network.talks_to_itself() || self.sockets.has_more();
+            let more = self.core.has_more() || self.tasks.are_woken() || self.sockets.has_more();
             let (spin, answer_spin) = (self.spin.max(self.ring_spin()), self.answer_spin());
             if work > 0 || more {
                 idle_since = None;
@@ -335,10 +335,7 @@ impl Node {
             return Ok(false);
         }
         let interval = network.must_be_polled().then_some(POLL_INTERVAL);
-        let limits =
-            [self.core.kernel.clock.next(), self.core.services.due(), network.sleep_limit(), interval];
-        let limit = limits.into_iter().flatten().min();
-        self.sockets.wait(limit)?;
+        self.sockets.wait([self.core.due(), interval].into_iter().flatten().min())?;
         Ok(!network.must_be_polled())
     }
 }

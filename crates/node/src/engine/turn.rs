@@ -73,6 +73,17 @@ impl Core {
         usize::from(more) + usize::from(tended)
     }
 
+    /// Whether there is more to act on at once, beside what tasks, events and the fabrics bring.
+    pub(crate) fn has_more(&self) -> bool {
+        self.network.talks_to_itself() || self.network.has_cut_off()
+    }
+
+    /// The longest time until the next turn, if nothing happens before.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        let limits = [self.kernel.clock.next(), self.services.due(), self.network.sleep_limit()];
+        limits.into_iter().flatten().min()
+    }
+
     /// Looks after what depends on time, for as long as the node lives.
     pub(crate) async fn tick(self: Rc<Self>) {
         let mut heap = Heap::new();

@@ -11,6 +11,7 @@ pub(crate) mod lives;
 pub(crate) mod planted;
 pub(crate) mod random;
 pub(crate) mod seldom;
+pub(crate) mod tasks;
 pub(crate) mod waker;
 
 use std::cell::Cell;
@@ -19,12 +20,11 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::time::Instant;
 
-use futures::executor::{LocalPool, LocalSpawner};
-use futures::task::LocalSpawnExt;
 use plasmon::NodeId;
 
 use self::clock::Clock;
 use self::lives::Lives;
+use self::tasks::{Spawner, Tasks};
 use crate::config::Config;
 
 /// The number of a client's session. It is never used again.
@@ -47,12 +47,12 @@ pub(crate) struct Kernel {
     /// The stock of lives for new objects.
     pub(crate) lives: Lives,
     /// The executor of the engine thread's tasks.
-    pub(crate) spawner: LocalSpawner,
+    spawner: Spawner,
 }
 
 impl Kernel {
-    /// Makes the kernel of a node with a new id, whose tasks run in this pool.
-    pub(crate) fn new(config: Config, listen: String, clock: Rc<Clock>, pool: &LocalPool) -> Self {
+    /// Makes the kernel of a node with a new id, whose tasks are among these.
+    pub(crate) fn new(config: Config, listen: String, clock: Rc<Clock>, tasks: &Tasks) -> Self {
         let mut node = [0; 16];
         random::fill(&mut node);
         Self {
@@ -63,15 +63,15 @@ impl Kernel {
             started: clock.now(),
             clock,
             lives: Lives::default(),
-            spawner: pool.spawner(),
+            spawner: tasks.spawner(),
             config,
         }
     }
 
     /// Runs a task on the engine thread.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        // The executor outlives the kernel; only its end refuses tasks.
-        if self.spawner.spawn_local(task).is_err() {
+        // All tasks outlive the kernel; only their end refuses another.
+        if !self.spawner.spawn(task) {
             tracing::debug!("a task came after the end of the engine");
         }
     }

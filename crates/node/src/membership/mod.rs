@@ -45,7 +45,7 @@ pub(crate) struct Cluster {
     store: Rc<Store>,
     pub(crate) own: NodeId,
     pub(crate) view: RefCell<View>,
-    pub(crate) shards: RefCell<ShardMap>,
+    pub(crate) shards: RefCell<Rc<ShardMap>>,
     /// The map before the last change of members; `None` if this node was alone before.
     pub(crate) former: RefCell<Option<Rc<ShardMap>>>,
     /// When the last change of members was followed.
@@ -89,7 +89,7 @@ impl Cluster {
             store: Rc::clone(store),
             own,
             view: RefCell::new(View { epoch: 0, members: Vec::new() }),
-            shards: RefCell::new(ShardMap::alone(own)),
+            shards: RefCell::new(Rc::new(ShardMap::alone(own))),
             former: RefCell::default(),
             followed: Cell::new(None),
             dead: RefCell::default(),
@@ -287,10 +287,14 @@ impl Cluster {
     }
 
     /// Notes the shards that have a keeper that did not keep them before.
-    pub(crate) fn note_moved(&self, old: &ShardMap, fresh: &HashSet<NodeId>) {
+    pub(crate) fn note_moved(&self, old: &Rc<ShardMap>, fresh: &HashSet<NodeId>) {
         let (epoch, shards) = (self.epoch(), self.shards.borrow());
-        for ((moved, before), now) in self.moved.borrow_mut().iter_mut().zip(old.iter()).zip(shards.iter()) {
-            if now != before || now.iter().any(|keeper| fresh.contains(&keeper)) {
+        if Rc::ptr_eq(old, &shards) && fresh.is_empty() {
+            return;
+        }
+        let places = shards.former_places(old, |node| !fresh.contains(&node));
+        for (moved, places) in self.moved.borrow_mut().iter_mut().zip(places) {
+            if places != [Some(0), Some(1)] {
                 *moved = (epoch, self.followed.get());
             }
         }

@@ -9,8 +9,6 @@
 //! shard, and only shards that lost a keeper are scored for all members. Scoring 10,000 members for every
 //! shard would take the engine about a second (`docs/scale.md`).
 
-use crate::kernel::random::HashSet;
-
 use plasmon::{NodeId, ObjectId};
 
 /// Number of shards of the directory; it never changes.
@@ -38,41 +36,101 @@ impl Keepers {
 pub(crate) struct ShardMap {
     /// The nodes that keep shards or could keep them, in ascending order.
     members: Vec<NodeId>,
-    keepers: Vec<Keepers>,
+    /// The numbers of the first and the second keeper of every shard.
+    keepers: Vec<Numbers>,
 }
+
+/// The places of two members among all members.
+type Numbers = [u32; 2];
+
+/// The number of a second keeper that there is not, because there is one member only.
+const NONE: u32 = u32::MAX;
+/// The number, among other members, of a member that is not among them.
+const GONE: u32 = u32::MAX - 1;
 
 impl ShardMap {
     /// The map of a cluster of one node.
     pub(crate) fn alone(node: NodeId) -> Self {
-        Self { members: vec![node], keepers: vec![Keepers { first: node, second: None }; SHARDS] }
+        Self { members: vec![node], keepers: vec![[0, NONE]; SHARDS] }
     }
 
     /// The map of these members; `None` when there are none.
     pub(crate) fn new(members: &[NodeId]) -> Option<Self> {
         let members = in_order(members);
-        let keepers = |members: &[NodeId]| (0..SHARDS).map(|shard| keepers(shard, members)).collect();
-        (!members.is_empty()).then(|| Self { keepers: keepers(&members), members })
+        let count = members.len() as u32;
+        let keepers = (0..SHARDS).map(|shard| best(shard, &members, 0..count)).collect();
+        (count > 0).then_some(Self { keepers, members })
     }
 
     /// The map of other members. It equals that of [`ShardMap::new`], and costs only the differences.
     pub(crate) fn follow(&self, members: &[NodeId]) -> Option<Self> {
         let members = in_order(members);
-        let now: HashSet<_> = members.iter().collect();
-        let before: HashSet<_> = self.members.iter().collect();
-        let fresh: Vec<_> = members.iter().filter(|node| !before.contains(node)).copied().collect();
-        let gone = self.members.iter().any(|node| !now.contains(node));
+        let fresh: Vec<_> =
+            (0..members.len() as u32).filter(|number| !self.is_member(members[*number as usize])).collect();
         if 2 * fresh.len() >= members.len() {
             return Self::new(&members);
         }
+        let now = self.numbers_among(&members);
         let keepers = self.keepers.iter().enumerate().map(|(shard, old)| {
-            if gone && !old.iter().all(|node| now.contains(&node)) {
-                return keepers(shard, &members);
+            let old = old.map(|number| now.of(number));
+            if old.contains(&GONE) {
+                return best(shard, &members, 0..members.len() as u32);
             }
-            let mut best = Best::of(shard, old.iter());
-            fresh.iter().for_each(|node| best.offer(*node));
-            best.keepers()
+            if fresh.is_empty() {
+                return old;
+            }
+            let old = old.into_iter().filter(|number| *number != NONE);
+            best(shard, &members, old.chain(fresh.iter().copied()))
         });
         Some(Self { keepers: keepers.collect(), members })
+    }
+
+    /// Whether this is the map of these members.
+    pub(crate) fn is_of(&self, members: &[NodeId]) -> bool {
+        self.members == in_order(members)
+    }
+
+    /// The numbers that the members of this map have among other members.
+    fn numbers_among(&self, others: &[NodeId]) -> Renumbered {
+        let number = |node| others.binary_search(node).map_or(GONE, |number| number as u32);
+        Renumbered(self.members.iter().map(number).chain([NONE]).collect())
+    }
+
+    /// For every shard, where its first and its second keeper stood in a former map: in place 0 or 1, or
+    /// nowhere. A keeper for which `is_same` does not hold stood nowhere. If there is no second keeper, it
+    /// stands where it stood if there was none before.
+    pub(crate) fn former_places<'a>(
+        &'a self,
+        former: &'a Self,
+        is_same: impl Fn(NodeId) -> bool,
+    ) -> impl Iterator<Item = [Option<usize>; 2]> + 'a {
+        let mut now = former.numbers_among(&self.members);
+        for (number, _) in now.0.iter_mut().zip(&former.members).filter(|(_, node)| !is_same(**node)) {
+            *number = GONE;
+        }
+        self.keepers.iter().zip(&former.keepers).map(move |(keepers, before)| {
+            let [first, second] = before.map(|number| now.of(number));
+            keepers.map(|keeper| match keeper {
+                _ if keeper == first => Some(0),
+                _ if keeper == second => Some(1),
+                _ => None,
+            })
+        })
+    }
+
+    /// Whether shards have a second keeper.
+    pub(crate) fn has_seconds(&self) -> bool {
+        self.members.len() > 1
+    }
+
+    /// For every shard, whether a node keeps it.
+    pub(crate) fn kept_by(&self, node: NodeId) -> impl Iterator<Item = bool> {
+        let number = self.members.binary_search(&node).map_or(NONE, |number| number as u32);
+        self.keepers.iter().map(move |keepers| number != NONE && keepers.contains(&number))
+    }
+
+    fn of(&self, [first, second]: Numbers) -> Keepers {
+        Keepers { first: self.members[first as usize], second: self.members.get(second as usize).copied() }
     }
 
     /// Whether a node keeps shards or could keep them.
@@ -81,13 +139,14 @@ impl ShardMap {
     }
 
     /// The keepers of every shard, in order.
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = Keepers> {
-        self.keepers.iter().copied()
+        self.keepers.iter().map(|numbers| self.of(*numbers))
     }
 
     /// The keepers of the directory entry of an object.
     pub(crate) fn keepers(&self, id: &ObjectId) -> Keepers {
-        self.keepers[shard_of(id)]
+        self.of(self.keepers[shard_of(id)])
     }
 }
 
@@ -105,10 +164,6 @@ pub(crate) fn shard_of(id: &ObjectId) -> usize {
     usize::from(u16::from_le_bytes([low, high])) % SHARDS
 }
 
-fn keepers(shard: usize, members: &[NodeId]) -> Keepers {
-    Best::of(shard, members.iter().copied()).keepers()
-}
-
 /// Orders nodes by who is to take replicas of an object; every node computes the same order.
 pub(crate) fn ranked(id: &ObjectId, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     let [a, b, c, d, ..] = *id.as_bytes();
@@ -117,34 +172,30 @@ pub(crate) fn ranked(id: &ObjectId, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     nodes
 }
 
-/// The two nodes with the highest scores for a shard.
-struct Best {
-    /// The number of the shard, mixed.
-    shard: u64,
-    best: [Option<(u64, NodeId)>; 2],
-}
-
-impl Best {
-    fn of(shard: usize, members: impl Iterator<Item = NodeId>) -> Self {
-        let mut best = Self { shard: mix(shard as u64), best: [None, None] };
-        members.for_each(|node| best.offer(node));
-        best
-    }
-
-    fn offer(&mut self, node: NodeId) {
-        let scored = Some((score(self.shard, node), node));
-        if scored > self.best[0] {
-            self.best = [scored, self.best[0]];
-        } else if scored > self.best[1] {
-            self.best[1] = scored;
+/// The two members with the highest scores for a shard, of those with these numbers.
+fn best(shard: usize, members: &[NodeId], numbers: impl Iterator<Item = u32>) -> Numbers {
+    let shard = mix(shard as u64);
+    // Members are in ascending order: of equal scores, the one with the larger id counts.
+    let [mut first, mut second] = [(0, NONE); 2];
+    for number in numbers {
+        let scored = (score(shard, members[number as usize]), number);
+        if first.1 == NONE || scored > first {
+            (first, second) = (scored, first);
+        } else if second.1 == NONE || scored > second {
+            second = scored;
         }
     }
+    [first.1, second.1]
+}
 
-    fn keepers(self) -> Keepers {
-        let [Some((_, first)), second] = self.best else {
-            unreachable!("a shard map has members");
-        };
-        Keepers { first, second: second.map(|(_, node)| node) }
+/// Numbers of the members of one map among those of another, and behind them [`NONE`].
+struct Renumbered(Vec<u32>);
+
+impl Renumbered {
+    /// The number of a member, or of a second keeper that there is not.
+    #[inline]
+    fn of(&self, number: u32) -> u32 {
+        self.0[(number as usize).min(self.0.len() - 1)]
     }
 }
 
@@ -174,11 +225,9 @@ mod tests {
     fn one_node_keeps_all_and_two_keep_two_copies() {
         assert!(ShardMap::new(&[]).is_none());
         let alone = ShardMap::new(&members(1)).unwrap();
-        assert!(alone.keepers.iter().all(|keepers| keepers.second.is_none()));
+        assert!(alone.iter().all(|keepers| keepers.second.is_none()));
         let pair = ShardMap::new(&members(2)).unwrap();
-        assert!(
-            pair.keepers.iter().all(|keepers| keepers.second.is_some_and(|second| second != keepers.first))
-        );
+        assert!(pair.iter().all(|keepers| keepers.second.is_some_and(|second| second != keepers.first)));
     }
 
     #[test]
@@ -186,7 +235,7 @@ mod tests {
         let mut nodes = members(8);
         let map = ShardMap::new(&nodes).unwrap();
         for node in &nodes {
-            let share = map.keepers.iter().filter(|keepers| keepers.first == *node).count();
+            let share = map.iter().filter(|keepers| keepers.first == *node).count();
             assert!((SHARDS / 8 * 9 / 10..SHARDS / 8 * 11 / 10).contains(&share), "{share}");
         }
         nodes.reverse();
@@ -198,7 +247,7 @@ mod tests {
         let nodes = members(6);
         let before = ShardMap::new(&nodes).unwrap();
         let after = ShardMap::new(&nodes[1..]).unwrap();
-        for (old, new) in before.keepers.iter().zip(&after.keepers) {
+        for (old, new) in before.iter().zip(after.iter()) {
             if !old.contains(nodes[0]) {
                 assert_eq!(old, new);
             } else if old.first == nodes[0] {
@@ -214,7 +263,7 @@ mod tests {
         // Nodes of two releases have to agree.
         let map = ShardMap::new(&members(7)).unwrap();
         let numbers = [0, 1, 2, 8191, 16_383].map(|shard| {
-            let Keepers { first, second } = map.keepers[shard];
+            let Keepers { first, second } = map.of(map.keepers[shard]);
             (first.as_bytes()[0], second.expect("there are seven").as_bytes()[0])
         });
         assert_eq!(numbers, [(6, 5), (1, 0), (6, 4), (6, 2), (2, 0)]);
@@ -241,8 +290,18 @@ mod tests {
         for (joined, died) in steps {
             present.retain(|node| !died.iter().any(|dead| all[*dead] == *node));
             present.extend(joined.iter().map(|new| all[*new]));
-            map = map.follow(&present).unwrap();
+            let followed = map.follow(&present).unwrap();
+            let former = std::mem::replace(&mut map, followed);
             assert!(map == ShardMap::new(&present).unwrap(), "after {joined:?} joined and {died:?} died");
+            // One member is the same by its id only.
+            let other = present[0];
+            let places = map.former_places(&former, |node| node != other);
+            for ((places, now), before) in places.zip(map.iter()).zip(former.iter()) {
+                let before: Vec<_> = before.iter().collect();
+                let place = |node| before.iter().position(|before| *before == node && node != other);
+                let right: Vec<_> = now.iter().map(place).collect();
+                assert_eq!(places[..right.len()], right);
+            }
         }
         assert!(map.follow(&[]).is_none());
         let one = map.follow(&all[59..]).unwrap();

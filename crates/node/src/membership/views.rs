@@ -123,7 +123,7 @@ impl Cluster {
         );
         let gone = self.network.follow(self.epoch(), &[]);
         self.view.borrow_mut().members.retain(|member| member.node == self.own);
-        self.shards.replace(ShardMap::alone(self.own));
+        self.shards.replace(Rc::new(ShardMap::alone(self.own)));
         Some(Change::Fenced { gone })
     }
 
@@ -174,7 +174,11 @@ impl Cluster {
 
     fn follow(&self, view: View, begins: bool) -> Option<Change> {
         let nodes: Vec<NodeId> = view.members.iter().map(|member| member.node).collect();
-        let shards = self.shards.borrow().follow(&nodes)?;
+        let former = Rc::clone(&self.shards.borrow());
+        let shards = match former.is_of(&nodes) {
+            true => Rc::clone(&former),
+            false => Rc::new(former.follow(&nodes)?),
+        };
         info!(epoch = view.epoch, members = nodes.len(), "following a new view of the cluster");
         let gone = self.network.follow(view.epoch, &view.members);
         if !gone.is_empty() && self.kernel.config.secret_file.is_some() {
@@ -182,7 +186,7 @@ impl Cluster {
         }
         let now = self.kernel.clock.now();
         let before = self.view.replace(view);
-        let former = Rc::new(self.shards.replace(shards));
+        self.shards.replace(shards);
         self.followed.set(Some(now));
         let known: HashSet<_> =
             before.members.iter().map(|member| (member.node, member.incarnation)).collect();

@@ -1,12 +1,16 @@
 //! Plain memory for the blocks of messages: never shared with clients.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
+use std::alloc::{Layout, handle_alloc_error};
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::PAGE_BYTES;
 
-/// A page-aligned, zeroed piece of this process's own memory, to be registered with a fabric.
+/// A page-aligned, zeroed piece of this process's own memory, to be registered with a fabric. A page that
+/// nothing was written to takes no memory, unless a network card has it locked.
 pub(crate) struct BlockMemory {
     base: NonNull<u8>,
     layout: Layout,
@@ -16,10 +20,11 @@ impl BlockMemory {
     /// Allocates `len` bytes, more than none.
     pub(crate) fn new(len: usize) -> Self {
         let layout = Layout::from_size_align(len.max(1), PAGE_BYTES as usize).expect("a block slab is small");
-        // SAFETY: the layout's size is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { base, layout }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), layout.size(), protection, MapFlags::PRIVATE) };
+        let base = base.ok().and_then(|base| NonNull::new(base.cast::<u8>()));
+        Self { base: base.unwrap_or_else(|| handle_alloc_error(layout)), layout }
     }
 }
 
@@ -46,8 +51,9 @@ impl BlockMemory {
 
 impl Drop for BlockMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and given back once.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+        // SAFETY: mapped in `new` with this length, and given back once.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.layout.size()) };
+        debug_assert!(unmapped.is_ok(), "the mapping is this one's own");
     }
 }
 

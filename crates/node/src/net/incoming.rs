@@ -89,6 +89,11 @@ impl Network {
         std::mem::take(&mut *self.cut_off.borrow_mut())
     }
 
+    /// Whether a peer was cut off since they were taken last.
+    pub(crate) fn has_cut_off(&self) -> bool {
+        !self.cut_off.borrow().is_empty()
+    }
+
     /// Accepts a frame of a member, or holds back that of a node that may soon be a member. The first frame
     /// of a message brings credits.
     fn admit(&self, envelope: Envelope, on: usize, credits: Option<u16>, now: Instant) -> Option<Envelope> {

@@ -180,10 +180,17 @@ impl Network {
         self.fabrics.iter().any(|fabric| fabric.domain.wait_descriptor().is_none())
     }
 
-    /// Whether it is safe to sleep on the descriptors; called right before sleeping.
+    /// Whether it is safe to sleep on the descriptors; called right before sleeping. Fabrics without one are
+    /// not asked.
     pub(crate) fn try_wait(&self) -> bool {
         let mut waited = self.fabrics.iter().filter(|fabric| fabric.domain.wait_descriptor().is_some());
         waited.all(|fabric| fabric.domain.try_wait())
+    }
+
+    /// Whether the best fabric has something for [`Network::poll`].
+    #[cfg(test)]
+    pub(crate) fn has_arrivals(&self) -> bool {
+        !self.fabrics[0].domain.try_wait()
     }
 
     /// The longest time for which the engine may sleep.

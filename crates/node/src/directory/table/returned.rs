@@ -1,7 +1,9 @@
 //! What becomes of objects on a node that was no member for a while and comes back. Engine thread only.
 //!
 //! Others may have created an id anew meanwhile, as the object was not there. That one stays; the one that
-//! comes back is dropped, whichever of the two is published here first.
+//! comes back is dropped, whichever of the two is published here first. Of two lives that come back, nobody
+//! can tell which was created later. The first keeper has the life dropped of which it hears later. The other
+//! keeper drops neither, so that not both are.
 
 use std::time::Instant;
 
@@ -38,12 +40,13 @@ impl Table {
             && self.holders_of(id, tenant).all(|node| self.returning.contains(&node))
     }
 
-    /// Whether another node is the primary of another life of an object that has come back with a node.
-    pub(crate) fn is_replaced(&mut self, node: NodeId, holding: &Holding) -> bool {
+    /// Whether another node is the primary of another life of an object that has come back with a node. A
+    /// primary that has come back as well counts if this keeper `is_first`.
+    pub(crate) fn is_replaced(&mut self, node: NodeId, holding: &Holding, is_first: bool) -> bool {
         self.settle(&holding.id);
         let primary = self.entries.get(&holding.id).and_then(super::Entry::primary);
-        primary
-            .is_some_and(|primary| primary.node != node && primary.life != holding.life && !primary.returned)
+        let replaces = |primary: &super::Holder| primary.node != node && primary.life != holding.life;
+        primary.is_some_and(|primary| replaces(primary) && (is_first || !primary.returned))
     }
 
     /// Notes that a replica has come back with its node.

@@ -407,6 +407,21 @@ fn a_kept_replica_of_a_former_life_is_stale() {
 }
 
 #[test]
+fn of_two_lives_that_come_back_the_first_keeper_drops_the_later() {
+    let (mut directory, id, now) = new();
+    directory.publish(A, primary(id, 1), now);
+    directory.note_returned(A, &id);
+    let [first, second] = [true, false];
+    assert!(!directory.is_replaced(A, &primary(id, 1), first), "it is told once more");
+    assert!(!directory.is_replaced(B, &of(2, Role::Kept, primary(id, 1)), first), "it is of the same life");
+    assert!(directory.is_replaced(B, &primary(id, 2), first));
+    assert!(!directory.is_replaced(B, &primary(id, 2), second), "or both keepers might drop one each");
+    // What was created anew stays, and both keepers know it.
+    directory.publish(A, primary(id, 3), now);
+    assert!(directory.is_replaced(B, &primary(id, 2), second));
+}
+
+#[test]
 fn what_is_lost_is_remembered_for_its_time_and_not_for_ever() {
     let (mut directory, id, now) = new();
     let found = ObjectId::random();

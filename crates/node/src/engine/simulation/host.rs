@@ -1,11 +1,12 @@
 //! One node of a simulation: the daemon's core, with what it has of its host replaced.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::executor::LocalPool;
 use plasmon::NodeId;
+use plasmon::drain::DrainStep;
 use plasmon_fabric::MemoryNetwork;
 use rustix::event::epoll::{self, CreateFlags};
 
@@ -16,20 +17,21 @@ use crate::engine::turn::Inbox;
 use crate::engine::{Core, Host as HostParts};
 use crate::kernel::Kernel;
 use crate::kernel::clock::Clock;
+use crate::kernel::tasks::Tasks;
 use crate::kernel::waker::Waker;
 use crate::memory::{Arena, ArenaConfig, HugePages};
 use crate::net::members::Member;
 use crate::net::network::Network;
 use crate::numa::Binding;
 use crate::object::{Keeping, Table};
-use crate::service::Service;
+use crate::service::{Asked, Service};
 use crate::sessions::Clients;
 use crate::sessions::places::Places;
 use crate::store::{Readers, Store};
 use crate::transfer::Tunings;
 
 /// Bytes of a node's memory for objects.
-const MEMORY_BYTES: u64 = 16 << 20;
+const MEMORY_BYTES: u64 = 14 << 20;
 /// The time of day when a simulation begins, since 1970.
 const UNIX_START: Duration = Duration::from_secs(1_800_000_000);
 
@@ -54,10 +56,12 @@ pub(super) struct Host {
 /// A node that runs.
 struct Node {
     core: Rc<Core>,
-    pool: LocalPool,
+    tasks: Tasks,
     inbox: Inbox,
     /// What the coordinator has said, and when it arrives.
     events: VecDeque<(Duration, Event)>,
+    /// When the next turn is due if nothing comes before, as the last turn or request left it.
+    next_turn: Cell<Duration>,
 }
 
 impl Host {
@@ -80,10 +84,11 @@ impl Host {
     /// Starts a node on a host that has none.
     pub(super) fn start_again(&mut self) {
         self.starts += 1;
-        let pool = LocalPool::new();
-        let core = Rc::new(compose(&self.time, &self.network, self.number, &pool, self.further));
+        let tasks = Tasks::new();
+        let core = Rc::new(compose(&self.time, &self.network, self.number, &tasks, self.further));
         core.kernel.spawn(Rc::clone(&core).tick());
-        self.node = Some(Node { core, pool, inbox: Inbox::default(), events: VecDeque::new() });
+        let (inbox, events, next_turn) = (Inbox::default(), VecDeque::new(), Cell::default());
+        self.node = Some(Node { core, tasks, inbox, events, next_turn });
         self.is_expelled = false;
         self.stalled_until = Duration::ZERO;
     }
@@ -143,6 +148,23 @@ impl Host {
         self.stalled_until = Duration::ZERO;
     }
 
+    /// Makes a client's request, which a turn of the node follows. A host without a node takes none.
+    pub(super) fn ask(&self, asked: Asked) {
+        if let Some(node) = &self.node {
+            node.next_turn.set(Duration::ZERO);
+            node.core.sessions.request(asked).expect("a client of this release asks it");
+        }
+    }
+
+    /// Has the node hand over what it keeps, and end.
+    pub(super) fn drain(&self) {
+        if let Some(node) = &self.node {
+            node.next_turn.set(Duration::ZERO);
+            // A node that has no other to hand over to stays.
+            _ = node.core.placement.drain_here(DrainStep::Begin, 0);
+        }
+    }
+
     /// Delivers an event of the coordinator after those that were sent before it.
     pub(super) fn send(&mut self, event: Event, at: Duration) {
         if let Some(node) = &mut self.node {
@@ -151,24 +173,20 @@ impl Host {
         }
     }
 
-    /// When the node has something to do next, beside what the network brings.
+    /// When the node's next turn is due; the network may bring something earlier.
     pub(super) fn due(&self, now: Duration) -> Option<Duration> {
         let node = self.node.as_ref()?;
-        let event = node.events.front().map(|(at, _)| *at);
-        let core = &node.core;
-        let spans = [core.kernel.clock.next(), core.services.due()].into_iter().flatten();
-        let at_once = core.network.talks_to_itself().then_some(now);
-        let due = spans.map(|span| now + span).chain(event).chain(at_once).min()?;
-        Some(due.max(self.stalled_until))
+        Some(node.due(now).max(self.stalled_until))
     }
 
-    /// Takes turns until nothing more happens at this time; says whether the node has left the cluster.
+    /// Takes turns as long as one is due; says whether the node has left the cluster.
     pub(super) fn run(&mut self, now: Duration) -> bool {
         let Some(node) = self.node.as_mut().filter(|_| self.stalled_until <= now) else { return false };
         for _ in 0..MAX_TURNS {
-            if node.turn(now) == 0 && !node.core.network.talks_to_itself() {
+            if node.due(now) > now {
                 break;
             }
+            node.turn(now);
         }
         let has_left = node.core.placement.is_drained();
         if has_left {
@@ -186,24 +204,33 @@ impl Host {
 }
 
 impl Node {
-    /// One turn of the engine; gives the number of things that happened.
-    fn turn(&mut self, now: Duration) -> usize {
-        let mut work =
-            self.core.begin_turn(&mut self.inbox, false).expect("the memory network does not break");
+    /// When the next turn is due.
+    fn due(&self, now: Duration) -> Duration {
+        if self.tasks.are_woken() || self.core.has_more() || self.core.network.has_arrivals() {
+            return now;
+        }
+        let event = self.events.front().map_or(Duration::MAX, |(at, _)| *at);
+        self.next_turn.get().min(event)
+    }
+
+    /// One turn of the engine.
+    fn turn(&mut self, now: Duration) {
+        self.core.begin_turn(&mut self.inbox, false).expect("the memory network does not break");
         while let Some((_, event)) = self.events.pop_front_if(|(at, _)| *at <= now) {
-            work += 1;
             self.core.on_event(event);
         }
-        work += self.core.kernel.clock.fire();
-        self.pool.run_until_stalled();
-        work + self.core.end_turn()
+        self.core.kernel.clock.fire();
+        self.tasks.run_until_stalled();
+        let more = self.core.end_turn() > 0;
+        let span = if more { Some(Duration::ZERO) } else { self.core.due() };
+        self.next_turn.set(span.map_or(Duration::MAX, |span| now + span));
     }
 
     fn end(self) {
         self.core.sessions.clients.borrow_mut().clear();
         self.core.services.clear();
         // Tasks hold the core: they go first.
-        drop(self.pool);
+        drop(self.tasks);
     }
 }
 
@@ -216,11 +243,11 @@ impl Drop for Host {
 }
 
 /// A node's core on a host of the memory network.
-fn compose(time: &Time, network: &MemoryNetwork, number: u32, pool: &LocalPool, further: Further) -> Core {
+fn compose(time: &Time, network: &MemoryNetwork, number: u32, tasks: &Tasks, further: Further) -> Core {
     let config = Config { prefault: false, huge_pages: false, ..Config::new(MEMORY_BYTES, "simulated") };
     let shared = time.clone();
     let clock = Clock::with_source(move || shared.instant(), UNIX_START + time.now());
-    let kernel = Rc::new(Kernel::new(config, format!("10.0.0.{number}:1"), clock, pool));
+    let kernel = Rc::new(Kernel::new(config, format!("10.0.0.{number}:1"), clock, tasks));
     let arena = Arena::new(&ArenaConfig {
         capacity: MEMORY_BYTES,
         segment_size: None,

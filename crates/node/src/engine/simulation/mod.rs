@@ -1,7 +1,7 @@
 //! A cluster in one process and on one thread: the daemon's own turns and services, driven by a seed.
 //!
 //! Only what a node has of its host is replaced: the network is one in memory ([`MemoryNetwork`]), the clock
-//! shows the simulated time, tasks run in a pool that the simulation turns, the coordinator is a list of
+//! shows the simulated time, the coordinator is a list of
 //! members ([`coordinator`]), and clients are sessions that keep their replies ([`worker`]). There is no
 //! disk. A seed decides all: ids, delays, what breaks ([`weather`]), what clients do. The same seed gives the
 //! same run, event by event.
@@ -27,7 +27,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use plasmon::ObjectId;
-use plasmon::drain::DrainStep;
 use plasmon_fabric::MemoryNetwork;
 use plasmon_linear::{Action, Call};
 
@@ -45,8 +44,9 @@ const FIRST_REPLICATED_ID: usize = 3;
 const WORKERS: usize = 6;
 /// Turns that a node may take at one time before the time goes on.
 const MAX_TURNS: usize = 64;
-/// Simulated time after which a cluster without faults has come to rest.
-const REST: Duration = Duration::from_secs(40);
+/// Simulated time after which a cluster without faults has come to rest. An order that was lost when a node
+/// joined anew is given again after 40 s.
+const REST: Duration = Duration::from_secs(60);
 
 /// A number below a limit, from the seed.
 fn below(limit: usize) -> usize {
@@ -211,14 +211,6 @@ impl Simulation {
         let begin = self.moment();
         for id in 0..IDS {
             self.note(id, Call { node, client: None, begin, end: None, action: Action::CutOff });
-        }
-    }
-
-    /// Has a node hand over what it keeps, and end.
-    fn drain(&mut self, host: usize) {
-        if let Some(core) = self.hosts[host].core() {
-            // A node that has no other to hand over to stays.
-            _ = core.placement.drain_here(DrainStep::Begin, 0);
         }
     }
 

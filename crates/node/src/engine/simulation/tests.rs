@@ -1,10 +1,11 @@
 //! The simulation as tests: one trace a seed, and as many seeds as fit into the time that is given.
 //!
 //! `PLASMON_SIMULATE_SEED` runs one seed. `PLASMON_SIMULATE_SECONDS` runs seeds for so long, from
-//! `PLASMON_SIMULATE_FIRST` on, or else from one that is drawn.
+//! `PLASMON_SIMULATE_FIRST` on, or else from one that is drawn. Each core runs seeds of its own.
 
-use std::env;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use std::{env, iter, thread};
 
 use super::{Outcome, Simulation};
 use crate::kernel::planted::{Bug, plant};
@@ -82,13 +83,23 @@ fn what_is_promised_holds_for_every_seed() {
         }
         None => (1, Duration::MAX),
     };
-    let (begun, mut seeds, mut calls, mut successes) = (Instant::now(), 0, 0, 0);
-    while begun.elapsed() < span && (span < Duration::MAX || seeds < FEW_SEEDS) {
-        let outcome = run(first + seeds);
-        seeds += 1;
-        calls += outcome.calls;
-        successes += outcome.successes;
-    }
+    let (begun, seeds) = (Instant::now(), AtomicU64::new(0));
+    let next = || {
+        let seed = seeds.fetch_add(1, Ordering::Relaxed);
+        (begun.elapsed() < span && (span < Duration::MAX || seed < FEW_SEEDS)).then(|| run(first + seed))
+    };
+    let count = || iter::from_fn(next).map(|outcome| [1, outcome.calls, outcome.successes]).fold([0; 3], add);
+    let counts = thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
+        // A thread that has failed has said why.
+        threads.into_iter().map(|thread| thread.join().expect("all seeds hold")).fold([0; 3], add)
+    });
+    let [seeds, calls, successes] = counts;
     eprintln!("{seeds} seeds from {first}: {calls} calls, {successes} of them ended well");
     assert!(successes > 0, "nothing was tried");
+}
+
+fn add(one: [usize; 3], other: [usize; 3]) -> [usize; 3] {
+    std::array::from_fn(|at| one[at] + other[at])
 }

@@ -159,7 +159,7 @@ impl Simulation {
                 self.weather.plan(now + span(MAX_OUTAGE), Plan::Return(host));
             }
             Kind::Drain if is_whole => {
-                self.drain(host);
+                self.hosts[host].drain();
                 self.weather.plan(now + MAX_OUTAGE + span(MAX_OUTAGE), Plan::Return(host));
             }
             Kind::Death | Kind::Expulsion | Kind::Drain => {}

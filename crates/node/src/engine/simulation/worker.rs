@@ -13,7 +13,6 @@ use plasmon::{ErrorKind, ObjectId, Rights};
 use plasmon_linear::{Action, Call, Value};
 
 use super::{FIRST_REPLICATED_ID, IDS, Simulation, below, percent, span};
-use crate::engine::Core;
 use crate::kernel::ClientKey;
 use crate::service::{Asked, Session};
 use crate::sessions::client::Client;
@@ -28,8 +27,9 @@ const KEEP_PATIENCE_US: u64 = 5_000_000;
 const USER: u32 = 1000;
 /// Lengths in bytes of objects that go with the request that puts them.
 const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, 60_000];
-/// Lengths in bytes of objects that are written in place.
-const MAPPED_LENGTHS: [usize; 3] = [300_000, 1_500_000, 2_500_000];
+/// Lengths in bytes of objects that are written in place: less than a piece of a transfer, more than a piece,
+/// more than a segment.
+const MAPPED_LENGTHS: [usize; 3] = [300_000, 1_100_000, 2_100_000];
 
 /// A session that keeps its replies.
 #[derive(Default)]
@@ -143,14 +143,14 @@ impl Worker {
         let session = Rc::clone(&self.session) as Rc<dyn Session>;
         let client = Client::new(session, 0, simulation.time.instant());
         core.sessions.clients.borrow_mut().insert(self.key, client);
-        self.ask(core, Request::Hello { name: format!("worker {}", self.number) });
+        self.ask(simulation, Request::Hello { name: format!("worker {}", self.number) });
         self.session.0.borrow_mut().clear();
     }
 
-    /// The core of the node that it is connected to, if the node still runs.
-    fn connected(&self, simulation: &Simulation) -> Option<Rc<Core>> {
+    /// Whether the node that it is connected to still runs.
+    fn is_connected(&self, simulation: &Simulation) -> bool {
         let host = &simulation.hosts[self.host];
-        host.core().filter(|_| host.starts == self.start).cloned()
+        host.is_alive() && host.starts == self.start
     }
 
     /// When the client makes its next call.
@@ -175,19 +175,19 @@ impl Worker {
     }
 
     /// Makes a request; gives its number.
-    fn ask(&mut self, core: &Core, request: Request) -> u64 {
+    fn ask(&mut self, simulation: &Simulation, request: Request) -> u64 {
         self.requests += 1;
         let asked = Asked { session: self.key, number: self.requests, request, file: None };
-        core.sessions.request(asked).expect("a client of this release asks it");
+        simulation.hosts[self.host].ask(asked);
         self.requests
     }
 
     /// Makes the next call.
     fn act(&mut self, simulation: &mut Simulation) {
-        let Some(core) = self.connected(simulation) else {
+        if !self.is_connected(simulation) {
             self.next_at = simulation.time.now() + RECONNECT_PAUSE;
             return;
-        };
+        }
         let id = below(IDS);
         let nodes: Vec<_> = simulation.hosts.iter().filter_map(|host| host.id()).collect();
         let (timeout_us, ids) = ([0, 5_000, 100_000, 2_000_000][below(4)], simulation.ids.clone());
@@ -207,21 +207,14 @@ impl Worker {
             95..98 => (Doing::Else, Request::Replicate { timeout_us, id: ids[id], copies: 2 }),
             _ => (Doing::Else, Request::Broadcast { timeout_us, id: ids[id], nodes: Vec::new() }),
         };
-        self.begin(simulation, &core, begin, doing, request);
+        self.begin(simulation, begin, doing, request);
     }
 
     /// Makes a call and turns its node.
-    fn begin(
-        &mut self,
-        simulation: &mut Simulation,
-        core: &Core,
-        begin: u64,
-        doing: Doing,
-        request: Request,
-    ) {
+    fn begin(&mut self, simulation: &mut Simulation, begin: u64, doing: Doing, request: Request) {
         self.calls += 1;
         self.epoch = simulation.coordinator.epoch();
-        let number = self.ask(core, request);
+        let number = self.ask(simulation, request);
         self.doing = Some((number, begin, doing));
         simulation.hosts[self.host].turn(simulation.time.now());
         self.hear(simulation);
@@ -251,7 +244,7 @@ impl Worker {
 
     /// Takes note of the replies that have come.
     fn hear(&mut self, simulation: &mut Simulation) {
-        if self.connected(simulation).is_none() {
+        if !self.is_connected(simulation) {
             self.give_up(simulation);
             if simulation.hosts[self.host].serves() {
                 self.connect_again(simulation);
@@ -318,10 +311,9 @@ impl Worker {
                 simulation.note(id, self.call(begin, end, Action::Refused));
             }
             (Doing::Put { id, value, .. }, Reply::Done) if id >= FIRST_REPLICATED_ID => {
-                let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
                 let object = simulation.ids[id];
                 let request = Request::Replicate { timeout_us: KEEP_PATIENCE_US, id: object, copies: 2 };
-                self.begin(simulation, &core, begin, Doing::Keep { id, value }, request);
+                self.begin(simulation, begin, Doing::Keep { id, value }, request);
             }
             (Doing::Put { id, value, .. }, Reply::Done)
             | (Doing::Keep { id, value }, Reply::Report { .. }) => {
@@ -377,7 +369,7 @@ impl Worker {
             data.clear();
         }
         let request = Request::Seal { id: object, digest: 0, data: data.into() };
-        self.begin(simulation, &core, begin, Doing::Put { id, value, len }, request);
+        self.begin(simulation, begin, Doing::Put { id, value, len }, request);
     }
 
     /// Reads an object that was got, and lets go of it.
@@ -391,10 +383,13 @@ impl Worker {
         if read != Some(true) {
             return Err(format!("an object was got that is not pinned: {span:?}"));
         }
-        self.ask(&core, Request::Release { offsets: vec![span.offset] });
+        self.ask(simulation, Request::Release { offsets: vec![span.offset] });
         let number = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().expect("four bytes"));
         let value = Value { writer: number(0), number: number(4) };
-        if data != bytes(value, data.len()) {
+        let word = [value.writer.to_le_bytes(), value.number.to_le_bytes()].concat();
+        let word: [u8; 8] = word.try_into().expect("two words of four bytes");
+        let (words, rest) = data.as_chunks::<8>();
+        if words.iter().any(|one| *one != word) || *rest != word[..rest.len()] {
             return Err(format!("the bytes of {value:?} are not those that were put"));
         }
         Ok(value)
@@ -402,32 +397,40 @@ impl Worker {
 
     /// Makes a request of a further service.
     pub(super) fn ask_further(&mut self, simulation: &mut Simulation, request: Request) {
-        let Some(core) = self.connected(simulation) else { return };
+        if !self.is_connected(simulation) {
+            return;
+        }
         let begin = simulation.moment();
-        self.begin(simulation, &core, begin, Doing::Else, request);
+        self.begin(simulation, begin, Doing::Else, request);
     }
 
     /// Asks for an object, whatever the seed says.
     pub(super) fn get(&mut self, simulation: &mut Simulation, id: usize) {
         self.last_get = None;
-        let Some(core) = self.connected(simulation) else { return };
+        if !self.is_connected(simulation) {
+            return;
+        }
         let (begin, ids) = (simulation.moment(), vec![simulation.ids[id]]);
         let request = Request::Get { timeout_us: 10_000_000, ids };
-        self.begin(simulation, &core, begin, Doing::Get { id }, request);
+        self.begin(simulation, begin, Doing::Get { id }, request);
     }
 
     /// Asks which objects are there, whatever the seed says.
     pub(super) fn ask_contains(&mut self, simulation: &mut Simulation) {
-        let Some(core) = self.connected(simulation) else { return };
+        if !self.is_connected(simulation) {
+            return;
+        }
         let (begin, ids) = (simulation.moment(), simulation.ids.clone());
-        self.begin(simulation, &core, begin, Doing::Contains, Request::Contains { ids });
+        self.begin(simulation, begin, Doing::Contains, Request::Contains { ids });
     }
 
     /// Deletes an object, whatever the seed says.
     pub(super) fn delete(&mut self, simulation: &mut Simulation, id: usize) {
-        let Some(core) = self.connected(simulation) else { return };
+        if !self.is_connected(simulation) {
+            return;
+        }
         let (begin, ids) = (simulation.moment(), vec![simulation.ids[id]]);
-        self.begin(simulation, &core, begin, Doing::Delete { id }, Request::Delete { ids });
+        self.begin(simulation, begin, Doing::Delete { id }, Request::Delete { ids });
     }
 }
 
