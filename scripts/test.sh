@@ -33,8 +33,11 @@ unit_tests() {
     [ ${#targets[@]} -gt 1 ] || die "There are no unit tests, which cannot be."
     # The same seeds of the simulation every time, as many as fit into a minute; `make simulate` draws others.
     PLASMON_SIMULATE_FIRST=1 PLASMON_SIMULATE_SECONDS=60 \
-        cargo test --quiet --locked --no-fail-fast "${TESTED[@]}" "${targets[@]}"
+        cargo test --quiet --locked --no-fail-fast "${TESTED[@]}" "${targets[@]}" &&
+        cargo test --quiet --locked --doc "${TESTED[@]}"
 }
+fences() { PLASMON_PYTHON=$VENV/bin/python scripts/test-docs.sh; }
+site() { PLASMON_BIN=$VENV/bin/plasmon scripts/docs.sh; }
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
 python_tests_at_length() { PLASMON_PYTHON_LONG=1 python_tests; }
 benchmark_tests() {
@@ -69,6 +72,7 @@ STEPS=(
     "python_tests Python tests"
     "scripts/plasma-tests.sh the same on PyArrow's Plasma"
     "benchmark_tests tests of the benchmarks"
+    "fences code of the documentation"
 )
 if [ "${1:-}" = --all ]; then
     STEPS=("${STEPS[@]/#rdma /rdma_at_length }")
@@ -77,6 +81,7 @@ if [ "${1:-}" = --all ]; then
         "end_to_end_on_loopback end-to-end tests on loopback"
         "models loom models of shared memory"
         "documentation documentation"
+        "site site of the documentation"
         "demo demo"
     )
 fi

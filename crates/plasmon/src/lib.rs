@@ -31,3 +31,8 @@ pub use rights::{Rights, not_allowed};
 pub use timeout::timeout;
 pub use transfer::{Protocol, Spread, Unreached};
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};
+
+/// The Rust code of the README, which is compiled as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
