@@ -17,5 +17,5 @@ pages=("$@")
 if [ $# = 0 ]; then
     mapfile -t pages < <(printf '%s\n' README.md examples/*/README.md && find docs -name '*.md' | sort)
 fi
-PYTHONPATH=docs/tools exec "$PLASMON_PYTHON" -m pytest -q -rs -p fences -p no:cacheprovider \
+PYTHONPATH=docs/tools exec "$PLASMON_PYTHON" -m pytest -q --tb=short -p fences -p no:cacheprovider \
     --rootdir "$ROOT" -c /dev/null "${pages[@]}"

@@ -30,6 +30,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import plasmon
+import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
@@ -125,7 +127,7 @@ def begin(namespace: dict[str, Any]) -> None:
 def end(namespace: dict[str, Any]) -> None:
     """Ends what the fences of a page left running: its clusters, its background processes."""
     for value in list(namespace.values()):
-        if type(value).__module__.startswith("plasmon.") and hasattr(value, "close"):
+        if isinstance(value, plasmon.Client | plasmon.LocalCluster):
             value.close()
     page = namespace.pop("page_")
     namespace.clear()
@@ -139,7 +141,19 @@ pytest_collect_file = Sybil(
         CodeBlockParser("console", run_console),
         SkipParser(),
     ],
+    path=str(ROOT),
     pattern="*.md",
     setup=begin,
     teardown=end,
 ).pytest()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists the fences that were not run, each with the reason."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    terminalreporter.section(f"fences that were not run: {len(skipped)}")
+    for report in skipped:
+        page, _, place = report.nodeid.partition("::")
+        line = place.removeprefix("line:").partition(",")[0]
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        terminalreporter.write_line(f"{page}:{line}: {reason}")
