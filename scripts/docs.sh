@@ -23,5 +23,5 @@ RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \
 say "The site"
 "$CACHE/docs/bin/python" docs/tools/pages.py "$plasmon" "$(target_dir)/site/doc" "$CACHE/site-pages"
 # Material for MkDocs advertises other products, with colours, at each start.
-NO_MKDOCS_2_WARNING=1 "$CACHE/docs/bin/mkdocs" --quiet build --strict --clean
+NO_MKDOCS_2_WARNING=1 "$CACHE/docs/bin/mkdocs" build --strict --clean
 say "Open .cache/site/index.html; the search takes a server: python3 -m http.server -d .cache/site"

@@ -32,7 +32,7 @@ import plasmon
 ::: plasmon.default_socket
 
 ::: plasmon.Client
-    options: {inherited_members: true}
+    options: {{inherited_members: true, members: [{calls}]}}
 
 ## Objects
 
@@ -49,7 +49,7 @@ import plasmon
 ## Events
 
 ::: plasmon.Subscription
-    options: {inherited_members: true}
+    options: {{inherited_members: true}}
 
 ::: plasmon.Event
 
@@ -62,12 +62,12 @@ import plasmon
 ## Errors
 
 ::: plasmon.errors
-    options: {show_root_heading: false, show_bases: true}
+    options: {{show_root_heading: false, show_root_toc_entry: false, show_bases: true}}
 
 ## Trying it out
 
 ::: plasmon.LocalCluster
-    options: {inherited_members: true}
+    options: {{inherited_members: true}}
 """
 
 ASYNCIO = """\
@@ -156,10 +156,28 @@ def linked(page: Path) -> set[Path]:
     return {target for target in targets if target.is_file() and target.suffix != ".md"}
 
 
+def class_of(module: str, name: str) -> ast.ClassDef:
+    """Definition of a class of the Python package."""
+    tree = ast.parse((ROOT / f"python/python/plasmon/{module}.py").read_text())
+    [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    return found
+
+
+def python_page() -> str:
+    """Page of plasmon. The calls of a client stand in the order in which they are needed."""
+    parts = [("_writes", "Writes"), ("_reads", "Reads"), ("_places", "Places"), ("_client", "Client")]
+    calls = [
+        node.name
+        for module, name in [*parts, ("_handle", "Handle")]
+        for node in class_of(module, name).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    ]
+    return PYTHON.format(calls=", ".join(dict.fromkeys(calls)))
+
+
 def asyncio_page() -> str:
     """Page of plasmon.aio. Calls that are made of those of plasmon.Client are links to these."""
-    tree = ast.parse((ROOT / "python/python/plasmon/aio.py").read_text())
-    [client] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Client"]
+    client = class_of("aio", "Client")
     names = [
         target.id
         for node in client.body
@@ -202,7 +220,7 @@ def main(plasmon: str, rustdoc: Path, folder: Path) -> None:
     man.mkdir(parents=True)
     subprocess.run([plasmon, "man", str(man)], check=True)
     made = {
-        "python": PYTHON,
+        "python": python_page(),
         "asyncio": asyncio_page(),
         "plasma": PLASMA,
         "rust": RUST,
