@@ -52,16 +52,20 @@ class Page:
         (self.folder / "deploy").symlink_to(ROOT / "deploy")
         runtime = self.folder / "run"
         runtime.mkdir(mode=0o700)
-        for name in [name for name in os.environ if name.startswith("PLASMON_")]:
+        # Of Plasmon's variables only the one that names the program holds for a page.
+        for name in [name for name in os.environ if name.startswith("PLASMON_") and name != "PLASMON_BIN"]:
             del os.environ[name]
+        # The folders of settings and state follow from HOME.
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+            os.environ.pop(name, None)
         programs = Path(os.environ.get("PLASMON_BIN") or sys.executable).parent
         os.environ |= {
             "HOME": str(self.folder),
             "XDG_RUNTIME_DIR": str(runtime),
             "PATH": f"{programs}:{os.environ['PATH']}",
+            # A port that is free, whatever else runs on this host.
+            "PLASMON_LISTEN": "127.0.0.1:0",
         }
-        if given := self._before[1].get("PLASMON_BIN"):
-            os.environ |= {"PLASMON_BIN": given, "PATH": f"{Path(given).parent}:{os.environ['PATH']}"}
         os.chdir(self.folder)
 
     def run(self, script: str) -> None:
