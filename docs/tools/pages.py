@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["*.md", "docs/*.md", "docs/design/*.md", "examples/*/README.md"]
+PAGES = ["*.md", "docs/*.md", "docs/design/*.md"]
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 PYTHON = """\
