@@ -3,9 +3,9 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs test-docs test-all simulate test-chaos test-rdma build setup fmt lint clean fuzz
+.PHONY: help demo test test-all simulate test-chaos test-rdma build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
-.PHONY: bench-scale bench-report
+.PHONY: bench-scale bench-report docs test-docs
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -33,13 +33,14 @@ unit_tests() {
     [ ${#targets[@]} -gt 1 ] || die "There are no unit tests, which cannot be."
     # The same seeds of the simulation every time, as many as fit into a minute; `make simulate` draws others.
     PLASMON_SIMULATE_FIRST=1 PLASMON_SIMULATE_SECONDS=60 \
-        cargo test --quiet --locked --no-fail-fast "${TESTED[@]}" "${targets[@]}" &&
-        cargo test --quiet --locked --doc "${TESTED[@]}"
+        cargo test --quiet --locked --no-fail-fast "${TESTED[@]}" "${targets[@]}"
 }
-fences() { PLASMON_PYTHON=$VENV/bin/python scripts/test-docs.sh; }
-site() { PLASMON_BIN=$VENV/bin/plasmon scripts/docs.sh; }
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
 python_tests_at_length() { PLASMON_PYTHON_LONG=1 python_tests; }
+code_of_pages() {
+    PLASMON_PYTHON=$VENV/bin/python scripts/test-docs.sh && cargo test --quiet --locked --doc "${TESTED[@]}"
+}
+site() { PLASMON_BIN=$VENV/bin/plasmon scripts/docs.sh; }
 benchmark_tests() {
     build_benchmarks && PLASMON_BENCH=$(target_dir)/release/plasmon-bench "$VENV/bin/pytest" -q bench/tests
 }
@@ -70,9 +71,9 @@ STEPS=(
     "unit_tests unit tests"
     "rdma RDMA, in guests"
     "python_tests Python tests"
+    "code_of_pages code of the documentation"
     "scripts/plasma-tests.sh the same on PyArrow's Plasma"
     "benchmark_tests tests of the benchmarks"
-    "fences code of the documentation"
 )
 if [ "${1:-}" = --all ]; then
     STEPS=("${STEPS[@]/#rdma /rdma_at_length }")

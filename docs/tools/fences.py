@@ -36,7 +36,7 @@ from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
-RUN_SECONDS = 300.0
+RUN_SECONDS = 120.0
 """Time after which a fence of a shell counts as hung."""
 
 
