@@ -61,7 +61,7 @@ documentation() {
     RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \
         cargo doc --quiet --locked --workspace --no-deps --document-private-items
 }
-demo() { "$VENV/bin/python" examples/flights/flights.py; }
+demo() { "$VENV/bin/plasmon" demo; }
 
 # Steps in the order in which they begin, each with its command and its name: long steps that wait first,
 # beside those that compile.

@@ -63,8 +63,6 @@ class Page:
             "HOME": str(self.folder),
             "XDG_RUNTIME_DIR": str(runtime),
             "PATH": f"{programs}:{os.environ['PATH']}",
-            # A port that is free, whatever else runs on this host.
-            "PLASMON_LISTEN": "127.0.0.1:0",
         }
         os.chdir(self.folder)
 

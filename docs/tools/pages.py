@@ -46,6 +46,10 @@ import plasmon
 
 ::: plasmon.IdLike
 
+## Types of one's own
+
+::: plasmon.register_type
+
 ## Events
 
 ::: plasmon.Subscription

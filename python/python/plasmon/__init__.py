@@ -21,6 +21,7 @@ FUNCTIONS AND CLASSES
     Subscription, Event                  what comes to a node and leaves it
     ObjectInfo, Spread                   what `Client.list`, and `Client.replicate` and the like, return
     IdLike                               type of arguments that name an object
+    register_type(of, reduce)            has values of a type stored without a copy of their memory
 
 CALLS OF A CLIENT
     put, put_many, create_and_seal       store values, or bytes as they are
@@ -53,10 +54,13 @@ ERRORS
     MalformedValue    the bytes of an object do not match its metadata [ValueError]
     Busy              too many requests are under way
 
+    ReadOnlyMemory    is a warning: a value's type does not know that its memory is read-only
+
 SUBMODULES FOR USERS
     plasmon.aio       the same client for asyncio
     plasmon.plasma    the interface of `pyarrow.plasma`
     plasmon.errors    the exceptions above
+    plasmon.demo      `plasmon demo`: flights put on one node and queried in place on another
 """
 
 # Names are exported by `import X as X`, and there is no `__all__`: pydoc describes a class in `__all__` with
@@ -75,6 +79,7 @@ from plasmon._internal import default_socket as default_socket
 from plasmon._records import Event as Event
 from plasmon._records import ObjectInfo as ObjectInfo
 from plasmon._records import Spread as Spread
+from plasmon._reduction import register_type as register_type
 from plasmon._subscription import Subscription as Subscription
 from plasmon.errors import Busy as Busy
 from plasmon.errors import Disconnected as Disconnected
@@ -88,6 +93,7 @@ from plasmon.errors import ObjectLost as ObjectLost
 from plasmon.errors import ObjectNotFound as ObjectNotFound
 from plasmon.errors import ObjectTooLarge as ObjectTooLarge
 from plasmon.errors import OutcomeUnknown as OutcomeUnknown
+from plasmon.errors import ReadOnlyMemory as ReadOnlyMemory
 from plasmon.errors import StoreFull as StoreFull
 from plasmon.errors import TimedOut as TimedOut
 from plasmon.errors import TooFewReplicas as TooFewReplicas
