@@ -36,7 +36,7 @@ if [ "$command" = compare ]; then
     [ -d "$base" ] || git clone --quiet --shared . "$base"
     git -C "$base" checkout --quiet "$revision"
     say "Building $revision" >&2
-    (cd "$base" && scripts/build.sh && bash -c '. scripts/lib.sh; build_benchmarks') >&2
+    (cd "$base" && scripts/build.sh && build_benchmarks) >&2
     shift 2
     harness compare "$base" "$@"
     exit

@@ -35,6 +35,11 @@ impl ObjectId {
         if name.is_empty() {
             return Err(invalid(py, "the name of an object cannot be empty"));
         }
+        if hex(name).is_some() {
+            let message =
+                format!("{name} cannot be a name: 40 hexadecimal digits are an id, which from_hex makes");
+            return Err(invalid(py, &message));
+        }
         Ok(Self(plasmon::ObjectId::from_name(name)))
     }
 
@@ -85,13 +90,20 @@ impl ObjectId {
     }
 }
 
-/// Id from an `ObjectId`, 20 bytes or a name, as every call of the client takes it.
+/// Id that a text stands for, if the text is no name.
+fn hex(text: &str) -> Option<plasmon::ObjectId> {
+    // Other texts are not parsed, because the error takes memory.
+    (text.len() == 2 * plasmon::ObjectId::LEN).then(|| text.parse().ok()).flatten()
+}
+
+/// Id from an `ObjectId`, 20 bytes, 40 hexadecimal digits or a name, as every call of the client takes it.
 pub(crate) fn object_id(given: &Bound<'_, PyAny>) -> PyResult<plasmon::ObjectId> {
     let py = given.py();
     if let Ok(id) = given.cast::<ObjectId>() {
         Ok(id.get().0)
     } else if let Ok(name) = given.cast::<PyString>() {
-        Ok(ObjectId::from_name(py, name.to_cow()?.as_ref())?.0)
+        let name = name.to_cow()?;
+        hex(&name).map_or_else(|| Ok(ObjectId::from_name(py, &name)?.0), Ok)
     } else if let Ok(bytes) = given.cast::<PyBytes>() {
         Ok(ObjectId::new(py, bytes.as_bytes())?.0)
     } else {

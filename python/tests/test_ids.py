@@ -52,3 +52,19 @@ def test_other_types_are_refused(near: plasmon.Client, wrong: Any) -> None:
             near.put(b"", id=wrong)
     with pytest.raises(plasmon.InvalidArgument):
         near.put(b"", name="")
+
+
+def test_forty_hexadecimal_digits_are_an_id_and_no_name(near: plasmon.Client) -> None:
+    oid = near.put(b"value")
+    text = str(oid)
+    assert near.get(text, timeout=0) == near.get(text.upper(), timeout=0) == b"value"
+    assert near.get([text], timeout=0, private=True) == [b"value"]
+    assert near.contains(text)
+    assert near.wait(text, timeout=0) == ([oid], [])
+    assert near.delete(text)
+    assert near.put(b"again", id=text) == oid
+    assert {row.id: row.name for row in near.list()}[oid] is None
+    for make in (ObjectId.from_name, lambda name: near.put(b"", name=name)):
+        with pytest.raises(plasmon.InvalidArgument, match="cannot be a name"):
+            make("0" * 40)
+    assert near.put(b"", name="0" * 39) == ObjectId.from_name("0" * 39)

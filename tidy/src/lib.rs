@@ -8,6 +8,7 @@ mod dependencies;
 mod exceptions;
 mod floors;
 mod links;
+mod methods;
 mod rooms;
 mod shape;
 mod source;
@@ -19,6 +20,7 @@ pub use dependencies::unused_dependencies;
 pub use exceptions::{Exceptions, Verdict};
 pub use floors::imports;
 pub use links::links;
+pub use methods::many_methods;
 pub use rooms::rooms;
 pub use shape::{long_files, long_functions, unopened_modules};
 pub use source::{Kind, Source, Text};
@@ -43,9 +45,10 @@ pub struct Finding {
 pub type Rule = (&'static str, fn(&Source) -> Vec<Finding>);
 
 /// Every rule there is.
-pub const RULES: [Rule; 10] = [
+pub const RULES: [Rule; 11] = [
     ("long-files", long_files),
     ("long-functions", long_functions),
+    ("many-methods", many_methods),
     ("unopened-modules", unopened_modules),
     ("wide-lines", wide_lines),
     ("imports", imports),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from plasmon import _internal
-from plasmon._ids import ONE, IdLike, identify
+from plasmon._ids import ONE, IdLike, identify, is_hex
 from plasmon._internal import ObjectId
 
 
@@ -25,7 +25,7 @@ class Handle:
 
     def _one(self, id: IdLike, private: bool) -> IdLike:
         """Id for a call. A name of a private object is hashed; every other value stays as it is."""
-        if private and isinstance(id, str):
+        if private and isinstance(id, str) and not is_hex(id):
             return ObjectId.from_private_name(id, self.user)
         return id
 

@@ -17,7 +17,6 @@ use lru::LruCache;
 use plasmon::{NodeId, ObjectId};
 use smallvec::SmallVec;
 
-use super::Directory;
 use crate::kernel::random::HashMap;
 use crate::net::frame::Location;
 use crate::object::{Head, Stamp};
@@ -39,13 +38,13 @@ pub(crate) struct Place {
     pub(crate) at: Option<Rc<(Head, Vec<Location>, Stamp)>>,
 }
 
-pub(super) fn known() -> Known {
-    LruCache::new(KEPT_PLACES)
+/// What comes, and has come, to this node from others.
+pub(crate) struct Arrivals {
+    /// The fetches under way, by object.
+    under_way: RefCell<HashMap<ObjectId, Fetches>>,
+    /// The places where fetched objects were.
+    pub(crate) known: RefCell<Known>,
 }
-
-/// The fetches under way, by object.
-#[derive(Default)]
-pub(super) struct UnderWay(RefCell<HashMap<ObjectId, Fetches>>);
 
 #[derive(Default)]
 struct Fetches {
@@ -56,20 +55,20 @@ struct Fetches {
 
 /// A note that a fetch is under way. The note ends when this is dropped.
 pub(crate) struct Noted {
-    directory: Rc<Directory>,
+    arrivals: Rc<Arrivals>,
     id: ObjectId,
 }
 
 impl Noted {
-    pub(crate) fn begin(directory: &Rc<Directory>, id: ObjectId) -> Self {
-        directory.under_way.0.borrow_mut().entry(id).or_default().count += 1;
-        Self { directory: Rc::clone(directory), id }
+    pub(crate) fn begin(arrivals: &Rc<Arrivals>, id: ObjectId) -> Self {
+        arrivals.under_way.borrow_mut().entry(id).or_default().count += 1;
+        Self { arrivals: Rc::clone(arrivals), id }
     }
 }
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        let mut under_way = self.directory.under_way.0.borrow_mut();
+        let mut under_way = self.arrivals.under_way.borrow_mut();
         if let Some(fetches) = under_way.get_mut(&self.id) {
             fetches.count -= 1;
             if fetches.count == 0 {
@@ -79,12 +78,18 @@ impl Drop for Noted {
     }
 }
 
-impl Directory {
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self { under_way: RefCell::default(), known: RefCell::new(LruCache::new(KEPT_PLACES)) }
+    }
+}
+
+impl Arrivals {
     /// Notes that a life of an object has ended: a fetch of that life does not become a replica, and the
     /// remembered place of the object is forgotten.
     pub(crate) fn end_life(&self, id: &ObjectId, life: u64) {
         self.known.borrow_mut().pop(id);
-        if let Some(fetches) = self.under_way.0.borrow_mut().get_mut(id)
+        if let Some(fetches) = self.under_way.borrow_mut().get_mut(id)
             && !fetches.ended.contains(&life)
         {
             fetches.ended.push(life);
@@ -93,16 +98,16 @@ impl Directory {
 
     /// Whether a life of an object has ended while it was being fetched.
     pub(crate) fn has_ended(&self, id: &ObjectId, life: u64) -> bool {
-        self.under_way.0.borrow().get(id).is_some_and(|fetches| fetches.ended.contains(&life))
+        self.under_way.borrow().get(id).is_some_and(|fetches| fetches.ended.contains(&life))
     }
 
     /// Whether this node may fetch an object without asking a keeper first.
     pub(crate) fn may_bring(&self, id: &ObjectId) -> bool {
-        self.known.borrow().contains(id) || self.under_way.0.borrow().contains_key(id)
+        self.known.borrow().contains(id) || self.under_way.borrow().contains_key(id)
     }
 
     /// The objects that are being fetched.
     pub(crate) fn bringing(&self) -> Vec<ObjectId> {
-        self.under_way.0.borrow().keys().copied().collect()
+        self.under_way.borrow().keys().copied().collect()
     }
 }

@@ -21,13 +21,18 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
-use crate::directory::Directory;
+use super::asking::Asking;
+use super::deletion::Deletion;
+use super::table::Table;
+use crate::kernel::Kernel;
 use crate::kernel::planted::{Bug, is_planted};
 use crate::kernel::random::{HashMap, HashSet};
+use crate::membership::Cluster;
 use crate::membership::shards::ShardMap;
 use crate::net::calls::Call;
-use crate::net::frame::Verdict;
-use crate::net::frame::{Envelope, Message};
+use crate::net::frame::{Envelope, Message, Verdict};
+use crate::net::network::Network;
+use crate::store::Store;
 
 /// How long one request waits for an answer before the claim is made again.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
@@ -39,8 +44,14 @@ const RIVAL_PATIENCE: Duration = Duration::from_millis(2500);
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 /// The claims that this node made, and the claims that it granted.
-#[derive(Default)]
 pub(crate) struct Claims {
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    cluster: Rc<Cluster>,
+    asking: Rc<Asking>,
+    store: Rc<Store>,
+    table: Rc<RefCell<Table>>,
+    deletion: Rc<Deletion>,
     own: RefCell<HashMap<ObjectId, Own>>,
     made: Cell<u64>,
     granted: RefCell<HashMap<ObjectId, NodeId>>,
@@ -69,38 +80,53 @@ enum State {
 /// A claim that is withdrawn when this is dropped, unless it is kept for a creation or fulfilled by an
 /// object.
 pub(crate) struct Claim {
-    directory: Option<Rc<Directory>>,
+    claims: Option<Rc<Claims>>,
     id: ObjectId,
 }
 
 impl Claim {
     /// Makes a claim of an id that nobody else knows; it needs no keeper.
     pub(crate) fn of_nobody(id: ObjectId) -> Self {
-        Self { directory: None, id }
+        Self { claims: None, id }
     }
 
     /// Keeps the claim until the creation ends.
     pub(crate) fn keep(mut self) {
-        self.directory = None;
+        self.claims = None;
     }
 
     /// Ends the claim because the object is sealed.
     pub(crate) fn fulfil(mut self) {
-        if let Some(directory) = self.directory.take() {
-            directory.fulfil_claim(&self.id);
+        if let Some(claims) = self.claims.take() {
+            claims.fulfil(&self.id);
         }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(directory) = &self.directory {
-            directory.release_claim(&self.id);
+        if let Some(claims) = &self.claims {
+            claims.release(&self.id);
         }
     }
 }
 
-impl Directory {
+impl Claims {
+    pub(super) fn new(asking: &Rc<Asking>, deletion: &Rc<Deletion>) -> Self {
+        Self {
+            kernel: Rc::clone(&asking.kernel),
+            network: Rc::clone(&asking.network),
+            cluster: Rc::clone(&asking.cluster),
+            asking: Rc::clone(asking),
+            store: Rc::clone(&deletion.store),
+            table: Rc::clone(&deletion.table),
+            deletion: Rc::clone(deletion),
+            own: RefCell::default(),
+            made: Cell::default(),
+            granted: RefCell::default(),
+        }
+    }
+
     /// Whether this node decides alone whether an id is taken.
     pub(crate) fn decides_here(&self, id: &ObjectId, now: Instant) -> bool {
         self.cluster.solo()
@@ -108,13 +134,13 @@ impl Directory {
     }
 
     /// Number of claims that this node holds.
-    pub(crate) fn claimed(&self) -> usize {
-        self.claims.own.borrow().len()
+    pub(crate) fn count(&self) -> usize {
+        self.own.borrow().len()
     }
 
     /// The node that this keeper lets create an object of this id.
     pub(crate) fn claimer(&self, id: &ObjectId) -> Option<NodeId> {
-        self.claims.granted.borrow().get(id).copied()
+        self.granted.borrow().get(id).copied()
     }
 
     /// Returns why `asker` may not have an id; `None` if it may.
@@ -129,12 +155,10 @@ impl Directory {
         if is_planted(Bug::ClaimGrantedTwice) {
             return None;
         }
-        let granted = self.claims.granted.borrow();
+        let granted = self.granted.borrow();
         granted.get(id).filter(|claimer| **claimer != asker).map(|_| Verdict::Creating)
     }
-}
 
-impl Directory {
     /// Claims an id for a creation.
     ///
     /// # Errors
@@ -143,26 +167,26 @@ impl Directory {
         if self.cluster.solo() {
             return Ok(Claim::of_nobody(id));
         }
-        let state = |directory: &Self| directory.claims.own.borrow().get(&id).map(|own| own.state);
-        while let Some(State::Asking) = state(self) {
+        let state = || self.own.borrow().get(&id).map(|own| own.state);
+        while let Some(State::Asking) = state() {
             // That claim may be refused, which makes the id free.
-            self.claim_answered(&id).await;
+            self.answered(&id).await;
         }
-        if state(self).is_some() {
+        if state().is_some() {
             return Err(taken(id, "is being created by another client of this node"));
         }
-        self.enter_claim(id, tenant);
-        let claim = Claim { directory: Some(Rc::clone(self)), id };
+        self.enter(id, tenant);
+        let claim = Claim { claims: Some(Rc::clone(self)), id };
         self.ask_for(id, tenant, false).await?;
-        self.set_claim(&id, State::Held);
+        self.set(&id, State::Held);
         Ok(claim)
     }
 
-    fn enter_claim(&self, id: ObjectId, tenant: u32) {
-        let number = self.claims.made.get() + 1;
-        self.claims.made.set(number);
+    fn enter(&self, id: ObjectId, tenant: u32) {
+        let number = self.made.get() + 1;
+        self.made.set(number);
         let own = Own { number, tenant, state: State::Asking, waiting: Vec::new() };
-        self.claims.own.borrow_mut().insert(id, own);
+        self.own.borrow_mut().insert(id, own);
     }
 
     /// Asks the first keeper until it has decided; if the first keeper changes, asks the new one. A claim
@@ -219,11 +243,13 @@ impl Directory {
     /// Decides about a claim as the first keeper.
     fn judge(&self, id: &ObjectId, asker: NodeId, tenant: u32) -> Verdict {
         let against = self.against(id, asker, tenant);
-        let leaving = self.deleting.borrow().contains(id) || self.table.borrow().is_leaving(id);
-        if against.is_none() && (leaving || self.readable_until(id, self.kernel.clock.now()).is_some()) {
+        let leaving = self.deletion.is_under_way(id) || self.table.borrow().is_leaving(id);
+        if against.is_none()
+            && (leaving || self.deletion.readable_until(id, self.kernel.clock.now()).is_some())
+        {
             return Verdict::NotKeeper;
         }
-        let mut granted = self.claims.granted.borrow_mut();
+        let mut granted = self.granted.borrow_mut();
         match against {
             None => {
                 granted.insert(*id, asker);
@@ -248,15 +274,15 @@ impl Directory {
         let verdict = if probe {
             // The first keeper may not have been told yet what this node was creating before the view
             // changed.
-            let again = self.claims.own.borrow().get(&id).is_some_and(|own| own.state == State::AskingAgain);
+            let again = self.own.borrow().get(&id).is_some_and(|own| own.state == State::AskingAgain);
             let own = asker != self.kernel.node && again;
             let verdict = self.against(&id, asker, tenant).or(own.then_some(Verdict::Creating));
             verdict.unwrap_or(Verdict::Granted)
         } else if keepers.first != self.kernel.node || cluster.epoch() < asked.epoch {
             Verdict::NotKeeper
         } else if cluster.is_unsettled(&id, self.kernel.clock.now()) {
-            let (directory, asked) = (Rc::clone(self), asked.clone());
-            self.kernel.spawn(async move { directory.judge_after_asking(&asked, id, keepers.second).await });
+            let (claims, asked) = (Rc::clone(self), asked.clone());
+            self.kernel.spawn(async move { claims.judge_after_asking(&asked, id, keepers.second).await });
             return;
         } else {
             self.judge(&id, asker, tenant)
@@ -268,7 +294,7 @@ impl Directory {
     /// second keeper what it was creating.
     async fn judge_after_asking(self: &Rc<Self>, asked: &Envelope, id: ObjectId, second: Option<NodeId>) {
         let (asker, tenant) = (asked.reply_to, asked.tenant);
-        let verdict = match self.held_anywhere(&[id], tenant).await.as_deref() {
+        let verdict = match self.asking.held_anywhere(&[id], tenant).await.as_deref() {
             Some([true]) => Verdict::Exists,
             Some(_) if self.cluster.keepers(&id).first == self.kernel.node => self.judge(&id, asker, tenant),
             _ => Verdict::NotKeeper,
@@ -285,7 +311,7 @@ impl Directory {
 
     /// Takes note that another node creates these ids no longer.
     pub(crate) fn on_unclaim(&self, from: NodeId, ids: &[ObjectId]) {
-        let mut granted = self.claims.granted.borrow_mut();
+        let mut granted = self.granted.borrow_mut();
         for id in ids {
             if granted.get(id) == Some(&from) {
                 granted.remove(id);
@@ -295,7 +321,7 @@ impl Directory {
 
     /// Answers a keeper that asks whether this node still creates these ids.
     pub(crate) fn on_affirm(&self, from: NodeId, ids: &[ObjectId]) {
-        let own = self.claims.own.borrow();
+        let own = self.own.borrow();
         let ids: Vec<_> = ids.iter().filter(|id| !own.contains_key(id)).copied().collect();
         if !ids.is_empty() {
             self.network.tell(from, Message::Unclaim { ids });
@@ -304,19 +330,19 @@ impl Directory {
 
     /// Takes note that another node was first with these ids.
     pub(crate) fn on_taken(&self, ids: &[ObjectId]) {
-        ids.iter().for_each(|id| self.set_claim(id, State::Lost));
+        ids.iter().for_each(|id| self.set(id, State::Lost));
     }
 
     /// Ends the claims of an id because its primary was published.
-    pub(crate) fn published_claim(&self, holder: NodeId, id: &ObjectId) {
-        let claimer = self.claims.granted.borrow_mut().remove(id);
+    pub(crate) fn published(&self, holder: NodeId, id: &ObjectId) {
+        let claimer = self.granted.borrow_mut().remove(id);
         if let Some(claimer) = claimer.filter(|claimer| *claimer != holder) {
             self.network.tell(claimer, Message::Taken { ids: vec![*id] });
         }
     }
 
-    fn set_claim(&self, id: &ObjectId, state: State) {
-        if let Some(own) = self.claims.own.borrow_mut().get_mut(id) {
+    fn set(&self, id: &ObjectId, state: State) {
+        if let Some(own) = self.own.borrow_mut().get_mut(id) {
             if own.state != State::Lost {
                 own.state = state;
             }
@@ -331,8 +357,8 @@ impl Directory {
     ///
     /// # Errors
     /// `Exists` when another node was first.
-    pub(crate) fn claim_holds(&self, id: &ObjectId) -> Option<Result<(), Error>> {
-        match self.claims.own.borrow().get(id).map(|own| own.state) {
+    pub(crate) fn holds(&self, id: &ObjectId) -> Option<Result<(), Error>> {
+        match self.own.borrow().get(id).map(|own| own.state) {
             None | Some(State::Held) => Some(Ok(())),
             Some(State::Asking | State::AskingAgain) => None,
             Some(State::Lost) => Some(Err(taken(*id, "was created on another node meanwhile"))),
@@ -343,19 +369,19 @@ impl Directory {
     ///
     /// # Errors
     /// `Exists` when another node was first.
-    pub(crate) async fn settle_claim(&self, id: &ObjectId) -> Result<(), Error> {
+    pub(crate) async fn settle(&self, id: &ObjectId) -> Result<(), Error> {
         loop {
-            if let Some(holds) = self.claim_holds(id) {
+            if let Some(holds) = self.holds(id) {
                 return holds;
             }
-            self.claim_answered(id).await;
+            self.answered(id).await;
         }
     }
 
     /// Waits until this node's claim of an id is answered or given up.
-    async fn claim_answered(&self, id: &ObjectId) {
+    async fn answered(&self, id: &ObjectId) {
         let (sender, answered) = oneshot::channel();
-        if let Some(own) = self.claims.own.borrow_mut().get_mut(id) {
+        if let Some(own) = self.own.borrow_mut().get_mut(id) {
             own.waiting.push(sender);
         }
         // A dropped sender means the same as an answer.
@@ -363,13 +389,13 @@ impl Directory {
     }
 
     /// Ends a claim because the object is sealed; the publication tells the keeper.
-    pub(crate) fn fulfil_claim(&self, id: &ObjectId) {
-        self.claims.own.borrow_mut().remove(id);
+    pub(crate) fn fulfil(&self, id: &ObjectId) {
+        self.own.borrow_mut().remove(id);
     }
 
     /// Withdraws the claim of a creation that was given up.
-    pub(crate) fn release_claim(&self, id: &ObjectId) {
-        if self.claims.own.borrow_mut().remove(id).is_some() {
+    pub(crate) fn release(&self, id: &ObjectId) {
+        if self.own.borrow_mut().remove(id).is_some() {
             let keeper = self.cluster.keepers(id).first;
             if keeper == self.kernel.node {
                 self.on_unclaim(self.kernel.node, &[*id]);
@@ -381,7 +407,7 @@ impl Directory {
 
     /// Follows a new view: forgets the claims of dead nodes and of shards that are kept elsewhere now, and
     /// makes this node's own claims again where their keeper does not know them.
-    pub(crate) fn follow_claims(
+    pub(crate) fn follow(
         self: &Rc<Self>,
         old: &ShardMap,
         fresh: &HashSet<NodeId>,
@@ -389,18 +415,17 @@ impl Directory {
         was_solo: bool,
     ) {
         let cluster = &self.cluster;
-        self.claims
-            .granted
+        self.granted
             .borrow_mut()
             .retain(|id, claimer| alive(*claimer) && cluster.keepers(id).contains(self.kernel.node));
         if was_solo {
             // No keeper was asked while this node was alone.
             let creating: Vec<_> =
                 self.store.objects.borrow().creations().map(|one| (one.head.id, one.head.tenant)).collect();
-            creating.into_iter().for_each(|(id, tenant)| self.enter_claim(id, tenant));
+            creating.into_iter().for_each(|(id, tenant)| self.enter(id, tenant));
         }
         let mut again = Vec::new();
-        for (id, own) in self.claims.own.borrow_mut().iter_mut() {
+        for (id, own) in self.own.borrow_mut().iter_mut() {
             let first = cluster.keepers(id).first;
             let knows = old.keepers(id).first == first && !fresh.contains(&first);
             if was_solo || (own.state == State::Held && !knows) {
@@ -409,18 +434,18 @@ impl Directory {
             }
         }
         for (id, number, tenant) in again {
-            let directory = Rc::clone(self);
+            let claims = Rc::clone(self);
             self.kernel.spawn(async move {
-                let state = match directory.ask_for(id, tenant, true).await {
+                let state = match claims.ask_for(id, tenant, true).await {
                     Ok(()) => State::Held,
                     Err(error) => {
                         tracing::warn!("cannot renew a claim under the new view: {error}");
                         State::Lost
                     }
                 };
-                let own = directory.claims.own.borrow().get(&id).map(|own| own.number);
+                let own = claims.own.borrow().get(&id).map(|own| own.number);
                 if own == Some(number) {
-                    directory.set_claim(&id, state);
+                    claims.set(&id, state);
                 }
             });
         }

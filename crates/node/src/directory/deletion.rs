@@ -20,23 +20,25 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
-use futures::future::{join, join_all, select};
+use futures::future::{join, join_all};
 use plasmon::{DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
 
-use super::table::Ending;
-use crate::directory::Directory;
-use crate::kernel::random::HashMap;
-use crate::net::frame::{Ask, Life, MAX_ENTRIES, Withdrawal, ask};
-use crate::net::frame::{Envelope, Message};
+use super::arrivals::Arrivals;
+use super::asking::{Asking, Missing};
+use super::table::{Ending, Table};
+use crate::kernel::Kernel;
+use crate::kernel::random::{HashMap, HashSet};
+use crate::membership::{Cluster, end_of_tables};
+use crate::net::frame::{Ask, Envelope, MAX_ENTRIES, Message, Withdrawal, ask};
+use crate::net::network::Network;
 use crate::object::{Ownership, TABLE_LIFE};
+use crate::store::Store;
 
-/// How long one request waits for an answer before the node is asked again.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
-/// The pause before a node is asked again, or before looking whether another deletion of the id is over.
-pub(crate) const DELETION_PAUSE: Duration = Duration::from_millis(5);
+/// The pause before looking whether another deletion of the id is over.
+const DELETION_PAUSE: Duration = Duration::from_millis(5);
 /// How much longer than a lease, and than clients read a dead daemon's table, a keeper waits before it
 /// answers that the outcome is unknown.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
@@ -50,18 +52,28 @@ const MAX_DELETIONS: usize = 1 << 16;
 /// The life that stands for "no object". No creation draws it.
 const NO_LIFE: u64 = 0;
 
-/// Nodes that have not confirmed yet.
-pub(crate) type Missing = Rc<RefCell<BTreeSet<NodeId>>>;
+/// The deletions that this node asks for, leads or takes part in.
+pub(crate) struct Deletion {
+    pub(super) kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    pub(super) cluster: Rc<Cluster>,
+    asking: Rc<Asking>,
+    pub(super) store: Rc<Store>,
+    pub(super) table: Rc<RefCell<Table>>,
+    arrivals: Rc<Arrivals>,
+    /// Objects that this node deletes as their first keeper.
+    deleting: RefCell<HashSet<ObjectId>>,
+}
 
 /// Objects that no other deletion may touch until this is dropped.
 struct Turn {
-    directory: Rc<Directory>,
+    deletion: Rc<Deletion>,
     ids: Vec<ObjectId>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut deleting = self.directory.deleting.borrow_mut();
+        let mut deleting = self.deletion.deleting.borrow_mut();
         self.ids.iter().for_each(|id| _ = deleting.remove(id));
     }
 }
@@ -103,7 +115,25 @@ impl Parting {
     }
 }
 
-impl Directory {
+impl Deletion {
+    pub(super) fn new(
+        asking: &Rc<Asking>,
+        store: &Rc<Store>,
+        table: &Rc<RefCell<Table>>,
+        arrivals: &Rc<Arrivals>,
+    ) -> Self {
+        Self {
+            kernel: Rc::clone(&asking.kernel),
+            network: Rc::clone(&asking.network),
+            cluster: Rc::clone(&asking.cluster),
+            asking: Rc::clone(asking),
+            store: Rc::clone(store),
+            table: Rc::clone(table),
+            arrivals: Rc::clone(arrivals),
+            deleting: RefCell::default(),
+        }
+    }
+
     /// Deletes objects on every node; only the given lives, if any are given.
     ///
     /// # Errors
@@ -120,7 +150,8 @@ impl Directory {
         let life = |id: ObjectId| (id, lives.get(&id).copied().unwrap_or(NO_LIFE));
         let delete = |ids: Vec<_>| ask::Delete { lives: ids.into_iter().map(life).collect() };
         let patience = self.deletion_patience() + ASKER_PATIENCE;
-        let answers = self.ask_first_keepers(ids, tenant, delete, |deleted| deleted.outcomes, patience).await;
+        let answers =
+            self.asking.ask_first_keepers(ids, tenant, delete, |deleted| deleted.outcomes, patience).await;
         let unknown = |why: String| Error::new(ErrorKind::OutcomeUnknown, why);
         let answers = answers.map_err(|error| match error.kind() {
             ErrorKind::TimedOut | ErrorKind::Disconnected => {
@@ -139,6 +170,25 @@ impl Directory {
         ids.iter().zip(answers).map(decide).collect()
     }
 
+    /// The time until which clients of dead daemons may read an object that no living node holds. A later
+    /// death of a node that did not hold the object does not extend it, so members that die one after the
+    /// other keep nobody waiting for ever.
+    pub(crate) fn readable_until(&self, id: &ObjectId, now: Instant) -> Option<Instant> {
+        let end = if self.is_under_way(id) {
+            self.cluster.tables_of_the_dead()
+        } else {
+            let (dead, mut directory) = (self.cluster.dead.borrow(), self.table.borrow_mut());
+            let died = directory.last_holders(id).filter_map(|holder| dead.get(&holder).copied());
+            died.max().map(end_of_tables)
+        };
+        end.filter(|end| now < *end)
+    }
+
+    /// Whether this node deletes an object as its first keeper.
+    pub(super) fn is_under_way(&self, id: &ObjectId) -> bool {
+        self.deleting.borrow().contains(id)
+    }
+
     /// How long a keeper waits for the nodes that may hold the objects.
     fn deletion_patience(&self) -> Duration {
         self.kernel.config.lease + TABLE_LIFE + KEEPER_PATIENCE
@@ -147,28 +197,28 @@ impl Directory {
     /// Deletes objects as their first keeper.
     pub(crate) fn on_delete(self: &Rc<Self>, asked: Envelope, lives: Vec<(ObjectId, u64)>) {
         let ids: Vec<_> = lives.iter().map(|(id, _)| *id).collect();
-        if !self.decides_for(&asked, &ids) {
-            return self.network.answer(&asked, self.not_the_keeper());
+        if !self.asking.decides_for(&asked, &ids) {
+            return self.network.answer(&asked, self.asking.not_the_keeper());
         }
-        let directory = Rc::clone(self);
+        let deletion = Rc::clone(self);
         self.kernel.spawn(async move {
             let (sender, ended) = oneshot::channel();
             let missing = Missing::default();
             let (deleting, still, tenant, names) =
-                (Rc::clone(&directory), Rc::clone(&missing), asked.tenant, name_some(&ids, "is", "are"));
-            directory.kernel.spawn(async move {
+                (Rc::clone(&deletion), Rc::clone(&missing), asked.tenant, name_some(&ids, "is", "are"));
+            deletion.kernel.spawn(async move {
                 let outcomes = deleting.delete_everywhere(&lives, tenant, &still).await;
                 // The asker may have been answered already.
                 let _ = sender.send(outcomes);
             });
-            let due = directory.kernel.clock.now() + directory.deletion_patience();
-            let message = match directory.kernel.clock.bounded(Some(due), ended).await {
+            let due = deletion.kernel.clock.now() + deletion.deletion_patience();
+            let message = match deletion.kernel.clock.bounded(Some(due), ended).await {
                 Some(Ok(Some(outcomes))) => Message::Deleted { outcomes },
                 Some(_) => {
                     let text = format!(
                         "node {} is no longer the first keeper of these objects, and has not finished \
                          their deletion",
-                        directory.kernel.node
+                        deletion.kernel.node
                     );
                     Message::Refused { error: Error::new(ErrorKind::Disconnected, text) }
                 }
@@ -185,7 +235,7 @@ impl Directory {
                     Message::Refused { error: Error::new(ErrorKind::OutcomeUnknown, text) }
                 }
             };
-            directory.network.answer(&asked, message);
+            deletion.network.answer(&asked, message);
         });
     }
 
@@ -199,10 +249,10 @@ impl Directory {
         let ids: &[ObjectId] = &lives.iter().map(|(id, _)| *id).collect::<Vec<_>>();
         let _turn = self.turn_to_delete(ids).await?;
         let incarnation = self.kernel.incarnation.get();
-        let decides = |directory: &Self| {
-            let first = |id: &ObjectId| directory.cluster.keepers(id).first == directory.kernel.node;
-            incarnation == directory.kernel.incarnation.get()
-                && !directory.cluster.fenced()
+        let decides = |deletion: &Self| {
+            let first = |id: &ObjectId| deletion.cluster.keepers(id).first == deletion.kernel.node;
+            incarnation == deletion.kernel.incarnation.get()
+                && !deletion.cluster.fenced()
                 && ids.iter().all(first)
         };
         let only = lives.iter().filter(|(_, life)| *life != NO_LIFE).copied().collect();
@@ -273,7 +323,7 @@ impl Directory {
             self.kernel.clock.sleep(DELETION_PAUSE).await;
         }
         deleting.borrow_mut().extend(ids);
-        Some(Turn { directory: Rc::clone(self), ids: ids.to_vec() })
+        Some(Turn { deletion: Rc::clone(self), ids: ids.to_vec() })
     }
 
     /// Stops sending nodes to the objects that this user may delete, and notes the nodes that may hold
@@ -318,9 +368,11 @@ impl Directory {
         };
         let orders = self.to_enlist(ids, parting, wide);
         let enlisting = self.enlist(orders, tenant, missing);
-        let ((complete, enlisted), held) =
-            join(enlisting, self.lives_on(self.cluster.others(&[]), &searched, (tenant, true), missing))
-                .await;
+        let ((complete, enlisted), held) = join(
+            enlisting,
+            self.asking.lives_on(self.cluster.others(&[]), &searched, (tenant, true), missing),
+        )
+        .await;
         let (held, denied): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|(_, life, _)| life.ownership.may_change(tenant));
         parting.denied.extend(denied.into_iter().map(|(id, life, _)| (id, life.ownership)));
@@ -395,36 +447,13 @@ impl Directory {
         missing: &Missing,
     ) -> (bool, Vec<(ObjectId, u64, NodeId)>) {
         let orders = orders.messages(|lives| ask::Enlist { lives });
-        let asked = orders.map(|(keeper, order)| self.ask_until_gone(keeper, tenant, order, missing));
+        let asked = orders.map(|(keeper, order)| self.asking.ask_until_gone(keeper, tenant, order, missing));
         let (mut complete, mut known) = (true, Vec::new());
         for answer in join_all(asked).await.into_iter().flatten() {
             complete &= answer.complete;
             known.extend(answer.lives);
         }
         (complete, known)
-    }
-
-    /// Returns the lives of objects that these nodes hold and that a user may see; if `withheld`, also those
-    /// that a node gives nobody yet, since it has come back. Waits for each node
-    /// until it answers or has gone.
-    pub(crate) async fn lives_on(
-        self: &Rc<Self>,
-        nodes: Vec<NodeId>,
-        ids: &[ObjectId],
-        (tenant, withheld): (u32, bool),
-        missing: &Missing,
-    ) -> Vec<(ObjectId, Life, NodeId)> {
-        if ids.is_empty() {
-            return Vec::new();
-        }
-        let hold = ask::Hold { ids: ids.to_vec(), withheld };
-        let asked = nodes.iter().map(|node| self.ask_until_gone(*node, tenant, hold.clone(), missing));
-        let mut found = Vec::new();
-        for (node, held) in nodes.iter().zip(join_all(asked).await) {
-            let lives = ids.iter().zip(held.map_or_else(Vec::new, |held| held.lives));
-            found.extend(lives.filter_map(|(id, life)| Some((*id, life?, *node))));
-        }
-        found
     }
 
     /// Sends orders until each was carried out or its node is not a member any more.
@@ -434,33 +463,9 @@ impl Directory {
         order: impl Fn(Vec<(ObjectId, u64)>) -> Q,
         missing: &Missing,
     ) {
-        let given = orders.messages(order).map(|(node, order)| self.ask_until_gone(node, 0, order, missing));
+        let given =
+            orders.messages(order).map(|(node, order)| self.asking.ask_until_gone(node, 0, order, missing));
         join_all(given).await;
-    }
-
-    /// Asks a node repeatedly until it answers or is not a member any more.
-    async fn ask_until_gone<Q: Ask + Clone>(
-        self: &Rc<Self>,
-        node: NodeId,
-        tenant: u32,
-        question: Q,
-        missing: &Missing,
-    ) -> Option<Q::Answer> {
-        missing.borrow_mut().insert(node);
-        let mut pause = DELETION_PAUSE;
-        let answer = loop {
-            if !self.cluster.is_member(node) {
-                break None;
-            }
-            let next_view = self.cluster.next_view();
-            match self.network.ask(node, tenant, question.clone(), ANSWER_PATIENCE).await {
-                Ok(answer) => break Some(answer),
-                Err(_) => _ = select(next_view, std::pin::pin!(self.kernel.clock.sleep(pause))).await,
-            }
-            pause = (2 * pause).min(ANSWER_PATIENCE);
-        };
-        missing.borrow_mut().remove(&node);
-        answer
     }
 
     /// Stops, as the second keeper, sending nodes to objects that the first keeper deletes.
@@ -470,7 +475,7 @@ impl Directory {
         for (id, life) in lives {
             if asked.from != self.cluster.keepers(id).first && asked.epoch <= self.cluster.epoch() {
                 drop(table);
-                return self.network.answer(asked, self.not_the_keeper());
+                return self.network.answer(asked, self.asking.not_the_keeper());
             }
             if *life != NO_LIFE {
                 // The publication of the object may be on the way.
@@ -506,7 +511,7 @@ impl Directory {
     /// Drops replicas by order of a keeper, and has fetches under way make none.
     pub(crate) fn on_drop(&self, asked: &Envelope, lives: &[(ObjectId, u64)]) {
         for (id, life) in lives {
-            self.end_life(id, *life);
+            self.arrivals.end_life(id, *life);
             let held = self.store.objects.borrow().get(id).is_some_and(|replica| replica.life == *life);
             if held {
                 self.store.remove(id);
@@ -522,7 +527,8 @@ impl Directory {
     /// # Errors
     /// When no keeper answers.
     pub(crate) async fn enroll(self: &Rc<Self>, id: ObjectId) -> Result<(), Error> {
-        self.ask_first_keepers(&[id], 0, |_| ask::Enroll { id }, |ask::Done| vec![()], ENROLMENT_PATIENCE)
+        self.asking
+            .ask_first_keepers(&[id], 0, |_| ask::Enroll { id }, |ask::Done| vec![()], ENROLMENT_PATIENCE)
             .await
             .map(drop)
     }
@@ -546,7 +552,7 @@ impl Directory {
 
     /// Tells the keepers of a new view which objects this node is about to get.
     pub(crate) fn enroll_again(&self) {
-        for id in self.bringing() {
+        for id in self.arrivals.bringing() {
             for keeper in self.cluster.keepers(&id).iter() {
                 self.network.tell(keeper, Message::Enroll { id });
             }

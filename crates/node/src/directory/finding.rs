@@ -42,7 +42,7 @@ impl Directory {
                 let missed = Message::Find { id, missed: true, wish, avoid: avoid.to_vec() };
                 self.network.send(first, self.network.envelope(request, reply_to, tenant, missed));
             }
-            Lookup::Lost if self.claimer(&id).is_some() => {
+            Lookup::Lost if self.claims.claimer(&id).is_some() => {
                 self.table.borrow_mut().await_object(id, waiter, now);
             }
             Lookup::Lost => self.network.answer(asked, Message::Refused { error: lost(id) }),
@@ -99,7 +99,7 @@ impl Directory {
             self.network.tell(node, Message::Drop { lives: vec![(holding.id, life)] });
         }
         if holding.role == Role::Primary {
-            self.published_claim(holder, &holding.id);
+            self.claims.published(holder, &holding.id);
         }
         match published {
             Published::Welcome(waiters) => {

@@ -43,13 +43,13 @@ impl Directory {
         self.table.borrow_mut().give_up_ends(leads, self.kernel.clock.now());
         self.table.borrow_mut().forget_returning(|node| change.alive.contains(node) && !fresh.contains(node));
         self.sweep_directory(change.alive.clone());
-        self.enroll_again();
+        self.deletion.enroll_again();
         if !cluster.solo() {
             self.repair_after(fresh, change.was_solo);
             self.repeat_to(change.again.clone());
         }
         let was_solo = change.was_solo && !cluster.solo();
-        self.follow_claims(&change.former, fresh, |node| change.alive.contains(&node), was_solo);
+        self.claims.follow(&change.former, fresh, |node| change.alive.contains(&node), was_solo);
         if change.begins {
             if cluster.withholds() {
                 self.serve_when_seen();

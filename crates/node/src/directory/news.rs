@@ -6,29 +6,57 @@
 //! two for each get.
 
 use std::cell::{Cell, RefCell};
-
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use plasmon::NodeId;
 
-use crate::directory::Directory;
+use super::arrivals::Arrivals;
+use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
+use crate::membership::Cluster;
 use crate::net::frame::{MAX_ENTRIES, Message, Withdrawal};
-use crate::store::Change;
+use crate::net::network::Network;
+use crate::store::{Change, Store};
 
 /// How long news that nobody waits for are batched.
 const GATHERING_TIME: Duration = Duration::from_millis(2);
 
-/// News that have not been sent yet.
-#[derive(Default)]
+/// News of this node's objects for other nodes.
 pub(crate) struct News {
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    store: Rc<Store>,
+    cluster: Rc<Cluster>,
+    arrivals: Rc<Arrivals>,
+    /// Changes that have not been told yet.
     changes: RefCell<Vec<Change>>,
+    /// Ends of leases that have not been told yet, by the holder.
     releases: RefCell<HashMap<NodeId, Vec<u64>>>,
     /// When the news are to leave; `None` if there are none.
     due: Cell<Option<Instant>>,
 }
 
-impl Directory {
+impl News {
+    pub(super) fn new(
+        kernel: &Rc<Kernel>,
+        network: &Rc<Network>,
+        store: &Rc<Store>,
+        cluster: &Rc<Cluster>,
+        arrivals: &Rc<Arrivals>,
+    ) -> Self {
+        Self {
+            kernel: Rc::clone(kernel),
+            network: Rc::clone(network),
+            store: Rc::clone(store),
+            cluster: Rc::clone(cluster),
+            arrivals: Rc::clone(arrivals),
+            changes: RefCell::default(),
+            releases: RefCell::default(),
+            due: Cell::default(),
+        }
+    }
+
     /// Takes the changes of this node's objects from the store.
     fn take_changes(&self) {
         let changes = self.store.take_changes();
@@ -40,48 +68,46 @@ impl Directory {
             Change::Publish(holding) => holding.role.stays(),
             Change::Unpublish { how, .. } => *how == Withdrawal::Deleted,
         };
-        let news = &self.news;
         if changes.iter().any(urgent) {
-            news.due.set(Some(self.kernel.clock.now()));
+            self.due.set(Some(self.kernel.clock.now()));
         }
-        news.changes.borrow_mut().extend(changes);
+        self.changes.borrow_mut().extend(changes);
         self.gather();
     }
 
     /// Notes that a holder may release what it keeps for a request of this node.
     pub(crate) fn release_soon(&self, holder: NodeId, request: u64) {
-        self.news.releases.borrow_mut().entry(holder).or_default().push(request);
+        self.releases.borrow_mut().entry(holder).or_default().push(request);
         self.gather();
     }
 
     /// Schedules the news to leave within the gathering time.
     fn gather(&self) {
-        let due = &self.news.due;
+        let due = &self.due;
         due.set(due.get().or_else(|| Some(self.kernel.clock.now() + GATHERING_TIME)));
     }
 
     /// The time until news are due; `None` if there are none.
-    pub(crate) fn until_news(&self) -> Option<Duration> {
-        let due = self.news.due.get()?;
+    pub(crate) fn until_due(&self) -> Option<Duration> {
+        let due = self.due.get()?;
         Some(due.saturating_duration_since(self.kernel.clock.now()))
     }
 
     /// Sends the news that are due; called at the end of a turn.
-    pub(crate) fn tell_news(&self) {
+    pub(crate) fn tell(&self) {
         self.take_changes();
-        let news = &self.news;
-        if self.until_news().is_none_or(|left| !left.is_zero()) {
+        if self.until_due().is_none_or(|left| !left.is_zero()) {
             return;
         }
-        news.due.set(None);
+        self.due.set(None);
         let mut batches = Batches::default();
-        for change in news.changes.take() {
+        for change in self.changes.take() {
             let id = match &change {
                 Change::Publish(holding) => holding.id,
                 Change::Unpublish { id, .. } => *id,
             };
             // The object may have been asked for again since, by a frame that overtakes these news.
-            let brings = matches!(change, Change::Unpublish { .. }) && self.may_bring(&id);
+            let brings = matches!(change, Change::Unpublish { .. }) && self.arrivals.may_bring(&id);
             let remembered = Change::Unpublish { id, how: Withdrawal::Remembered };
             let change = match change {
                 Change::Unpublish { how: Withdrawal::Evicted, .. } if brings => remembered,
@@ -95,8 +121,8 @@ impl Directory {
                 }
             }
         }
-        batches.send(self);
-        for (holder, requests) in news.releases.take() {
+        batches.send(&self.network);
+        for (holder, requests) in self.releases.take() {
             for requests in requests.chunks(MAX_ENTRIES) {
                 // A holder that has gone keeps nothing.
                 self.network.tell(holder, Message::Release { requests: requests.to_vec() });
@@ -134,10 +160,10 @@ impl Batches {
         self.messages.push((keeper, message));
     }
 
-    fn send(self, directory: &Directory) {
+    fn send(self, network: &Network) {
         for (keeper, message) in self.messages {
             // The next view replaces a keeper that has just gone, and this node then publishes again.
-            directory.network.tell(keeper, message);
+            network.tell(keeper, message);
         }
     }
 }

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use plasmon::wire::DeleteOutcome;
 use plasmon::{Error, ObjectId};
 
-use super::Directory;
+use super::deletion::Deletion;
 use crate::object::Replica;
 
-impl Directory {
+impl Deletion {
     /// Deletes objects of a user on every node; only the given lives, if any are given.
     ///
     /// # Errors

@@ -32,22 +32,22 @@ impl Service for Directory {
                 }
             }
             Message::Serve => self.table.borrow_mut().note_serving(from),
-            Message::Delete { lives } => self.on_delete(frame.clone(), lives.clone()),
-            Message::Enlist { lives } => self.on_enlist(&frame, lives),
-            Message::Bury { lives } => self.on_bury(&frame, lives),
-            Message::Drop { lives } => self.on_drop(&frame, lives),
+            Message::Delete { lives } => self.deletion.on_delete(frame.clone(), lives.clone()),
+            Message::Enlist { lives } => self.deletion.on_enlist(&frame, lives),
+            Message::Bury { lives } => self.deletion.on_bury(&frame, lives),
+            Message::Drop { lives } => self.deletion.on_drop(&frame, lives),
             Message::Hold { ids, withheld } => self.on_hold(&frame, ids, *withheld),
-            Message::Enroll { id } => self.on_enroll(&frame, *id),
+            Message::Enroll { id } => self.deletion.on_enroll(&frame, *id),
             Message::Query { ids } => self.on_query(frame.clone(), ids.clone()),
             Message::Locate { id } => {
                 let mut holders = self.table.borrow_mut().holders(id, frame.tenant);
                 holders.truncate(MAX_ENTRIES);
                 self.network.answer(&frame, Message::Located { holders });
             }
-            Message::Claim { id, probe } => self.on_claim(&frame, *id, *probe),
-            Message::Unclaim { ids } => self.on_unclaim(from, ids),
-            Message::Affirm { ids } => self.on_affirm(from, ids),
-            Message::Taken { ids } => self.on_taken(ids),
+            Message::Claim { id, probe } => self.claims.on_claim(&frame, *id, *probe),
+            Message::Unclaim { ids } => self.claims.on_unclaim(from, ids),
+            Message::Affirm { ids } => self.claims.on_affirm(from, ids),
+            Message::Taken { ids } => self.claims.on_taken(ids),
             // The answer comes too late: nobody waits for it any more.
             _ if frame.is_answer() => {}
             other => return Err(WireError::Opcode(other.opcode())),
@@ -69,18 +69,18 @@ impl Service for Directory {
     }
 
     fn on_turn_end(self: Rc<Self>) -> bool {
-        self.tell_news();
+        self.news.tell();
         false
     }
 
     fn due(&self) -> Option<Duration> {
-        self.until_news()
+        self.news.until_due()
     }
 
     fn report(&self, status: &mut Status) {
         status.cluster.directory_entries = self.table.borrow().len() as u64;
         status.cluster.healing = self.repairs();
         status.cluster.copies.short = self.table.borrow().short() as u64;
-        status.cluster.copies.claims = self.claimed() as u64;
+        status.cluster.copies.claims = self.claims.count() as u64;
     }
 }

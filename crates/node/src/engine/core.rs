@@ -20,7 +20,7 @@ use crate::numa::Binding;
 use crate::placement::Placement;
 use crate::service::{Overlap, Service, Services};
 use crate::sessions::places::Places;
-use crate::sessions::{Clients, Sessions};
+use crate::sessions::{Clients, Requests, Sessions};
 use crate::store::Store;
 use crate::transfer::{Transfer, Tunings};
 
@@ -34,6 +34,7 @@ pub(crate) struct Core {
     pub(crate) transfer: Rc<Transfer>,
     pub(crate) placement: Rc<Placement>,
     pub(crate) sessions: Rc<Sessions>,
+    pub(crate) requests: Rc<Requests>,
     pub(crate) services: Rc<Services>,
 }
 
@@ -69,12 +70,14 @@ impl Core {
         let directory = Rc::new(Directory::new(kernel, network, store, &cluster));
         let transfer = Rc::new(Transfer::new(&directory, host.tunings, host.waker));
         let placement = Rc::new(Placement::new(&transfer));
-        let sessions = Rc::new(Sessions::new(&placement, &services, clients, host.places, host.epoll));
+        let sessions =
+            Rc::new(Sessions::new(store, &directory.claims, &services, clients, host.places, host.epoll));
+        let requests = Rc::new(Requests::new(&placement, &services, &sessions));
         let overview = Rc::new(Overview::new(&cluster, store, &services, host.numa));
         let mut all: Vec<Rc<dyn Service>> =
             vec![overview, directory.clone(), transfer.clone(), placement.clone()];
         all.extend(more);
-        all.push(sessions.clone());
+        all.push(requests.clone());
         services.register(all)?;
         Ok(Self {
             kernel: Rc::clone(kernel),
@@ -85,6 +88,7 @@ impl Core {
             transfer,
             placement,
             sessions,
+            requests,
             services,
         })
     }

@@ -286,7 +286,7 @@ impl Node {
             }
             work += self.core.kernel.clock.fire();
             work += self.sockets.turn(&self.core.sessions, looked)?;
-            work += self.rings.turn(&self.core.sessions, &mut self.sockets.rung);
+            work += self.rings.turn(&self.core.requests.creations, &mut self.sockets.rung);
             self.pool.run_until_stalled();
             if self.core.placement.is_drained() {
                 return Ok(());

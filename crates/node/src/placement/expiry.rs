@@ -72,7 +72,9 @@ impl Placement {
             let placement = Rc::clone(self);
             // A node that does not answer delays only its own deletions.
             self.kernel.spawn(async move {
-                let Err(error) = placement.directory.delete_all(&ids, &lives, tenant).await else { return };
+                let Err(error) = placement.directory.deletion.delete_all(&ids, &lives, tenant).await else {
+                    return;
+                };
                 warn!("objects whose time is over are not deleted everywhere yet: {error}");
                 let again = placement.kernel.clock.unix_ms() + AGAIN_MS;
                 let left = ids.into_iter().zip(lives).map(|(id, life)| Reverse((again, id, life)));

@@ -131,7 +131,7 @@ impl Placement {
             if let Some(fetched) = self.kernel.clock.bounded(due, fetch.clone()).await {
                 return fetched;
             }
-            if !self.transfer.moves_here(&order.id, tenant) {
+            if !self.transfer.records.moves_here(&order.id, tenant) {
                 let text = format!("no node offers object {} any more", order.id);
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }

@@ -1,18 +1,22 @@
 //! Clients of this node: their connections, their requests, and the events that they are told.
 //!
-//! Engine thread only. [`listener`] makes the socket and [`sockets`] serves its connections; [`connection`]
-//! is one of them, and [`client`] the state of its client. [`places`] limits their number. [`rings`] serves
-//! requests through shared memory, [`requests`] answers each kind of request, and [`subscriptions`] tells
-//! clients what is sealed or deleted.
+//! Engine thread only. [`Sessions`] has the clients and what they are sent. [`listener`] makes the socket and
+//! [`sockets`] serves its connections; [`connection`] is one of them, and [`client`] the state of its client.
+//! [`places`] limits the number of clients, [`sharing`] hands out descriptors, and [`answering`] has requests
+//! answered by their services. [`Requests`] stands above [`Sessions`]: [`requests`] answers each kind of
+//! request, [`rings`] serves those that come through shared memory, and [`subscriptions`] tells clients what
+//! is sealed or deleted.
 
+mod answering;
 pub(crate) mod client;
 mod connection;
 pub(crate) mod listener;
 pub(crate) mod places;
 pub(crate) mod requests;
 pub(crate) mod rings;
+mod sharing;
 pub(crate) mod sockets;
-pub(crate) mod subscriptions;
+mod subscriptions;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,17 +26,13 @@ use rustix::fd::OwnedFd;
 
 use self::client::Client;
 use self::places::Places;
+pub(crate) use self::requests::Requests;
 use self::sockets::FIRST_CLIENT;
-use self::subscriptions::Subscription;
-use crate::directory::Directory;
+use crate::directory::claims::Claims;
 use crate::kernel::random::HashMap;
 use crate::kernel::{ClientKey, Kernel};
-use crate::membership::Cluster;
-use crate::net::network::Network;
-use crate::placement::Placement;
 use crate::service::Services;
 use crate::store::Store;
-use crate::transfer::Transfer;
 
 /// Maximum number of clients that a report names.
 const MAX_NAMED_CLIENTS: usize = 1000;
@@ -43,16 +43,11 @@ pub(crate) type Clients = Rc<RefCell<HashMap<ClientKey, Client>>>;
 /// The clients of this node.
 pub(crate) struct Sessions {
     pub(crate) kernel: Rc<Kernel>,
-    pub(crate) network: Rc<Network>,
     pub(crate) store: Rc<Store>,
-    pub(crate) cluster: Rc<Cluster>,
-    pub(crate) directory: Rc<Directory>,
-    pub(crate) transfer: Rc<Transfer>,
-    pub(crate) placement: Rc<Placement>,
+    claims: Rc<Claims>,
     pub(crate) services: Rc<Services>,
     pub(crate) clients: Clients,
     places: Places,
-    subscriptions: RefCell<HashMap<ClientKey, Subscription>>,
     next_client: Cell<ClientKey>,
     /// Clients with replies of this turn.
     unsent: RefCell<Vec<ClientKey>>,
@@ -62,24 +57,20 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     pub(crate) fn new(
-        placement: &Rc<Placement>,
+        store: &Rc<Store>,
+        claims: &Rc<Claims>,
         services: &Rc<Services>,
         clients: Clients,
         places: Places,
         epoll: Rc<OwnedFd>,
     ) -> Self {
         Self {
-            kernel: Rc::clone(&placement.kernel),
-            network: Rc::clone(&placement.network),
-            store: Rc::clone(&placement.store),
-            cluster: Rc::clone(&placement.cluster),
-            directory: Rc::clone(&placement.directory),
-            transfer: Rc::clone(&placement.transfer),
-            placement: Rc::clone(placement),
+            kernel: Rc::clone(&store.kernel),
+            store: Rc::clone(store),
+            claims: Rc::clone(claims),
             services: Rc::clone(services),
             clients,
             places,
-            subscriptions: RefCell::default(),
             next_client: Cell::new(FIRST_CLIENT),
             unsent: RefCell::default(),
             epoll,

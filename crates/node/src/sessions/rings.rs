@@ -22,7 +22,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::client::Client;
-use super::requests::{INLINE_MAX, cannot_share};
+use super::requests::{Creations, INLINE_MAX};
+use super::sharing::cannot_share;
 use super::sockets::bell_token;
 use crate::kernel::ClientKey;
 use crate::memory::Domain;
@@ -63,7 +64,7 @@ impl Rings {
     }
 
     /// Serves the rings that were rung, and those looked at already; returns the number of entries.
-    pub(crate) fn turn(&mut self, sessions: &Rc<Sessions>, rung: &mut Vec<ClientKey>) -> usize {
+    pub(crate) fn turn(&mut self, creations: &Rc<Creations>, rung: &mut Vec<ClientKey>) -> usize {
         let before = self.active.len();
         for key in rung.drain(..) {
             if !self.active.contains(&key) {
@@ -71,19 +72,19 @@ impl Rings {
             }
         }
         if self.active.len() > before {
-            self.attend(sessions);
+            self.attend(&creations.sessions);
         }
         let mut served = 0;
         let payload = &mut self.payload;
-        self.active.retain(|key| match sessions.channel(*key) {
+        self.active.retain(|key| match creations.sessions.channel(*key) {
             None => false,
-            Some(channel) => match sessions.serve_ring(*key, &channel, payload) {
+            Some(channel) => match creations.serve_ring(*key, &channel, payload) {
                 Ok(count) => {
                     served += count;
                     true
                 }
                 Err(why) => {
-                    sessions.let_go(*key, &why);
+                    creations.sessions.let_go(*key, &why);
                     false
                 }
             },
@@ -148,6 +149,17 @@ impl Sessions {
         Ok((descriptor, theirs))
     }
 
+    /// Updates the clients' tables with the versions of the arena's segments.
+    pub(crate) fn share_segments(&self) {
+        let arena = self.store.arena.borrow();
+        let mut objects = self.store.objects.borrow_mut();
+        for segment in 0..arena.segment_count() {
+            objects.shared.set_segment_version(segment, arena.version(segment));
+        }
+    }
+}
+
+impl Creations {
     /// Serves a client's ring; an error ends the client.
     fn serve_ring(
         self: &Rc<Self>,
@@ -187,7 +199,7 @@ impl Sessions {
     ) -> Option<u64> {
         if entry.operation == Operation::Seal {
             // A client that has to wait, or was not first, is answered by the socket.
-            self.directory.claim_holds(&entry.id)?.ok()?;
+            self.claims.holds(&entry.id)?.ok()?;
             return self.seal_creation(key, entry.id, entry.digest, &[]).ok().map(|()| 0);
         }
         let (name_len, metadata_len) = (usize::from(entry.name_len), entry.metadata_len as usize);
@@ -238,20 +250,11 @@ impl Sessions {
         let (placement, segments) =
             self.begin(key, object, (data_len, 0), Duration::ZERO).now_or_never()?.ok()?;
         match placement {
-            Placement::Mapped(span) if self.may_write(key, &segments) => Some(span.offset),
+            Placement::Mapped(span) if self.sessions.may_write(key, &segments) => Some(span.offset),
             _ => {
                 self.give_up(&id);
                 None
             }
-        }
-    }
-
-    /// Updates the clients' tables with the versions of the arena's segments.
-    pub(crate) fn share_segments(&self) {
-        let arena = self.store.arena.borrow();
-        let mut objects = self.store.objects.borrow_mut();
-        for segment in 0..arena.segment_count() {
-            objects.shared.set_segment_version(segment, arena.version(segment));
         }
     }
 }

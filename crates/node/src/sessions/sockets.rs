@@ -399,15 +399,14 @@ impl Sessions {
         let Some(client) = self.clients.borrow_mut().remove(&key) else {
             return;
         };
-        client.lent.values().for_each(|lent| self.forget_lent(key, lent));
+        client.lent.values().for_each(|lent| lent.uncount(&self.store, key));
         let given_up = self.store.objects.borrow_mut().end_all(key);
         let unsealed = given_up.len();
         for creation in &given_up {
             self.store.quotas.borrow_mut().forget(&creation.head, key);
-            self.directory.release_claim(&creation.head.id);
+            self.claims.release(&creation.head.id);
         }
         self.store.quotas.borrow_mut().close(key);
-        self.subscriptions.borrow_mut().remove(&key);
         self.services.on_session_end(key);
         let (name, pid, pins) = (&client.name, client.pid, client.pins.len() + client.kept.len());
         if unsealed > 0 || pins > 0 {

@@ -3,15 +3,19 @@
 //! Engine thread only. A subscriber that does not read is told how many events it missed, at the place
 //! where it missed them; it holds up no other client. Events leave at the end of the turn.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::vec::IntoIter;
 
 use plasmon::ObjectId;
 use plasmon::wire::{Event, MAX_IDS, Reply};
 
 use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
 use crate::object::Happening;
 use crate::sessions::Sessions;
+use crate::store::Store;
 
 /// Maximum number of events kept for a subscriber that is behind with reading.
 const MAX_QUEUED_EVENTS: usize = 1 << 16;
@@ -19,7 +23,7 @@ const MAX_QUEUED_EVENTS: usize = 1 << 16;
 const TURN_FRAMES: usize = 16;
 
 /// One client's subscription.
-pub(crate) struct Subscription {
+struct Subscription {
     request: u64,
     /// Objects that existed when the subscription began and were not told yet.
     existing: IntoIter<ObjectId>,
@@ -57,24 +61,41 @@ impl Subscription {
     }
 }
 
-impl Sessions {
+/// The subscriptions of clients.
+pub(super) struct Subscriptions {
+    store: Rc<Store>,
+    sessions: Rc<Sessions>,
+    by_client: RefCell<HashMap<ClientKey, Subscription>>,
+}
+
+impl Subscriptions {
+    pub(super) fn new(sessions: &Rc<Sessions>) -> Self {
+        let (store, sessions) = (Rc::clone(&sessions.store), Rc::clone(sessions));
+        Self { store, sessions, by_client: RefCell::default() }
+    }
+
     /// Begins a subscription; the client's former one ends.
     pub(crate) fn subscribe(&self, client: ClientKey, request: u64) {
         // Earlier events of this turn are for the present subscribers.
-        self.tell_subscribers();
-        let tenant = self.client(client, |client| client.uid);
+        self.tell();
+        let tenant = self.sessions.client(client, |client| client.uid);
         let mut objects = self.store.objects.borrow_mut();
         objects.happenings.get_or_insert_default();
         let seen = objects.sealed().filter(|replica| replica.visible_to(tenant));
         let existing: Vec<_> = seen.map(|replica| replica.id()).collect();
         let subscription =
             Subscription { request, existing: existing.into_iter(), happened: VecDeque::new(), missed: 0 };
-        self.subscriptions.borrow_mut().insert(client, subscription);
+        self.by_client.borrow_mut().insert(client, subscription);
+    }
+
+    /// Ends the subscription of a client that has gone.
+    pub(crate) fn end(&self, client: ClientKey) {
+        self.by_client.borrow_mut().remove(&client);
     }
 
     /// Tells subscribers the events; returns whether one has more to hear at once.
-    pub(crate) fn tell_subscribers(&self) -> bool {
-        let mut subscriptions = self.subscriptions.borrow_mut();
+    pub(crate) fn tell(&self) -> bool {
+        let mut subscriptions = self.by_client.borrow_mut();
         if subscriptions.is_empty() {
             // The last subscriber has gone: events need not be noted any more.
             self.store.objects.borrow_mut().happenings = None;
@@ -87,7 +108,7 @@ impl Sessions {
         let mut more = false;
         subscriptions.retain(|&key, subscription| {
             let Some((tenant, behind)) =
-                self.client_mut(key, |client| (client.uid, client.session.is_behind()))
+                self.sessions.client_mut(key, |client| (client.uid, client.session.is_behind()))
             else {
                 return false;
             };
@@ -105,10 +126,10 @@ impl Sessions {
                 let events = subscription.next(sealed);
                 drop(objects);
                 if !events.is_empty() {
-                    self.reply(key, subscription.request, &Reply::Events(events));
+                    self.sessions.reply(key, subscription.request, &Reply::Events(events));
                 }
                 frames += 1;
-                behind = self.client(key, |client| client.session.is_behind());
+                behind = self.sessions.client(key, |client| client.session.is_behind());
             }
             more |= !behind && !subscription.is_idle();
             true

@@ -164,7 +164,7 @@ impl Asking {
         let call = Call::open(&self.transfer.network, None);
         let mut ask =
             Ask { transfer: Rc::clone(&self.transfer), call, id: self.id, keeper, at, settled: false };
-        let (avoid, wish) = (self.avoid.clone(), self.transfer.wish());
+        let (avoid, wish) = (self.avoid.clone(), self.transfer.tuner.wish());
         let find = Message::Find { id: self.id, missed: false, wish, avoid };
         if !ask.call.send(keeper, self.tenant, find) && self.attempt % 2 == 1 {
             // The keeper cannot be reached.

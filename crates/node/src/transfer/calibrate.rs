@@ -15,7 +15,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Rights};
 use super::failure::Failure;
 use super::landing::Target;
 use super::lease::{LEASE_MS, Lease};
-use super::pieces::whole;
+use super::pieces::{locate, whole};
 use super::reading::Here;
 use super::record::Arrived;
 use super::tuning::Plan;
@@ -50,7 +50,7 @@ const PEER_PATIENCE: Duration = Duration::from_secs(5);
 impl Transfer {
     /// Sends a peer that measures some of the memory that was lent to it.
     pub(crate) fn on_probe(&self, asked: &Envelope, of: u64, len: u64) {
-        let lent = self.leases.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
+        let lent = self.leases.granted.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
         let head = scratch(len);
         let message = match lent {
             Some(lent) if Message::fits_eager(&head) && len <= lent.len() => {
@@ -72,9 +72,9 @@ impl Transfer {
         self.kernel.spawn(async move {
             let message = match transfer.store.room(ZONE, len.min(LARGE_BYTES), Duration::ZERO).await {
                 Ok(extent) => {
-                    let pieces = transfer.locate(&extent);
+                    let pieces = locate(&transfer.store, &extent);
                     let head = scratch(extent.len());
-                    transfer.lend(&asked, extent);
+                    transfer.leases.lend(&asked, extent);
                     Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others: Vec::new() }
                 }
                 Err(error) => Message::Refused { error },
@@ -96,12 +96,12 @@ impl Transfer {
             }
         };
         let measured = self.measure(peer).await.map_err(failed)?;
-        self.keep_calibration(measured.clone());
+        self.tuner.keep(measured.clone());
         Ok(measured)
     }
 
     async fn measure(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Failure> {
-        let landing = self.landing(&scratch(LARGE_BYTES), &Target::Replica).await?;
+        let landing = self.landing(&scratch(LARGE_BYTES), &Target::replica()).await?;
         let asked_at = self.kernel.clock.now();
         let mut call = Call::open(&self.network, Some(peer));
         if !call.send(peer, 0, Message::Lend { len: LARGE_BYTES }) {
@@ -120,17 +120,15 @@ impl Transfer {
         if whole(&pieces) != Some(LARGE_BYTES) {
             return Err(Failure::Holder("it lent another amount of memory than was asked for".into()));
         }
-        let lease = Lease::new(self, peer, request, lease_ms, asked_at);
-        let measuring = async {
-            let here = Here { landing: &landing, arrived: &Arrived::default() };
-            let small = self.measure_small(&lease, &pieces, here).await?;
-            Ok((small, self.measure_large(&lease, &pieces, here).await?))
-        };
+        let lease = Lease::new(&self.leases, peer, request, lease_ms, asked_at);
+        let here = Here { landing: &landing, arrived: &Arrived::default() };
+        let measurement = Measurement { transfer: self, lease: &lease, pieces: &pieces, here };
+        let measuring = async { Ok((measurement.small().await?, measurement.large().await?)) };
         let (small, large) = lease.during(measuring).await?;
         let best = large.iter().min_by(|a, b| a.us.total_cmp(&b.us)).copied().unwrap_or_default();
         Ok(Calibration {
             provider: self.network.provider(peer).0.name().to_owned(),
-            host: self.host_of(peer),
+            host: self.tuner.host_of(peer),
             at_ms: self.kernel.clock.unix_ms(),
             eager_max: eager_max(&small),
             chunk: best.chunk,
@@ -139,30 +137,36 @@ impl Transfer {
             large,
         })
     }
+}
 
-    async fn measure_small(
-        self: &Rc<Self>,
-        lease: &Lease,
-        pieces: &[Location],
-        here: Here<'_>,
-    ) -> Result<Vec<SmallPoint>, Failure> {
+/// A measurement under way, in memory of a peer that is lent under a lease.
+struct Measurement<'a> {
+    transfer: &'a Transfer,
+    lease: &'a Lease,
+    pieces: &'a [Location],
+    here: Here<'a>,
+}
+
+impl Measurement<'_> {
+    async fn small(&self) -> Result<Vec<SmallPoint>, Failure> {
+        let Self { transfer, lease, here, .. } = self;
         let mut points = Vec::new();
         for bytes in SMALL_BYTES {
             let (mut eager, mut read) = (Vec::new(), Vec::new());
             for _ in 0..SMALL_ROUNDS {
-                let began = self.kernel.clock.now();
+                let began = self.transfer.kernel.clock.now();
                 let probe = ask::Probe { of: lease.request, len: bytes };
-                let probed = self.network.ask(lease.holder, 0, probe, PEER_PATIENCE).await;
+                let probed = transfer.network.ask(lease.holder, 0, probe, PEER_PATIENCE).await;
                 let sent = probed.map_err(|error| Failure::Holder(error.message().to_owned()))?;
                 here.landing.write(0, &sent.bytes).map_err(|error| Failure::Holder(error.to_string()))?;
                 eager.push(self.micros_since(began));
-                let began = self.kernel.clock.now();
+                let began = self.transfer.kernel.clock.now();
                 // A read of an object begins with such a message and its answer.
                 let renew = ask::Renew { lease: lease.request };
-                let answer = self.network.ask(lease.holder, 0, renew, PEER_PATIENCE).await;
+                let answer = transfer.network.ask(lease.holder, 0, renew, PEER_PATIENCE).await;
                 answer.map_err(|error| Failure::Holder(error.message().to_owned()))?;
                 let plan = Plan { chunk: bytes, window: 1 };
-                self.read_part(lease.holder, pieces, here, bytes, None, plan).await?;
+                self.read(bytes, plan).await?;
                 read.push(self.micros_since(began));
             }
             points.push(SmallPoint { bytes, eager_us: median(&mut eager), read_us: median(&mut read) });
@@ -170,32 +174,20 @@ impl Transfer {
         Ok(points)
     }
 
-    async fn measure_large(
-        self: &Rc<Self>,
-        lease: &Lease,
-        pieces: &[Location],
-        here: Here<'_>,
-    ) -> Result<Vec<LargePoint>, Failure> {
+    async fn large(&self) -> Result<Vec<LargePoint>, Failure> {
         let plans =
             CHUNKS_BYTES.into_iter().flat_map(|chunk| WINDOWS_READS.map(|window| Plan { chunk, window }));
         let plans: Vec<_> = plans.collect();
-        let began = self.kernel.clock.now();
-        self.read_part(
-            lease.holder,
-            pieces,
-            here,
-            LARGE_LEAST_BYTES,
-            None,
-            Plan { chunk: 512 << 10, window: 4 },
-        )
-        .await?;
-        let rate = LARGE_LEAST_BYTES as f64 / (self.kernel.clock.now() - began).as_secs_f64().max(1e-6);
+        let began = self.transfer.kernel.clock.now();
+        self.read(LARGE_LEAST_BYTES, Plan { chunk: 512 << 10, window: 4 }).await?;
+        let rate =
+            LARGE_LEAST_BYTES as f64 / (self.transfer.kernel.clock.now() - began).as_secs_f64().max(1e-6);
         let len = ((rate * LARGE_READ_TIME.as_secs_f64()) as u64).clamp(LARGE_LEAST_BYTES, LARGE_BYTES);
         let mut times = vec![Vec::new(); plans.len()];
         for _ in 0..LARGE_ROUNDS {
             for (plan, times) in plans.iter().zip(&mut times) {
-                let began = self.kernel.clock.now();
-                self.read_part(lease.holder, pieces, here, len, None, *plan).await?;
+                let began = self.transfer.kernel.clock.now();
+                self.read(len, *plan).await?;
                 times.push(self.micros_since(began));
             }
         }
@@ -208,8 +200,14 @@ impl Transfer {
         Ok(plans.iter().zip(&mut times).map(point).collect())
     }
 
+    /// Reads so many of the lent bytes.
+    async fn read(&self, bytes: u64, plan: Plan) -> Result<(), Failure> {
+        let Self { transfer, lease, pieces, here } = *self;
+        transfer.read_part(lease.holder, pieces, here, bytes, None, plan).await.map(drop)
+    }
+
     fn micros_since(&self, began: std::time::Instant) -> f64 {
-        (self.kernel.clock.now() - began).as_nanos() as f64 / 1e3
+        (self.transfer.kernel.clock.now() - began).as_nanos() as f64 / 1e3
     }
 }
 

@@ -16,9 +16,9 @@ impl Transfer {
     pub(super) fn enclose(&self, pin: &Pin, head: Head, protocol: &str) -> Message {
         let mut bytes = vec![0; head.len() as usize];
         pin.run().read(0, &mut bytes).expect("as long as its object");
-        self.count_served(protocol, &head);
-        self.count(protocol, |count| count.copied_bytes += head.len());
-        let mut counters = self.counters.borrow_mut();
+        self.records.count_served(protocol, &head);
+        self.records.count(protocol, |count| count.copied_bytes += head.len());
+        let mut counters = self.records.counters.borrow_mut();
         counters.eager_served += 1;
         counters.cpu_copied_bytes += head.len();
         Message::Eager { head, bytes: bytes.into() }
@@ -39,7 +39,7 @@ impl Transfer {
         let copied = landing.write(0, bytes).map_err(|error| Failure::Holder(error.to_string()))?;
         trace.copied(copied);
         trace.moved();
-        let mut counters = self.counters.borrow_mut();
+        let mut counters = self.records.counters.borrow_mut();
         counters.eager_fetched += 1;
         counters.eager_fetched_bytes += copied;
         counters.cpu_copied_bytes += copied;

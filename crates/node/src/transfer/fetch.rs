@@ -41,7 +41,7 @@ impl Transfer {
     /// reason why it will never be; it has no deadline of its own.
     pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
-        self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::Replica)))
+        self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::replica())))
     }
 
     /// Returns the fetch of an object for a user that is under way, or begins one.
@@ -63,12 +63,13 @@ impl Transfer {
         let transfer = Rc::clone(self);
         self.share_fetch(id, tenant, move || {
             Box::pin(async move {
+                let target = Target::replica();
                 if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
-                    let mut trace = Trace::begin(&transfer, id, tenant, Target::Replica);
-                    let _noted = Noted::begin(&transfer.directory, id);
+                    let mut trace = Trace::begin(&transfer.records, id, tenant, target.clone());
+                    let _noted = Noted::begin(&transfer.directory.arrivals, id);
                     // The directory is not asked for the object, and has to know which nodes a deletion
                     // concerns.
-                    transfer.directory.enroll(id).await?;
+                    transfer.directory.deletion.enroll(id).await?;
                     match transfer.relayed(parent, &mut trace).await {
                         Ok(()) => {
                             trace.finish();
@@ -83,7 +84,7 @@ impl Transfer {
                         }
                     }
                 }
-                fetch(transfer, id, tenant, Target::Replica).await
+                fetch(transfer, id, tenant, target).await
             })
         })
     }
@@ -111,8 +112,8 @@ impl Transfer {
 
 /// Fetches an object from any holder, until it is here or it is certain that it will never be.
 async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
-    let mut trace = Trace::begin(&transfer, id, tenant, target);
-    let mut noted = Noted::begin(&transfer.directory, id);
+    let mut trace = Trace::begin(&transfer.records, id, tenant, target);
+    let mut noted = Noted::begin(&transfer.directory.arrivals, id);
     match transfer.fetch_known(&mut trace).await {
         None => {}
         Some(Ok(())) => {
@@ -136,7 +137,7 @@ async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target
                 trace.failed();
                 // Nothing else is under way: bytes that come from now on were requested after the deletion.
                 drop(noted);
-                noted = Noted::begin(&transfer.directory, id);
+                noted = Noted::begin(&transfer.directory.arrivals, id);
                 transfer.kernel.clock.sleep(ASK_ANEW).await;
             }
             Err(Failure::Holder(reason)) => {
@@ -158,10 +159,10 @@ impl Transfer {
         {
             return None;
         }
-        let place = self.directory.known.borrow_mut().get(&id).cloned()?;
+        let place = self.directory.arrivals.known.borrow_mut().get(&id).cloned()?;
         if !self.cluster.kept_since(&id, place.epoch) {
             // The present keepers may not know that this node may have the object.
-            self.directory.known.borrow_mut().pop(&id);
+            self.directory.arrivals.known.borrow_mut().pop(&id);
             return None;
         }
         let tried = match &place.at {
@@ -174,7 +175,7 @@ impl Transfer {
             Err(Failure::Ended) => None,
             Err(Failure::Holder(reason)) => {
                 debug!("object {id} cannot be fetched from node {}, where it was: {reason}", place.holder);
-                self.directory.known.borrow_mut().pop(&id);
+                self.directory.arrivals.known.borrow_mut().pop(&id);
                 self.settle_target(&trace.target).await.err().map(Err)
             }
         }
@@ -184,7 +185,7 @@ impl Transfer {
     async fn fetch_direct(self: &Rc<Self>, holder: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(holder));
         let asked_at = self.kernel.clock.now();
-        let (id, others, wish) = (trace.id, Vec::new(), self.wish());
+        let (id, others, wish) = (trace.id, Vec::new(), self.tuner.wish());
         if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, wish, others }) {
             return Err(Failure::gone());
         }
@@ -199,7 +200,7 @@ impl Transfer {
     async fn take(self: &Rc<Self>, answered: Answered, trace: &mut Trace) -> Result<(), Failure> {
         let Answered { answer: Envelope { from, request, message, .. }, asked_at } = answered;
         let epoch = self.cluster.epoch();
-        let lease = |lease_ms| Lease::new(self, from, request, lease_ms, asked_at);
+        let lease = |lease_ms| Lease::new(&self.leases, from, request, lease_ms, asked_at);
         let protocol = self.kernel.config.protocol;
         let asked_for = || format!("{protocol} is asked for");
         let (life, at) = match message {
@@ -256,10 +257,10 @@ impl Transfer {
 
     /// Remembers where a fetched object is, unless it was deleted meanwhile.
     fn remember(&self, id: ObjectId, life: u64, place: Place) {
-        if self.directory.has_ended(&id, life) {
+        if self.directory.arrivals.has_ended(&id, life) {
             return;
         }
-        let forgotten = self.directory.known.borrow_mut().push(id, place);
+        let forgotten = self.directory.arrivals.known.borrow_mut().push(id, place);
         if let Some((forgotten, _)) = forgotten.filter(|(forgotten, _)| *forgotten != id)
             && self.store.objects.borrow().get(&forgotten).is_none()
         {

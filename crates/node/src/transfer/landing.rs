@@ -29,19 +29,39 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// The receiver of a fetched object's bytes.
 #[derive(Clone)]
 pub(super) enum Target {
-    /// A replica on this node.
-    Replica,
+    /// A replica on this node. The memory of attempts that failed may still be written to.
+    Replica(Rc<Attempts>),
     /// A client's memory, for the object's data alone.
     Given(Rc<Given>),
 }
 
 impl Target {
+    /// A new replica.
+    pub(super) fn replica() -> Self {
+        Self::Replica(Rc::default())
+    }
+
     /// The name of the target, for `explain`.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Replica => "replica",
+            Self::Replica(_) => "replica",
             Self::Given(_) => "given",
         }
+    }
+}
+
+/// The landings of a fetch.
+#[derive(Default)]
+pub(super) struct Attempts(RefCell<Vec<Weak<Landing>>>);
+
+impl Attempts {
+    fn begin(&self, landing: &Rc<Landing>) {
+        self.0.borrow_mut().push(Rc::downgrade(landing));
+    }
+
+    /// Whether no operation owns any of the landings.
+    fn are_over(&self) -> bool {
+        self.0.borrow().iter().all(|attempt| attempt.strong_count() == 0)
     }
 }
 
@@ -50,7 +70,7 @@ pub(crate) struct Given {
     memory: GivenMemory,
     /// Number of bytes that may be written to the memory.
     room: u64,
-    attempts: RefCell<Vec<Weak<Landing>>>,
+    attempts: Attempts,
     /// Number of bytes of data, once all are there.
     landed: Cell<Option<u64>>,
 }
@@ -88,7 +108,7 @@ enum Place {
 impl Given {
     /// Takes the first `room` bytes of a client's memory, which lie within it.
     pub(crate) fn new(memory: GivenMemory, room: u64) -> Rc<Self> {
-        Rc::new(Self { memory, room, attempts: RefCell::default(), landed: Cell::new(None) })
+        Rc::new(Self { memory, room, attempts: Attempts::default(), landed: Cell::new(None) })
     }
 
     /// Number of bytes of data, once all are there.
@@ -119,12 +139,8 @@ impl Given {
             }
         };
         let landing = Rc::new(Landing { place, len: head.data_len });
-        self.attempts.borrow_mut().push(Rc::downgrade(&landing));
+        self.attempts.begin(&landing);
         Ok(landing)
-    }
-
-    fn is_settled(&self) -> bool {
-        self.attempts.borrow().iter().all(|attempt| attempt.strong_count() == 0)
     }
 }
 
@@ -245,11 +261,26 @@ impl Transfer {
     ) -> Result<Rc<Landing>, Failure> {
         match target {
             Target::Given(given) => given.take(head),
-            Target::Replica => {
-                let zone = Zone { domain: head.domain(), writer: Writer::Engine };
-                let extent =
-                    self.store.room(zone, head.len(), Duration::ZERO).await.map_err(Failure::Here)?;
-                Ok(Rc::new(Landing { len: extent.len(), place: Place::Replica(extent) }))
+            Target::Replica(attempts) => {
+                let extent = self.room(head, attempts).await.map_err(Failure::Here)?;
+                let landing = Rc::new(Landing { len: extent.len(), place: Place::Replica(extent) });
+                attempts.begin(&landing);
+                Ok(landing)
+            }
+        }
+    }
+
+    /// Finds room for a replica. Memory that attempts before this one still own is waited for.
+    async fn room(self: &Rc<Self>, head: &Head, attempts: &Attempts) -> Result<Extent, Error> {
+        let zone = Zone { domain: head.domain(), writer: Writer::Engine };
+        let due = self.kernel.clock.now() + STALLED;
+        loop {
+            let over = attempts.are_over() || self.kernel.clock.now() > due;
+            match self.store.room(zone, head.len(), Duration::ZERO).await {
+                Err(error) if error.kind() == ErrorKind::Full && !over => {
+                    self.kernel.clock.sleep(LOOK_AGAIN_AFTER).await;
+                }
+                found => return found,
             }
         }
     }
@@ -273,7 +304,7 @@ impl Transfer {
                 return Ok(());
             }
         };
-        if self.directory.has_ended(&head.id, head.life) {
+        if self.directory.arrivals.has_ended(&head.id, head.life) {
             return Err(Failure::Ended);
         }
         if self.store.objects.borrow().conflict(&head.id).is_some() {
@@ -292,7 +323,7 @@ impl Transfer {
     pub(super) async fn settle_target(&self, target: &Target) -> Result<(), Error> {
         match target {
             // The next attempt takes other memory.
-            Target::Replica => Ok(()),
+            Target::Replica(_) => Ok(()),
             Target::Given(given) => self.settle(given).await,
         }
     }
@@ -303,7 +334,7 @@ impl Transfer {
     /// When the operations take too long.
     pub(crate) async fn settle(&self, given: &Given) -> Result<(), Error> {
         let due = self.kernel.clock.now() + STALLED;
-        while !given.is_settled() {
+        while !given.attempts.are_over() {
             if self.kernel.clock.now() > due {
                 let text = "memory that was given for an object is still being written, after the transfer \
                             failed; its bytes are undefined: do not use this memory again";
@@ -311,7 +342,7 @@ impl Transfer {
             }
             self.kernel.clock.sleep(LOOK_AGAIN_AFTER).await;
         }
-        given.attempts.borrow_mut().clear();
+        given.attempts.0.borrow_mut().clear();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! The reader counts from before it asked, and relies on nine tenths of the span; the holder counts from
 //! when it answered. So the reader's end of a lease comes before the holder's.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -14,11 +14,13 @@ use plasmon::{Error, ErrorKind, NodeId};
 use plasmon_fabric::Region;
 
 use super::failure::Failure;
+use crate::directory::news::News;
+use crate::kernel::Kernel;
+use crate::kernel::random::HashMap;
 use crate::memory::{Extent, Run};
-use crate::net::frame::ask;
-use crate::net::frame::{Envelope, Message};
+use crate::net::frame::{Envelope, Message, ask};
+use crate::net::network::Network;
 use crate::object::Pin;
-use crate::transfer::Transfer;
 
 /// How long a reader may read without renewing the lease.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
@@ -65,9 +67,18 @@ pub(super) enum Owed {
     },
 }
 
+/// The leases that this node has given out, and what its own leases need.
+pub(super) struct Leases {
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    news: Rc<News>,
+    /// The leases given to peers, by the peer and its request.
+    pub(super) granted: RefCell<HashMap<(NodeId, u64), Granted>>,
+}
+
 /// The reader's side of a lease. Dropping it tells the holder that the lease is over.
 pub(super) struct Lease {
-    transfer: Rc<Transfer>,
+    leases: Rc<Leases>,
     pub(super) holder: NodeId,
     pub(super) request: u64,
     span: Cell<Duration>,
@@ -82,7 +93,7 @@ fn trusted(span: Duration) -> Duration {
 
 impl Lease {
     pub(super) fn new(
-        transfer: &Rc<Transfer>,
+        leases: &Rc<Leases>,
         holder: NodeId,
         request: u64,
         lease_ms: u32,
@@ -90,7 +101,7 @@ impl Lease {
     ) -> Self {
         let span = Duration::from_millis(u64::from(lease_ms));
         let until = Cell::new(asked_at + trusted(span));
-        Self { transfer: Rc::clone(transfer), holder, request, span: Cell::new(span), until }
+        Self { leases: Rc::clone(leases), holder, request, span: Cell::new(span), until }
     }
 
     /// Checks that the bytes read so far are certainly the object's.
@@ -98,7 +109,7 @@ impl Lease {
     /// # Errors
     /// When the lease has ended.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.transfer.kernel.clock.now() < self.until.get() {
+        if self.leases.kernel.clock.now() < self.until.get() {
             return Ok(());
         }
         Err(Failure::Holder("the lease ended before the last byte came".into()))
@@ -122,10 +133,10 @@ impl Lease {
     async fn keep(&self) -> Failure {
         loop {
             let half = self.span.get() / 2;
-            self.transfer.kernel.clock.until(self.until.get() - half).await;
-            let renewing_at = self.transfer.kernel.clock.now();
+            self.leases.kernel.clock.until(self.until.get() - half).await;
+            let renewing_at = self.leases.kernel.clock.now();
             let renew = ask::Renew { lease: self.request };
-            match self.transfer.network.ask(self.holder, 0, renew, half).await {
+            match self.leases.network.ask(self.holder, 0, renew, half).await {
                 Ok(ask::Renewed { lease_ms }) => {
                     self.span.set(Duration::from_millis(u64::from(lease_ms)));
                     self.until.set(renewing_at + trusted(self.span.get()));
@@ -138,37 +149,42 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.transfer.directory.release_soon(self.holder, self.request);
+        self.leases.news.release_soon(self.holder, self.request);
     }
 }
 
-impl Transfer {
+impl Leases {
+    pub(super) fn new(kernel: &Rc<Kernel>, network: &Rc<Network>, news: &Rc<News>) -> Self {
+        let granted = RefCell::default();
+        Self { kernel: Rc::clone(kernel), network: Rc::clone(network), news: Rc::clone(news), granted }
+    }
+
     /// Keeps an object for the node that fetches it.
-    pub(super) fn grant_lease(&self, asked: &Envelope, pin: Pin, owed: Owed) {
-        self.keep_for(asked, Kept::Object(pin), owed);
+    pub(super) fn grant(&self, asked: &Envelope, pin: Pin, owed: Owed) {
+        self.keep(asked, Kept::Object(pin), owed);
     }
 
     /// Keeps memory that belongs to no object for a peer.
     pub(super) fn lend(&self, asked: &Envelope, extent: Extent) {
-        self.keep_for(asked, Kept::Lent(extent), Owed::Nothing);
+        self.keep(asked, Kept::Lent(extent), Owed::Nothing);
     }
 
-    pub(super) fn keep_for(&self, asked: &Envelope, kept: Kept, owed: Owed) {
+    pub(super) fn keep(&self, asked: &Envelope, kept: Kept, owed: Owed) {
         let lease = Granted { kept, owed, until: self.kernel.clock.now() + LEASE };
         // A request in another node's name may not replace the lease of that reader.
-        self.leases.borrow_mut().entry((asked.reply_to, asked.request)).or_insert(lease);
+        self.granted.borrow_mut().entry((asked.reply_to, asked.request)).or_insert(lease);
     }
 
     /// Whether a lease was given out for this request already. A node asks for one object in a request.
-    pub(super) fn has_lease(&self, asked: &Envelope) -> bool {
-        self.leases.borrow().contains_key(&(asked.reply_to, asked.request))
+    pub(super) fn has(&self, asked: &Envelope) -> bool {
+        self.granted.borrow().contains_key(&(asked.reply_to, asked.request))
     }
 
     /// Extends a lease. After its end the reader has to fetch again.
-    pub(crate) fn renew(&self, asked: &Envelope, lease: u64) {
+    pub(super) fn renew(&self, asked: &Envelope, lease: u64) {
         let until = self.kernel.clock.now() + LEASE;
         let key = (asked.from, lease);
-        let renewed = self.leases.borrow_mut().get_mut(&key).map(|lease| lease.until = until);
+        let renewed = self.granted.borrow_mut().get_mut(&key).map(|lease| lease.until = until);
         let message = match renewed {
             Some(()) => Message::Renewed { lease_ms: LEASE_MS },
             None => Message::Refused {
@@ -182,10 +198,15 @@ impl Transfer {
     }
 
     /// Ends the leases that their reader does not need any more.
-    pub(crate) fn release_leases(&self, reader: NodeId, requests: &[u64]) {
-        let mut leases = self.leases.borrow_mut();
+    pub(super) fn release(&self, reader: NodeId, requests: &[u64]) {
+        let mut granted = self.granted.borrow_mut();
         for request in requests {
-            leases.remove(&(reader, *request));
+            granted.remove(&(reader, *request));
         }
+    }
+
+    /// Ends the leases whose readers have not renewed them.
+    pub(super) fn expire(&self, now: Instant) {
+        self.granted.borrow_mut().retain(|_, lease| lease.until > now);
     }
 }

@@ -57,12 +57,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::fetch::WeakFetch;
 pub(crate) use self::landing::{Given, GivenMemory};
-use self::lease::Granted;
-use self::record::{Moving, Records};
+use self::lease::Leases;
+use self::record::Records;
 use self::relay::Relays;
 use self::relayed_read::Feeds;
 use self::send::Incoming;
 use self::socket::Service;
+use self::tuning::Tuner;
 pub(crate) use self::tuning::Tunings;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
@@ -85,18 +86,16 @@ pub(crate) struct Transfer {
     pub(crate) store: Rc<Store>,
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) directory: Rc<Directory>,
-    /// The leases given to peers, by the peer and its request.
-    leases: RefCell<HashMap<(NodeId, u64), Granted>>,
+    leases: Rc<Leases>,
     /// Fetches under way. All gets of one object by one user share one.
     fetches: RefCell<HashMap<(ObjectId, u32), WeakFetch>>,
     /// Objects that come in parts, by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
-    relays: Relays,
-    feeds: Feeds,
-    records: RefCell<Records>,
-    /// Long objects that are being fetched, by the object and the user.
-    moving: RefCell<HashMap<(ObjectId, u32), Moving>>,
-    tunings: RefCell<Tunings>,
+    relays: Rc<Relays>,
+    feeds: Rc<Feeds>,
+    /// What was fetched and served.
+    pub(crate) records: Rc<Records>,
+    tuner: Tuner,
     registrations: RefCell<Registrations>,
     /// Number of prefetched objects that are still being fetched.
     pub(crate) prefetched: Rc<Cell<u64>>,
@@ -105,37 +104,32 @@ pub(crate) struct Transfer {
     /// The thread of sockets, started when the protocol is first used.
     socket: OnceCell<Service>,
     waker: Waker,
-    counters: RefCell<TransferStatus>,
 }
 
 impl Transfer {
     pub(crate) fn new(directory: &Rc<Directory>, tunings: Tunings, waker: Waker) -> Self {
+        let Directory { kernel, network, store, cluster, .. } = &**directory;
+        let leases = Rc::new(Leases::new(kernel, network, &directory.news));
+        let records = Rc::new(Records::new(kernel, network, store));
         Self {
-            kernel: Rc::clone(&directory.kernel),
-            network: Rc::clone(&directory.network),
-            store: Rc::clone(&directory.store),
-            cluster: Rc::clone(&directory.cluster),
+            kernel: Rc::clone(kernel),
+            network: Rc::clone(network),
+            store: Rc::clone(store),
+            cluster: Rc::clone(cluster),
             directory: Rc::clone(directory),
-            leases: RefCell::default(),
             fetches: RefCell::default(),
             incoming: RefCell::default(),
-            relays: Relays::default(),
-            feeds: Feeds::default(),
-            records: RefCell::new(record::records()),
-            moving: RefCell::default(),
-            tunings: RefCell::new(tunings),
+            relays: Rc::new(Relays::new(store, &leases, &records)),
+            feeds: Rc::new(Feeds::new(kernel)),
+            leases,
+            records,
+            tuner: Tuner::new(kernel, cluster, tunings),
             registrations: RefCell::new(Registrations::new()),
             prefetched: Rc::default(),
             slots: Semaphore::new(OBJECTS_AT_ONCE),
             socket: OnceCell::new(),
             waker,
-            counters: RefCell::default(),
         }
-    }
-
-    /// Counts bytes that the CPU copied.
-    pub(crate) fn count_copy(&self, bytes: u64) {
-        self.counters.borrow_mut().cpu_copied_bytes += bytes;
     }
 
     /// Waits for a place on the bulk lane, for one object.
@@ -152,11 +146,11 @@ impl Transfer {
     pub(crate) fn status(&self) -> TransferStatus {
         let alive = |fetch: &&WeakFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
         TransferStatus {
-            leases: self.leases.borrow().len() as u64,
+            leases: self.leases.granted.borrow().len() as u64,
             fetching: self.fetches.borrow().values().filter(alive).count() as u64,
             frames_dropped: self.socket.get().map_or(0, Service::garbage),
             registrations: self.registrations.borrow().status(),
-            ..self.counters.borrow().clone()
+            ..self.records.counters.borrow().clone()
         }
     }
 
@@ -170,9 +164,9 @@ impl Transfer {
         self.registrations.borrow_mut().region(on, adopted)
     }
 
-    /// Ends the leases whose readers have not renewed them.
+    /// Ends the leases whose readers have not renewed them, and forgets fetches that are over.
     pub(crate) fn expire(&self, now: Instant) {
-        self.leases.borrow_mut().retain(|_, lease| lease.until > now);
+        self.leases.expire(now);
         self.fetches.borrow_mut().retain(|_, fetch| fetch.upgrade().is_some());
         self.registrations.borrow_mut().tidy();
     }

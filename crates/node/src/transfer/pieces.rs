@@ -8,7 +8,7 @@ use plasmon_fabric::RemoteRegion;
 
 use crate::memory::{Piece, Run};
 use crate::net::frame::Location;
-use crate::transfer::Transfer;
+use crate::store::Store;
 
 /// Number of bytes of an object that a node takes on at a time when several nodes take part.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
@@ -127,18 +127,16 @@ pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
     part
 }
 
-impl Transfer {
-    /// The locations of bytes of this node's arena, for peers.
-    pub(super) fn locate(&self, run: &Run) -> Vec<Location> {
-        let arena = self.store.arena.borrow();
-        let locate = |piece: Piece| Location {
-            segment: piece.segment,
-            version: arena.version(piece.segment),
-            offset: piece.offset,
-            len: piece.len,
-        };
-        run.pieces().map(locate).collect()
-    }
+/// The locations of bytes of this node's arena, for peers.
+pub(super) fn locate(store: &Store, run: &Run) -> Vec<Location> {
+    let arena = store.arena.borrow();
+    let locate = |piece: Piece| Location {
+        segment: piece.segment,
+        version: arena.version(piece.segment),
+        offset: piece.offset,
+        len: piece.len,
+    };
+    run.pieces().map(locate).collect()
 }
 
 #[cfg(test)]

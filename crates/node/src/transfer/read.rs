@@ -24,7 +24,7 @@ impl Transfer {
         let landing = offer.lease.during(self.read_here(&offer, others, trace)).await?;
         offer.lease.check()?;
         trace.moved();
-        self.count_rendezvous(&offer.head);
+        self.records.count_rendezvous(&offer.head);
         self.land(offer.head, landing)
     }
 

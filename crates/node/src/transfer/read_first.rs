@@ -51,7 +51,7 @@ impl Transfer {
             return Err(Failure::Holder("it is not where it was".into()));
         }
         trace.moved();
-        self.count_rendezvous(head);
+        self.records.count_rendezvous(head);
         self.land(head.clone(), landing)
     }
 }

@@ -27,11 +27,11 @@ impl Transfer {
                 return Message::Refused { error: Error::new(ErrorKind::Internal, text) };
             }
         };
-        self.count_served("read-register", &head);
-        self.count("read-register", |count| count.registrations += regions.len() as u64);
-        self.counters.borrow_mut().rendezvous_served += 1;
+        self.records.count_served("read-register", &head);
+        self.records.count("read-register", |count| count.registrations += regions.len() as u64);
+        self.records.counters.borrow_mut().rendezvous_served += 1;
         let remote = regions.iter().map(|region| region.remote()).collect();
-        self.grant_lease(asked, pin, Owed::Regions { _kept: regions });
+        self.leases.grant(asked, pin, Owed::Regions { _kept: regions });
         Message::Registered { head, lease_ms: LEASE_MS, regions: remote }
     }
 
@@ -50,7 +50,7 @@ impl Transfer {
         let landing = lease.during(self.read_registered(&head, regions, &lease, trace)).await?;
         lease.check()?;
         trace.moved();
-        self.count_rendezvous(&head);
+        self.records.count_rendezvous(&head);
         self.land(head, landing)
     }
 
@@ -67,7 +67,7 @@ impl Transfer {
         let on = self.network.fabric_to(lease.holder);
         let here = landing.register(self, on)?;
         trace.registered(here.len() as u64);
-        let plan = self.choose_plan(lease.holder, 0).plan;
+        let plan = self.tuner.choose(lease.holder, 0).plan;
         let arrived = trace.arrived();
         let chunks = pairs(there.iter().copied().map(Span::from), here, plan.chunk);
         let reads = chunks.map(|(from, into)| {

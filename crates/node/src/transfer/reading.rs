@@ -70,14 +70,14 @@ impl Transfer {
         behind: Option<(Slice, Remote)>,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
-        let choice = self.choose_plan(holder, landing.len());
+        let choice = self.tuner.choose(holder, landing.len());
         if landing.len() > choice.plan.chunk {
             trace.because(&format!(", {choice}"));
         }
         let began = self.kernel.clock.now();
         let here = Here { landing, arrived: &trace.arrived() };
         trace.read(self.read_part(holder, pieces, here, landing.len(), behind, choice.plan).await?);
-        self.saw_plan(holder, choice.plan, landing.len(), self.kernel.clock.now() - began);
+        self.tuner.saw(holder, choice.plan, landing.len(), self.kernel.clock.now() - began);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Records of fetches, for `explain` during and after a fetch, and counts by protocol. Engine thread only,
 //! except the counter of arrived bytes, which the socket thread uses as well.
 
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,22 +9,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use lru::LruCache;
-use plasmon::status::ProtocolStatus;
+use plasmon::status::{ProtocolStatus, TransferStatus};
 use plasmon::transfer::{Arriving, Explanation, Fetched};
 use plasmon::{NodeId, ObjectId};
 
 use super::landing::Target;
+use crate::kernel::Kernel;
+use crate::kernel::random::HashMap;
+use crate::net::network::Network;
 use crate::object::Head;
-use crate::transfer::Transfer;
+use crate::store::Store;
 
 /// Maximum number of fetches remembered.
 const KEPT_FETCHES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// The most recent fetches, by object.
-pub(super) type Records = LruCache<ObjectId, Fetched>;
-
-pub(super) fn records() -> Records {
-    LruCache::new(KEPT_FETCHES)
+/// What was fetched and served, and what is being fetched.
+pub(crate) struct Records {
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    store: Rc<Store>,
+    /// The most recent fetches, by object.
+    past: RefCell<LruCache<ObjectId, Fetched>>,
+    /// Long objects that are being fetched, by the object and the user.
+    moving: RefCell<HashMap<(ObjectId, u32), Moving>>,
+    pub(super) counters: RefCell<TransferStatus>,
 }
 
 /// The length in bytes from which an object counts as long. A shorter one arrives before anybody can look
@@ -47,7 +56,7 @@ impl Arrived {
 
 /// A long object that is being fetched, visible to `explain`.
 #[derive(Debug)]
-pub(super) struct Moving {
+struct Moving {
     what: Fetched,
     since: Instant,
     arrived: Arrived,
@@ -55,20 +64,20 @@ pub(super) struct Moving {
 
 /// Removes a fetch from those that `explain` shows, however it ends.
 struct Shown {
-    transfer: Rc<Transfer>,
+    records: Rc<Records>,
     key: (ObjectId, u32),
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        self.transfer.moving.borrow_mut().remove(&self.key);
+        self.records.moving.borrow_mut().remove(&self.key);
     }
 }
 
 /// A fetch: what is wanted, and how it goes. Marks are set as it goes on; a later mark replaces an earlier
 /// one.
 pub(super) struct Trace {
-    transfer: Rc<Transfer>,
+    records: Rc<Records>,
     pub(super) id: ObjectId,
     /// The user for whom the object is fetched.
     pub(super) tenant: u32,
@@ -83,12 +92,12 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    pub(super) fn begin(transfer: &Rc<Transfer>, id: ObjectId, tenant: u32, target: Target) -> Self {
-        let now = transfer.kernel.clock.now();
-        let transfer = Rc::clone(transfer);
+    pub(super) fn begin(records: &Rc<Records>, id: ObjectId, tenant: u32, target: Target) -> Self {
+        let now = records.kernel.clock.now();
+        let records = Rc::clone(records);
         let fetched = Fetched::default();
         Self {
-            transfer,
+            records,
             id,
             tenant,
             target,
@@ -104,11 +113,11 @@ impl Trace {
 
     /// Notes that a holder has answered, and by which protocol the object comes.
     pub(super) fn answered(&mut self, holder: NodeId, protocol: &str, bytes: u64, why: impl Into<String>) {
-        self.answered = self.transfer.kernel.clock.now();
+        self.answered = self.records.kernel.clock.now();
         let (provider, why_not_better) = match protocol {
             "socket" => ("socket", None),
             _ => {
-                let (provider, why) = self.transfer.network.provider(holder);
+                let (provider, why) = self.records.network.provider(holder);
                 (provider.name(), why)
             }
         };
@@ -133,8 +142,8 @@ impl Trace {
         self.shown = None;
         let key = (self.id, self.tenant);
         let moving = Moving { what: self.fetched.clone(), since: self.began, arrived: self.arrived.clone() };
-        self.transfer.moving.borrow_mut().insert(key, moving);
-        Shown { transfer: Rc::clone(&self.transfer), key }
+        self.records.moving.borrow_mut().insert(key, moving);
+        Shown { records: Rc::clone(&self.records), key }
     }
 
     /// The counter for the bytes that arrive.
@@ -154,11 +163,11 @@ impl Trace {
     }
 
     pub(super) fn allocated(&mut self) {
-        self.allocated = self.transfer.kernel.clock.now();
+        self.allocated = self.records.kernel.clock.now();
     }
 
     pub(super) fn moved(&mut self) {
-        self.moved = self.transfer.kernel.clock.now();
+        self.moved = self.records.kernel.clock.now();
     }
 
     pub(super) fn copied(&mut self, bytes: u64) {
@@ -176,32 +185,43 @@ impl Trace {
     /// Notes that the attempt failed.
     pub(super) fn failed(&mut self) {
         self.fetched.failures += 1;
-        self.transfer.counters.borrow_mut().fetch_failures += 1;
+        self.records.counters.borrow_mut().fetch_failures += 1;
     }
 
     /// Notes that the object is sealed, and counts it.
     pub(super) fn finish(self) {
-        let Self { transfer, id, began, answered, allocated, moved, mut fetched, .. } = self;
-        let now = transfer.kernel.clock.now();
+        let Self { records, id, began, answered, allocated, moved, mut fetched, .. } = self;
+        let now = records.kernel.clock.now();
         let span = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as f64 / 1e3;
-        fetched.at_ms = transfer.kernel.clock.unix_ms();
+        fetched.at_ms = records.kernel.clock.unix_ms();
         fetched.lookup_us = span(began, answered);
         fetched.allocate_us = span(answered, allocated);
         fetched.move_us = span(allocated, moved);
         fetched.seal_us = span(moved, now);
         fetched.total_us = span(began, now);
-        transfer.count(&fetched.protocol, |count| {
+        records.count(&fetched.protocol, |count| {
             count.fetched += 1;
             count.fetched_bytes += fetched.bytes;
             count.copied_bytes += fetched.copied_bytes;
             count.registrations += fetched.registrations;
             count.reads += fetched.reads;
         });
-        transfer.records.borrow_mut().put(id, fetched);
+        records.past.borrow_mut().put(id, fetched);
     }
 }
 
-impl super::Transfer {
+impl Records {
+    pub(super) fn new(kernel: &Rc<Kernel>, network: &Rc<Network>, store: &Rc<Store>) -> Self {
+        Self {
+            kernel: Rc::clone(kernel),
+            network: Rc::clone(network),
+            store: Rc::clone(store),
+            past: RefCell::new(LruCache::new(KEPT_FETCHES)),
+            moving: RefCell::default(),
+            counters: RefCell::default(),
+        }
+    }
+
     /// Changes the counters of a protocol.
     pub(super) fn count(&self, protocol: &str, change: impl FnOnce(&mut ProtocolStatus)) {
         let mut counters = self.counters.borrow_mut();
@@ -210,9 +230,12 @@ impl super::Transfer {
             None => change(counters.protocols.entry(protocol.to_owned()).or_default()),
         }
     }
-}
 
-impl Transfer {
+    /// Counts bytes that the CPU copied.
+    pub(crate) fn count_copy(&self, bytes: u64) {
+        self.counters.borrow_mut().cpu_copied_bytes += bytes;
+    }
+
     /// Counts an object that this node served.
     pub(super) fn count_served(&self, protocol: &str, head: &Head) {
         self.count(protocol, |count| {
@@ -240,7 +263,7 @@ impl Transfer {
             Some(role) => role.name(),
             None => "absent",
         };
-        let fetched = self.records.borrow().peek(id).cloned();
+        let fetched = self.past.borrow().peek(id).cloned();
         let arriving = self.moving.borrow().get(&(*id, tenant)).map(|moving| Arriving {
             holders: moving.what.holders.clone(),
             provider: moving.what.provider.clone(),

@@ -15,12 +15,16 @@ use std::time::{Duration, Instant};
 use plasmon::{NodeId, ObjectId};
 
 use super::landing::Landing;
-use super::lease::{Kept, LEASE_MS, Owed};
+use super::lease::{Kept, LEASE_MS, Leases, Owed};
+use super::pieces::locate;
+use super::record::Records;
+use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::memory::Run;
 use crate::net::frame::{Envelope, Message, Passing};
+use crate::net::network::Network;
 use crate::object::{Head, Pin, not_visible};
-use crate::transfer::Transfer;
+use crate::store::Store;
 
 /// How long a node that was asked for an object waits for the order to have it.
 const EXPECTED_WITHIN: Duration = Duration::from_secs(10);
@@ -28,8 +32,14 @@ const EXPECTED_WITHIN: Duration = Duration::from_secs(10);
 const MOST_WAITING: usize = 4096;
 
 /// Objects that this node passes on while it reads them.
-#[derive(Default)]
-pub(super) struct Relays(RefCell<HashMap<ObjectId, Relay>>);
+pub(super) struct Relays {
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    store: Rc<Store>,
+    leases: Rc<Leases>,
+    records: Rc<Records>,
+    by_object: RefCell<HashMap<ObjectId, Relay>>,
+}
 
 /// An object that others are to read from this node.
 struct Relay {
@@ -51,10 +61,21 @@ struct Arrival {
 }
 
 impl Relays {
+    pub(super) fn new(store: &Rc<Store>, leases: &Rc<Leases>, records: &Rc<Records>) -> Self {
+        Self {
+            kernel: Rc::clone(&store.kernel),
+            network: Rc::clone(&store.network),
+            store: Rc::clone(store),
+            leases: Rc::clone(leases),
+            records: Rc::clone(records),
+            by_object: RefCell::default(),
+        }
+    }
+
     /// Removes and returns the fetches that waited for too long.
-    pub(super) fn overdue(&self, now: Instant) -> Vec<Envelope> {
-        let mut overdue = Vec::new();
-        self.0.borrow_mut().retain(|_, relay| {
+    pub(super) fn overdue(&self) -> Vec<Envelope> {
+        let (mut overdue, now) = (Vec::new(), self.kernel.clock.now());
+        self.by_object.borrow_mut().retain(|_, relay| {
             let stays = relay.arrival.is_some() || relay.until > now;
             if !stays {
                 overdue.append(&mut relay.waiting);
@@ -66,7 +87,7 @@ impl Relays {
 
     /// Removes and returns the fetches that wait for an object, unless it is being read by now.
     pub(super) fn end_waiting(&self, id: &ObjectId) -> Vec<Envelope> {
-        let mut relays = self.0.borrow_mut();
+        let mut relays = self.by_object.borrow_mut();
         match relays.get(id) {
             Some(relay) if relay.arrival.is_none() => {
                 relays.remove(id).map(|relay| relay.waiting).unwrap_or_default()
@@ -74,80 +95,11 @@ impl Relays {
             _ => Vec::new(),
         }
     }
-}
 
-/// An object that is being passed on. When this is dropped without a seal, the readers are told so.
-pub(super) struct Passer {
-    transfer: Rc<Transfer>,
-    id: ObjectId,
-}
-
-impl Passer {
-    /// Lets waiting nodes read the object as it comes; `None` if it is passed on already.
-    pub(super) fn begin(transfer: &Rc<Transfer>, head: &Head, landing: &Landing) -> Option<Self> {
-        let run = landing.replica()?;
-        let mut relays = transfer.relays.0.borrow_mut();
-        let relay = relays.entry(head.id).or_insert_with(|| Relay::expected(transfer.kernel.clock.now()));
-        if relay.arrival.is_some() {
-            // The object comes here twice, and is passed on once.
-            return None;
-        }
-        relay.arrival = Some(Arrival { head: head.clone(), run, bytes: 0, readers: Vec::new() });
-        let waiting = std::mem::take(&mut relay.waiting);
-        drop(relays);
-        waiting.iter().for_each(|asked| transfer.offer_passing(asked, head.id));
-        Some(Self { transfer: Rc::clone(transfer), id: head.id })
-    }
-
-    /// Tells the readers that so many bytes from the beginning are there.
-    pub(super) fn advance(&self, bytes: u64) {
-        let mut relays = self.transfer.relays.0.borrow_mut();
-        let Some(arrival) = relays.get_mut(&self.id).and_then(|relay| relay.arrival.as_mut()) else { return };
-        arrival.bytes = bytes;
-        for (reader, request) in &arrival.readers {
-            let passed = Message::Passed { request: *request, bytes, state: Passing::Under };
-            self.transfer.network.tell(*reader, passed);
-        }
-    }
-
-    /// Ends the passing of a sealed object: its readers read an object from now on, if it lies where it was
-    /// read into.
-    pub(super) fn seal(self) {
-        let transfer = Rc::clone(&self.transfer);
-        let replica = transfer.store.objects.borrow().get(&self.id).cloned();
-        let Some(arrival) = self.take() else { return };
-        let there = replica.and_then(|replica| Pin::new(&replica));
-        let there = there.filter(|pin| {
-            let run = pin.run();
-            (run.offset(), run.len()) == (arrival.run.offset(), arrival.run.len())
-        });
-        transfer.end_passing(&arrival, there.as_ref());
-    }
-
-    fn take(&self) -> Option<Arrival> {
-        self.transfer.relays.0.borrow_mut().remove(&self.id)?.arrival
-    }
-}
-
-impl Drop for Passer {
-    fn drop(&mut self) {
-        if let Some(arrival) = self.take() {
-            self.transfer.end_passing(&arrival, None);
-        }
-    }
-}
-
-impl Relay {
-    fn expected(now: Instant) -> Self {
-        Self { arrival: None, waiting: Vec::new(), until: now + EXPECTED_WITHIN }
-    }
-}
-
-impl Transfer {
     /// Answers a node that wants to read an object here that this node does not have, or not yet.
-    pub(super) fn relay_to(self: &Rc<Self>, asked: &Envelope, id: ObjectId) {
+    pub(super) fn on_fetch(&self, asked: &Envelope, id: ObjectId) {
         let arrives = {
-            let mut relays = self.relays.0.borrow_mut();
+            let mut relays = self.by_object.borrow_mut();
             let relay = relays.entry(id).or_insert_with(|| Relay::expected(self.kernel.clock.now()));
             if relay.arrival.is_none() && relay.waiting.len() < MOST_WAITING {
                 relay.waiting.push(asked.clone());
@@ -155,23 +107,23 @@ impl Transfer {
             relay.arrival.is_some()
         };
         if arrives {
-            self.offer_passing(asked, id);
+            self.offer(asked, id);
         }
     }
 
     /// Offers memory into which an object is being read.
-    fn offer_passing(&self, asked: &Envelope, id: ObjectId) {
-        let mut relays = self.relays.0.borrow_mut();
+    fn offer(&self, asked: &Envelope, id: ObjectId) {
+        let mut relays = self.by_object.borrow_mut();
         let Some(arrival) = relays.get_mut(&id).and_then(|relay| relay.arrival.as_mut()) else { return };
         if !arrival.head.visible_to(asked.tenant) {
             let error = not_visible(id, asked.tenant);
             return self.network.answer(asked, Message::Refused { error });
         }
         let (head, bytes) = (arrival.head.clone(), arrival.bytes);
-        self.count_served("relayed-read", &head);
-        self.keep_for(asked, Kept::Passing(arrival.run.clone()), Owed::Nothing);
+        self.records.count_served("relayed-read", &head);
+        self.leases.keep(asked, Kept::Passing(arrival.run.clone()), Owed::Nothing);
         arrival.readers.push((asked.reply_to, asked.request));
-        let pieces = self.locate(&arrival.run);
+        let pieces = locate(&self.store, &arrival.run);
         drop(relays);
         let others = Vec::new();
         self.network.answer(asked, Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp: None, others });
@@ -181,9 +133,9 @@ impl Transfer {
 
     /// Tells the readers of passed memory that it is an object now, which they keep, or that it will not be
     /// one.
-    fn end_passing(&self, arrival: &Arrival, sealed: Option<&Pin>) {
+    fn end(&self, arrival: &Arrival, sealed: Option<&Pin>) {
         let bytes = arrival.run.len();
-        let mut leases = self.leases.borrow_mut();
+        let mut leases = self.leases.granted.borrow_mut();
         for key @ (reader, request) in &arrival.readers {
             let state = match (sealed.and_then(|pin| Pin::new(pin.replica())), leases.get_mut(key)) {
                 (Some(pin), Some(lease)) => {
@@ -203,5 +155,72 @@ impl Transfer {
     pub(super) fn pass_whole(&self, asked: &Envelope) {
         let passed = Message::Passed { request: asked.request, bytes: u64::MAX, state: Passing::Sealed };
         self.network.tell(asked.reply_to, passed);
+    }
+}
+
+/// An object that is being passed on. When this is dropped without a seal, the readers are told so.
+pub(super) struct Passer {
+    relays: Rc<Relays>,
+    id: ObjectId,
+}
+
+impl Passer {
+    /// Lets waiting nodes read the object as it comes; `None` if it is passed on already.
+    pub(super) fn begin(all: &Rc<Relays>, head: &Head, landing: &Landing) -> Option<Self> {
+        let run = landing.replica()?;
+        let mut relays = all.by_object.borrow_mut();
+        let relay = relays.entry(head.id).or_insert_with(|| Relay::expected(all.kernel.clock.now()));
+        if relay.arrival.is_some() {
+            // The object comes here twice, and is passed on once.
+            return None;
+        }
+        relay.arrival = Some(Arrival { head: head.clone(), run, bytes: 0, readers: Vec::new() });
+        let waiting = std::mem::take(&mut relay.waiting);
+        drop(relays);
+        waiting.iter().for_each(|asked| all.offer(asked, head.id));
+        Some(Self { relays: Rc::clone(all), id: head.id })
+    }
+
+    /// Tells the readers that so many bytes from the beginning are there.
+    pub(super) fn advance(&self, bytes: u64) {
+        let mut relays = self.relays.by_object.borrow_mut();
+        let Some(arrival) = relays.get_mut(&self.id).and_then(|relay| relay.arrival.as_mut()) else { return };
+        arrival.bytes = bytes;
+        for (reader, request) in &arrival.readers {
+            let passed = Message::Passed { request: *request, bytes, state: Passing::Under };
+            self.relays.network.tell(*reader, passed);
+        }
+    }
+
+    /// Ends the passing of a sealed object: its readers read an object from now on, if it lies where it was
+    /// read into.
+    pub(super) fn seal(self) {
+        let all = Rc::clone(&self.relays);
+        let replica = all.store.objects.borrow().get(&self.id).cloned();
+        let Some(arrival) = self.take() else { return };
+        let there = replica.and_then(|replica| Pin::new(&replica));
+        let there = there.filter(|pin| {
+            let run = pin.run();
+            (run.offset(), run.len()) == (arrival.run.offset(), arrival.run.len())
+        });
+        all.end(&arrival, there.as_ref());
+    }
+
+    fn take(&self) -> Option<Arrival> {
+        self.relays.by_object.borrow_mut().remove(&self.id)?.arrival
+    }
+}
+
+impl Drop for Passer {
+    fn drop(&mut self) {
+        if let Some(arrival) = self.take() {
+            self.relays.end(&arrival, None);
+        }
+    }
+}
+
+impl Relay {
+    fn expected(now: Instant) -> Self {
+        Self { arrival: None, waiting: Vec::new(), until: now + EXPECTED_WITHIN }
     }
 }

@@ -25,6 +25,7 @@ use super::pieces::cut;
 use super::reading::{Here, Offer, in_window};
 use super::record::Trace;
 use super::relay::Passer;
+use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::memory::Piece;
 use crate::net::calls::Call;
@@ -36,28 +37,59 @@ const OFFER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a parent may report no progress. It may be waiting for its own parent.
 const PASSED_PATIENCE: Duration = Duration::from_secs(2 * STALLED.as_secs());
 
-/// The reports of parents, by the parent and the request.
-pub(super) type Feeds = RefCell<HashMap<(NodeId, u64), watch::Sender<Feed>>>;
+/// The reports of parents.
+pub(super) struct Feeds {
+    kernel: Rc<Kernel>,
+    /// How far each parent has come, by the parent and the request.
+    by_parent: RefCell<HashMap<(NodeId, u64), watch::Sender<Feed>>>,
+}
 
 /// How far a parent has come.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Feed {
+struct Feed {
     bytes: u64,
     state: Passing,
 }
 
 /// The reports of one parent, until this is dropped.
 struct Following {
-    transfer: Rc<Transfer>,
+    feeds: Rc<Feeds>,
     key: (NodeId, u64),
     feed: watch::Receiver<Feed>,
 }
 
+impl Feeds {
+    pub(super) fn new(kernel: &Rc<Kernel>) -> Self {
+        Self { kernel: Rc::clone(kernel), by_parent: RefCell::default() }
+    }
+
+    /// Takes a parent's report of how far it has come.
+    pub(super) fn report(&self, from: NodeId, request: u64, bytes: u64, state: Passing) {
+        if let Some(feed) = self.by_parent.borrow().get(&(from, request)) {
+            feed.send_modify(|feed| {
+                // A parent's end is final.
+                if feed.state == Passing::Under {
+                    *feed = Feed { bytes: feed.bytes.max(bytes), state };
+                }
+            });
+        }
+    }
+
+    /// Ends the feeds of parents that have gone.
+    pub(super) fn abandon(&self, gone: &[NodeId]) {
+        for ((parent, _), feed) in self.by_parent.borrow().iter() {
+            if gone.contains(parent) {
+                feed.send_modify(|feed| feed.state = Passing::Failed);
+            }
+        }
+    }
+}
+
 impl Following {
-    fn begin(transfer: &Rc<Transfer>, parent: NodeId, request: u64) -> Self {
+    fn begin(feeds: &Rc<Feeds>, parent: NodeId, request: u64) -> Self {
         let (sender, feed) = watch::channel(Feed { bytes: 0, state: Passing::Under });
-        transfer.feeds.borrow_mut().insert((parent, request), sender);
-        Self { transfer: Rc::clone(transfer), key: (parent, request), feed }
+        feeds.by_parent.borrow_mut().insert((parent, request), sender);
+        Self { feeds: Rc::clone(feeds), key: (parent, request), feed }
     }
 
     /// Waits until the parent has so many bytes.
@@ -79,8 +111,8 @@ impl Following {
                 _ if enough(&seen) => return Ok(()),
                 _ => {}
             }
-            let due = Some(self.transfer.kernel.clock.now() + PASSED_PATIENCE);
-            match self.transfer.kernel.clock.bounded(due, feed.changed()).await {
+            let due = Some(self.feeds.kernel.clock.now() + PASSED_PATIENCE);
+            match self.feeds.kernel.clock.bounded(due, feed.changed()).await {
                 Some(Ok(())) => {}
                 Some(Err(_)) => return Err(gave_up()),
                 None => return Err(Failure::Holder(format!("it passed nothing on for {PASSED_PATIENCE:?}"))),
@@ -91,7 +123,7 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.transfer.feeds.borrow_mut().remove(&self.key);
+        self.feeds.by_parent.borrow_mut().remove(&self.key);
     }
 }
 
@@ -99,10 +131,14 @@ impl Transfer {
     /// Reads an object from a node that has it or is about to have it.
     pub(super) async fn relayed(self: &Rc<Self>, parent: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(parent));
-        let following = Following::begin(self, parent, call.request());
+        let following = Following::begin(&self.feeds, parent, call.request());
         let asked_at = self.kernel.clock.now();
-        let fetch =
-            Message::Fetch { id: trace.id, stage: Stage::Relayed, wish: self.wish(), others: Vec::new() };
+        let fetch = Message::Fetch {
+            id: trace.id,
+            stage: Stage::Relayed,
+            wish: self.tuner.wish(),
+            others: Vec::new(),
+        };
         if !call.send(parent, trace.tenant, fetch) {
             return Err(Failure::gone());
         }
@@ -113,7 +149,7 @@ impl Transfer {
         match message {
             Message::Offer { head, lease_ms, pieces, .. } => {
                 trace.answered(from, "relayed-read", head.len(), "it goes to many nodes at once");
-                let lease = Lease::new(self, from, request, lease_ms, asked_at);
+                let lease = Lease::new(&self.leases, from, request, lease_ms, asked_at);
                 self.take_passing(Offer { head, pieces, lease }, &following, trace).await
             }
             Message::Eager { head, bytes } => {
@@ -136,7 +172,7 @@ impl Transfer {
         let (landing, passer) = offer.lease.during(self.read_passing(&offer, following, trace)).await?;
         offer.lease.check()?;
         trace.moved();
-        self.count_rendezvous(&offer.head);
+        self.records.count_rendezvous(&offer.head);
         self.land(offer.head, landing)?;
         if let Some(passer) = passer {
             passer.seal();
@@ -153,9 +189,9 @@ impl Transfer {
         let _slot = self.slot().await;
         let landing = self.landing(&offer.head, &trace.target).await?;
         trace.allocated();
-        let passer = Passer::begin(self, &offer.head, &landing);
+        let passer = Passer::begin(&self.relays, &offer.head, &landing);
         let here = Here { landing: &landing, arrived: &trace.arrived() };
-        let plan = self.choose_plan(offer.lease.holder, 0).plan;
+        let plan = self.tuner.choose(offer.lease.holder, 0).plan;
         let pieces: Vec<_> = cut(landing.pieces()).collect();
         let prefix = RefCell::new(Prefix::new(&pieces));
         let read = |(number, (at, into)): (usize, (u64, Piece))| {
@@ -172,27 +208,6 @@ impl Transfer {
         trace.read(in_window(pieces.into_iter().enumerate().map(read), plan.window).await?);
         following.is_sealed().await?;
         Ok((landing, passer))
-    }
-
-    /// Takes a parent's report of how far it has come.
-    pub(crate) fn take_passed(&self, from: NodeId, request: u64, bytes: u64, state: Passing) {
-        if let Some(feed) = self.feeds.borrow().get(&(from, request)) {
-            feed.send_modify(|feed| {
-                // A parent's end is final.
-                if feed.state == Passing::Under {
-                    *feed = Feed { bytes: feed.bytes.max(bytes), state };
-                }
-            });
-        }
-    }
-
-    /// Ends the feeds of parents that have gone.
-    pub(crate) fn abandon_feeds(&self, gone: &[NodeId]) {
-        for ((parent, _), feed) in self.feeds.borrow().iter() {
-            if gone.contains(parent) {
-                feed.send_modify(|feed| feed.state = Passing::Failed);
-            }
-        }
     }
 }
 

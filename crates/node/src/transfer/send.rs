@@ -97,7 +97,7 @@ impl Transfer {
         let copied = landing.len();
         trace.copied(copied);
         trace.moved();
-        self.count_copy(copied);
+        self.records.count_copy(copied);
         self.land(head, landing)
     }
 
@@ -129,7 +129,7 @@ impl Transfer {
     /// Sends a leased object to its reader, which is ready, once and as fast as the reader takes it.
     pub(crate) fn stream(self: &Rc<Self>, reader: NodeId, request: u64) {
         let key = (reader, request);
-        let mut leases = self.leases.borrow_mut();
+        let mut leases = self.leases.granted.borrow_mut();
         let Some(lease) = leases.get_mut(&key).filter(|lease| matches!(lease.owed, Owed::Parts)) else {
             self.network.drop_frame(&format!("node {reader} is ready for an object that it was not offered"));
             return;
@@ -145,8 +145,8 @@ impl Transfer {
                 if !transfer.network.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
                     return;
                 }
-                transfer.count("send", |counters| counters.copied_bytes += count);
-                transfer.count_copy(count);
+                transfer.records.count("send", |counters| counters.copied_bytes += count);
+                transfer.records.count_copy(count);
                 at += count;
                 if at >= len {
                     return;
@@ -158,7 +158,7 @@ impl Transfer {
 
     /// The length of a leased object, and its part from `at` on; `None` when the lease has ended.
     fn part(&self, lease: &(NodeId, u64), at: u64) -> Option<(u64, Vec<u8>)> {
-        let leases = self.leases.borrow();
+        let leases = self.leases.granted.borrow();
         let whole = leases.get(lease)?.kept.run();
         let mut bytes = vec![0; PART_BYTES.min((whole.len() - at) as usize)];
         whole.read(at, &mut bytes).expect("inside the object");

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 
 use super::lease::{LEASE_MS, Owed};
+use super::pieces::locate;
 use crate::net::frame::{Envelope, Message, Stage, Wish, Withdrawal};
 use crate::object::{Head, Pin, Replica, not_visible};
 use crate::transfer::Transfer;
@@ -14,7 +15,7 @@ use crate::transfer::Transfer;
 impl Transfer {
     /// Answers a fetch that came to this node as a holder. The nodes `others` hold the object too.
     pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId, wish: Wish, others: &[NodeId]) {
-        if self.has_lease(asked) {
+        if self.leases.has(asked) {
             let why = format!("a fetch of {} for a request that node {} has a lease for", id, asked.reply_to);
             return self.network.drop_frame(&why);
         }
@@ -28,7 +29,7 @@ impl Transfer {
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
             None if matches!(asked.message, Message::Fetch { stage: Stage::Relayed, .. }) => {
-                return self.relay_to(asked, id);
+                return self.relays.on_fetch(asked, id);
             }
             None => {
                 if matches!(asked.message, Message::Fetch { stage: Stage::Forwarded, .. }) {
@@ -55,7 +56,7 @@ impl Transfer {
         );
         self.network.answer(asked, message);
         if whole {
-            self.pass_whole(asked);
+            self.relays.pass_whole(asked);
         }
     }
 
@@ -87,8 +88,8 @@ impl Transfer {
             Protocol::Send if fits => self.enclose(&pin, head, "send"),
             Protocol::Auto | Protocol::Read => self.location(asked, pin, head, others),
             Protocol::Send => {
-                self.count_served("send", &head);
-                self.grant_lease(asked, pin, Owed::Parts);
+                self.records.count_served("send", &head);
+                self.leases.grant(asked, pin, Owed::Parts);
                 Message::Stream { head, lease_ms: LEASE_MS }
             }
             Protocol::ReadRegister => self.registered(asked, pin, head),
@@ -98,14 +99,14 @@ impl Transfer {
 
     /// Makes an offer of the place of an object, to be read there.
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
-        self.count_served("read", &head);
-        self.counters.borrow_mut().rendezvous_served += 1;
-        let pieces = self.locate(&pin.run());
+        self.records.count_served("read", &head);
+        self.records.counters.borrow_mut().rendezvous_served += 1;
+        let pieces = locate(&self.store, &pin.run());
         // An object that was removed from the table and is still pinned has no stamp.
         let objects = self.store.objects.borrow();
         let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(head.id));
         drop(objects);
-        self.grant_lease(asked, pin, Owed::Nothing);
+        self.leases.grant(asked, pin, Owed::Nothing);
         Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
     }
 
@@ -130,7 +131,7 @@ impl Transfer {
 
     /// Answers the nodes that waited for too long; called regularly.
     pub(crate) fn tend_relays(self: &Rc<Self>) {
-        let overdue = self.relays.overdue(self.kernel.clock.now());
+        let overdue = self.relays.overdue();
         self.serve_at_last(overdue);
     }
 }

@@ -25,11 +25,11 @@ impl Service for Transfer {
         let from = frame.from;
         match &frame.message {
             Message::Fetch { id, wish, others, .. } => self.serve(&frame, *id, *wish, others),
-            Message::Renew { lease } => self.renew(&frame, *lease),
-            Message::Release { requests } => self.release_leases(from, requests),
+            Message::Renew { lease } => self.leases.renew(&frame, *lease),
+            Message::Release { requests } => self.leases.release(from, requests),
             Message::Ready { request } => self.stream(from, *request),
             Message::Part { request, at, bytes } => self.take_part(from, *request, *at, bytes),
-            Message::Passed { request, bytes, state } => self.take_passed(from, *request, *bytes, *state),
+            Message::Passed { request, bytes, state } => self.feeds.report(from, *request, *bytes, *state),
             Message::Lend { len } => self.on_lend(&frame, *len),
             Message::Probe { of, len } => self.on_probe(&frame, *of, *len),
             message if message.comes_with_a_lease() => {
@@ -44,7 +44,7 @@ impl Service for Transfer {
     }
 
     fn on_gone(&self, gone: &[NodeId]) {
-        self.abandon_feeds(gone);
+        self.feeds.abandon(gone);
     }
 
     fn on_tick(self: Rc<Self>, now: Instant) {

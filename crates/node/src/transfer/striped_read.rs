@@ -89,7 +89,8 @@ impl Transfer {
             // The first holder goes on without this one.
             return Ok(None);
         };
-        let offer = Offer { head, pieces, lease: Lease::new(self, holder, request, lease_ms, asked_at) };
+        let offer =
+            Offer { head, pieces, lease: Lease::new(&self.leases, holder, request, lease_ms, asked_at) };
         offer.check(first.head.id)?;
         if offer.head.life != first.head.life || offer.head.len() != first.head.len() {
             return Ok(None);
@@ -101,7 +102,7 @@ impl Transfer {
 
     /// Reads pieces from a holder until there are none; returns the number of the fabric's reads.
     async fn stripe(&self, offer: &Offer, work: &Work, here: Here<'_>) -> Result<u64, Failure> {
-        let plan = self.choose_plan(offer.lease.holder, 0).plan;
+        let plan = self.tuner.choose(offer.lease.holder, 0).plan;
         let pieces = from_fn(|| work.borrow_mut().next());
         in_window(pieces.map(|piece| self.read_piece(offer, piece, plan.chunk, here)), plan.window).await
     }

@@ -5,7 +5,9 @@
 //! those in force. One that is certainly faster replaces them. It stays within bounds, the log reports the
 //! change, and `explain` says what was used. A calibration begins anew.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 use std::{fmt, fs, io};
 
@@ -13,9 +15,10 @@ use plasmon::NodeId;
 use plasmon::transfer::Calibration;
 use tracing::{info, warn};
 
+use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
+use crate::membership::Cluster;
 use crate::net::frame::Wish;
-use crate::transfer::Transfer;
 
 /// Number of bytes of a read. It is small enough that reads of several objects share the lane fairly, and
 /// that over TCP one end takes a read out of its socket while the other puts in the next. TCP's sender does
@@ -185,14 +188,26 @@ impl Tunings {
     }
 }
 
-impl Transfer {
+/// How this node reads from its peers.
+pub(super) struct Tuner {
+    kernel: Rc<Kernel>,
+    cluster: Rc<Cluster>,
+    tunings: RefCell<Tunings>,
+}
+
+impl Tuner {
+    pub(super) fn new(kernel: &Rc<Kernel>, cluster: &Rc<Cluster>, tunings: Tunings) -> Self {
+        let tunings = RefCell::new(tunings);
+        Self { kernel: Rc::clone(kernel), cluster: Rc::clone(cluster), tunings }
+    }
+
     /// Chooses how to read an object of this length from a peer.
-    pub(super) fn choose_plan(&self, holder: NodeId, len: u64) -> Choice {
+    pub(super) fn choose(&self, holder: NodeId, len: u64) -> Choice {
         self.tunings.borrow_mut().of(&self.host_of(holder)).choose(len)
     }
 
     /// Takes note of a finished read of this length.
-    pub(super) fn saw_plan(&self, holder: NodeId, plan: Plan, len: u64, took: Duration) {
+    pub(super) fn saw(&self, holder: NodeId, plan: Plan, len: u64, took: Duration) {
         let host = self.host_of(holder);
         if let Some(plan) = self.tunings.borrow_mut().of(&host).saw(plan, len, took) {
             let Plan { chunk, window } = plan;
@@ -207,7 +222,7 @@ impl Transfer {
     }
 
     /// Puts a calibration in force and keeps it for later starts.
-    pub(super) fn keep_calibration(&self, calibration: Calibration) {
+    pub(super) fn keep(&self, calibration: Calibration) {
         self.tunings.borrow_mut().calibrated(calibration.clone());
         let Some(path) = &self.kernel.config.calibration else { return };
         let mut kept = read(path);

@@ -8,17 +8,20 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::future::{Either, select};
 use plasmon::wire::{Access, NewObject, Reply};
-use plasmon::{Error, ErrorKind, ObjectId};
+use plasmon::{Error, ErrorKind};
 
-use crate::kernel::ClientKey;
+use super::Creations;
+use crate::directory::claims::Claims;
+use crate::kernel::{ClientKey, Kernel};
 use crate::memory::{Domain, Extent, ForeignMemory, PAGE_BYTES, Writer, Zone};
 use crate::net::registrations::Adopted;
 use crate::object::{Held, Role, Sealing};
+use crate::placement::Placement;
 use crate::service::Outcome;
 use crate::sessions::Sessions;
-use crate::transfer::{Given, GivenMemory};
+use crate::store::Store;
+use crate::transfer::{Given, GivenMemory, Transfer};
 
 /// Number of bytes behind a buffer for the metadata of an object that is made of it.
 const METADATA_BYTES: u64 = 1 << 10;
@@ -41,6 +44,13 @@ pub(crate) enum Lent {
 }
 
 impl Lent {
+    /// Counts the memory no longer against its client's quotas.
+    pub(crate) fn uncount(&self, store: &Store, client: ClientKey) {
+        if let Self::Arena { extent, uid, .. } = self {
+            store.quotas.borrow_mut().subtract(*uid, client, extent.len());
+        }
+    }
+
     fn last(&mut self) -> &mut Option<Rc<Given>> {
         match self {
             Self::Arena { given, .. } | Self::Own { given, .. } => given,
@@ -48,7 +58,30 @@ impl Lent {
     }
 }
 
-impl Sessions {
+/// What lends memory to clients.
+pub(super) struct Lending {
+    kernel: Rc<Kernel>,
+    store: Rc<Store>,
+    claims: Rc<Claims>,
+    transfer: Rc<Transfer>,
+    placement: Rc<Placement>,
+    sessions: Rc<Sessions>,
+    creations: Rc<Creations>,
+}
+
+impl Lending {
+    pub(super) fn new(placement: &Rc<Placement>, sessions: &Rc<Sessions>, creations: &Rc<Creations>) -> Self {
+        Self {
+            kernel: Rc::clone(&placement.kernel),
+            store: Rc::clone(&placement.store),
+            claims: Rc::clone(&placement.directory.claims),
+            transfer: Rc::clone(&placement.transfer),
+            placement: Rc::clone(placement),
+            sessions: Rc::clone(sessions),
+            creations: Rc::clone(creations),
+        }
+    }
+
     pub(super) async fn lend_to(
         self: Rc<Self>,
         client: ClientKey,
@@ -61,11 +94,11 @@ impl Sessions {
             || Error::new(ErrorKind::TooLarge, format!("{len} bytes are not a valid length of a buffer"));
         let whole = len.checked_add(METADATA_BYTES).and_then(|len| len.checked_next_multiple_of(PAGE_BYTES));
         let capacity = whole.ok_or_else(too_large)?;
-        let uid = self.client(client, |client| client.uid);
+        let uid = self.sessions.client(client, |client| client.uid);
         let domain = if private { Domain::Private(uid) } else { Domain::Shared };
         let what = || format!("lend a buffer of {len} bytes");
         let extent = {
-            let charge = self.charge(what, client, uid, capacity)?;
+            let charge = self.creations.charge(what, client, uid, capacity)?;
             let extent = self.store.room(Zone { domain, writer: Writer::Uid(uid) }, capacity, room).await;
             let extent = extent.map_err(|error| {
                 Error::new(error.kind(), format!("cannot {}: {}", what(), error.message()))
@@ -75,7 +108,7 @@ impl Sessions {
         };
         let segments: Vec<_> = extent.segments().collect();
         let offset = extent.offset();
-        let granted = self.grant(client, &segments, Access::Write);
+        let granted = self.sessions.grant(client, &segments, Access::Write);
         let (granted, descriptors) = granted.inspect_err(|_| {
             self.store.quotas.borrow_mut().subtract(uid, client, capacity);
         })?;
@@ -94,59 +127,20 @@ impl Sessions {
     }
 
     pub(super) fn take_back(&self, client: ClientKey, buffer: u64) {
-        let lent = self.client_mut(client, |client| client.lent.remove(&buffer)).flatten();
+        let lent = self.sessions.client_mut(client, |client| client.lent.remove(&buffer)).flatten();
         if let Some(lent) = lent {
-            self.forget_lent(client, &lent);
-        }
-    }
-
-    /// Frees memory that a client had.
-    pub(crate) fn forget_lent(&self, client: ClientKey, lent: &Lent) {
-        if let Lent::Arena { extent, uid, .. } = lent {
-            self.store.quotas.borrow_mut().subtract(*uid, client, extent.len());
-        }
-    }
-
-    /// Brings an object's data into a client's memory; returns its length, or `None` if the client should
-    /// get the object and copy it.
-    pub(super) async fn get_into(
-        self: Rc<Self>,
-        client: ClientKey,
-        timeout_us: u64,
-        id: ObjectId,
-        (buffer, at, room): (u64, u64, u64),
-    ) -> Result<Reply, Error> {
-        const COPY: Reply = Reply::Landed { data_len: None };
-        let tenant = self.client(client, |client| client.uid);
-        let due = self.due(timeout_us);
-        if timeout_us == 0
-            || !self.transfer.lands_anywhere()
-            || self.store.objects.borrow().get(&id).is_some()
-        {
-            return Ok(COPY);
-        }
-        self.settle_buffer(client, buffer).await?;
-        let given = self.give(client, buffer, at, room)?;
-        let sealed = self.store.objects.borrow_mut().wait(id);
-        let outcome = {
-            let fetching = std::pin::pin!(self.transfer.fetch_into(id, tenant, &given));
-            match self.kernel.clock.bounded(due, select(sealed, fetching)).await {
-                None => None,
-                Some(Either::Left(_)) => Some(None),
-                Some(Either::Right((fetched, _))) => Some(Some(fetched)),
-            }
-        };
-        // Whatever the outcome, nothing writes to the memory once the client has its answer.
-        self.transfer.settle(&given).await?;
-        match outcome {
-            None => Err(self.timed_out(id)),
-            Some(None) => Ok(COPY),
-            Some(Some(fetched)) => fetched.map(|()| Reply::Landed { data_len: given.landed() }),
+            lent.uncount(&self.store, client);
         }
     }
 
     /// A piece of a client's memory, for the fabric to write.
-    fn give(&self, client: ClientKey, buffer: u64, at: u64, room: u64) -> Result<Rc<Given>, Error> {
+    pub(super) fn give(
+        &self,
+        client: ClientKey,
+        buffer: u64,
+        at: u64,
+        room: u64,
+    ) -> Result<Rc<Given>, Error> {
         let outside = |len: u64| {
             let text = format!("{room} bytes at {at} are not within a buffer of {len}");
             Error::new(ErrorKind::Invalid, text)
@@ -174,12 +168,12 @@ impl Sessions {
         (buffer, data_len): (u64, u64),
     ) -> Outcome {
         let (id, private) = (object.id, object.rights.is_private());
-        let claim = self.claim_for(client, &object).await?;
+        let claim = self.creations.claim_for(client, &object).await?;
         self.settle_buffer(client, buffer).await?;
-        self.directory.settle_claim(&id).await?;
-        self.may_create(client, id)?;
+        self.claims.settle(&id).await?;
+        self.creations.may_create(client, id)?;
         let metadata = object.metadata.clone();
-        let mut head = self.head(client, object, data_len, 0)?;
+        let mut head = self.creations.head(client, object, data_len, 0)?;
         head.digest = digest;
         let wrong =
             |why: &str| Error::new(ErrorKind::Invalid, format!("cannot put object {id} from memory {why}"));
@@ -200,7 +194,7 @@ impl Sessions {
             )),
             Lent::Arena { .. } => Ok(()),
         })?;
-        let lent = self.client_mut(client, |client| client.lent.remove(&buffer)).flatten();
+        let lent = self.sessions.client_mut(client, |client| client.lent.remove(&buffer)).flatten();
         let Some(Lent::Arena { extent, .. }) = lent else { return Err(no_buffer(buffer)) };
         let capacity = extent.len();
         let mut extent = Rc::into_inner(extent).expect("counted above, and nothing was awaited since");
@@ -219,7 +213,7 @@ impl Sessions {
     }
 
     /// Waits until the last get into a buffer is over.
-    async fn settle_buffer(&self, client: ClientKey, buffer: u64) -> Result<(), Error> {
+    pub(super) async fn settle_buffer(&self, client: ClientKey, buffer: u64) -> Result<(), Error> {
         let last = self.with_lent(client, buffer, |lent| Ok(lent.last().take()))?;
         match last {
             Some(given) => self.transfer.settle(&given).await,
@@ -228,7 +222,7 @@ impl Sessions {
     }
 
     fn may_have_more(&self, client: ClientKey) -> Result<(), Error> {
-        if self.client(client, |client| client.lent.len()) < MAX_LENT_PIECES {
+        if self.sessions.client(client, |client| client.lent.len()) < MAX_LENT_PIECES {
             return Ok(());
         }
         let text = format!("this client has {MAX_LENT_PIECES} buffers already: release some first");
@@ -236,7 +230,7 @@ impl Sessions {
     }
 
     fn note(&self, client: ClientKey, lent: Lent) -> u64 {
-        let noted = self.client_mut(client, |client| {
+        let noted = self.sessions.client_mut(client, |client| {
             client.next_lent += 1;
             client.lent.insert(client.next_lent, lent);
             client.next_lent
@@ -250,7 +244,7 @@ impl Sessions {
         buffer: u64,
         with: impl FnOnce(&mut Lent) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let found = self.client_mut(client, |client| client.lent.get_mut(&buffer).map(with));
+        let found = self.sessions.client_mut(client, |client| client.lent.get_mut(&buffer).map(with));
         found.flatten().ok_or_else(|| no_buffer(buffer))?
     }
 }

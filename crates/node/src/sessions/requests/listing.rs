@@ -13,10 +13,10 @@ use std::time::Duration;
 use plasmon::ObjectId;
 use plasmon::wire::{MAX_IDS, ObjectInfo, Reply};
 
+use super::Requests;
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashSet;
 use crate::object::Table;
-use crate::sessions::Sessions;
 
 /// Minimum number of rows of a page; a shorter listing is answered at once.
 const PAGE_ROWS: usize = 4096;
@@ -40,9 +40,9 @@ struct Listing {
     creating: HashSet<ObjectId>,
 }
 
-impl Sessions {
+impl Requests {
     pub(super) fn list(self: &Rc<Self>, client: ClientKey, request: u64) {
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         let now = self.kernel.clock.unix_ms();
         let rows = self.store.objects.borrow().list_others(tenant, &self.store.scan_pins(), now);
         let unsealed = rows.iter().filter(|row| row.state == plasmon::ObjectState::Unsealed);
@@ -52,13 +52,13 @@ impl Sessions {
         if listing.is_done() {
             return;
         }
-        let sessions = Rc::clone(self);
-        self.wait(client, request, LISTING_WEIGHT, async move {
+        let requests = Rc::clone(self);
+        self.sessions.wait(client, request, LISTING_WEIGHT, async move {
             while !listing.is_done() {
-                let behind = sessions.client(client, |client| client.session.is_behind());
-                sessions.kernel.clock.sleep(if behind { LOOK_INTERVAL } else { Duration::ZERO }).await;
-                if !sessions.client(client, |client| client.session.is_behind()) {
-                    listing.page(&sessions, Vec::new());
+                let behind = requests.sessions.client(client, |client| client.session.is_behind());
+                requests.kernel.clock.sleep(if behind { LOOK_INTERVAL } else { Duration::ZERO }).await;
+                if !requests.sessions.client(client, |client| client.session.is_behind()) {
+                    listing.page(&requests, Vec::new());
                 }
             }
         });
@@ -71,9 +71,9 @@ impl Listing {
     }
 
     /// Sends the next page, after rows that were found already.
-    fn page(&mut self, sessions: &Sessions, mut rows: Vec<ObjectInfo>) {
-        let fast = sessions.store.scan_pins();
-        let objects = sessions.store.objects.borrow();
+    fn page(&mut self, requests: &Requests, mut rows: Vec<ObjectInfo>) {
+        let fast = requests.store.scan_pins();
+        let objects = requests.store.objects.borrow();
         while rows.len() < PAGE_ROWS && !self.is_done() {
             let sealed = objects.list_sealed(self.shard, self.tenant, &fast, self.now);
             rows.extend(sealed.filter(|row| !self.creating.contains(&row.id)));
@@ -84,7 +84,7 @@ impl Listing {
             let objects = rows.by_ref().take(FRAME_ROWS).collect();
             let more = rows.peek().is_some();
             let reply = Reply::List { objects, more: more || !self.is_done() };
-            sessions.reply(self.client, self.request, &reply);
+            requests.sessions.reply(self.client, self.request, &reply);
             if !more {
                 return;
             }

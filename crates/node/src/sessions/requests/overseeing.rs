@@ -9,9 +9,9 @@ use plasmon::overview::{NodeOverview, Overview, Summary};
 use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind, NodeId};
 
+use super::Requests;
 use crate::net::frame::ask;
 use crate::net::members::Member;
-use crate::sessions::Sessions;
 
 /// How long a node has to answer.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ const MAX_NODES_ASKED: usize = 256;
 /// Maximum number of nodes of an overview: those that fit a reply.
 const MAX_NODES: usize = 1000;
 
-impl Sessions {
+impl Requests {
     /// Asks all members for their summaries.
     pub(super) async fn overview(self: Rc<Self>) -> Result<Reply, Error> {
         let status = self.cluster.cluster_status();

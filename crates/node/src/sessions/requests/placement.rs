@@ -6,14 +6,14 @@ use plasmon::drain::DrainStep;
 use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
+use super::Requests;
 use super::transfer::json;
 use crate::kernel::ClientKey;
-use crate::sessions::Sessions;
 
 /// Maximum number of objects that a client may have pinned by requests.
 const MAX_PINNED_OBJECTS: usize = 1 << 16;
 
-impl Sessions {
+impl Requests {
     pub(super) async fn replicate_for(
         self: Rc<Self>,
         client: ClientKey,
@@ -21,8 +21,8 @@ impl Sessions {
         id: ObjectId,
         copies: u16,
     ) -> Result<Reply, Error> {
-        let tenant = self.client(client, |client| client.uid);
-        let made = self.placement.replicate(id, tenant, copies, self.due(timeout_us)).await?;
+        let tenant = self.sessions.client(client, |client| client.uid);
+        let made = self.placement.replicate(id, tenant, copies, self.sessions.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&made) })
     }
 
@@ -33,8 +33,8 @@ impl Sessions {
         id: ObjectId,
         node: NodeId,
     ) -> Result<Reply, Error> {
-        let tenant = self.client(client, |client| client.uid);
-        let moved = self.placement.migrate(id, tenant, node, self.due(timeout_us)).await?;
+        let tenant = self.sessions.client(client, |client| client.uid);
+        let moved = self.placement.migrate(id, tenant, node, self.sessions.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&moved) })
     }
 
@@ -45,8 +45,8 @@ impl Sessions {
         id: ObjectId,
         nodes: Vec<NodeId>,
     ) -> Result<Reply, Error> {
-        let tenant = self.client(client, |client| client.uid);
-        let done = self.placement.broadcast(id, tenant, nodes, self.due(timeout_us)).await?;
+        let tenant = self.sessions.client(client, |client| client.uid);
+        let done = self.placement.broadcast(id, tenant, nodes, self.sessions.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&done) })
     }
 
@@ -56,7 +56,7 @@ impl Sessions {
         node: NodeId,
         step: DrainStep,
     ) -> Result<Reply, Error> {
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         Ok(Reply::Report { json: json(&self.placement.drain(node, step, tenant).await?) })
     }
 
@@ -67,18 +67,18 @@ impl Sessions {
         timeout_us: u64,
         id: ObjectId,
     ) -> Result<Reply, Error> {
-        let (tenant, kept) = self.client(client, |client| (client.uid, client.kept.len()));
+        let (tenant, kept) = self.sessions.client(client, |client| (client.uid, client.kept.len()));
         if kept >= MAX_PINNED_OBJECTS {
             let text =
                 format!("this client has pinned {MAX_PINNED_OBJECTS} objects already: unpin some first");
             return Err(Error::new(ErrorKind::Busy, text));
         }
-        let pin = self.get_one(id, tenant, timeout_us == 0, self.due(timeout_us)).await?;
-        self.client_mut(client, |client| client.kept.insert(id, pin));
+        let pin = self.get_one(id, tenant, timeout_us == 0, self.sessions.due(timeout_us)).await?;
+        self.sessions.client_mut(client, |client| client.kept.insert(id, pin));
         Ok(Reply::Done)
     }
 
     pub(super) fn unpin_for(&self, client: ClientKey, id: &ObjectId) {
-        self.client_mut(client, |client| client.kept.remove(id));
+        self.sessions.client_mut(client, |client| client.kept.remove(id));
     }
 }

@@ -9,30 +9,24 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use plasmon::wire::{Access, MAX_IDS, Presence, Reply};
 use plasmon::{Error, ErrorKind, ObjectId};
 
+use super::Requests;
 use crate::kernel::ClientKey;
 use crate::object::{Conflict, Pin};
-use crate::sessions::Sessions;
 
-impl Sessions {
+impl Requests {
     pub(super) fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
         if let Some(results) = here {
             return self.got(client, request, results);
         }
-        let due = self.due(timeout_us);
-        let sessions = Rc::clone(self);
-        self.wait(client, request, ids.len(), async move {
-            let gets = ids.into_iter().map(|id| sessions.get_one(id, tenant, timeout_us == 0, due));
+        let due = self.sessions.due(timeout_us);
+        let requests = Rc::clone(self);
+        self.sessions.wait(client, request, ids.len(), async move {
+            let gets = ids.into_iter().map(|id| requests.get_one(id, tenant, timeout_us == 0, due));
             let results = join_all(gets).await;
-            sessions.got(client, request, results);
+            requests.got(client, request, results);
         });
-    }
-
-    /// The deadline of a request; `None` for one that waits for ever.
-    pub(super) fn due(&self, timeout_us: u64) -> Option<Instant> {
-        let due = self.kernel.clock.now().checked_add(Duration::from_micros(timeout_us));
-        due.filter(|_| timeout_us != u64::MAX)
     }
 
     /// A pin on an object that is in memory here, or an error if this user may not see it.
@@ -100,6 +94,44 @@ impl Sessions {
         }
     }
 
+    /// Brings an object's data into a client's memory; returns its length, or `None` if the client should
+    /// get the object and copy it.
+    pub(super) async fn get_into(
+        self: Rc<Self>,
+        client: ClientKey,
+        timeout_us: u64,
+        id: ObjectId,
+        (buffer, at, room): (u64, u64, u64),
+    ) -> Result<Reply, Error> {
+        const COPY: Reply = Reply::Landed { data_len: None };
+        let tenant = self.sessions.client(client, |client| client.uid);
+        let due = self.sessions.due(timeout_us);
+        if timeout_us == 0
+            || !self.transfer.lands_anywhere()
+            || self.store.objects.borrow().get(&id).is_some()
+        {
+            return Ok(COPY);
+        }
+        self.lending.settle_buffer(client, buffer).await?;
+        let given = self.lending.give(client, buffer, at, room)?;
+        let sealed = self.store.objects.borrow_mut().wait(id);
+        let outcome = {
+            let fetching = std::pin::pin!(self.transfer.fetch_into(id, tenant, &given));
+            match self.kernel.clock.bounded(due, select(sealed, fetching)).await {
+                None => None,
+                Some(Either::Left(_)) => Some(None),
+                Some(Either::Right((fetched, _))) => Some(Some(fetched)),
+            }
+        };
+        // Whatever the outcome, nothing writes to the memory once the client has its answer.
+        self.transfer.settle(&given).await?;
+        match outcome {
+            None => Err(self.timed_out(id)),
+            Some(None) => Ok(COPY),
+            Some(Some(fetched)) => fetched.map(|()| Reply::Landed { data_len: given.landed() }),
+        }
+    }
+
     fn absent(&self, id: ObjectId) -> Error {
         let text = format!("object {id} {}; give the get a time-out to wait for it", self.whereabouts(&id));
         Error::new(ErrorKind::NotFound, text)
@@ -137,23 +169,23 @@ impl Sessions {
         let mut segments: Vec<u32> = results.iter().flatten().flat_map(|pin| pin.run().segments()).collect();
         segments.sort_unstable();
         segments.dedup();
-        let (granted, descriptors) = match self.grant(client, &segments, Access::Read) {
+        let (granted, descriptors) = match self.sessions.grant(client, &segments, Access::Read) {
             Ok(granted) => granted,
-            Err(error) => return self.reply(client, request, &Reply::Failed { error }),
+            Err(error) => return self.sessions.reply(client, request, &Reply::Failed { error }),
         };
         let objects =
             results.iter().map(|result| result.as_ref().map(|pin| pin.span()).map_err(Clone::clone));
         let reply = Reply::Got { objects: objects.collect(), granted };
-        self.client_mut(client, |client| {
+        self.sessions.client_mut(client, |client| {
             for pin in results.into_iter().flatten() {
                 client.pins.entry(pin.run().offset()).or_default().push(pin);
             }
         });
-        self.send_reply(client, request, &reply, descriptors);
+        self.sessions.send_reply(client, request, &reply, descriptors);
     }
 
     pub(super) fn release(&self, client: ClientKey, offsets: &[u64]) {
-        self.client_mut(client, |client| {
+        self.sessions.client_mut(client, |client| {
             for offset in offsets {
                 if let Some(pins) = client.pins.get_mut(offset) {
                     pins.pop();
@@ -174,12 +206,12 @@ impl Sessions {
         count: usize,
         ids: Vec<ObjectId>,
     ) {
-        let tenant = self.client(client, |client| client.uid);
-        let due = self.due(timeout_us);
-        let sessions = Rc::clone(self);
-        self.wait(client, request, ids.len(), async move {
-            let here = sessions.wait_for_enough(&ids, tenant, timeout_us == 0, due, count).await;
-            sessions.reply(client, request, &Reply::Waited(here));
+        let tenant = self.sessions.client(client, |client| client.uid);
+        let due = self.sessions.due(timeout_us);
+        let requests = Rc::clone(self);
+        self.sessions.wait(client, request, ids.len(), async move {
+            let here = requests.wait_for_enough(&ids, tenant, timeout_us == 0, due, count).await;
+            requests.sessions.reply(client, request, &Reply::Waited(here));
         });
     }
 
@@ -235,7 +267,7 @@ impl Sessions {
 
     /// Marks objects as used just now.
     pub(super) fn refresh(&self, client: ClientKey, ids: &[ObjectId]) -> Reply {
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         let objects = self.store.objects.borrow();
         let seen = ids.iter().filter_map(|id| objects.get(id)).filter(|one| one.visible_to(tenant));
         seen.for_each(|replica| replica.touch());
@@ -243,7 +275,7 @@ impl Sessions {
     }
 
     pub(super) fn contains(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         let here: Vec<_> = {
             let objects = self.store.objects.borrow();
             let served = !self.cluster.withholds();
@@ -252,11 +284,11 @@ impl Sessions {
         };
         if self.cluster.solo() || here.iter().all(|here| *here) {
             let presence = here.iter().map(|here| if *here { Presence::Here } else { Presence::Absent });
-            return self.reply(client, request, &Reply::Contains(presence.collect()));
+            return self.sessions.reply(client, request, &Reply::Contains(presence.collect()));
         }
-        let sessions = Rc::clone(self);
-        self.wait(client, request, ids.len(), async move {
-            let reply = match sessions.directory.known(&ids, tenant).await {
+        let requests = Rc::clone(self);
+        self.sessions.wait(client, request, ids.len(), async move {
+            let reply = match requests.directory.known(&ids, tenant).await {
                 Err(error) => Reply::Failed { error },
                 Ok(elsewhere) => Reply::Contains(
                     here.into_iter()
@@ -269,7 +301,7 @@ impl Sessions {
                         .collect(),
                 ),
             };
-            sessions.reply(client, request, &reply);
+            requests.sessions.reply(client, request, &reply);
         });
     }
 }

@@ -5,29 +5,33 @@ use std::rc::Rc;
 use plasmon::ObjectId;
 use plasmon::wire::Reply;
 
-use super::busy;
+use super::Requests;
 use crate::kernel::ClientKey;
-use crate::sessions::Sessions;
+use crate::sessions::answering::busy;
 
-impl Sessions {
+impl Requests {
     /// Deletes objects everywhere; the deletion goes on if the client leaves.
     pub(super) fn delete(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
-        if !self.set_out(client, ids.len()) {
-            return self.reply(client, request, &Reply::Failed { error: busy() });
+        if !self.sessions.set_out(client, ids.len()) {
+            return self.sessions.reply(client, request, &Reply::Failed { error: busy() });
         }
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         if self.cluster.solo() {
-            self.arrive(client, ids.len());
-            return self.reply(client, request, &Reply::Deleted(self.directory.delete_here(&ids, tenant)));
+            self.sessions.arrive(client, ids.len());
+            return self.sessions.reply(
+                client,
+                request,
+                &Reply::Deleted(self.directory.deletion.delete_here(&ids, tenant)),
+            );
         }
-        let sessions = Rc::clone(self);
+        let requests = Rc::clone(self);
         self.kernel.spawn(async move {
-            let reply = match sessions.directory.delete_all(&ids, &[], tenant).await {
+            let reply = match requests.directory.deletion.delete_all(&ids, &[], tenant).await {
                 Ok(outcomes) => Reply::Deleted(outcomes),
                 Err(error) => Reply::Failed { error },
             };
-            sessions.arrive(client, ids.len());
-            sessions.reply(client, request, &reply);
+            requests.sessions.arrive(client, ids.len());
+            requests.sessions.reply(client, request, &reply);
         });
     }
 

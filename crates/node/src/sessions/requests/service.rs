@@ -8,11 +8,12 @@ use plasmon::status::Status;
 use plasmon::wire::{FIRST_OTHER, Reply, Request, Table, WireError};
 use plasmon::{Error, ErrorKind};
 
-use super::{WALK_WEIGHT, writing};
+use super::{Requests, writing};
+use crate::kernel::ClientKey;
 use crate::service::{Answer, Asked, Service};
-use crate::sessions::Sessions;
+use crate::sessions::answering::WALK_WEIGHT;
 
-impl Service for Sessions {
+impl Service for Requests {
     fn name(&self) -> &'static str {
         "objects"
     }
@@ -25,46 +26,46 @@ impl Service for Sessions {
         self.on_object_request(asked)
     }
 
+    fn on_session_end(&self, client: ClientKey) {
+        self.subscriptions.end(client);
+    }
+
     fn on_tick(self: Rc<Self>, now: Instant) {
-        self.dismiss_silent(now);
+        self.sessions.dismiss_silent(now);
     }
 
     fn on_turn_end(self: Rc<Self>) -> bool {
-        self.tell_subscribers()
+        self.subscriptions.tell()
     }
 
     fn report(&self, status: &mut Status) {
-        status.clients = self.clients.borrow().len() as u64;
-        status.connections = self.connections();
+        status.clients = self.sessions.clients.borrow().len() as u64;
+        status.connections = self.sessions.connections();
     }
 }
 
-impl Sessions {
+impl Requests {
     /// Answers a request about objects, or any other.
     ///
     /// # Errors
     /// When no client sends such a request.
     fn on_object_request(self: &Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
         let Asked { session: client, number: request, request: asked, file } = asked;
+        let creations = &self.creations;
         Ok(match asked {
             Request::Put { object, digest, room_us, data } => {
-                let weight = writing::weight(data.len());
-                let put = Rc::clone(self).put(client, object, digest, Duration::from_micros(room_us), data);
-                Answer::later(weight, put)
+                let (weight, room) = (writing::weight(data.len()), Duration::from_micros(room_us));
+                Answer::later(weight, Rc::clone(creations).put(client, object, digest, room, data))
             }
             Request::Create { object, data_len, metadata_len, room_us } => {
-                let room = Duration::from_micros(room_us);
-                let create = Rc::clone(self).create(client, object, (data_len, metadata_len), room);
-                Answer::later(1, create)
+                let (sizes, room) = ((data_len, metadata_len), Duration::from_micros(room_us));
+                Answer::later(1, Rc::clone(creations).create(client, object, sizes, room))
             }
             Request::Seal { id, digest, data } => {
                 let weight = writing::weight(data.len());
-                Answer::later(weight, Rc::clone(self).seal_for(client, id, digest, data))
+                Answer::later(weight, Rc::clone(creations).seal_for(client, id, digest, data))
             }
-            Request::Abort { id } => {
-                let aborted = self.abort(client, id);
-                Answer::now(aborted.map(|()| Reply::Done))
-            }
+            Request::Abort { id } => Answer::now(creations.abort(client, id).map(|()| Reply::Done)),
             Request::Get { timeout_us, ids } => {
                 self.get(client, request, timeout_us, ids);
                 Answer::Silent
@@ -98,7 +99,7 @@ impl Sessions {
                 Answer::plain(1, Rc::clone(self).get_into(client, timeout_us, id, place))
             }
             Request::PutFrom { object, digest, buffer, data_len } => {
-                let put = Rc::clone(self).put_from(client, object, digest, (buffer, data_len));
+                let put = Rc::clone(&self.lending).put_from(client, object, digest, (buffer, data_len));
                 Answer::later(1, put)
             }
             Request::Replicate { timeout_us, id, copies } => {
@@ -143,30 +144,30 @@ impl Sessions {
                 Answer::now(Ok(reply))
             }
             Request::Subscribe => {
-                self.subscribe(client, request);
+                self.subscriptions.subscribe(client, request);
                 Answer::Silent
             }
-            Request::Channel => Answer::Now(self.open_channel(client)),
-            Request::Tables => Answer::Now(self.share_tables(client)),
+            Request::Channel => Answer::Now(self.sessions.open_channel(client)),
+            Request::Tables => Answer::Now(self.sessions.share_tables(client)),
             Request::Calibrate { peer } => Answer::plain(WALK_WEIGHT, Rc::clone(self).calibrate_to(peer)),
             Request::Lend { len, private, room_us } => {
                 let room = Duration::from_micros(room_us);
-                Answer::later(1, Rc::clone(self).lend_to(client, len, private, room))
+                Answer::later(1, Rc::clone(&self.lending).lend_to(client, len, private, room))
             }
             Request::Adopt { len } => {
                 // The table of requests says how many descriptors come with each.
-                let adopted = file.map(|file| self.adopt(client, len, &file));
+                let adopted = file.map(|file| self.lending.adopt(client, len, &file));
                 let missing =
                     || Err(Error::new(ErrorKind::Invalid, "memory to register came without its file"));
                 Answer::now(adopted.unwrap_or_else(missing))
             }
             Request::GiveBack { buffer } => {
-                self.take_back(client, buffer);
+                self.lending.take_back(client, buffer);
                 Answer::Silent
             }
             Request::Drain { node, step } => Answer::plain(1, Rc::clone(self).drain_for(client, node, step)),
             Request::Cancel { request } => {
-                self.cancel(client, request);
+                self.sessions.cancel(client, request);
                 Answer::Silent
             }
             other => return Err(WireError::Opcode(other.opcode())),

@@ -7,25 +7,25 @@ use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use serde::Serialize;
 
+use super::Requests;
 use crate::kernel::ClientKey;
 use crate::kernel::counted::Counted;
 use crate::object::Role;
-use crate::sessions::Sessions;
 
 /// Maximum number of objects being prefetched at a time.
 const MAX_PREFETCHES: usize = 1 << 16;
 
-impl Sessions {
+impl Requests {
     pub(super) fn explain_to(&self, client: ClientKey, id: &ObjectId) -> Result<Reply, Error> {
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         if self.store.objects.borrow().get(id).is_some_and(|replica| !replica.visible_to(tenant)) {
             return Err(crate::object::not_visible(*id, tenant));
         }
-        Ok(Reply::Report { json: json(&self.transfer.explain(id, tenant)) })
+        Ok(Reply::Report { json: json(&self.transfer.records.explain(id, tenant)) })
     }
 
     pub(super) async fn locations(self: Rc<Self>, client: ClientKey, id: ObjectId) -> Result<Reply, Error> {
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         let visible =
             self.store.objects.borrow().get(&id).filter(|replica| replica.visible_to(tenant)).cloned();
         let here = visible.map(|replica| (self.kernel.node, replica.role()));
@@ -44,8 +44,8 @@ impl Sessions {
         timeout_us: u64,
         ids: &[ObjectId],
     ) -> Result<Reply, Error> {
-        let tenant = self.client(client, |client| client.uid);
-        let due = self.due(timeout_us);
+        let tenant = self.sessions.client(client, |client| client.uid);
+        let due = self.sessions.due(timeout_us);
         let absent: Vec<_> =
             ids.iter().filter(|id| self.store.objects.borrow().conflict(id).is_none()).copied().collect();
         if self.cluster.solo() {
@@ -58,10 +58,10 @@ impl Sessions {
             return Err(Error::new(ErrorKind::Busy, text));
         }
         for id in absent {
-            let (sessions, counted) = (Rc::clone(self), Counted::new(Rc::clone(&count)));
+            let (requests, counted) = (Rc::clone(self), Counted::new(Rc::clone(&count)));
             self.kernel.spawn(async move {
                 // A client that gets an object that did not come learns why.
-                let _ = sessions.kernel.clock.bounded(due, sessions.transfer.fetch(id, tenant)).await;
+                let _ = requests.kernel.clock.bounded(due, requests.transfer.fetch(id, tenant)).await;
                 drop(counted);
             });
         }

@@ -4,17 +4,22 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plasmon::wire::{Access, MAX_METADATA, NewObject, Placement, Reply, Span};
+use plasmon::wire::{self, Access, MAX_METADATA, NewObject, Reply, Span};
 use plasmon::{Error, ErrorKind, ObjectId, Rights};
 
 use super::exists;
-use crate::directory::claims::Claim;
-use crate::kernel::ClientKey;
+use crate::directory::Directory;
+use crate::directory::claims::{Claim, Claims};
+use crate::kernel::{ClientKey, Kernel};
+use crate::membership::Cluster;
 use crate::memory::{Extent, Writer, Zone};
 use crate::net::frame::Holding;
 use crate::object::{Conflict, Creation, Head, Held, Role, Sealing, Table};
+use crate::placement::Placement;
 use crate::service::Outcome;
 use crate::sessions::Sessions;
+use crate::store::Store;
+use crate::transfer::Transfer;
 
 /// Maximum number of bytes of an object that travels through the socket or the ring, and that the engine
 /// writes.
@@ -32,7 +37,32 @@ pub(super) fn weight(data: usize) -> usize {
     1 + data / BYTES_PER_WEIGHT
 }
 
-impl Sessions {
+/// The objects that clients make: their claims, their creations and what they count.
+pub(crate) struct Creations {
+    kernel: Rc<Kernel>,
+    store: Rc<Store>,
+    cluster: Rc<Cluster>,
+    directory: Rc<Directory>,
+    pub(in crate::sessions) claims: Rc<Claims>,
+    transfer: Rc<Transfer>,
+    placement: Rc<Placement>,
+    pub(in crate::sessions) sessions: Rc<Sessions>,
+}
+
+impl Creations {
+    pub(super) fn new(placement: &Rc<Placement>, sessions: &Rc<Sessions>) -> Self {
+        Self {
+            kernel: Rc::clone(&placement.kernel),
+            store: Rc::clone(&placement.store),
+            cluster: Rc::clone(&placement.cluster),
+            directory: Rc::clone(&placement.directory),
+            claims: Rc::clone(&placement.directory.claims),
+            transfer: Rc::clone(&placement.transfer),
+            placement: Rc::clone(placement),
+            sessions: Rc::clone(sessions),
+        }
+    }
+
     /// Makes an object of bytes that came in a frame.
     pub(super) async fn put(
         self: Rc<Self>,
@@ -71,10 +101,10 @@ impl Sessions {
         let mut head = self.head(client, object, data_len, 0)?;
         head.digest = digest;
         let (extent, charge) = self.reserve(client, &head, Writer::Engine, room).await?;
-        self.directory.settle_claim(&head.id).await?;
+        self.claims.settle(&head.id).await?;
         self.may_create(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-        self.transfer.count_copy(head.len());
+        self.transfer.records.count_copy(head.len());
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
         let replica = self.store.seal(sealing)?;
@@ -84,20 +114,20 @@ impl Sessions {
     }
 
     /// Claims the id of an object, unless it was drawn at random for it: such an id is looked up only once.
-    /// The caller asks [`Sessions::may_create`] after its last wait.
+    /// The caller asks [`Creations::may_create`] after its last wait.
     pub(crate) async fn claim_for(
         self: &Rc<Self>,
         client: ClientKey,
         object: &NewObject,
     ) -> Result<Claim, Error> {
-        let (id, tenant) = (object.id, self.client(client, |client| client.uid));
+        let (id, tenant) = (object.id, self.sessions.client(client, |client| client.uid));
         let drawn = is_drawn(object);
         self.await_certainty(id).await?;
         if drawn { self.placement.ensure_stays() } else { self.may_create(client, id) }?;
         if self.directory.known_here(&id, tenant) == Some(true) {
             return Err(exists(id, "exists already"));
         }
-        if drawn { Ok(Claim::of_nobody(id)) } else { self.directory.claim(id, tenant).await }
+        if drawn { Ok(Claim::of_nobody(id)) } else { self.claims.claim(id, tenant).await }
     }
 
     /// Waits until the objects here of an id certainly exist: a node that is not a member may hold objects
@@ -117,9 +147,9 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether [`Sessions::claim_for`] can claim without asking another node.
+    /// Whether [`Creations::claim_for`] can claim without asking another node.
     pub(crate) fn claims_at_once(&self, object: &NewObject) -> bool {
-        is_drawn(object) || self.directory.decides_here(&object.id, self.kernel.clock.now())
+        is_drawn(object) || self.claims.decides_here(&object.id, self.kernel.clock.now())
     }
 
     /// Begins a creation; returns the place of its data, with the descriptors that the client needs. The
@@ -134,7 +164,7 @@ impl Sessions {
         let id = object.id;
         let claim = self.claim_for(client, &object).await?;
         let (placement, segments) = self.begin(client, object, sizes, room).await?;
-        match self.grant(client, &segments, Access::Write) {
+        match self.sessions.grant(client, &segments, Access::Write) {
             Ok((granted, descriptors)) => {
                 claim.keep();
                 Ok((Reply::Created { placement, granted }, descriptors))
@@ -147,14 +177,14 @@ impl Sessions {
     }
 
     /// Begins a creation; returns the place of its data and its segments. The sizes are those of
-    /// [`Sessions::create`].
+    /// [`Creations::create`].
     pub(crate) async fn begin(
         self: &Rc<Self>,
         client: ClientKey,
         object: NewObject,
         (data_len, written): (u64, u32),
         room: Duration,
-    ) -> Result<(Placement, Vec<u32>), Error> {
+    ) -> Result<(wire::Placement, Vec<u32>), Error> {
         let metadata = object.metadata.clone();
         let head = self.head(client, object, data_len, written)?;
         let inline = head.len() <= u64::from(INLINE_MAX);
@@ -164,10 +194,10 @@ impl Sessions {
         let written = extent.write(head.data_len, &metadata);
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         let (placement, segments) = if inline {
-            (Placement::Inline, Vec::new())
+            (wire::Placement::Inline, Vec::new())
         } else {
             let span = Span { offset: extent.offset(), data_len, metadata_len: head.metadata_len, digest: 0 };
-            (Placement::Mapped(span), extent.segments().collect())
+            (wire::Placement::Mapped(span), extent.segments().collect())
         };
         let created = self.kernel.clock.unix_ms();
         self.store.objects.borrow_mut().begin(Creation { head, extent, client, inline, created });
@@ -198,7 +228,7 @@ impl Sessions {
             ));
         }
         let rights = if rights == Rights::Read { self.kernel.config.public } else { rights };
-        let tenant = self.client(client, |client| client.uid);
+        let tenant = self.sessions.client(client, |client| client.uid);
         let life = self.kernel.lives.draw();
         let expires =
             if terms.ttl_ms == 0 { 0 } else { self.kernel.clock.unix_ms().saturating_add(terms.ttl_ms) };
@@ -247,7 +277,7 @@ impl Sessions {
     ) -> Result<Charge<'_>, Error> {
         let taken = self.store.quotas.borrow_mut().take(what, user, client, len);
         taken?;
-        Ok(Charge { sessions: self, user, client, len, keep: false })
+        Ok(Charge { store: &self.store, user, client, len, keep: false })
     }
 
     /// Seals a creation of this client, which makes it immutable and visible.
@@ -269,11 +299,11 @@ impl Sessions {
         }
         let written = creation.extent.write(0, data);
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-        self.transfer.count_copy(data.len() as u64);
+        self.transfer.records.count_copy(data.len() as u64);
         drop(objects);
         let sealed = self.store.objects.borrow_mut().seal_creation(&id, digest, self.kernel.clock.unix_ms());
         let replica = sealed?;
-        self.directory.fulfil_claim(&id);
+        self.claims.fulfil(&id);
         self.store.publish(Holding::of(&replica));
         self.placement.note_expiry(&replica);
         Ok(())
@@ -289,7 +319,7 @@ impl Sessions {
         data: Bytes,
     ) -> Outcome {
         self.own_creation(&self.store.objects.borrow(), client, &id, "seal")?;
-        self.directory.settle_claim(&id).await.inspect_err(|_| self.give_up(&id))?;
+        self.claims.settle(&id).await.inspect_err(|_| self.give_up(&id))?;
         self.seal_creation(client, id, digest, &data)?;
         Ok((Reply::Done, Vec::new()))
     }
@@ -305,7 +335,7 @@ impl Sessions {
         let ended = self.store.objects.borrow_mut().end(id);
         if let Some(creation) = ended {
             self.store.quotas.borrow_mut().forget(&creation.head, creation.client);
-            self.directory.release_claim(id);
+            self.claims.release(id);
         }
     }
 
@@ -345,7 +375,7 @@ fn is_drawn(object: &NewObject) -> bool {
 /// Bytes counted against quotas. Dropping this gives them back unless they are kept, since later steps may
 /// fail or be dropped.
 pub(super) struct Charge<'a> {
-    sessions: &'a Sessions,
+    store: &'a Store,
     user: u32,
     client: ClientKey,
     len: u64,
@@ -361,7 +391,7 @@ impl Charge<'_> {
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
         if !self.keep {
-            self.sessions.store.quotas.borrow_mut().subtract(self.user, self.client, self.len);
+            self.store.quotas.borrow_mut().subtract(self.user, self.client, self.len);
         }
     }
 }

@@ -34,8 +34,8 @@ impl Transfer {
         let mut secret = [0; size_of::<u128>()];
         getrandom::fill(&mut secret).expect("the operating system gives random bytes");
         let secret = u128::from_ne_bytes(secret);
-        self.count_served("socket", &head);
-        self.grant_lease(asked, pin, Owed::Socket(secret));
+        self.records.count_served("socket", &head);
+        self.leases.grant(asked, pin, Owed::Socket(secret));
         Message::Dial { head, lease_ms: LEASE_MS, port, secret }
     }
 
@@ -72,7 +72,7 @@ impl Transfer {
 
     /// Finds the object for a request on a data connection: that of the lease which the request names.
     fn leased(self: &Rc<Self>, ask: &Ask) -> Option<Local> {
-        let leases = self.leases.borrow();
+        let leases = self.leases.granted.borrow();
         let lease = leases.get(&(ask.reader, ask.request))?;
         let (Kept::Object(pinned), Owed::Socket(secret)) = (&lease.kept, &lease.owed) else { return None };
         if pinned.id() != ask.id || *secret != ask.secret {
@@ -88,8 +88,8 @@ impl Transfer {
             // The pin is dropped only now, even if the lease has ended: the socket thread was reading these
             // bytes.
             drop(pin);
-            transfer.count("socket", |count| count.copied_bytes += written);
-            transfer.count_copy(written);
+            transfer.records.count("socket", |count| count.copied_bytes += written);
+            transfer.records.count_copy(written);
         });
         Some(local)
     }
@@ -112,7 +112,7 @@ impl Transfer {
         let copied = landing.len();
         trace.copied(copied);
         trace.moved();
-        self.count_copy(copied);
+        self.records.count_copy(copied);
         self.land(head, landing)
     }
 
