@@ -7,7 +7,8 @@
         same = client.get("temperatures")  # On any node; read-only, in place.
 
 `help(plasmon.Client)`, `help(plasmon.Client.put)` and so on describe what is only named here. Sizes are in
-bytes, times in seconds. An object is named by an `ObjectId`, by its 20 bytes, or by a name (`str`).
+bytes, times in seconds. An object is named by an `ObjectId`, by its 20 bytes or 40 hexadecimal digits, or by
+a name (`str`).
 
 FUNCTIONS AND CLASSES
     connect(socket=None, timeout=None)   connects to the node of this host; returns a Client
