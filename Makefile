@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all simulate test-chaos test-rdma test-python build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
-.PHONY: bench-scale bench-report bench-compare
+.PHONY: bench-scale bench-report bench-compare docs test-docs
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -17,8 +17,14 @@ demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 test: ## Everything a change must pass: formatting, lints, types, all tests
 	@scripts/test.sh
 
-test-all: ## `make test`, the end-to-end tests on loopback too, loom models, the documentation, the demo
+test-all: ## `make test`, the end-to-end tests on loopback too, loom models, the documentation, its site, the demo
 	@scripts/test.sh --all
+
+docs: ## The site of the documentation in .cache/site, with all links checked
+	@scripts/docs.sh
+
+test-docs: ## The code of the documentation is run; PAGES="docs/guide.md" for some pages
+	@scripts/test-docs.sh $(PAGES)
 
 simulate: ## Clusters in one process: one seed, SEED=n, or drawn ones for SECONDS=60; it prints how to replay
 	@scripts/simulate.sh $(if $(SEED),seed $(SEED),seconds $(or $(SECONDS),60))

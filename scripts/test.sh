@@ -37,6 +37,10 @@ unit_tests() {
 }
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
 python_tests_at_length() { PLASMON_PYTHON_LONG=1 python_tests; }
+code_of_pages() {
+    PLASMON_PYTHON=$VENV/bin/python scripts/test-docs.sh && cargo test --quiet --locked --doc "${TESTED[@]}"
+}
+site() { PLASMON_BIN=$VENV/bin/plasmon scripts/docs.sh; }
 benchmark_tests() {
     build_benchmarks && PLASMON_BENCH=$(target_dir)/release/plasmon-bench "$VENV/bin/pytest" -q bench/tests
 }
@@ -67,6 +71,7 @@ STEPS=(
     "unit_tests unit tests"
     "rdma RDMA, in guests"
     "python_tests Python tests"
+    "code_of_pages code of the documentation"
     "scripts/plasma-tests.sh the same on PyArrow's Plasma"
     "benchmark_tests tests of the benchmarks"
 )
@@ -77,6 +82,7 @@ if [ "${1:-}" = --all ]; then
         "end_to_end_on_loopback end-to-end tests on loopback"
         "models loom models of shared memory"
         "documentation documentation"
+        "site site of the documentation"
         "demo demo"
     )
 fi

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap_complete::Shell;
 use plasmon::{Client, ObjectId, Rights};
 
 use crate::serve_args::{Serve, memory, positive_size, public, seconds};
@@ -107,6 +108,29 @@ out, and a line says how many. With --json each event is a line of its own.")]
     Secret(Secret),
     /// Find what makes Plasmon slower on this host than the hardware allows, and how to fix it
     Doctor(Doctor),
+    /// Print the script with which a shell completes the commands and options of plasmon
+    Completions(Completions),
+    /// Write man pages of all commands into a directory
+    #[command(hide = true)]
+    Man(ManPages),
+}
+
+/// Arguments of `plasmon completions`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+For this user, in bash: plasmon completions bash > ~/.local/share/bash-completion/completions/plasmon. In \
+zsh, the file is _plasmon in a directory of $fpath; in fish, \
+~/.config/fish/completions/plasmon.fish.")]
+pub(crate) struct Completions {
+    /// Shell that is to complete
+    pub(crate) shell: Shell,
+}
+
+/// Arguments of `plasmon man`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ManPages {
+    /// Directory to write to, such as /usr/local/share/man/man1; it is made if it does not exist
+    pub(crate) directory: PathBuf,
 }
 
 /// Arguments of `plasmon status`.

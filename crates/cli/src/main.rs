@@ -10,6 +10,7 @@ mod doctor;
 mod drain;
 mod explain;
 mod failure;
+mod manual;
 mod objects;
 mod output;
 mod overview;
@@ -27,13 +28,14 @@ mod watch;
 
 use std::process::ExitCode;
 
-use args::{Args, Command, StatusOf};
+use args::{Args, Command, Completions, StatusOf};
 use clap::{CommandFactory, FromArgMatches};
 use failure::Failure;
 use plasmon::Socket;
 
 fn main() -> ExitCode {
-    let matches = settings::with_environment(Args::command()).try_get_matches();
+    let definitions = || settings::with_environment(Args::command());
+    let matches = definitions().try_get_matches();
     let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
         Err(error) => {
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(json, &args),
         Command::Secret(args) => secret::secret(&args),
         Command::Doctor(args) => doctor::doctor(&socket, json, &args),
+        Command::Completions(Completions { shell }) => manual::completions(shell, definitions()),
+        Command::Man(args) => manual::man(&args, definitions()),
     };
     ended(done, ExitCode::SUCCESS)
 }

@@ -4,6 +4,15 @@
 //! objects are read in place. The crate holds no network code and does not link libfabric. The daemon
 //! (`plasmon-node`) depends on this crate for the types that both sides share: ids, errors, the status report
 //! and the frames of the [`wire`].
+//!
+//! ```no_run
+//! let client = plasmon::Client::connect(plasmon::Socket::find())?;
+//! let id = plasmon::ObjectId::from_name("greeting");
+//! client.put(id, b"hello", &[], &plasmon::CreateOptions::default())?;
+//! let object = client.get(&[id], None)?.remove(0)?;
+//! assert_eq!(object.data(), b"hello");
+//! # Ok::<(), plasmon::Error>(())
+//! ```
 #![deny(unsafe_code)]
 
 // The loom models test the state that client and daemon share (`shared`). They do not need the client.
@@ -31,3 +40,8 @@ pub use rights::{Rights, not_allowed};
 pub use timeout::timeout;
 pub use transfer::{Protocol, Spread, Unreached};
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};
+
+/// The Rust code of the README, which is compiled as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

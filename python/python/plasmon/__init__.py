@@ -6,68 +6,95 @@
         client.put(array, name="temperatures")
         same = client.get("temperatures")  # On any node; read-only, in place.
 
-`plasmon.aio` has the same client for asyncio. `LocalCluster` starts a cluster on this host, for tests and for
-trying Plasmon out.
+`help(plasmon.Client)`, `help(plasmon.Client.put)` and so on describe what is only named here. Sizes are in
+bytes, times in seconds. An object is named by an `ObjectId`, by its 20 bytes or 40 hexadecimal digits, or by
+a name (`str`).
+
+FUNCTIONS AND CLASSES
+    connect(socket=None, timeout=None)   connects to the node of this host; returns a Client
+    default_socket()                     path of the socket at which that node listens by default
+    LocalCluster(nodes=2, memory="1GiB") a cluster on this host, for tests and for trying Plasmon out
+    Client                               connection to a node: the calls below
+    ObjectId                             id of an object: random(), from_name(name), from_hex(text)
+    Buffer                               bytes of an object, read in place; a view of it pins the object
+    Creation                             object that is written in place: seal() or abort() ends it
+    Scratch                              writable memory of `Client.buffer` or `Client.register`
+    Subscription, Event                  what comes to a node and leaves it
+    ObjectInfo, Spread                   what `Client.list`, and `Client.replicate` and the like, return
+    IdLike                               type of arguments that name an object
+    register_type(of, reduce)            has values of a type stored without a copy of their memory
+
+CALLS OF A CLIENT
+    put, put_many, create_and_seal       store values, or bytes as they are
+    create, seal, abort                  write an object in place
+    buffer, register, get_into, put_from work in memory of the node, or let it know the program's own
+    get, get_buffers, metadata           read values, bytes, metadata; wait for objects to come
+    contains, wait, locations, list      which objects exist, and where
+    delete, evict, refresh               free the id, the memory; keep in memory for longer
+    pin, unpin, prefetch                 bring objects to this host
+    replicate, migrate, broadcast        bring objects to other hosts
+    hash, verify, explain                the digest of an object, and how it came here
+    subscribe, status, usage, capacity   what happens on the node, and what it has
+    set_options, close                   the client itself: name, quota, user, node, socket, owner, closed
+
+ERRORS
+    Every exception is an `Error`. Those in brackets are Python's own that it also is.
+
+    ObjectExists      the id or name is taken
+    ObjectNotFound    no such object is known [KeyError]
+    ObjectLost        every node that held the object is gone
+    ObjectDamaged     the bytes are not those that were sealed
+    ObjectTooLarge    the object is larger than the store
+    StoreFull         there is no room; the message says who holds it
+    TimedOut          the call did not end within its time-out [TimeoutError]
+    TooFewReplicas    fewer nodes keep the object than were asked for
+    OutcomeUnknown    a node that decides it does not answer; the change may have happened
+    Disconnected      the node is gone, or the client was closed [ConnectionError]
+    NotAllowed        this user may not do that [PermissionError]
+    InvalidArgument   an argument is wrong [ValueError]
+    MalformedValue    the bytes of an object do not match its metadata [ValueError]
+    Busy              too many requests are under way
+
+    ReadOnlyMemory    is a warning: a value's type does not know that its memory is read-only
+
+SUBMODULES FOR USERS
+    plasmon.aio       the same client for asyncio
+    plasmon.plasma    the interface of `pyarrow.plasma`
+    plasmon.errors    the exceptions above
+    plasmon.demo      `plasmon demo`: flights put on one node and queried in place on another
 """
 
-from plasmon import errors
-from plasmon._client import Client, connect
-from plasmon._cluster import LocalCluster
-from plasmon._ids import IdLike
-from plasmon._internal import Buffer, Creation, ObjectId, Scratch, __version__, default_socket
-from plasmon._records import Event, ObjectInfo, Spread
-from plasmon._reduction import register_type
-from plasmon._subscription import Subscription
-from plasmon.errors import (
-    Busy,
-    Disconnected,
-    Error,
-    InvalidArgument,
-    MalformedValue,
-    NotAllowed,
-    ObjectDamaged,
-    ObjectExists,
-    ObjectLost,
-    ObjectNotFound,
-    ObjectTooLarge,
-    OutcomeUnknown,
-    ReadOnlyMemory,
-    StoreFull,
-    TimedOut,
-    TooFewReplicas,
-)
-
-__all__ = [
-    "Buffer",
-    "Busy",
-    "Client",
-    "Creation",
-    "Disconnected",
-    "Error",
-    "Event",
-    "IdLike",
-    "InvalidArgument",
-    "LocalCluster",
-    "MalformedValue",
-    "NotAllowed",
-    "ObjectDamaged",
-    "ObjectExists",
-    "ObjectId",
-    "ObjectInfo",
-    "ObjectLost",
-    "ObjectNotFound",
-    "ObjectTooLarge",
-    "OutcomeUnknown",
-    "ReadOnlyMemory",
-    "Scratch",
-    "Spread",
-    "StoreFull",
-    "Subscription",
-    "TimedOut",
-    "TooFewReplicas",
-    "__version__",
-    "connect",
-    "default_socket",
-    "errors",
-    "register_type",
-]
+# Names are exported by `import X as X`, and there is no `__all__`: pydoc describes a class in `__all__` with
+# all that it inherits, which would make `help(plasmon)` hundreds of lines about exceptions.
+from plasmon import errors as errors
+from plasmon._client import Client as Client
+from plasmon._client import connect as connect
+from plasmon._cluster import LocalCluster as LocalCluster
+from plasmon._ids import IdLike as IdLike
+from plasmon._internal import Buffer as Buffer
+from plasmon._internal import Creation as Creation
+from plasmon._internal import ObjectId as ObjectId
+from plasmon._internal import Scratch as Scratch
+from plasmon._internal import __version__ as __version__
+from plasmon._internal import default_socket as default_socket
+from plasmon._records import Event as Event
+from plasmon._records import ObjectInfo as ObjectInfo
+from plasmon._records import Spread as Spread
+from plasmon._reduction import register_type as register_type
+from plasmon._subscription import Subscription as Subscription
+from plasmon.errors import Busy as Busy
+from plasmon.errors import Disconnected as Disconnected
+from plasmon.errors import Error as Error
+from plasmon.errors import InvalidArgument as InvalidArgument
+from plasmon.errors import MalformedValue as MalformedValue
+from plasmon.errors import NotAllowed as NotAllowed
+from plasmon.errors import ObjectDamaged as ObjectDamaged
+from plasmon.errors import ObjectExists as ObjectExists
+from plasmon.errors import ObjectLost as ObjectLost
+from plasmon.errors import ObjectNotFound as ObjectNotFound
+from plasmon.errors import ObjectTooLarge as ObjectTooLarge
+from plasmon.errors import OutcomeUnknown as OutcomeUnknown
+from plasmon.errors import ReadOnlyMemory as ReadOnlyMemory
+from plasmon.errors import StoreFull as StoreFull
+from plasmon.errors import TimedOut as TimedOut
+from plasmon.errors import TooFewReplicas as TooFewReplicas

@@ -129,10 +129,11 @@ class Places(Handle):
         self._native.unpin(self._one(id, private))
 
     def locations(self, id: IdLike, *, private: bool = False) -> list[tuple[str, str]]:
-        """Lists the nodes that hold an object, each with its role; this node is first.
+        """Lists the nodes that hold an object. The list may lag behind puts and evictions by milliseconds.
 
-        The role is "primary", "kept" or "cached". The list may lag behind puts and evictions by some
-        milliseconds.
+        Returns:
+            Pairs of a node's id (32 hexadecimal digits) and the role of its replica ("primary", "kept" or
+            "cached"), this node first. Empty if no node holds the object.
         """
         return self._native.locations(self._one(id, private))
 

@@ -1,6 +1,7 @@
 """Exceptions of this package.
 
 Every exception is an `Error`, and if Python has a type for its kind, also an instance of that.
+`help(plasmon)` lists them in a few lines.
 """
 
 from plasmon import _internal

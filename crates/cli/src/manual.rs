@@ -1,0 +1,174 @@
+//! `plasmon completions` and `plasmon man`: what shells and `man` show, made from the command line's own
+//! definitions.
+//!
+//! Owns no state. The definitions are built only by these two commands, so no other command pays for them.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+
+use crate::args::ManPages;
+use crate::failure::Failure;
+use crate::output::{standard, tolerant};
+
+/// Title in the first line of all man pages.
+const MANUAL: &str = "Plasmon";
+
+/// Prints the script with which a shell completes commands, options and files.
+pub(crate) fn completions(shell: Shell, command: Command) -> Result<(), Failure> {
+    let script = script(shell, command);
+    tolerant(standard().and_then(|mut out| out.write_all(&script)))
+}
+
+fn script(shell: Shell, mut command: Command) -> Vec<u8> {
+    let mut script = Vec::new();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    script
+}
+
+/// Writes a man page for `plasmon`, and one for each of its commands, into a directory.
+pub(crate) fn man(args: &ManPages, command: Command) -> Result<(), Failure> {
+    fs::create_dir_all(&args.directory).map_err(Failure::file("create", &args.directory))?;
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+        write(&args.directory, command)?;
+    }
+    write(&args.directory, &command)
+}
+
+fn write(directory: &Path, command: &Command) -> Result<(), Failure> {
+    let man = Man::new(command.clone()).source(concat!("plasmon ", env!("CARGO_PKG_VERSION"))).manual(MANUAL);
+    let path = directory.join(man.get_filename());
+    let page = page(&man, command).map_err(Failure::file("make", &path))?;
+    fs::write(&path, page).map_err(Failure::file("write", &path))
+}
+
+fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(text) = command.get_after_help() {
+        after_help(&text.to_string()).to_writer(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// Sections of the text after the options. A paragraph that begins with a title and a colon is a section of
+/// its own, whose lines stay as they are; all others are notes.
+fn after_help(text: &str) -> Roff {
+    let mut roff = Roff::default();
+    let mut noted = false;
+    for paragraph in text.split("\n\n") {
+        let titled =
+            paragraph.split_once('\n').and_then(|(title, rest)| Some((title.strip_suffix(':')?, rest)));
+        if let Some((title, lines)) = titled {
+            roff.control("SH", [title.to_uppercase().as_str()]).control("nf", []);
+            for line in lines.lines() {
+                roff.text([roman(line)]);
+            }
+            roff.control("fi", []);
+        } else {
+            roff.control(if noted { "PP" } else { "SH" }, if noted { None } else { Some("NOTES") });
+            roff.text([roman(paragraph)]);
+            noted = true;
+        }
+    }
+    roff
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command as Process;
+
+    use clap::{CommandFactory, ValueEnum};
+
+    use super::*;
+    use crate::args::Args;
+    use crate::settings;
+
+    fn definitions() -> Command {
+        settings::with_environment(Args::command())
+    }
+
+    /// Names of the commands that help shows.
+    fn commands() -> Vec<String> {
+        let shown = |command: &&Command| !command.is_hide_set();
+        definitions().get_subcommands().filter(shown).map(|command| command.get_name().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_shell_gets_every_command() {
+        for shell in Shell::value_variants() {
+            let script = String::from_utf8(script(*shell, definitions())).unwrap();
+            for command in commands() {
+                assert!(script.contains(&command), "{shell} does not complete {command}");
+            }
+        }
+    }
+
+    #[test]
+    fn bash_takes_its_script_and_completes_by_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("plasmon.bash");
+        fs::write(&file, script(Shell::Bash, definitions())).unwrap();
+        let checked = Process::new("bash").arg("-n").arg(&file).output().unwrap();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        let asked = "source \"$1\"; COMP_WORDS=(plasmon repl); COMP_CWORD=1; _plasmon plasmon repl plasmon; \
+                     echo \"${COMPREPLY[@]}\"";
+        let answer = Process::new("bash").args(["-c", asked, "bash"]).arg(&file).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "replicate");
+    }
+
+    #[test]
+    fn every_command_has_a_man_page() {
+        let directory = tempfile::tempdir().unwrap();
+        let args = ManPages { directory: directory.path().join("man") };
+        man(&args, definitions()).unwrap();
+        let own = fs::read_to_string(args.directory.join("plasmon.1")).unwrap();
+        for section in [".SH NAME", ".SH SUBCOMMANDS", ".SH \"EXIT CODES\"", ".SH EXAMPLES"] {
+            assert!(own.contains(section), "{section} is missing in:\n{own}");
+        }
+        for command in commands() {
+            let path = args.directory.join(format!("plasmon-{command}.1"));
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.contains(".SH SYNOPSIS\n") && text.contains(".SH OPTIONS\n"), "{text}");
+        }
+    }
+
+    /// A machine that has neither formatter checks the pages' text only, in the test above.
+    #[test]
+    fn formatters_of_man_pages_take_them() {
+        let directory = tempfile::tempdir().unwrap();
+        man(&ManPages { directory: directory.path().to_owned() }, definitions()).unwrap();
+        for (program, options) in
+            [("groff", ["-man", "-Tutf8", "-ww"]), ("mandoc", ["-T", "lint", "-Werror"])]
+        {
+            for entry in fs::read_dir(directory.path()).unwrap() {
+                let page = entry.unwrap().path();
+                match Process::new(program).args(options).arg(&page).output() {
+                    Ok(said) => assert!(
+                        said.status.success() && said.stderr.is_empty(),
+                        "{program} of {}: {}",
+                        page.display(),
+                        String::from_utf8_lossy(&said.stderr)
+                    ),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => panic!("{program}: {error}"),
+                }
+            }
+        }
+    }
+}
