@@ -65,8 +65,8 @@ class Client(Writes, Reads, Places, Closing):
     socket if one was named. Every call may raise `Disconnected` and `TimedOut`. This process itself looks at
     the clock, so no call outlives its `timeout`, even if the node has stopped. Calls without a `timeout`
     parameter (`contains`, `delete`, `status` and others) wait at most 60 s, or the `timeout` of the client,
-    for an answer of the node; so do `put` and similar calls if their `timeout` is `None`. Ctrl-C ends all waiting.
-    After an error the request may still be carried out.
+    for an answer of the node; so do `put` and similar calls if their `timeout` is `None`. Ctrl-C ends all
+    waiting. After an error the request may still be carried out.
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> None:
