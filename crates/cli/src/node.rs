@@ -105,6 +105,7 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
         metrics: args.metrics,
         secret_file: args.secret_file.map(std::path::absolute).transpose()?,
         tls,
+        libfabric: args.libfabric,
         provider: args.provider,
         allowance: cgroup::allowance(|path| fs::read_to_string(path).ok(), "/proc/self")
             .map(|cgroup::Allowance { limit, used, file }| Allowance { limit, used, file }),
