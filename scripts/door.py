@@ -1,7 +1,7 @@
 """Tries the installed wheel of Plasmon as a new user does, with the Python and the package that run this.
 
     python door.py              the programs, a cluster, Plasma's store
-    python door.py LIBFABRIC    a node with the package's libfabric and one with this one, which get from each other
+    python door.py LIBFABRIC    nodes with the package's libfabric and with this one, and gets both ways
 """
 
 from __future__ import annotations

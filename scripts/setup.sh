@@ -2,8 +2,8 @@
 # Installs the requirements of building and testing: system packages, and a Python environment in .venv.
 # Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only
 # installs the requirements of guests, the virtual machines in which RDMA is tested; with --fuzz also those of
-# libFuzzer; with --wheel only those of the libfabric in the wheel, with --door only that of the Debian systems
-# on which the wheel is tried.
+# libFuzzer; with --wheel only those of the libfabric in the wheel, with --door only that of the Debian
+# systems on which the wheel is tried.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt

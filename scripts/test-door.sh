@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tries the wheel on Debian systems that have nothing but Python: 12 and 13, and its programs on 11.
 #
-# The systems are made by debootstrap, in .cache/door, when they are missing. Each try has a copy of the system
-# in memory and processes, mounts and a loopback of its own, which end with it. Ends with 77 and a reason where
-# systems cannot be made. With --local the wheel of scripts/wheel.sh --local is tried on this machine alone.
+# The systems are made by debootstrap, in .cache/door, when they are missing. What a try writes is in memory;
+# processes, mounts and the loopback are its own and end with it. Ends with 77 and a reason where systems
+# cannot be made. With --local the wheel of scripts/wheel.sh --local is tried on this machine alone.
 . "$(dirname "$0")/lib.sh"
 . scripts/wheel-lib.sh
 
@@ -46,8 +46,8 @@ system() {
     mv "$root.new" "$root"
 }
 
-# inside NAME COMMAND: runs a shell command in the system, with the wheel and door.py in /door. What the command
-# writes is gone afterwards.
+# inside NAME COMMAND: runs a shell command in the system, with the wheel and door.py in /door. What the
+# command writes is gone afterwards.
 inside() {
     say "$1: ${*:2}"
     env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LANG=C.UTF-8 \

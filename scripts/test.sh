@@ -57,8 +57,7 @@ documentation() {
     RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \
         cargo doc --quiet --locked --workspace --no-deps --document-private-items
 }
-# The same wheel as for others, but for this machine: building everything again for an old glibc would take ten
-# times as long as the step. `make test-door` does that.
+# The wheel of this machine's own build: `make test-door` builds everything again, for an old glibc.
 wheel() { scripts/test-door.sh --local; }
 demo() { "$VENV/bin/python" examples/flights/flights.py; }
 

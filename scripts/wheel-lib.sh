@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Functions of the scripts that build wheels: the tools, Debian's archive, the old glibc. Sourced after lib.sh.
+# Functions of the scripts that build wheels: the tools, Debian's archive, the old glibc. They source it after
+# lib.sh.
 
 # Folder of everything that wheels need and that is no output of cargo.
 WHEEL_CACHE=$ROOT/.cache/wheel

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Builds the wheel: the Python package, the programs and a libfabric of their own, in dist.
 #
-# The wheel runs on every Linux with Python 3.11 or newer and glibc 2.28 or newer, of the processor on which it
-# was built: build the one for arm64 on an arm64 machine. With --local it is one for this machine alone, in
-# .cache/wheel/local, of the programs and the package that scripts/build.sh has built, with a copy of this
-# machine's libfabric. That takes seconds and tests everything about the wheel but the other glibc.
+# The wheel runs on every Linux with Python 3.11 or newer and glibc 2.28 or newer, of the processor on which
+# it was built: build the one for arm64 on an arm64 machine. With --local it is one for this machine alone,
+# in .cache/wheel/local, of the programs and the package that scripts/build.sh has built, with a copy of this
+# machine's libfabric. That takes seconds, and everything about the wheel is as it will be but glibc and
+# libfabric.
 . "$(dirname "$0")/lib.sh"
 . scripts/wheel-lib.sh
 
@@ -59,8 +60,9 @@ mkdir "$built/libraries"
 cp "$libfabric"/lib/* "$libfabric/LICENSE.libfabric" "$built/libraries"
 whole=$(pack "$built"/*.whl "$CARGO_TARGET_DIR/$machine-unknown-linux-gnu/release" "$built/libraries" dist)
 # libfabric's provider for RDMA is loaded only where the host has the libraries of rdma-core.
-auditwheel repair --plat "manylinux_${GLIBC/./_}_$machine" --exclude libibverbs.so.1 --exclude librdmacm.so.1 \
-    --exclude libfabric.so.1 --wheel-dir "$built/audited" "$whole" >"$built/audit.log" 2>&1 ||
+auditwheel repair --plat "manylinux_${GLIBC/./_}_$machine" --wheel-dir "$built/audited" \
+    --exclude libibverbs.so.1 --exclude librdmacm.so.1 --exclude libfabric.so.1 \
+    "$whole" >"$built/audit.log" 2>&1 ||
     die "The wheel does not run on glibc $GLIBC:" "$(cat "$built/audit.log")"
 mv "$built"/audited/*.whl "$whole"
 du -h "$whole" >&2

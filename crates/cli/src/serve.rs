@@ -9,8 +9,8 @@ use crate::failure::Failure;
 use crate::output::{STANDARD_OUTPUT, standard};
 use crate::serve_args::Serve;
 
-/// Places of the daemon's program, from the directory of this one: a build has both in one directory, a Python
-/// package has the daemon and its libraries in a directory of their own.
+/// Places of the daemon's program, from the directory of this one: a build has both in one directory, a
+/// Python package has the daemon and its libraries in a directory of their own.
 const PLACES: [&str; 2] = ["plasmon-node", "../libexec/plasmon/plasmon-node"];
 
 /// Replaces this process by the daemon, with the same arguments. Returns only if that fails.

@@ -117,6 +117,13 @@ fn split(version: u32) -> (u32, u32) {
     (version >> 16, version & 0xffff)
 }
 
+/// Looks up a function of a library, by its terminated name.
+fn address(handle: *mut c_void, name: &'static str, version: &CStr) -> Result<*mut c_void, String> {
+    // SAFETY: the handle is open, and both texts are terminated.
+    let address = unsafe { libc::dlvsym(handle, name.as_ptr().cast(), version.as_ptr()) };
+    if address.is_null() { Err(fault()) } else { Ok(address) }
+}
+
 /// Defines the functions of libfabric that are no inline functions of its headers: the table of their
 /// addresses, and for each a symbol that calls it.
 macro_rules! functions {
@@ -130,18 +137,7 @@ macro_rules! functions {
             fn find(handle: *mut c_void) -> Result<Self, String> {
                 Ok(Self {
                     $($field: {
-                        const NAME: &CStr = match CStr::from_bytes_with_nul(
-                            concat!(stringify!($name), "\0").as_bytes()
-                        ) {
-                            Ok(name) => name,
-                            Err(_) => unreachable!(),
-                        };
-                        // SAFETY: the handle is open, and both texts are terminated.
-                        let address =
-                            unsafe { libc::dlvsym(handle, NAME.as_ptr(), CStr::as_ptr($version)) };
-                        if address.is_null() {
-                            return Err(fault());
-                        }
+                        let address = address(handle, concat!(stringify!($name), "\0"), $version)?;
                         // SAFETY: the function of this name and version has this type.
                         unsafe {
                             std::mem::transmute::<
