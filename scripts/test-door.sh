@@ -21,7 +21,7 @@ if [ "${1:-}" = --local ]; then
     "$VENV/bin/python" -m venv "$work/venv"
     "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index "$wheel"
     cd "$work"
-    env -u PLASMON_BIN "$work/venv/bin/python" "$ROOT/scripts/door.py"
+    env -u PLASMON_BIN "$work/venv/bin/python" "$ROOT/python/tests/door.py"
     exit
 fi
 
@@ -50,7 +50,7 @@ system() {
 # command writes is gone afterwards.
 inside() {
     say "$1: ${*:2}"
-    env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LANG=C.UTF-8 \
+    env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LANG=C.UTF-8 PLASMON_LOG=warn \
         unshare --mount --pid --net --fork --kill-child bash -euc '
         root=$(mktemp -d)
         mount -t tmpfs -o size=4g door "$root"
@@ -63,7 +63,7 @@ inside() {
         mkdir door
         cp -r "$2" "$3" "$4" door
         ip link set lo up
-        chroot . sh -euc "$5"' inside "$DOOR/$1" "$wheel" "$ROOT/scripts/door.py" "$work/programs" "${*:2}"
+        chroot . sh -euc "$5"' inside "$DOOR/$1" "$wheel" "$ROOT/python/tests/door.py" "$work/programs" "${*:2}"
 }
 
 # The programs alone, as they lie in a prefix, for a system whose Python is too old.
@@ -84,9 +84,9 @@ failed=0
 inside debian-11 '
     PATH=/door/programs/bin:$PATH
     plasmon --version
-    plasmon serve --socket /tmp/node.sock --listen 127.0.0.1:0 --memory 256MiB &
+    plasmon serve --socket /tmp/node.sock --listen 127.0.0.1:0 --memory 256MiB --log warn &
     until plasmon status --socket /tmp/node.sock 2>/dev/null | grep libexec/plasmon; do kill -0 $!; done
-    echo hello | plasmon put --socket /tmp/node.sock greeting
+    echo hello | plasmon put --socket /tmp/node.sock - --name greeting
     plasmon get --socket /tmp/node.sock greeting | grep -x hello
     kill $!
     wait $!' || failed=1

@@ -1,7 +1,7 @@
-"""Tries the installed wheel of Plasmon as a new user does, with the Python and the package that run this.
+"""Tries the installed wheel of Plasmon as a new user does: the programs, a cluster, Plasma's store.
 
-    python door.py              the programs, a cluster, Plasma's store
-    python door.py LIBFABRIC    nodes with the package's libfabric and with this one, and gets both ways
+With an argument, a libfabric, it has nodes with the wheel's libfabric and with this one, and gets both ways.
+It needs nothing but the standard library and the wheel, and is run by scripts/test-door.sh.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def run(*words: str, data: bytes | None = None) -> bytes:
 def serving(socket: Path, *arguments: str) -> Iterator[str]:
     """Runs a node for a `with` block. Yields the address at which others join it."""
     command = [PROGRAM, "serve", "--socket", str(socket), "--listen", "127.0.0.1:0", "--memory", "256MiB"]
-    node = subprocess.Popen([*command, "--json", *arguments], stdout=subprocess.PIPE)
+    command += ["--log", "warn", "--json", "--exit-with-parent", *arguments]
+    node = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert node.stdout is not None
         line = node.stdout.readline()
@@ -48,7 +49,7 @@ def commands(folder: Path) -> None:
     """Puts and gets by commands."""
     socket = folder / "node.sock"
     with serving(socket):
-        run("put", "--socket", str(socket), "greeting", data=b"hello")
+        run("put", "--socket", str(socket), "-", "--name", "greeting", data=b"hello")
         assert run("get", "--socket", str(socket), "greeting") == b"hello"
         fabric = json.loads(run("status", "--socket", str(socket), "--json"))["fabric"]
         print(f"a node serves with libfabric {fabric['libfabric']} of {fabric['library']}")
