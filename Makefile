@@ -3,16 +3,16 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all simulate test-chaos test-rdma test-door wheel build setup fmt lint clean fuzz
+.PHONY: help demo test test-all simulate test-chaos test-rdma test-door wheel test-python build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
-.PHONY: bench-scale bench-report
+.PHONY: bench-scale bench-report bench-compare
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 	@scripts/build.sh >&2
-	@.venv/bin/python examples/flights/flights.py $(DEMO_ARGS)
+	@.venv/bin/plasmon demo $(DEMO_ARGS)
 
 test: ## Everything a change must pass: formatting, lints, types, all tests
 	@scripts/test.sh
@@ -25,6 +25,9 @@ simulate: ## Clusters in one process: one seed, SEED=n, or drawn ones for SECOND
 
 test-chaos: ## Everything breaks, as SEED=n says (else drawn), for about MINUTES=5: what is promised holds; it prints how to replay
 	@scripts/test-chaos.sh $(or $(SEED),random) $(or $(MINUTES),5)
+
+test-python: ## Values of PyTorch, Polars, pandas, xarray, SciPy and others, stored and read without a copy
+	@scripts/test-python.sh
 
 test-rdma: ## What of `make test` needs RDMA: verbs in virtual machines with Soft-RoCE
 	@scripts/test-rdma.sh || [ $$? = 77 ]
@@ -47,7 +50,7 @@ fmt: ## Format Rust and Python
 lint: ## Formatting, clippy, ruff and mypy, changing nothing
 	@scripts/lint.sh
 
-clean: ## Remove everything that was built or downloaded
+clean: ## Remove everything that was built or downloaded here
 	@scripts/clean.sh
 
 fuzz: ## Fuzzing of every decoder of untrusted bytes, for SECONDS=60
@@ -83,6 +86,9 @@ bench-metrics: ## What metrics cost: gets of 1 KiB on a node that is scraped, an
 
 bench-scale: ## What membership and directory of up to 10,000 nodes and 10^9 objects cost, by simulation; QUICK=1 as above
 	@scripts/bench.sh scale $(if $(QUICK),--quick)
+
+bench-compare: ## This build beside that of revision BASE, in turn: what a change costs; ONLY=local or remote, QUICK=1 as above
+	@scripts/bench.sh compare $(or $(BASE),HEAD~1) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 bench-report: ## docs/benchmarks.md and its plots again, from bench/results
 	@scripts/bench.sh report

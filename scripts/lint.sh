@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 scripts/setup.sh
 
-PYTHON_CODE=(python examples bench)
+PYTHON_CODE=(python bench)
 
 if [ "${1:-}" = --fix ]; then
     cargo fmt --all
@@ -23,7 +23,6 @@ say "ruff"
 say "mypy"
 export MYPYPATH=$ROOT/python/python
 "$VENV/bin/mypy" --config-file python/pyproject.toml python/python python/tests
-"$VENV/bin/mypy" --config-file python/pyproject.toml examples/*/*.py
 MYPYPATH=$ROOT/bench "$VENV/bin/mypy" --config-file bench/mypy.ini bench/harness bench/tests
 MYPYPATH=$MYPYPATH:$ROOT/bench/workers "$VENV/bin/mypy" --config-file bench/mypy.ini \
     bench/workers/*.py bench/mpi/*.py

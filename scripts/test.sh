@@ -59,7 +59,7 @@ documentation() {
 }
 # The wheel of this machine's own build: `make test-door` builds everything again, for an old glibc.
 wheel() { scripts/test-door.sh --local; }
-demo() { "$VENV/bin/python" examples/flights/flights.py; }
+demo() { "$VENV/bin/plasmon" demo; }
 
 # Steps in the order in which they begin, each with its command and its name: long steps that wait first,
 # beside those that compile.

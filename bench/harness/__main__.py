@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import broadcast, figures, heal, local, machine, mpi, objects, paths, peers, scale
+from harness import broadcast, compare, figures, heal, local, machine, mpi, objects, paths, peers, scale
 from harness.choosing import choose
 from harness.remote import command as remote
 from harness.remote import growth
@@ -58,6 +58,11 @@ def main() -> int:
         "rdma", help="what registering memory costs, in a virtual machine with Soft-RoCE"
     )
     rdma.add_argument("--results", type=Path, default=paths.RESULTS, help="where the CSV goes")
+    change = commands.add_parser("compare", help="this build beside another, in turn")
+    change.add_argument("base", type=Path, help="checkout of the other build")
+    change.add_argument("--quick", action="store_true", help="see that it works; the figures are no good")
+    change.add_argument("--only", choices=("local", "remote"), help="the rows of one benchmark")
+    change.add_argument("--results", type=Path, default=paths.CACHE, help="where the CSV goes")
     simulation = commands.add_parser("scale", help="what large clusters cost, by simulation")
     simulation.add_argument("--quick", action="store_true", help="see that it works; the figures are no good")
     simulation.add_argument("--results", type=Path, help="where the CSV goes")
@@ -72,6 +77,8 @@ def main() -> int:
         from harness import rdma as registration  # As above.
 
         return registration.run(arguments.results)
+    if arguments.command == "compare":
+        return compare.run(arguments.base, arguments.quick, arguments.only, arguments.results)
     if arguments.results is None:
         quick = arguments.quick
         arguments.results = Path(tempfile.mkdtemp(prefix="bench-")) if quick else paths.RESULTS

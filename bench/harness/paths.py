@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,3 +50,28 @@ def not_installed(peer: str) -> str | None:
     """Reason why `scripts/bench-setup.sh` could not install a peer."""
     reason = CACHE / f"{peer}.missing"
     return reason.read_text().strip() if reason.exists() else None
+
+
+@dataclass(frozen=True)
+class Build:
+    """Programs and package of one version of Plasmon."""
+
+    python: Path
+    plasmon: Path
+    rust_worker: Path
+    worker: Path
+    mark: str = ""
+    """Text behind the names of what is measured with this build."""
+
+
+def own(mark: str = "") -> Build:
+    """Build of this checkout."""
+    return Build(plasmon_python(), plasmon(), rust_worker(), WORKER, mark)
+
+
+def built_in(checkout: Path, mark: str) -> Build:
+    """Build of another checkout, made there by `make build` and the benchmarks."""
+    programs = checkout / ".venv" / "bin"
+    worker = checkout / "bench" / "workers" / "worker.py"
+    rust_worker = checkout / "target" / "release" / "plasmon-bench"
+    return Build(programs / "python", programs / "plasmon", rust_worker, worker, mark)

@@ -119,12 +119,19 @@ class _PlasmonNode(Peer):
 
     touched_as_needed = ("--no-prefault", "--no-huge-pages")
 
+    def __init__(self, host: Host = HERE, build: paths.Build | None = None) -> None:
+        super().__init__(host)
+        self.build = build or paths.own()
+        """Build that is measured."""
+        self.name += self.build.mark
+        self.label += self.build.mark
+
     def missing(self) -> str | None:
-        return absent(paths.plasmon(), "make build")
+        return absent(self.build.plasmon, "make build")
 
     def status(self) -> dict[str, Any]:
         """Status as `plasmon status` prints it."""
-        command = [str(paths.plasmon()), "status", "--socket", str(self.socket), "--json"]
+        command = [str(self.build.plasmon), "status", "--socket", str(self.socket), "--json"]
         status: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         return status
 
@@ -148,11 +155,11 @@ class _PlasmonNode(Peer):
         secret = paths.CACHE / "secret"
         secret.parent.mkdir(parents=True, exist_ok=True)
         if not secret.exists():
-            subprocess.run([str(paths.plasmon()), "secret", str(secret)], check=True)
+            subprocess.run([str(self.build.plasmon), "secret", str(secret)], check=True)
         listen = ["--listen", f"{self.host.address}:0", "--secret-file", str(secret)]
         listen += ["--json", "--exit-with-parent"]
         return [
-            str(paths.plasmon()),
+            str(self.build.plasmon),
             "serve",
             "--socket",
             str(self.socket),
@@ -170,10 +177,10 @@ class PlasmonPython(_PlasmonNode):
     color = "#0b6e4f"
 
     def missing(self) -> str | None:
-        return super().missing() or absent(paths.plasmon_python(), "make build")
+        return super().missing() or absent(self.build.python, "make build")
 
     def _worker(self) -> list[str]:
-        return python_client(self.socket)
+        return python_client(self.socket, self.build)
 
 
 class PlasmonRust(_PlasmonNode):
@@ -185,10 +192,10 @@ class PlasmonRust(_PlasmonNode):
 
     def missing(self) -> str | None:
         build = "cargo build --release -p plasmon-bench"
-        return super().missing() or absent(paths.rust_worker(), build)
+        return super().missing() or absent(self.build.rust_worker, build)
 
     def _worker(self) -> list[str]:
-        return [str(paths.rust_worker()), "plasmon", str(self.socket)]
+        return [str(self.build.rust_worker), "plasmon", str(self.socket)]
 
 
 class _Optional(Peer):
@@ -309,9 +316,9 @@ class Raw(Peer):
 ALL: list[type[Peer]] = [PlasmonPython, PlasmonRust, Plasma, Redis, Raw, Ray]
 
 
-def python_client(socket: Path) -> list[str]:
+def python_client(socket: Path, build: paths.Build) -> list[str]:
     """Command of a Python client of a Plasmon node."""
-    return [str(paths.plasmon_python()), str(paths.WORKER), "plasmon", str(socket)]
+    return [str(build.python), str(build.worker), "plasmon", str(socket)]
 
 
 def absent(path: Path, remedy: str) -> str | None:

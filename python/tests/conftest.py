@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import plasmon
 import pytest
+from plasmon import _values
 
 ANTI_HANG = 60.0
 """Seconds that nothing takes: a test that waits so long has failed."""
 PLASMA_MEMORY = 10**8
 """Bytes of the store of the tests of Plasma."""
+
+PICKLED_BYTES = 8192
+"""Limit of a pickle that has no data of its value in it."""
 
 
 # A program that a shell runs in the background ignores SIGINT, and so would its children.
@@ -124,3 +130,31 @@ def new_id(plasma: ModuleType) -> Callable[[], Any]:
     """Makes ids of objects of Plasma."""
     from_random: Callable[[], Any] = plasma.ObjectID.from_random
     return from_random
+
+
+def is_in_store(address: int) -> bool:
+    """Whether an address is within memory that a node shares with this process."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "plasmon" in line:
+            begin, end = (int(number, 16) for number in re.split("[- ]", line)[:2])
+            if begin <= address < end:
+                return True
+    return False
+
+
+@pytest.fixture
+def in_place(near: plasmon.Client, reader: plasmon.Client) -> Callable[[Any, Callable[[Any], int]], Any]:
+    """Puts a value on one node and gets it. Neither may copy its data: it is not within the pickle, and the
+    address that the test reads from the result is in the store."""
+
+    def check(value: Any, address: Callable[[Any], int]) -> Any:
+        encoded = _values.encode(value)
+        if b'"kind":"pickle"' in encoded.metadata:
+            assert memoryview(encoded.parts[0][1]).nbytes < PICKLED_BYTES, "data was copied into the pickle"
+        del encoded
+        got = reader.get(near.put(value), timeout=30)
+        assert type(got) is type(value)
+        assert is_in_store(address(got))
+        return got
+
+    return check

@@ -96,7 +96,7 @@ def test_where_an_object_is_and_how_it_came() -> None:
         holder, reader = cluster.client(0), cluster.client(1)
         large = holder.put(b"x" * 1_000_000)
         assert holder.locations(large) == [(holder.node, "primary")]
-        absent = {"id": str(large), "here": "absent", "fetched": None, "arriving": None}
+        absent = {"id": str(large), "here": "absent", "fetched": None, "arriving": None, "value": None}
         assert reader.explain(large) == absent
         reader.prefetch([large])
         ready, rest = reader.wait([large], timeout=ANTI_HANG)

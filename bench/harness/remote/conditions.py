@@ -76,7 +76,7 @@ def measure(
 ) -> tuple[list[Fetches], list[str]]:
     """Measures everything. Returns the rows, and the failures."""
     say = Progress()
-    collected = _Collected()
+    collected = _Collected(make().name)
     failures: list[str] = []
     try:
         _first(make, hosts, folder, plan, collected, say)
@@ -95,7 +95,8 @@ def measure(
 class _Collected:
     """Times over the turns, and the number of turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
         self._samples = Samples()
         self._turns: dict[Case, int] = {}
         self._moved_by: dict[Case, set[str]] = {}
@@ -111,7 +112,7 @@ class _Collected:
     ) -> None:
         if not ns:
             raise PeerError(f"no get of {size} bytes ended in time ({mode}, {operation})")
-        case = Case(mode, "plasmon-auto", operation, memory, size, 1, 1)
+        case = Case(mode, self._peer, operation, memory, size, 1, 1)
         self._samples.add(case, ns, moves=True)
         self._turns[case] = self._turns.get(case, 0) + 1
         self._moved_by.setdefault(case, set()).update(moved_by or {})

@@ -105,19 +105,23 @@ class Contender(ABC):
 class Plasmon(Contender):
     """Two nodes that fetch by one of Plasmon's protocols. Clients are in Rust; for `auto` also in Python."""
 
-    def __init__(self, protocol: str, flags: Sequence[str]) -> None:
+    def __init__(self, protocol: str, flags: Sequence[str], build: paths.Build | None = None) -> None:
         super().__init__()
-        self.name = f"plasmon-{protocol}"
-        self.label = f"Plasmon, {protocol}"
+        self._build = build or paths.own()
+        self.name = f"plasmon-{protocol}{self._build.mark}"
+        self.label = f"Plasmon, {protocol}{self._build.mark}"
         self._flags = flags
+        self._python = f"plasmon-python{self._build.mark}"
+        """Name of the rows of clients in Python."""
         self.ways = [Way(self.name, memory="cold")]
         if protocol == "auto":
-            self.ways += [Way(self.name, memory="warm"), Way("plasmon-python", memory="cold")]
+            self.ways += [Way(self.name, memory="warm"), Way(self._python, memory="cold")]
         self.nodes: list[peers.PlasmonRust] = []
         self._folder = Path()
 
     def missing(self) -> str | None:
-        return peers.PlasmonRust().missing() or peers.PlasmonPython().missing()
+        kinds = (peers.PlasmonRust, peers.PlasmonPython)
+        return next(filter(None, (kind(build=self._build).missing() for kind in kinds)), None)
 
     def start(self, hosts: Sequence[Host], folder: Path, memory: int) -> None:
         """Starts a node on each host, and waits until they know each other."""
@@ -127,7 +131,7 @@ class Plasmon(Contender):
 
     def add(self, host: Host, memory: int) -> None:
         """Starts one more node, and waits until all nodes know it."""
-        node = peers.PlasmonRust(host)
+        node = peers.PlasmonRust(host, self._build)
         join = ["--join", self.nodes[0].status()["listen"]] if self.nodes else []
         self.nodes.append(node)
         node.start(self._folder / f"node-{len(self.nodes)}", memory, [*self._flags, *join])
@@ -144,16 +148,16 @@ class Plasmon(Contender):
         self.nodes = []
 
     def holder(self, way: Way, number: int) -> Worker | None:
-        return self.client(HOLDER, 0, way.peer == "plasmon-python")
+        return self.client(HOLDER, 0, way.peer == self._python)
 
     def getter(self, way: Way, number: int) -> Worker:
-        return self.client(GETTER, number, way.peer == "plasmon-python")
+        return self.client(GETTER, number, way.peer == self._python)
 
     def client(self, node: int, number: int, python: bool = False) -> Worker:
         """Client of a node. Both sides use the same language, because the two make ids differently."""
         peer = self.nodes[node]
-        rust = [str(paths.rust_worker()), "plasmon", str(peer.socket)]
-        command = peers.python_client(peer.socket) if python else rust
+        rust = [str(self._build.rust_worker), "plasmon", str(peer.socket)]
+        command = peers.python_client(peer.socket, self._build) if python else rust
         kind = f"{'python' if python else 'rust'}-{node}"
         log = self._folder / f"{kind}-{number}.log"
         return self._worker(kind, number, lambda: Worker(peer.host.command(command), log, {}, PATIENCE))

@@ -29,9 +29,10 @@ Exit codes:
 
 Examples:
   plasmon serve --memory 8GiB
-  plasmon serve --socket /tmp/b.sock --listen 127.0.0.1:0 --join 127.0.0.1:4740
+  plasmon serve --listen 10.0.0.1:4740
+  plasmon serve --join 10.0.0.1:4740 --secret-file secret
   plasmon put data.parquet --name data
-  plasmon get data --socket /tmp/b.sock -o copy.parquet
+  plasmon get data -o copy.parquet
   plasmon wait part-0 part-1 part-2 --count 2 --timeout 60
   plasmon status --cluster
   plasmon drain node7
@@ -59,6 +60,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run a node until it is stopped
     Serve(Box<Serve>),
+    /// Show two nodes of this host at work: a table of flights, put on one and queried in place on the other
+    Demo(Demo),
     /// Put a file into the store
     Put(Put),
     /// Get an object from any node that holds it
@@ -125,6 +128,21 @@ pub(crate) struct Top {
     /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub(crate) interval: Duration,
+}
+
+/// Arguments of `plasmon demo`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+It runs in the Python that has the package plasmon: the one beside this program, else python3. On its first \
+run it downloads the flights (9 MB), and NumPy and PyArrow where they are missing, into plasmon/demo in \
+$XDG_CACHE_HOME or ~/.cache. Ctrl-C ends it and its nodes.")]
+pub(crate) struct Demo {
+    /// Memory of each node [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Number of times to measure each operation after its first [default: 30]
+    #[arg(long, value_name = "N")]
+    pub(crate) repeat: Option<u32>,
 }
 
 /// Arguments of `plasmon put`.

@@ -24,6 +24,12 @@ pub(crate) enum Failure {
     /// The daemon's program is not where it is installed together with this one.
     #[error("{0} is missing: plasmon and plasmon-node are installed together")]
     NoDaemon(PathBuf),
+    /// No Python has the package.
+    #[error(
+        "no Python here has the package plasmon, which has the demo (looked at {0}): install the package, \
+         and type `python -m plasmon.demo` with the Python that has it"
+    )]
+    NoPython(String),
     /// A file changed while the command read it.
     #[error("{path} changed while it was read: it had {expected} bytes; nothing was stored")]
     Changed { path: PathBuf, expected: u64 },
@@ -77,6 +83,7 @@ impl Failure {
             Self::File { .. }
             | Self::Refused(_)
             | Self::NoDaemon(_)
+            | Self::NoPython(_)
             | Self::Changed { .. }
             | Self::Problems(_) => 1,
         })

@@ -5,6 +5,7 @@ mod args;
 mod calibrate;
 mod cgroup;
 mod connecting;
+mod demo;
 mod doctor;
 mod drain;
 mod explain;
@@ -13,8 +14,10 @@ mod objects;
 mod output;
 mod overview;
 mod placing;
+mod quoting;
 mod report;
 mod secret;
+mod secret_file;
 mod serve;
 mod serve_args;
 mod settings;
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
         Command::Explain(located) => explain::explain(&socket, json, &located),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
+        Command::Demo(args) => demo::demo(json, &args),
         Command::Secret(args) => secret::secret(&args),
         Command::Doctor(args) => doctor::doctor(&socket, json, &args),
     };

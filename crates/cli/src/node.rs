@@ -1,18 +1,23 @@
 //! `plasmon-node`: the daemon, which `plasmon serve` starts with its own command line.
 #![forbid(unsafe_code)]
 
+mod announcing;
 mod cgroup;
 mod config;
+mod own_files;
+mod quoting;
+mod secret_file;
 mod serve_args;
 mod settings;
 
 use std::error::Error;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use announcing::{Announcement, is_loopback};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use config::Settings;
 use plasmon::Socket;
@@ -23,7 +28,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 use sd_notify::NotifyState;
-use serde_json::json;
 use serve_args::{LogFormat, Serve};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
@@ -76,8 +80,7 @@ fn main() -> ExitCode {
                          them",
         );
     }
-    let socket = socket.map_or_else(Socket::default, Socket::from);
-    match run(socket.path(), json, serve) {
+    match run(socket, json, &serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error.to_string());
@@ -91,22 +94,51 @@ fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "plasmon: {}", printable_lines(text));
 }
 
-fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> {
-    start_log(&args);
+fn run(socket: Option<PathBuf>, as_json: bool, args: &Serve) -> Result<(), Box<dyn Error>> {
+    start_log(args);
     if args.exit_with_parent {
         follow_parent()?;
     }
-    let (etcd, tls) = (etcd(&args)?, tls(&args)?);
-    let config = Config {
+    let config = config(socket, args)?;
+    let (wanted, secret_file) = (config.socket.clone(), config.secret_file.clone());
+    let node = match Node::start(config) {
+        // A node that is stopped while it starts ends well.
+        Err(stopped @ NodeError::Stopped(_)) => {
+            info!("{stopped}");
+            return Ok(());
+        }
+        started => started?,
+    };
+    let announcement =
+        Announcement { node: &node, args, secret_file: secret_file.as_deref(), wanted: &wanted };
+    let said = if as_json {
+        printable_json(&announcement.json()).into_owned() + "\n"
+    } else {
+        printable_lines(&announcement.text()).into_owned()
+    };
+    // A failure to print is ignored: the node serves in any case.
+    let _ = io::stdout().write_all(said.as_bytes()).and_then(|()| io::stdout().flush());
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    Ok(node.run()?)
+}
+
+/// Settings of the node. They make the secret if a cluster begins and none was named.
+fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error>> {
+    let yields_socket = socket.is_none();
+    let socket = socket.map_or_else(Socket::default, Socket::from);
+    let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
+    Ok(Config {
+        // A socket that the environment names is one that was asked for.
+        yields_socket,
         socket_mode: args.socket_mode,
-        listen: args.listen,
-        join: args.join,
-        etcd,
-        metrics: args.metrics,
-        secret_file: args.secret_file.map(std::path::absolute).transpose()?,
-        tls,
-        libfabric: args.libfabric,
-        provider: args.provider,
+        listen: args.listen.clone(),
+        join: args.join.clone(),
+        etcd: etcd(args)?,
+        metrics: args.metrics.clone(),
+        secret_file: secret_file(args)?,
+        tls: tls(args)?,
+        libfabric: args.libfabric.clone(),
+        provider: args.provider.clone(),
         allowance: cgroup::allowance(|path| fs::read_to_string(path).ok(), "/proc/self")
             .map(|cgroup::Allowance { limit, used, file }| Allowance { limit, used, file }),
         huge_pages: !args.no_huge_pages,
@@ -117,43 +149,29 @@ fn run(socket: &Path, as_json: bool, args: Serve) -> Result<(), Box<dyn Error>> 
             serve_args::Numa::Off => Numa::Off,
         },
         protocol: args.protocol,
-        calibration: args.calibration.or_else(default_calibration).map(std::path::absolute).transpose()?,
+        calibration: absolute(&args.calibration)?.or_else(own_files::calibration),
         spin: args.spin.map(Duration::from_micros),
         lease: args.lease,
-        spill_dir: args.spill_dir.map(std::path::absolute).transpose()?,
+        spill_dir: absolute(&args.spill_dir)?,
         cache: args.cache,
         public: args.public,
         client_quota: args.client_quota,
         user_quota: args.user_quota,
         capacity: args.capacity,
         max_clients: args.max_clients,
-        ..Config::new(args.memory, std::path::absolute(socket)?)
-    };
-    let socket = config.socket.clone();
-    let node = match Node::start(config) {
-        // A node that is stopped while it starts ends well.
-        Err(stopped @ NodeError::Stopped(_)) => {
-            info!("{stopped}");
-            return Ok(());
-        }
-        started => started?,
-    };
-    let (id, listen, metrics) = (node.id(), node.listen(), node.metrics());
-    let others = match &args.coordinator {
-        Some(etcd) => format!("--coordinator etcd://{}{}", etcd.endpoints.join(","), etcd.prefix),
-        None => format!("--join {listen}"),
-    };
-    let line = if as_json {
-        let (node, pid) = (id.to_string(), std::process::id());
-        json!({ "node": node, "socket": socket, "listen": listen, "metrics": metrics, "pid": pid })
-            .to_string()
-    } else {
-        format!("node {id} serves at {}; other nodes join with: plasmon serve {others}", socket.display())
-    };
-    // A failure to print is ignored: the node serves in any case.
-    let _ = writeln!(io::stdout(), "{}", printable_json(&line)).and_then(|()| io::stdout().flush());
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
-    Ok(node.run()?)
+        ..Config::new(args.memory, std::path::absolute(socket.path())?)
+    })
+}
+
+/// File of the cluster's secret: the one that was named, or else this user's own for the first node of a
+/// cluster. An address of loopback that was named says that the node is for its host alone, without a secret.
+fn secret_file(args: &Serve) -> Result<Option<PathBuf>, Box<dyn Error>> {
+    let begins = args.join.is_none() && args.coordinator.is_none();
+    match &args.secret_file {
+        Some(path) => Ok(Some(std::path::absolute(path)?)),
+        None if begins && !args.listen.as_deref().is_some_and(is_loopback) => Ok(Some(own_files::secret()?)),
+        None => Ok(None),
+    }
 }
 
 /// Certificates that the settings name.
@@ -200,13 +218,6 @@ fn start_log(args: &Serve) {
             log.json().flatten_event(true).with_current_span(false).with_span_list(false).init()
         }
     }
-}
-
-/// Default path of the calibration, among the state files of this user.
-fn default_calibration() -> Option<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
-    Some(state.or_else(home)?.join("plasmon/calibration.json"))
 }
 
 /// Stops the node when the process that started it ends.

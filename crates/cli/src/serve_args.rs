@@ -4,6 +4,7 @@
 
 mod etcd;
 
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,7 +27,10 @@ pub(crate) const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 #[command(after_help = "\
 Every setting has a flag, an environment variable and a key of the configuration file (the flag's name), \
 which take precedence in this order; --print-config prints the settings in force. The log goes to standard \
-error. SIGTERM and Ctrl-C stop the node, which leaves nothing behind except spilled objects.")]
+error. SIGTERM and Ctrl-C stop the node, which leaves nothing behind except spilled objects and the secret \
+that it made. The node prints the command by which others join it. If another daemon of this user serves at \
+the default socket, the node takes plasmon-2.sock beside it, and so on, and prints it; a socket that was \
+named and is in use is an error.")]
 pub(crate) struct Serve {
     /// TOML file with settings [default: plasmon/plasmon.toml in $XDG_CONFIG_HOME or ~/.config, else
     /// /etc/plasmon/plasmon.toml, if there is one]
@@ -66,16 +70,19 @@ pub(crate) struct Serve {
     /// Mode of the socket, in octal: which users may connect
     #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
     pub(crate) socket_mode: u32,
-    /// Address at which other nodes reach this one; port 0 takes a free one [default: 127.0.0.1:4740, or with
-    /// --join or --coordinator a free port on the address that leads there]
-    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    /// Address at which other nodes reach this one; without a port, or with port 0, a free one [default: a
+    /// free port of 127.0.0.1, which no other host reaches, or with --join or --coordinator a free port on
+    /// the address that leads there]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = listen)]
     pub(crate) listen: Option<String>,
     /// Join the cluster of this node; without it, the node starts a new cluster
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) join: Option<String>,
     /// File with the cluster's secret, which `plasmon secret` makes. Any node with the secret may join. The
-    /// file is the same on every node, and only its owner may read it. Without it, a node can be reached from
-    /// its own host only
+    /// file is the same on every node, and only its owner may read it [default: for the first node of a
+    /// cluster plasmon/secret in $XDG_STATE_HOME or ~/.local/state, which is made if it does not exist; for
+    /// others, and where --listen names an address of loopback, none: without a secret, a node can be reached
+    /// from its own host only]
     #[arg(long, env = "PLASMON_SECRET_FILE", value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
     /// Certificate (PEM) of this node for its connections to others [default: one made at each start]
@@ -253,11 +260,44 @@ fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses an address to listen on. Without a port it gets port 0, which takes a free one.
+fn listen(text: &str) -> Result<String, String> {
+    if let Ok(bare) = text.parse::<Ipv6Addr>() {
+        return Ok(format!("[{bare}]:0"));
+    }
+    let has_port = text.contains(':') && !text.ends_with(']');
+    address(&if has_port { text.to_owned() } else { format!("{text}:0") })
+        .map_err(|_| "write a host, or a host and a port, such as 10.0.0.1 or 10.0.0.1:4740".into())
+}
+
+/// Parses an address of a host and a port.
 fn address(text: &str) -> Result<String, String> {
     let port =
         text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     match port {
         Some(Ok(_)) => Ok(text.to_owned()),
         _ => Err("write a host and a port, such as 10.0.0.1:4740".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_to_listen_on_may_lack_the_port() {
+        for (text, address) in [
+            ("10.0.0.1:4740", "10.0.0.1:4740"),
+            ("10.0.0.1", "10.0.0.1:0"),
+            ("node7", "node7:0"),
+            ("::1", "[::1]:0"),
+            ("[::1]", "[::1]:0"),
+            ("[::1]:4740", "[::1]:4740"),
+        ] {
+            assert_eq!(listen(text).as_deref(), Ok(address), "{text}");
+        }
+        for text in ["", ":4740", "node7:", "node7:port", "10.0.0.1:70000"] {
+            assert!(listen(text).is_err(), "{text}");
+        }
     }
 }

@@ -18,10 +18,12 @@ pub struct Config {
     pub capacity: Option<u64>,
     /// Path of the unix socket for clients.
     pub socket: PathBuf,
+    /// Whether the node serves at another path beside `socket` while another daemon serves at `socket`.
+    pub yields_socket: bool,
     /// Mode of the socket: which users of this host may connect.
     pub socket_mode: u32,
     /// The address at which other nodes reach this one, `host:port`; port 0 takes any port. `None` takes
-    /// the address that leads to the coordinator, or [`DEFAULT_LISTEN`] without one.
+    /// the address that leads to the coordinator, or a free port of loopback without one.
     pub listen: Option<String>,
     /// The cluster to join, as `host:port` of any of its nodes. `None` starts a cluster whose
     /// coordinator is embedded in this node.
@@ -104,8 +106,8 @@ impl EtcdConfig {
     }
 }
 
-/// The default address on which a node listens: reachable from its own host only.
-pub const DEFAULT_LISTEN: &str = "127.0.0.1:4740";
+/// The default address on which a node listens: a free port that only its own host can reach.
+pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:0";
 
 /// The default time of silence after which a node is taken for dead.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(5);
@@ -120,6 +122,7 @@ impl Config {
             memory,
             capacity: None,
             socket: socket.into(),
+            yields_socket: false,
             socket_mode: 0o600,
             listen: None,
             join: None,

@@ -310,3 +310,15 @@ fn objects_are_put_where_they_are_wanted() {
     // Of the same name there is one.
     assert_eq!(failure(&cluster, 1, &["put", "in", "--name", "moved"]).0, 5);
 }
+
+#[test]
+fn the_demo_says_that_no_python_has_it() {
+    let folder = tempfile::tempdir().expect("the temporary folder is writable");
+    let program = folder.path().join("plasmon");
+    fs::copy(binary(), &program).expect("the folder is ours");
+    let mut command = Command::new(&program);
+    let output = command.arg("demo").env("PATH", folder.path()).output().expect("plasmon runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("python3") && said.contains("python -m plasmon.demo"), "{said}");
+}

@@ -42,6 +42,7 @@ mod rogue;
 mod room;
 mod scratch;
 mod secret;
+mod serving;
 mod settings;
 mod spill;
 mod start;

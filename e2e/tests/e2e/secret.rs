@@ -62,7 +62,9 @@ fn without_a_secret_a_node_is_for_its_own_host_alone() {
         return eprintln!("skipped the rest: all hosts are this one");
     }
     for address in [format!("{}:0", cluster.address(0)), "0.0.0.0:0".to_owned()] {
-        let log = refused(&cluster, alone("open", &["--listen", &address]));
+        // A node that joins makes no secret.
+        let listen = cluster.listen(0).to_string();
+        let log = refused(&cluster, alone("open", &["--listen", &address, "--join", &listen]));
         let said = ["will not listen on", "plasmon secret", "--secret-file"];
         assert!(said.iter().all(|words| log.contains(words)), "{log}");
     }

@@ -46,7 +46,11 @@ fn the_socket_of_a_living_daemon_is_not_taken() {
     let client = cluster.client(0);
     let id = put(&client, Pattern(1), MIB);
     let said = refused(&cluster, serve(&cluster.socket(0), "127.0.0.1:0"));
-    assert!(said.contains(cluster.socket(0).to_str().expect("it is text")), "{said}");
+    let process = format!("process {} of user", cluster.daemon(0).pid());
+    assert!(
+        said.contains(cluster.socket(0).to_str().expect("it is text")) && said.contains(&process),
+        "{said}"
+    );
     // It still answers, on the old connection and on a new one.
     Pattern(1).check(get(&client, id).data());
     Pattern(1).check(get(&cluster.client(0), id).data());
@@ -118,7 +122,7 @@ fn words_that_make_no_sense_are_refused() {
     let cases: [&[&str]; 5] = [
         &["--memory", "lots"],
         &["--memory", "0"],
-        &["--listen", "nowhere"],
+        &["--listen", "nowhere:port"],
         &["--numa", "near"],
         &["--provider", "carrier-pigeon"],
     ];

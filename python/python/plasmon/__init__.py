@@ -16,6 +16,7 @@ from plasmon._cluster import LocalCluster
 from plasmon._ids import IdLike
 from plasmon._internal import Buffer, Creation, ObjectId, Scratch, __version__, default_socket
 from plasmon._records import Event, ObjectInfo, Spread
+from plasmon._reduction import register_type
 from plasmon._subscription import Subscription
 from plasmon.errors import (
     Busy,
@@ -30,6 +31,7 @@ from plasmon.errors import (
     ObjectNotFound,
     ObjectTooLarge,
     OutcomeUnknown,
+    ReadOnlyMemory,
     StoreFull,
     TimedOut,
     TooFewReplicas,
@@ -56,6 +58,7 @@ __all__ = [
     "ObjectNotFound",
     "ObjectTooLarge",
     "OutcomeUnknown",
+    "ReadOnlyMemory",
     "Scratch",
     "Spread",
     "StoreFull",
@@ -66,4 +69,5 @@ __all__ = [
     "connect",
     "default_socket",
     "errors",
+    "register_type",
 ]

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from plasmon import _values
 from plasmon._handle import Handle
 from plasmon._ids import IdLike
 from plasmon._records import Spread
-from plasmon.errors import InvalidArgument
+from plasmon.errors import InvalidArgument, ObjectNotFound
 
 
 class Places(Handle):
@@ -143,12 +144,19 @@ class Places(Handle):
         in `bytes`, the bytes that were copied, the destination (`into`), and the time of each phase in
         microseconds. `arriving` describes a fetch under way of an object of 1 MiB or more, or is `None`: the
         `bytes`, those that have arrived (`arrived_bytes`), and the time since the object was asked for in
-        microseconds (`us`).
+        microseconds (`us`). `value` says how this package stored the value of an object in memory here, or is
+        `None`: its `kind` (numpy, arrow or pickle), and what was `copied` before it was stored: the number of
+        bytes by the reason.
 
         Raises:
             NotAllowed: The object is private to another user.
         """
-        explanation: dict[str, Any] = json.loads(self._native.explain(self._one(id, private)))
+        object_id = self._one(id, private)
+        explanation: dict[str, Any] = json.loads(self._native.explain(object_id))
+        try:
+            explanation["value"] = _values.explain(self._native.get_one(object_id, 0).metadata)
+        except ObjectNotFound:
+            explanation["value"] = None
         return explanation
 
     def refresh(self, ids: Iterable[IdLike], *, private: bool = False) -> None:

@@ -6,12 +6,15 @@ The metadata of an object describes its data. It is empty for plain bytes. Metad
 
     {"kind": "numpy", "dtype": D, "shape": [n, ...], "order": "C" or "F"}
         The data is the array's elements. D is a Python literal, as in the .npy format of NumPy.
-    {"kind": "arrow", "type": "table" or "batch"}
-        The data is a stream of Arrow IPC; of a "batch", with one record batch.
+    {"kind": "arrow", "type": "table", "batch", "frame" or "series"}
+        The data is a stream of Arrow IPC: of a "batch", with one record batch; of a "frame" of Polars; of a
+        "series" of Polars, with one column.
     {"kind": "pickle", "pickle": P, "table": T, "buffers": N}
         The data begins with P bytes of pickle protocol 5. From T on, a multiple of 8, there are N pairs of
         64-bit little-endian integers: offset in the data, and length, of every out-of-band buffer in order.
         Buffers lie at multiples of 64.
+
+"copied" may stand beside them: a list of pairs, why bytes were copied before they were stored, and how many.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ import mmap
 import pickle
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from plasmon import _reduction
 from plasmon._internal import Buffer
 from plasmon.errors import MalformedValue
 
@@ -37,6 +41,9 @@ MAGIC = b"PLPY\x01"
 """First bytes of the metadata of values of this package, version 1."""
 
 _ALIGNMENT = 64
+_STRIDED = "an array is not in one piece"
+_NOTED_BYTES = 64 << 10
+"""Size of a pickle from which `explain` tells that its bytes were copied."""
 _BYTES = (bytes, bytearray, memoryview, mmap.mmap, Buffer)
 
 
@@ -67,8 +74,18 @@ def encode(value: Any) -> Encoded:
             return encoded
     arrow = sys.modules.get("pyarrow")
     if isinstance(value, (getattr(arrow, "Table", ()), getattr(arrow, "RecordBatch", ()))):
-        return _encode_arrow(value)
-    return _encode_pickle(value)
+        return _encode_arrow(
+            value, "batch" if isinstance(value, getattr(arrow, "RecordBatch", ())) else "table"
+        )
+    if (taken := _reduction.to_arrow(value)) is not None:
+        table, is_series = taken
+        return _encode_arrow(table, "series" if is_series else "frame")
+    try:
+        return _encode_pickle(value)
+    except Exception:
+        if (other := _reduction.other_form(value)) is None:
+            raise
+        return encode(other)
 
 
 def decode(buffer: Buffer) -> Any:
@@ -125,8 +142,21 @@ _MALFORMED: tuple[type[Exception], ...] = (
 )
 
 
-def _metadata(**header: object) -> bytes:
-    return MAGIC + json.dumps(header, separators=(",", ":")).encode()
+def _metadata(kind: str, copied: Iterable[tuple[str, int]] = (), **header: object) -> bytes:
+    totals: dict[str, int] = {}
+    for why, size in copied:
+        totals[why] = totals.get(why, 0) + size
+    told = {"copied": sorted(totals.items())} if totals else {}
+    return MAGIC + json.dumps({"kind": kind, **header, **told}, separators=(",", ":")).encode()
+
+
+def explain(metadata: bytes) -> dict[str, Any] | None:
+    """How a value was stored, as `Client.explain` tells it. `None` if this package did not store it."""
+    try:
+        header = json.loads(metadata.removeprefix(MAGIC)) if metadata.startswith(MAGIC) else None
+        return header and {"kind": header["kind"], "copied": dict(header.get("copied", ()))}
+    except _MALFORMED:
+        return None
 
 
 def flat(view: memoryview) -> memoryview:
@@ -152,7 +182,9 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Encoded | None:
         return None
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     elements = array.T if fortran else np.ascontiguousarray(array)
-    metadata = _metadata(kind="numpy", dtype=literal, shape=list(array.shape), order="F" if fortran else "C")
+    header = {"dtype": literal, "shape": list(array.shape), "order": "F" if fortran else "C"}
+    copied = [] if fortran or array.flags.c_contiguous else [(_STRIDED, array.nbytes)]
+    metadata = _metadata("numpy", copied, **header)
     data = elements.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
     return Encoded(metadata, array.nbytes, [(0, data)])
 
@@ -194,7 +226,7 @@ def _decode_array(header: tuple[Callable[..., Any], tuple[int, ...], Any, Any], 
     return array
 
 
-def _encode_arrow(value: Any) -> Encoded:
+def _encode_arrow(value: Any, kind: str) -> Encoded:
     import pyarrow as pa
 
     def write_to(sink: Any) -> None:
@@ -208,20 +240,19 @@ def _encode_arrow(value: Any) -> Encoded:
     # A dry run counts the bytes without touching those of the columns.
     counter = pa.MockOutputStream()
     write_to(counter)
-    kind = "table" if isinstance(value, pa.Table) else "batch"
-    return Encoded(_metadata(kind="arrow", type=kind), counter.size(), [], write)
+    return Encoded(_metadata("arrow", type=kind), counter.size(), [], write)
 
 
-def _arrow_header(header: dict[str, Any]) -> tuple[Any, bool]:
+def _arrow_header(header: dict[str, Any]) -> tuple[Any, str]:
     import pyarrow as pa
 
-    return pa, header["type"] == "table"
+    return pa, header["type"]
 
 
-def _decode_arrow(header: tuple[Any, bool], buffer: Buffer) -> Any:
-    arrow, is_table = header
-    with arrow.ipc.open_stream(arrow.py_buffer(buffer)) as reader:
-        return reader.read_all() if is_table else reader.read_next_batch()
+def _decode_arrow(header: tuple[Any, str], buffer: Buffer) -> Any:
+    arrow, kind = header
+    data = _reduction.read_stream(arrow.py_buffer(buffer), kind != "batch")
+    return data if kind in ("table", "batch") else _reduction.from_arrow(data, kind == "series")
 
 
 def _encode_pickle(value: Any) -> Encoded:
@@ -234,7 +265,9 @@ def _encode_pickle(value: Any) -> Encoded:
             return True
         return False
 
-    pickled = pickle.dumps(value, protocol=5, buffer_callback=out_of_band)
+    pickled, copied = _reduction.dumps(value, out_of_band)
+    if len(pickled) >= _NOTED_BYTES:
+        copied.append(("memory is within the pickle, since its type does not hand it over", len(pickled)))
     table = _aligned(len(pickled), 8)
     end = table + 16 * len(buffers)
     parts: list[tuple[int, Readable]] = []
@@ -244,7 +277,7 @@ def _encode_pickle(value: Any) -> Encoded:
         entries += struct.pack("<QQ", offset, buffer.nbytes)
         parts.append((offset, buffer))
         end = offset + buffer.nbytes
-    metadata = _metadata(kind="pickle", pickle=len(pickled), table=table, buffers=len(buffers))
+    metadata = _metadata("pickle", copied, pickle=len(pickled), table=table, buffers=len(buffers))
     return Encoded(metadata, end, [(0, pickled), (table, entries), *parts])
 
 

@@ -41,10 +41,16 @@ class Writes(Handle):
           in C order;
         - PyArrow tables and record batches are stored as an Arrow IPC stream, which is written directly into
           the store;
-        - all other values are pickled, with the memory of arrays inside them beside the pickle. This includes
-          arrays of objects, of subclasses, and of types that a literal of NumPy cannot describe: types with
-          metadata, aligned structures, records, types of other packages. NumPy's own pickles preserve all of
-          these, but may convert elements of a foreign byte order to the native one.
+        - Polars' frames and series are stored as such a stream, too;
+        - all other values are pickled, with the memory of arrays inside them beside the pickle: those of
+          NumPy, pandas, PyArrow, Polars, xarray, SciPy, PyTorch (on the CPU), of packages that offer DLPack,
+          and of types given to `plasmon.register_type`. `explain` tells what was copied, and why. Where
+          cloudpickle is installed, it pickles functions, and classes of the main program;
+        - arrays of objects, of subclasses, and of types that a literal of NumPy cannot describe are pickled:
+          types with metadata, aligned structures, records, types of other packages. NumPy's own pickles
+          preserve all of these, but may convert elements of a foreign byte order to the native one;
+        - values that cannot be pickled come back as a PyArrow table if they offer Arrow's PyCapsule
+          interface, and as a NumPy array if they offer `__array_interface__`.
 
         Args:
             value: Value to store.

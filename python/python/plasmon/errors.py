@@ -77,3 +77,10 @@ class Disconnected(Error, ConnectionError):  # noqa: N818
 
 class MalformedValue(Error, ValueError):  # noqa: N818
     """The bytes of an object do not match its metadata. `get_buffers` still reads them."""
+
+
+class ReadOnlyMemory(UserWarning):
+    """A value lies in read-only memory of a node, and its type does not know that.
+
+    A process that writes to it ends with SIGSEGV.
+    """

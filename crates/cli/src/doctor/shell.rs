@@ -4,6 +4,8 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
+use crate::quoting::quoted;
+
 /// Writer of commands for this user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shell {
@@ -58,15 +60,6 @@ pub(super) fn serve(words: &str, memory: u64, spill: Option<&Path>, numa: Option
     command.join(" ")
 }
 
-/// Quotes a word so that a shell reads it unchanged.
-fn quoted(word: &str) -> String {
-    let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=,@%+".contains(char);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +101,5 @@ mod tests {
             "plasmon serve --memory 1MiB --cache --numa auto"
         );
         assert_eq!(serve(numa, 1 << 20, None, None), "plasmon serve --memory 1MiB --numa 0 --cache --numa=1");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

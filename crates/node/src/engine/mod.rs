@@ -14,6 +14,7 @@ mod turn;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -115,12 +116,13 @@ impl Node {
     /// # Errors
     /// With what is in the way and what to do about it, or [`NodeError::Stopped`]; nothing is left behind
     /// then.
-    pub fn start(config: Config) -> Result<Self, NodeError> {
+    pub fn start(mut config: Config) -> Result<Self, NodeError> {
         raise_limits();
         let descriptors = getrlimit(Resource::Nofile).current;
         let listener = ControlListener::bind(&config)?;
         let address = listener.address();
         let sockets = Sockets::bind(&config)?;
+        config.socket = sockets.path().to_owned();
         let source = source_of(&address);
         let provider = choose_provider(&config, &address, source.as_deref())?;
         // Before there is memory to be placed, and before other threads, which inherit it.
@@ -208,6 +210,11 @@ impl Node {
     /// The node's id.
     pub fn id(&self) -> NodeId {
         self.core.kernel.node
+    }
+
+    /// The path of the unix socket at which the node serves.
+    pub fn socket(&self) -> &Path {
+        &self.core.kernel.config.socket
     }
 
     /// `host:port` of the control connection, with the port that was taken.

@@ -1,7 +1,9 @@
 //! The unix socket of the node: it takes its path at the start, and removes it at the end.
 //!
 //! A path is taken under a lock of its directory, so that two starts at once cannot both find a stale
-//! socket there. The kernel drops that lock with the process, so that it leaves nothing behind.
+//! socket there. The kernel drops that lock with the process, so that it leaves nothing behind. A daemon that
+//! yields goes on from `plasmon.sock` to `plasmon-2.sock` and so on, under the same lock, to the first path
+//! at which no daemon serves.
 //!
 //! Below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the socket
 //! must belong to root or to this daemon's user, and be writable by nobody else: whoever could exchange one
@@ -15,9 +17,12 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Component, Path, PathBuf};
 
+use plasmon::wire::{Peer, peer_of};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
+/// Number of paths that a daemon which yields tries.
+const MAX_PATHS: usize = 1000;
 /// Number of links that the kernel follows.
 const MAX_LINKS: u32 = 40;
 
@@ -25,8 +30,13 @@ const MAX_LINKS: u32 = 40;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another daemon serves at the path.
-    #[error("another daemon serves at {0}; stop it, or choose another path with --socket")]
-    InUse(PathBuf),
+    #[error("another daemon serves at {socket}, {daemon}; stop it, or choose another path with --socket")]
+    InUse {
+        /// The path of the socket.
+        socket: PathBuf,
+        /// The process of the other daemon, or the user of its socket.
+        daemon: String,
+    },
     /// A file that is not a socket is at the path.
     #[error("{0} exists and is not a socket; it was left alone: choose another path with --socket")]
     NotSocket(PathBuf),
@@ -76,8 +86,9 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Binds `path` with `mode`, and replaces a stale socket.
-    pub(crate) fn bind(path: &Path, mode: u32) -> Result<Self, ListenError> {
+    /// Binds `path` with `mode`, and replaces a stale socket. If another daemon serves at `path`, one that
+    /// `yields` binds another path beside it.
+    pub(crate) fn bind(path: &Path, mode: u32, yields: bool) -> Result<Self, ListenError> {
         let system = |action, path: &Path| {
             let path = path.to_owned();
             move |source| ListenError::System { action, path, source }
@@ -97,12 +108,17 @@ impl Listener {
         let lock = File::open(directory).map_err(system("open the directory", directory))?;
         flock(&lock, FlockOperation::LockExclusive)
             .map_err(|error| system("lock the directory", directory)(error.into()))?;
-        make_way(path)?;
+        let path = &if yields { free_path(path)? } else { make_way(path).map(|()| path.to_owned())? };
         let socket = UnixListener::bind(path).map_err(system("bind the socket", path))?;
         socket.set_nonblocking(true).map_err(system("listen on", path))?;
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(system("set the mode of", path))?;
         let inode = fs::symlink_metadata(path).map_err(system("look at", path))?.ino();
         Ok(Self { socket, path: path.to_owned(), inode })
+    }
+
+    /// The path that was bound.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -157,6 +173,22 @@ fn check_way(socket: &Path, folder: &Path) -> Result<(), ListenError> {
     Ok(())
 }
 
+/// The path itself, or the first one beside it, at which no daemon serves.
+fn free_path(path: &Path) -> Result<PathBuf, ListenError> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let end = path.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
+    let further = (2..=MAX_PATHS).map(|number| path.with_file_name(format!("{stem}-{number}{end}")));
+    let mut refused = None;
+    for path in std::iter::once(path.to_owned()).chain(further) {
+        match make_way(&path) {
+            Ok(()) => return Ok(path),
+            Err(in_use @ ListenError::InUse { .. }) => _ = refused.get_or_insert(in_use),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused.expect("there is a path at least"))
+}
+
 /// Removes a socket that nobody serves; refuses any other file that is in the way.
 fn make_way(path: &Path) -> Result<(), ListenError> {
     let Ok(found) = fs::symlink_metadata(path) else {
@@ -165,16 +197,25 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
     if !found.file_type().is_socket() {
         return Err(ListenError::NotSocket(path.to_owned()));
     }
-    match UnixStream::connect(path) {
+    let daemon = match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|source| ListenError::System {
+            return fs::remove_file(path).map_err(|source| ListenError::System {
                 action: "remove the stale socket",
                 path: path.to_owned(),
                 source,
-            })
+            });
         }
-        _ => Err(ListenError::InUse(path.to_owned())),
-    }
+        // The other daemon has just ended.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(_) => format!("which user {} has made", found.uid()),
+        Ok(stream) => match peer_of(&stream) {
+            Ok(Peer { uid, pid: Some(pid) }) => {
+                format!("process {} of user {uid}", pid.as_raw_nonzero())
+            }
+            _ => format!("a process of user {}", found.uid()),
+        },
+    };
+    Err(ListenError::InUse { socket: path.to_owned(), daemon })
 }
 
 impl Drop for Listener {
@@ -210,13 +251,59 @@ mod tests {
 
     fn refusal(folder: &Path) -> ListenError {
         let path = folder.join("plasmon.sock");
-        let refused = Listener::bind(&path, 0o600).map(drop).unwrap_err();
+        let refused = Listener::bind(&path, 0o600, false).map(drop).unwrap_err();
         assert!(fs::symlink_metadata(&path).is_err(), "{refused}");
         refused
     }
 
     fn serves(folder: &Path) {
-        Listener::bind(&folder.join("plasmon.sock"), 0o600).map(drop).unwrap();
+        Listener::bind(&folder.join("plasmon.sock"), 0o600, false).map(drop).unwrap();
+    }
+
+    #[test]
+    fn one_that_yields_takes_the_first_path_that_is_free() {
+        let own = tempfile::tempdir().unwrap();
+        let path = own.path().join("plasmon.sock");
+        let bind = |yields| Listener::bind(&path, 0o600, yields);
+        let at = |name: &str| own.path().join(name);
+        let first = bind(true).unwrap();
+        let second = bind(true).unwrap();
+        let third = bind(true).unwrap();
+        assert_eq!(
+            [&first, &second, &third].map(|bound| bound.path().to_owned()),
+            [path.clone(), at("plasmon-2.sock"), at("plasmon-3.sock")]
+        );
+        let refused = bind(false).map(drop).unwrap_err();
+        let own_id = std::process::id().to_string();
+        assert!(
+            matches!(&refused, ListenError::InUse { daemon, .. } if daemon.contains(&own_id)),
+            "{refused}"
+        );
+        drop(second);
+        // A daemon that was killed leaves its socket.
+        drop(UnixListener::bind(at("plasmon-2.sock")).unwrap());
+        assert_eq!(bind(true).unwrap().path(), at("plasmon-2.sock"));
+        fs::write(at("plasmon-2.sock"), "precious").unwrap();
+        let refused = bind(true).map(drop).unwrap_err();
+        assert!(matches!(refused, ListenError::NotSocket(_)), "{refused}");
+    }
+
+    #[test]
+    fn starts_at_once_take_a_path_each() {
+        const STARTS: usize = 8;
+        let own = tempfile::tempdir().unwrap();
+        let path = own.path().join("plasmon.sock");
+        // What a killed daemon left is taken by one of them alone.
+        drop(UnixListener::bind(&path).unwrap());
+        let bound: Vec<_> = std::thread::scope(|scope| {
+            let start = || scope.spawn(|| Listener::bind(&path, 0o600, true).unwrap());
+            let starts: Vec<_> = std::iter::repeat_with(start).take(STARTS).collect();
+            starts.into_iter().map(|start| start.join().unwrap()).collect()
+        });
+        let paths: std::collections::BTreeSet<_> = bound.iter().map(Listener::path).collect();
+        assert_eq!(paths.len(), STARTS);
+        assert!(paths.contains(&*path));
+        bound.iter().for_each(|one| _ = UnixStream::connect(one.path()).unwrap());
     }
 
     #[test]

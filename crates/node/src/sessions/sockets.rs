@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,7 +85,7 @@ pub(crate) fn bell_token(key: ClientKey) -> u64 {
 
 impl Sockets {
     pub(crate) fn bind(config: &Config) -> Result<Self, BindError> {
-        let listener = Listener::bind(&config.socket, config.socket_mode)?;
+        let listener = Listener::bind(&config.socket, config.socket_mode, config.yields_socket)?;
         let epoll = Rc::new(epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?);
         let waker = Waker::new()?;
         let events = Vec::with_capacity(TURN_EVENTS);
@@ -100,6 +101,11 @@ impl Sockets {
         sockets.watch(&sockets.listener.socket, LISTENER, EventFlags::IN | EventFlags::ET)?;
         sockets.watch(&sockets.waker, WAKER, EventFlags::IN)?;
         Ok(sockets)
+    }
+
+    /// The path of the listening socket.
+    pub(crate) fn path(&self) -> &Path {
+        self.listener.path()
     }
 
     /// The set of descriptors on which the engine sleeps.

@@ -20,20 +20,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 import plasmon
 
+SENDER_START_SECONDS = 60.0
+"""Longest time for another process to connect."""
 SIZES = {"1 KiB": 1 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
 
 Bytes = npt.NDArray[np.uint8]
 Seconds = Generator[float, None, None]
 
-# Runs in a process of its own, and answers every length with as many bytes.
+# Runs in a process of its own, and answers every length with as many bytes. It ends with the connection.
 TCP_SENDER = """
-import socket
+import socket, sys
 data = memoryview(bytes(range(256)) * (1 << 18))
-listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-connection, _ = listener.accept()
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 while length := connection.recv(8, socket.MSG_WAITALL):
     connection.sendall(data[: int.from_bytes(length, "little")])
@@ -112,20 +113,26 @@ def _remote_get(a: plasmon.Client, b: plasmon.Client, data: Bytes) -> Seconds:
 def _raw_tcp(data: Bytes) -> Seconds:
     """Receives as many bytes from another process over a loopback socket."""
     target = np.ones_like(data)
-    command = [sys.executable, "-c", TCP_SENDER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sender:
-        assert sender.stdout is not None
-        port = int(sender.stdout.readline())
-        # The sender ends with the connection.
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while True:
-                start = time.perf_counter()
-                connection.sendall(data.nbytes.to_bytes(8, "little"))
-                received = 0
-                while received < data.nbytes:
-                    received += connection.recv_into(target.data[received:])
-                yield time.perf_counter() - start
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(SENDER_START_SECONDS)
+        command = [sys.executable, "-c", TCP_SENDER, str(listener.getsockname()[1])]
+        # A process group of its own: Ctrl-C is for this program alone.
+        sender = subprocess.Popen(command, process_group=0)
+        try:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(None)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while True:
+                    start = time.perf_counter()
+                    connection.sendall(data.nbytes.to_bytes(8, "little"))
+                    received = 0
+                    while received < data.nbytes:
+                        received += connection.recv_into(target.data[received:])
+                    yield time.perf_counter() - start
+        finally:
+            sender.kill()
+            sender.wait()
 
 
 def _memcpy(data: Bytes) -> Seconds:

