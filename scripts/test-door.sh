@@ -46,28 +46,39 @@ system() {
     mv "$root.new" "$root"
 }
 
-# inside NAME COMMAND: runs a shell command in the system, with the wheel and door.py in /door. What the
-# command writes is gone afterwards.
+# inside [--online] NAME COMMAND: runs a shell command in the system, with the wheel and door.py in /door. What
+# the command writes is gone afterwards. Online, it has this machine's network and configuration of pip.
 inside() {
+    local network=--net
+    [ "$1" != --online ] || { network= && shift; }
     say "$1: ${*:2}"
     env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LANG=C.UTF-8 PLASMON_LOG=warn \
-        unshare --mount --pid --net --fork --kill-child bash -euc '
-        root=$(mktemp -d)
+        unshare --mount --pid $network --fork --kill-child bash -euc '
+        root=$1
         mount -t tmpfs -o size=4g door "$root"
         mkdir "$root"/{written,work,system}
-        mount -t overlay -o "lowerdir=$1,upperdir=$root/written,workdir=$root/work" door "$root/system"
+        mount -t overlay -o "lowerdir=$2,upperdir=$root/written,workdir=$root/work" door "$root/system"
         cd "$root/system"
         mount -t proc proc proc
         mount --rbind --make-rslave /dev dev
         mount -t tmpfs shm dev/shm
         mkdir door
-        cp -r "$2" "$3" "$4" door
-        ip link set lo up
-        chroot . sh -euc "$5"' inside "$DOOR/$1" "$wheel" "$ROOT/python/tests/door.py" "$work/programs" "${*:2}"
+        cp -r "$3" "$4" "$5" door
+        if [ "$6" = --net ]; then
+            ip link set lo up
+        else
+            mkdir -p etc/ssl/certs
+            cp -L /etc/resolv.conf etc
+            cp -L /etc/ssl/certs/ca-certificates.crt etc/ssl/certs
+            [ ! -e /etc/pip.conf ] || cp -L /etc/pip.conf etc
+        fi
+        chroot . sh -euc "$7"' inside "$work/root" "$DOOR/$1" "$wheel" "$ROOT/python/tests/door.py" \
+        "$work/programs" "$network" "${*:2}"
 }
 
 # The programs alone, as they lie in a prefix, for a system whose Python is too old.
 work=$(mktemp -d)
+mkdir "$work/root"
 trap 'rm -rf "$work"' EXIT
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps \
     --target "$work/programs" "$wheel"
@@ -92,6 +103,7 @@ inside debian-11 '
     wait $!' || failed=1
 for release in 12 13; do
     inside "debian-$release" "$install; /venv/bin/python /door/door.py" || failed=1
+    inside --online "debian-$release" "$install; /venv/bin/plasmon demo" || failed=1
     inside "debian-$release-libfabric" "$install; /venv/bin/python /door/door.py system" || failed=1
 done
 exit $failed

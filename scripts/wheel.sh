@@ -14,14 +14,14 @@
 pack() {
     local wheel=$1 programs=$2 libraries=$3 folder=$4 work data
     work=$(mktemp -d "$WHEEL_CACHE/work.XXXXXX")
-    "$WHEEL_TOOLS/bin/wheel" unpack --dest "$work" "$wheel" >/dev/null
+    "$VENV/bin/wheel" unpack --dest "$work" "$wheel" >/dev/null
     data=$(echo "$work"/plasmon-*)/$(basename "$(echo "$work"/plasmon-*)").data
     mkdir -p "$data/scripts" "$data/data/libexec/plasmon"
     cp "$programs/plasmon" "$data/scripts"
     cp "$programs/plasmon-node" "$libraries"/* "$data/data/libexec/plasmon"
     strip "$data/scripts/plasmon" "$data"/data/libexec/plasmon/{plasmon-node,*.so*}
     chmod 755 "$data/scripts/plasmon" "$data/data/libexec/plasmon/plasmon-node"
-    "$WHEEL_TOOLS/bin/wheel" pack --dest-dir "$folder" "$work"/plasmon-* >/dev/null
+    "$VENV/bin/wheel" pack --dest-dir "$folder" "$work"/plasmon-* >/dev/null
     rm -rf "$work"
     echo "$folder/$(basename "$wheel")"
 }
@@ -29,7 +29,6 @@ pack() {
 mkdir -p "$WHEEL_CACHE"
 if [ "${1:-}" = --local ]; then
     scripts/build.sh >&2
-    wheel_tools >&2
     libraries=$(mktemp -d "$WHEEL_CACHE/libraries.XXXXXX")
     trap 'rm -rf "$libraries"' EXIT
     cp -L "$(pkg-config --variable=libdir libfabric)/libfabric.so.1" "$libraries"
