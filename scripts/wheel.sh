@@ -50,7 +50,12 @@ CARGO_TARGET_DIR=$(target_dir)/wheel
 export PATH=$WHEEL_TOOLS/bin:$PATH PKG_CONFIG_PATH=$libfabric PKG_CONFIG_ALLOW_CROSS=1
 export CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=symbols
 say "Building plasmon for glibc $GLIBC" >&2
-cargo-zigbuild zigbuild --release --locked -p plasmon-cli --target "$machine-unknown-linux-gnu.$GLIBC"
+# In a working directory above them, Zig names its headers by relative paths, which bindgen does not find.
+(
+    cd "$built"
+    cargo-zigbuild zigbuild --release --locked --manifest-path "$ROOT/Cargo.toml" -p plasmon-cli \
+        --target "$machine-unknown-linux-gnu.$GLIBC"
+)
 maturin build --quiet --release --locked --zig --compatibility "manylinux_${GLIBC/./_}" \
     --target "$machine-unknown-linux-gnu" --interpreter "$VENV/bin/python" \
     --manifest-path python/Cargo.toml --out "$built"

@@ -117,10 +117,11 @@ fn split(version: u32) -> (u32, u32) {
     (version >> 16, version & 0xffff)
 }
 
-/// Looks up a function of a library, by its terminated name.
-fn address(handle: *mut c_void, name: &'static str, version: &CStr) -> Result<*mut c_void, String> {
+/// Looks up a function of a loaded library.
+fn address(handle: *mut c_void, name: &str, version: &CStr) -> Result<*mut c_void, String> {
+    let name = CString::new(name).expect("a function's name has no NUL byte");
     // SAFETY: the handle is open, and both texts are terminated.
-    let address = unsafe { libc::dlvsym(handle, name.as_ptr().cast(), version.as_ptr()) };
+    let address = unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) };
     if address.is_null() { Err(fault()) } else { Ok(address) }
 }
 
@@ -137,7 +138,7 @@ macro_rules! functions {
             fn find(handle: *mut c_void) -> Result<Self, String> {
                 Ok(Self {
                     $($field: {
-                        let address = address(handle, concat!(stringify!($name), "\0"), $version)?;
+                        let address = address(handle, stringify!($name), $version)?;
                         // SAFETY: the function of this name and version has this type.
                         unsafe {
                             std::mem::transmute::<
