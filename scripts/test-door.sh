@@ -18,10 +18,14 @@ if [ "${1:-}" = --local ]; then
     wheel=$(scripts/wheel.sh --local)
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
+    install=(-m pip install --quiet --disable-pip-version-check --no-index)
     "$VENV/bin/python" -m venv "$work/venv"
-    "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index "$wheel"
-    cd "$work"
-    env -u PLASMON_BIN "$work/venv/bin/python" "$ROOT/python/tests/door.py"
+    "$work/venv/bin/python" "${install[@]}" --target "$work/folder" "$wheel"
+    unset PLASMON_BIN
+    # Installed into a folder, the package finds its programs there. The environment has none yet.
+    PYTHONPATH=$work/folder "$work/venv/bin/python" python/tests/door.py
+    "$work/venv/bin/python" "${install[@]}" "$wheel"
+    "$work/venv/bin/python" python/tests/door.py
     exit
 fi
 
@@ -46,8 +50,8 @@ system() {
     mv "$root.new" "$root"
 }
 
-# inside [--online] NAME COMMAND: runs a shell command in the system, with the wheel and door.py in /door. What
-# the command writes is gone afterwards. Online, it has this machine's network and configuration of pip.
+# inside [--online] NAME COMMAND: runs a shell command in the system, with the wheel and door.py in /door.
+# What the command writes is gone afterwards. Online, it has this machine's network and pip's configuration.
 inside() {
     local network=--net
     [ "$1" != --online ] || { network= && shift; }
