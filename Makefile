@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all simulate test-chaos test-rdma test-python build setup fmt lint clean fuzz
+.PHONY: help demo test test-all simulate test-chaos test-rdma test-door wheel test-python build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
 .PHONY: bench-scale bench-report bench-compare docs test-docs
 
@@ -37,6 +37,12 @@ test-python: ## Values of PyTorch, Polars, pandas, xarray, SciPy and others, sto
 
 test-rdma: ## What of `make test` needs RDMA: verbs in virtual machines with Soft-RoCE
 	@scripts/test-rdma.sh || [ $$? = 77 ]
+
+wheel: ## dist/plasmon-*.whl: the package, the programs and libfabric, for every Linux with Python 3.11
+	@scripts/wheel.sh
+
+test-door: ## The wheel on Debian 11, 12 and 13 that have nothing but Python; as root
+	@scripts/test-door.sh || [ $$? = 77 ]
 
 build: ## target/release/plasmon, and the Python package in .venv
 	@scripts/build.sh
