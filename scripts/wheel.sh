@@ -45,24 +45,25 @@ built=$WHEEL_CACHE/built
 rm -rf "$built" dist
 mkdir -p "$built" dist
 # The builds for this machine lie elsewhere, so that neither disturbs the other.
-export CARGO_TARGET_DIR
-CARGO_TARGET_DIR=$(target_dir)/wheel
+programs=$(target_dir)/wheel
 export PATH=$WHEEL_TOOLS/bin:$PATH PKG_CONFIG_PATH=$libfabric PKG_CONFIG_ALLOW_CROSS=1
 export CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=symbols
 say "Building plasmon for glibc $GLIBC" >&2
 # In a working directory above them, Zig names its headers by relative paths, which bindgen does not find.
 (
     cd "$built"
-    cargo-zigbuild zigbuild --release --locked --manifest-path "$ROOT/Cargo.toml" -p plasmon-cli \
-        --target "$machine-unknown-linux-gnu.$GLIBC"
+    CARGO_TARGET_DIR=$programs cargo-zigbuild zigbuild --release --locked -p plasmon-cli \
+        --manifest-path "$ROOT/Cargo.toml" --target "$machine-unknown-linux-gnu.$GLIBC"
 )
-maturin build --quiet --release --locked --zig --compatibility "manylinux_${GLIBC/./_}" \
+# Maturin calls Zig with other settings, so each would build again what the other has built.
+CARGO_TARGET_DIR=$programs/python maturin build --quiet --release --locked --zig \
+    --compatibility "manylinux_${GLIBC/./_}" \
     --target "$machine-unknown-linux-gnu" --interpreter "$VENV/bin/python" \
     --manifest-path python/Cargo.toml --out "$built"
 say "Packing the wheel" >&2
 mkdir "$built/libraries"
 cp "$libfabric"/lib/* "$libfabric/LICENSE.libfabric" "$built/libraries"
-whole=$(pack "$built"/*.whl "$CARGO_TARGET_DIR/$machine-unknown-linux-gnu/release" "$built/libraries" dist)
+whole=$(pack "$built"/*.whl "$programs/$machine-unknown-linux-gnu/release" "$built/libraries" dist)
 # libfabric's provider for RDMA is loaded only where the host has the libraries of rdma-core.
 auditwheel repair --plat "manylinux_${GLIBC/./_}_$machine" --wheel-dir "$built/audited" \
     --exclude libibverbs.so.1 --exclude librdmacm.so.1 --exclude libfabric.so.1 \
