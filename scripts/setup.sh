@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the requirements of building and testing: system packages, and a Python environment in .venv.
 # Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only
-# installs the requirements of guests, the virtual machines in which RDMA is tested; with --fuzz also those of
-# libFuzzer.
+# installs the requirements of guests, the virtual machines in which RDMA is tested; with --deploy those of the
+# image and of the tries of the files in deploy; with --fuzz also those of libFuzzer.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt
@@ -53,6 +53,13 @@ missing_packages_for_guests() {
     command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
     PATH=$PATH:/usr/sbin:/sbin command -v rdma >/dev/null || echo iproute2
     compgen -G '/usr/lib/*/libibverbs/librxe-*.so' >/dev/null || echo ibverbs-providers
+}
+
+# Prints the Debian packages that make Debian systems and the image, and connect hosts.
+missing_packages_for_deploy() {
+    command -v mmdebstrap >/dev/null || echo mmdebstrap
+    command -v buildah >/dev/null || echo buildah
+    PATH=$PATH:/usr/sbin:/sbin command -v ip >/dev/null || echo iproute2
 }
 
 install_packages() {
@@ -130,6 +137,11 @@ if [ "${1:-}" = --rdma ]; then
         [ "$(id -u)" = 0 ] || die "apt's package lists are missing. Type:" "  sudo apt-get update"
         apt-get -qq update </dev/null
     fi
+    exit
+fi
+if [ "${1:-}" = --deploy ]; then
+    mapfile -t missing < <(missing_packages_for_deploy)
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
     exit
 fi
 mapfile -t missing < <(
