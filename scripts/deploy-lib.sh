@@ -37,7 +37,8 @@ debian_system() {
     done
     mkdir -p "$DEPLOY_CACHE"
     rm -rf "$root" "$root.packages"
-    mmdebstrap --quiet --mode=root "$@" --include="$packages" bookworm "$root" >&2
+    mmdebstrap --mode=root "$@" --include="$packages" bookworm "$root" >"$root.log" 2>&1 ||
+        die "mmdebstrap failed; $root.log ends with:" "$(tail -n 5 "$root.log")"
     echo "$wanted" >"$root.packages"
 }
 

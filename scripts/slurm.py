@@ -2,9 +2,9 @@
 
     unshare --mount --pid --net --fork --kill-child ... python3 slurm.py VENV SCRIPT
 
-It runs as root in a Debian system that nothing else uses, with the packages of Slurm, in namespaces of its own.
-Each host is a slurmd with a network, a name, a /tmp and a /run of its own. Jobs run as an ordinary user whose
-folder all hosts see. VENV is the environment with Plasmon.
+It runs as root in a Debian system that nothing else uses, with the packages of Slurm, in namespaces of its
+own. Each host is a slurmd with a network, a name, a /tmp and a /run of its own. Jobs run as an ordinary user
+whose folder all hosts see. VENV is the environment with Plasmon.
 """
 
 from __future__ import annotations
@@ -153,10 +153,20 @@ class Job:
         environment = ["PATH=/usr/bin:/bin", f"HOME={HOME}", f"RESULTS={self.results}"]
         if venv:
             environment = [f"PATH={venv}/bin:/usr/bin:/bin", f"VIRTUAL_ENV={venv}", *environment[1:]]
-        submit = ["sbatch", "--parsable", f"--chdir={HOME}", f"--output={self.results}/log", "--open-mode=append"]
-        as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "env", "-i", *environment]
-        command = [*as_user, *submit, *options, script, "bash", "-c", program]
-        self.id = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=HOME).stdout.strip()
+        as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "env", "-i"]
+        submit = ["sbatch", "--parsable", f"--chdir={HOME}", f"--output={self.results}/log"]
+        words = [
+            *as_user,
+            *environment,
+            *submit,
+            "--open-mode=append",
+            *options,
+            script,
+            "bash",
+            "-c",
+            program,
+        ]
+        self.id = run(*words).strip()
 
     def log(self) -> str:
         """What the job has printed."""
@@ -170,7 +180,7 @@ class Job:
         return found[1]
 
     def runs_again(self) -> bool:
-        """Whether the job was started again. Slurm keeps a requeued job waiting for two minutes, unless told."""
+        """Whether the job was started again, for which Slurm would take two minutes if it was not told."""
         waits = self.show("JobState") == "PENDING"
         if waits:
             run("scontrol", "update", f"JobId={self.id}", "StartTime=now", check=False)
@@ -207,10 +217,7 @@ class Job:
 
 def main(venv: str, script: str) -> None:
     """Runs all tries."""
-    Path("/etc/passwd").open("a").write(f"user:x:{USER}:{USER}::{HOME}:/bin/bash\n")
-    Path("/etc/group").open("a").write(f"user:x:{USER}:\n")
-    HOME.mkdir(parents=True)
-    shutil.chown(HOME, USER, USER)
+    run("useradd", f"--uid={USER}", f"--home-dir={HOME}", "--create-home", "--shell=/bin/bash", "user")
     cluster = Cluster()
 
     def submit(name: str, options: str, program: str, with_venv: str = venv) -> Job:
