@@ -154,7 +154,7 @@ class Job:
         if venv:
             environment = [f"PATH={venv}/bin:/usr/bin:/bin", f"VIRTUAL_ENV={venv}", *environment[1:]]
         as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "env", "-i"]
-        submit = ["sbatch", "--parsable", f"--chdir={HOME}", f"--output={self.results}/log"]
+        submit = ["sbatch", "--parsable", f"--output={self.results}/log"]
         words = [
             *as_user,
             *environment,
@@ -218,6 +218,8 @@ class Job:
 def main(venv: str, script: str) -> None:
     """Runs all tries."""
     run("useradd", f"--uid={USER}", f"--home-dir={HOME}", "--create-home", "--shell=/bin/bash", "user")
+    # Jobs are submitted from there.
+    os.chdir(HOME)
     cluster = Cluster()
 
     def submit(name: str, options: str, program: str, with_venv: str = venv) -> Job:
