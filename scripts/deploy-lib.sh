@@ -25,12 +25,12 @@ a_wheel() {
     if [ -n "${PLASMON_WHEEL:-}" ]; then realpath "$PLASMON_WHEEL"; else scripts/wheel.sh; fi
 }
 
-# debian_system NAME PACKAGES [OPTION...]: makes a system of Debian 12 with these packages (with commas between
-# them) in the cache, unless it is there.
+# debian_system NAME PACKAGES [OPTION...]: makes a system of Debian 12 with these packages (with commas
+# between them) in the cache, unless it is there.
 debian_system() {
     local root=$DEPLOY_CACHE/$1 packages=$2 wanted="${*:2}" exclude
     shift 2
-    fresh "$root.packages" "$wanted" && return
+    fresh "$root.packages" "$wanted" && [ -d "$root" ] && return
     say "Making a Debian 12 with $packages" >&2
     for exclude in "${NO_DOCUMENTATION[@]}"; do
         set -- "$@" --dpkgopt="path-exclude=/usr/share/$exclude/*"
@@ -42,8 +42,8 @@ debian_system() {
     echo "$wanted" >"$root.packages"
 }
 
-# inside_system NAME FILE... -- COMMAND: runs a shell command in a copy of the system, with the files in /try. It
-# has mounts, processes, a network and a name of its own. What it writes is gone afterwards.
+# inside_system NAME FILE... -- COMMAND: runs a shell command in a copy of the system, with the files in /try.
+# It has mounts, processes, a network and a name of its own. What it writes is gone afterwards.
 inside_system() {
     local root=$DEPLOY_CACHE/$1 files=()
     shift
@@ -51,6 +51,7 @@ inside_system() {
         files+=("$(realpath "$1")")
         shift
     done
+    # shellcheck disable=SC2016
     env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LANG=C.UTF-8 \
         unshare --mount --pid --net --uts --ipc --fork --kill-child bash -euc '
         mkdir -p "$1.try"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the container image in dist, as an OCI archive: Debian 12 with Python and the wheel, no more.
 #
-# No image is fetched. The packages are Debian's, the wheel is PLASMON_WHEEL or built now. The root file system
-# stays in .cache/deploy/image. Prints the path. Ends with 77 and a reason where it cannot be made.
+# No image is fetched. The packages are Debian's, the wheel is PLASMON_WHEEL or built now. The root file
+# system stays in .cache/deploy/image. Prints the path. Ends with 77 and a reason where it cannot be made.
 . "$(dirname "$0")/lib.sh"
 . scripts/deploy-lib.sh
 
@@ -17,12 +17,12 @@ debian_system image python3,ca-certificates,libibverbs1,librdmacm1,ibverbs-provi
 root=$DEPLOY_CACHE/image
 
 say "Installing $(basename "$wheel") into it" >&2
-rm -rf "$root"/usr/local "$root"/tmp/*
+rm -rf "${root:?}"/usr/local "${root:?}"/tmp/*
 mkdir -p "$root"/usr/local/bin "$root"/tmp/pip
 cp -r "$VENV"/lib/python3*/site-packages/pip "$wheel" "$root/tmp/pip"
-PYTHONPATH=/tmp/pip PYTHONDONTWRITEBYTECODE=1 chroot "$root" python3 -m pip install --quiet --no-index --no-compile \
-    --break-system-packages --root-user-action=ignore --disable-pip-version-check --no-cache-dir \
-    "/tmp/pip/$(basename "$wheel")"
+PYTHONPATH=/tmp/pip PYTHONDONTWRITEBYTECODE=1 chroot "$root" python3 -m pip install --quiet --no-index \
+    --no-compile --no-cache-dir --disable-pip-version-check --break-system-packages \
+    --root-user-action=ignore "/tmp/pip/$(basename "$wheel")"
 rm -rf "$root"/tmp/pip
 grep -q "^plasmon:" "$root/etc/passwd" || {
     echo "plasmon:x:$IMAGE_USER:$IMAGE_USER::/nonexistent:/usr/sbin/nologin" >>"$root/etc/passwd"
@@ -47,6 +47,7 @@ buildah "${store[@]}" config --user "$IMAGE_USER:$IMAGE_USER" --entrypoint '["pl
     --label org.opencontainers.image.revision="$(git rev-parse HEAD 2>/dev/null)" "$container"
 archive=dist/plasmon-$version-$(uname -m).oci.tar
 rm -f "$archive"
-buildah "${store[@]}" commit --quiet --disable-compression=false "$container" "oci-archive:$archive:plasmon:$version" >/dev/null
-echo "The image has $(du -h "$archive" | cut -f1), $(du -sh "$root" | cut -f1) unpacked" >&2
+buildah "${store[@]}" commit --quiet --disable-compression=false "$container" \
+    "oci-archive:$archive:plasmon:$version" >/dev/null
+echo "The image has $(du -h "$archive" | cut -f1), and $(du -sh "$root" | cut -f1) when it is unpacked" >&2
 echo "$archive"

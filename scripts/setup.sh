@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the requirements of building and testing: system packages, and a Python environment in .venv.
 # Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only
-# installs the requirements of guests, the virtual machines in which RDMA is tested; with --deploy those of the
-# image and of the tries of the files in deploy; with --fuzz also those of libFuzzer.
+# installs the requirements of guests, the virtual machines in which RDMA is tested; with --deploy those of
+# the image and of the tries of the files in deploy; with --fuzz also those of libFuzzer.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt

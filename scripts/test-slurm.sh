@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the job script for Slurm on a Slurm cluster of Debian 12, with the wheel in a user's environment.
 #
-# The system of the cluster is made in .cache/deploy when it is missing. The try has a copy of it in memory, and
-# processes, mounts and a network of its own, which end with it. Ends with 77 and a reason where that cannot be.
+# The system of the cluster is made in .cache/deploy when it is missing. The try has a copy of it in memory,
+# and processes, mounts and a network of its own, which end with it. Ends with 77 and a reason where that
+# cannot be.
 . "$(dirname "$0")/lib.sh"
 . scripts/deploy-lib.sh
 
