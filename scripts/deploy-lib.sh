@@ -16,7 +16,7 @@ needs_namespaces() {
     else
         reason=$(scripts/setup.sh --deploy 2>&1) && return
     fi
-    printf '%s was not tried: %s\n' "$1" "$reason" >&2
+    printf '%s: not tried here: %s\n' "$1" "$reason" >&2
     exit 77
 }
 
@@ -37,7 +37,8 @@ debian_system() {
     done
     mkdir -p "$DEPLOY_CACHE"
     rm -rf "$root" "$root.packages"
-    mmdebstrap --mode=root "$@" --include="$packages" bookworm "$root" >"$root.log" 2>&1 ||
+    mmdebstrap --mode=root "$@" --include="$packages" bookworm "$root" \
+        ${PLASMON_DEBIAN_MIRROR:+"$PLASMON_DEBIAN_MIRROR"} >"$root.log" 2>&1 ||
         die "mmdebstrap failed; $root.log ends with:" "$(tail -n 5 "$root.log")"
     echo "$wanted" >"$root.packages"
 }

@@ -1,10 +1,11 @@
 """Runs the pods of deploy/kubernetes as a kubelet would, on hosts of its own, with the image.
 
-    unshare --mount --pid --net --fork --kill-child ... python kubernetes.py IMAGE
+    unshare --mount --pid --net --fork --kill-child ... python kubernetes.py IMAGE FOLDER
 
-IMAGE is the OCI archive. Hosts and pods are network namespaces on one switch; names are in /etc/hosts.
-Commands, arguments, environments, users, groups, capabilities, volumes, probes and hooks are the files'.
-Limits of memory are not set, and nothing is scheduled. etcd is this machine's, in place of etcd's image.
+IMAGE is the OCI archive, FOLDER an empty folder to mount memory at. Hosts and pods are network namespaces on
+one switch; names are in /etc/hosts. Commands, arguments, environments, users, groups, capabilities, volumes,
+probes and hooks are the files'. Limits of memory are not set, and nothing is scheduled. etcd is this
+machine's, in place of etcd's image.
 """
 
 from __future__ import annotations
@@ -438,9 +439,9 @@ def with_embedded(world: World) -> None:
     print("embedded: a new pod of the coordinator, at another address, has its nodes again")
 
 
-def main(archive: str) -> None:
+def main(archive: str, folder: str) -> None:
     """Runs both coordinators with nodes and the example."""
-    work = Path("/tmp")
+    work = Path(folder)
     run("mount", "-t", "tmpfs", "-o", "size=4g", "try", str(work))
     image = Image(Path(archive), work / "image")
     world = World(work, image)

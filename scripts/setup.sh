@@ -59,6 +59,7 @@ missing_packages_for_guests() {
 missing_packages_for_deploy() {
     command -v mmdebstrap >/dev/null || echo mmdebstrap
     command -v buildah >/dev/null || echo buildah
+    [ -f /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
     PATH=$PATH:/usr/sbin:/sbin command -v ip >/dev/null || echo iproute2
 }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -135,6 +136,13 @@ class Cluster:
     def folder(self, host: int, path: str) -> Path:
         """Path of a host's own file, as this process sees it."""
         return Path(f"/proc/{self.hosts[host].pid}/root{path}")
+
+    def kill_node(self, host: int) -> None:
+        """Kills the node of Plasmon on a host."""
+        network = os.readlink(f"/proc/{self.hosts[host].pid}/ns/net")
+        nodes = [int(pid) for pid in run("pgrep", "plasmon-node").split()]
+        (pid,) = (pid for pid in nodes if os.readlink(f"/proc/{pid}/ns/net") == network)
+        os.kill(pid, signal.SIGKILL)
 
     def leftovers(self) -> list[str]:
         """Files and processes of Plasmon on the hosts."""
@@ -262,6 +270,21 @@ def main(venv: str, script: str) -> None:
     job.check_ranks(2, 2)
     nothing_left()
     print("a job that was requeued, on hosts with what its first run had left")
+
+    # The first node coordinates the others, and is not killed.
+    go_on = """
+        touch "$RESULTS/$SLURM_PROCID"
+        until [ -e "$RESULTS/killed" ]; do sleep 0.1; done
+        [ "$SLURM_PROCID" = 1 ] || { echo x | plasmon put - --name "$SLURM_PROCID" >/dev/null; }
+        [ "$SLURM_PROCID" = 1 ] || plasmon get "$((2 - SLURM_PROCID))" --timeout 250
+    """
+    job = submit("bereaved", "--nodes=3 --mem=512", go_on)
+    await_that("the job runs", lambda: all((job.results / str(rank)).exists() for rank in range(3)))
+    cluster.kill_node(1)
+    (job.results / "killed").touch()
+    job.succeed()
+    nothing_left()
+    print("a node that is killed leaves the others and the program alone")
 
     job = submit("cancelled", "--nodes=2 --mem=512", 'touch "$RESULTS/$SLURM_PROCID"; sleep infinity')
     await_that("the job runs", lambda: all((job.results / str(rank)).exists() for rank in range(2)))

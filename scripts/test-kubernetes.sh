@@ -7,7 +7,7 @@
 . scripts/deploy-lib.sh
 
 needs_namespaces "The files for Kubernetes"
-command -v etcd >/dev/null || scripts/setup.sh
+{ command -v etcd && [ -x "$VENV/bin/python" ]; } >/dev/null || scripts/setup.sh
 archive=${PLASMON_IMAGE:-$(scripts/image.sh)}
 tools=$DEPLOY_CACHE/tools
 wanted=$(checksum python/requirements-deploy.txt)
@@ -17,7 +17,9 @@ if ! fresh "$tools/.requirements" "$wanted"; then
     "$tools/bin/python" -m pip install --quiet --disable-pip-version-check -r python/requirements-deploy.txt
     echo "$wanted" >"$tools/.requirements"
 fi
+mkdir -p "$DEPLOY_CACHE/hosts"
 unshare --mount --pid --net --uts --ipc --fork --kill-child bash -euc '
     mount -t proc proc /proc
     # This shell stays, as the process that adopts orphans.
-    "$@" || exit' kubernetes "$tools/bin/python" -u scripts/kubernetes.py "$(realpath "$archive")"
+    "$@" || exit' kubernetes "$tools/bin/python" -u scripts/kubernetes.py "$(realpath "$archive")" \
+    "$DEPLOY_CACHE/hosts"
