@@ -24,10 +24,10 @@ PYTHONPATH=/tmp/pip PYTHONDONTWRITEBYTECODE=1 chroot "$root" python3 -m pip inst
     --no-compile --no-cache-dir --disable-pip-version-check --break-system-packages \
     --root-user-action=ignore "/tmp/pip/$(basename "$wheel")"
 rm -rf "$root"/tmp/pip
-grep -q "^plasmon:" "$root/etc/passwd" || {
-    echo "plasmon:x:$IMAGE_USER:$IMAGE_USER::/nonexistent:/usr/sbin/nologin" >>"$root/etc/passwd"
-    echo "plasmon:x:$IMAGE_USER:" >>"$root/etc/group"
-}
+sed -i '/^plasmon:/d' "$root"/etc/{passwd,group}
+echo "plasmon:x:$IMAGE_USER:$IMAGE_USER::/var/lib/plasmon:/usr/sbin/nologin" >>"$root/etc/passwd"
+echo "plasmon:x:$IMAGE_USER:" >>"$root/etc/group"
+install -d -m 700 -o "$IMAGE_USER" -g "$IMAGE_USER" "$root/var/lib/plasmon"
 version=$(chroot "$root" plasmon --version | cut -d' ' -f2)
 
 say "Packing the image" >&2
@@ -37,7 +37,9 @@ trap 'rm -rf "$DEPLOY_CACHE/store"' EXIT
 rm -rf "$DEPLOY_CACHE/store"
 mkdir -p dist
 container=$(buildah "${store[@]}" from scratch)
-buildah "${store[@]}" add --quiet "$container" "$root" / >/dev/null
+# `buildah add` would give everything to root.
+cp -a "$root/." "$(buildah "${store[@]}" mount "$container")"
+buildah "${store[@]}" unmount "$container" >/dev/null
 buildah "${store[@]}" config --user "$IMAGE_USER:$IMAGE_USER" --entrypoint '["plasmon"]' --cmd --help \
     --env PATH=/usr/local/bin:/usr/bin:/bin --env LANG=C.UTF-8 \
     --label org.opencontainers.image.title=plasmon \

@@ -70,6 +70,8 @@ class Image:
                 with tarfile.open(fileobj=blob(layer["digest"])) as files:
                     files.extractall(root, filter="fully_trusted")
         self.environment = dict(entry.split("=", 1) for entry in self.config["Env"])
+        users = [line.split(":") for line in (root / "etc" / "passwd").read_text().splitlines()]
+        (self.environment["HOME"],) = (user[5] for user in users if user[0] == "plasmon")
 
 
 class World:
@@ -301,11 +303,17 @@ class Pod:
         get = self.container[name]["httpGet"]
         port = next(port["containerPort"] for port in self.container["ports"] if port["name"] == get["port"])
         url = f"http://{self.address}:{port}{get['path']}"
-        assert self.process.poll() is None, f"{self.name} ended:\n{self.log.read_text()}"
+        self.printed()
         seconds = self.container[name].get("timeoutSeconds", 1)
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=seconds) as answer:
             return bool(answer.status == 200)
         return False
+
+    def printed(self) -> str:
+        """What a running pod has printed."""
+        text = self.log.read_text()
+        assert self.process.poll() is None, f"{self.name} ended:\n{text}"
+        return text
 
     def await_ready(self) -> None:
         """Waits until the pod is ready, and sees that it lives."""
@@ -373,6 +381,21 @@ def drain(world: World, hosts: list[Host]) -> None:
     got = second.execute(["plasmon", "get", "kept", "--timeout", "60"])
     assert got.stdout.endswith("kept\n"), got.stdout
     node(world, hosts[0], 1).await_ready()
+
+
+def plain(world: World) -> None:
+    """Runs a node as who tries the image does, without settings."""
+    user, group = map(int, world.image.config["User"].split(":"))
+    container = {"name": "plain", "image": "plasmon", "args": ["serve", "--memory=64MiB"]}
+    spec = {"securityContext": {"runAsUser": user, "runAsGroup": group}, "containers": [container]}
+    pod = Pod(world, Host(world, "plain"), {"spec": spec}, "plain-0")
+    await_that("the node serves", lambda: " serves at " in pod.printed())
+    put = pod.execute(["sh", "-c", "echo kept | plasmon put - --name kept"])
+    assert put.returncode == 0, put.stdout
+    assert pod.execute(["plasmon", "get", "kept"]).stdout == "kept\n"
+    pod.stop()
+    assert pod.process.returncode == 0, pod.log.read_text()
+    print("image: a node serves without settings")
 
 
 def with_etcd(world: World) -> None:
@@ -446,7 +469,7 @@ def main(archive: str, folder: str) -> None:
     image = Image(Path(archive), work / "image")
     world = World(work, image)
     world.resolve({})
-    for variant in (with_etcd, with_embedded):
+    for variant in (plain, with_etcd, with_embedded):
         world.documents.clear()
         variant(world)
         for pod in list(world.pods):
