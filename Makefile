@@ -3,9 +3,9 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all simulate test-chaos test-rdma test-python build setup fmt lint clean fuzz
+.PHONY: help demo test test-all simulate test-chaos test-rdma test-door wheel test-python build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
-.PHONY: bench-scale bench-report bench-compare docs test-docs image test-door test-slurm test-kubernetes
+.PHONY: bench-scale bench-report bench-compare docs test-docs image test-slurm test-kubernetes
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,10 +38,15 @@ test-python: ## Values of PyTorch, Polars, pandas, xarray, SciPy and others, sto
 test-rdma: ## What of `make test` needs RDMA: verbs in virtual machines with Soft-RoCE
 	@scripts/test-rdma.sh || [ $$? = 77 ]
 
+wheel: ## dist/plasmon-*.whl: the package, the programs and libfabric, for every Linux with Python 3.11
+	@scripts/wheel.sh
+
 image: ## dist/plasmon-*.oci.tar: a container image of the wheel; as root
 	@scripts/image.sh || [ $$? = 77 ]
 
-test-door: test-slurm test-kubernetes
+test-door: ## The wheel on Debian 11, 12 and 13 that have nothing but Python, then the next two; as root
+	@wheel=$$(scripts/wheel.sh) || exit; export PLASMON_WHEEL=$$(realpath "$$wheel"); \
+		for name in door slurm kubernetes; do scripts/test-$$name.sh || [ $$? = 77 ] || exit 1; done
 
 test-slurm: ## The job script of deploy/ on a Slurm cluster of its own, with the wheel; as root
 	@scripts/test-slurm.sh || [ $$? = 77 ]

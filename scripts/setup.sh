@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs the requirements of building and testing: system packages, and a Python environment in .venv.
 # Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only
-# installs the requirements of guests, the virtual machines in which RDMA is tested; with --deploy those of
-# the image and of the tries of the files in deploy; with --fuzz also those of libFuzzer.
+# installs the requirements of guests, the virtual machines in which RDMA is tested; with --fuzz also those of
+# libFuzzer; with --wheel only those of the libfabric in the wheel, with --door only that of the Debian
+# systems on which the wheel is tried, with --deploy only those of the image and of what runs the files in
+# deploy.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt
@@ -128,6 +130,23 @@ if [ "${1:-}" = --fuzz ]; then
     )
     [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
     check_rust
+    exit
+fi
+if [ "${1:-}" = --wheel ]; then
+    mapfile -t missing < <(
+        command -v autoconf >/dev/null || echo autoconf
+        command -v automake >/dev/null || echo automake
+        command -v libtoolize >/dev/null || echo libtool
+        command -v make >/dev/null || echo make
+        command -v strip >/dev/null || echo binutils
+        command -v xz >/dev/null || echo xz-utils
+        [ -f /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
+    )
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+    exit
+fi
+if [ "${1:-}" = --door ]; then
+    PATH=$PATH:/usr/sbin:/sbin command -v debootstrap >/dev/null || install_packages debootstrap
     exit
 fi
 if [ "${1:-}" = --rdma ]; then

@@ -61,6 +61,8 @@ documentation() {
     RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \
         cargo doc --quiet --locked --workspace --no-deps --document-private-items
 }
+# The wheel of this machine's own build: `make test-door` builds everything again, for an old glibc.
+wheel() { scripts/test-door.sh --local; }
 demo() { "$VENV/bin/plasmon" demo; }
 
 # Steps in the order in which they begin, each with its command and its name: long steps that wait first,
@@ -74,6 +76,7 @@ STEPS=(
     "code_of_pages code of the documentation"
     "scripts/plasma-tests.sh the same on PyArrow's Plasma"
     "benchmark_tests tests of the benchmarks"
+    "wheel the wheel, in an empty environment"
 )
 if [ "${1:-}" = --all ]; then
     STEPS=("${STEPS[@]/#rdma /rdma_at_length }")

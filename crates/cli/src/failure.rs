@@ -21,8 +21,8 @@ pub(crate) enum Failure {
     /// The objects belong to other users and were not deleted.
     #[error("not deleted: {0}")]
     Refused(String),
-    /// The daemon's program is not in the directory of this one.
-    #[error("{0} is missing: plasmon and plasmon-node are installed together, in one directory")]
+    /// The daemon's program is not where it is installed together with this one.
+    #[error("{0} is missing: plasmon and plasmon-node are installed together")]
     NoDaemon(PathBuf),
     /// No Python has the package.
     #[error(

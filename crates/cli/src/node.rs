@@ -137,6 +137,7 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         metrics: args.metrics.clone(),
         secret_file: secret_file(args)?,
         tls: tls(args)?,
+        libfabric: args.libfabric.clone(),
         provider: args.provider.clone(),
         allowance: cgroup::allowance(|path| fs::read_to_string(path).ok(), "/proc/self")
             .map(|cgroup::Allowance { limit, used, file }| Allowance { limit, used, file }),

@@ -1,16 +1,17 @@
-//! `plasmon serve`: becomes the daemon, `plasmon-node`, which is installed beside this program.
+//! `plasmon serve`: becomes the daemon, `plasmon-node`, which is installed together with this program.
 
 use std::env;
-use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::failure::Failure;
 use crate::output::{STANDARD_OUTPUT, standard};
 use crate::serve_args::Serve;
 
-/// Name of the daemon's program.
-const DAEMON: &str = "plasmon-node";
+/// Places of the daemon's program, from the directory of this one: a build has both in one directory, a
+/// Python package has the daemon and its libraries in a directory of their own.
+const PLACES: [&str; 2] = ["plasmon-node", "../libexec/plasmon/plasmon-node"];
 
 /// Replaces this process by the daemon, with the same arguments. Returns only if that fails.
 pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
@@ -19,14 +20,16 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
         drop(standard().map_err(Failure::file("write", STANDARD_OUTPUT))?);
     }
     let own = env::current_exe().map_err(Failure::file("find", "this program"))?;
-    let daemon = own.with_file_name(DAEMON);
+    let daemon = daemon(&own).ok_or_else(|| Failure::NoDaemon(own.with_file_name(PLACES[0])))?;
     let error = Command::new(&daemon)
         .args(env::args_os().skip(1))
         // libfabric loads libinfinipath, which would handle SIGTERM and SIGINT itself.
         .env("IPATH_NO_BACKTRACE", "1")
         .exec();
-    Err(match error.kind() {
-        io::ErrorKind::NotFound => Failure::NoDaemon(daemon),
-        _ => Failure::File { action: "run", path: daemon, source: error },
-    })
+    Err(Failure::File { action: "run", path: daemon, source: error })
+}
+
+/// Path of the daemon's program for the command `own`.
+fn daemon(own: &Path) -> Option<PathBuf> {
+    PLACES.iter().map(|place| own.with_file_name(place)).find(|path| path.exists())
 }

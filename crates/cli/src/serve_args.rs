@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 use plasmon::{Protocol, Rights};
+use plasmon_node::Library;
 use tracing_subscriber::EnvFilter;
 
 use self::etcd::EtcdUrl;
@@ -124,6 +125,10 @@ pub(crate) struct Serve {
     /// Format of the log: text for people, or a JSON object a line for programs
     #[arg(long, value_name = "text|json", default_value = "text", value_parser = log_format)]
     pub(crate) log_format: LogFormat,
+    /// libfabric: bundled, system, or the path of its file [default: bundled if it was installed with this
+    /// program, else system]
+    #[arg(long, value_name = "NAME|FILE", value_parser = libfabric)]
+    pub(crate) libfabric: Option<Library>,
     /// libfabric provider, such as tcp or verbs [default: the fastest available]
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Option<String>,
@@ -168,6 +173,15 @@ fn log_format(text: &str) -> Result<LogFormat, String> {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
         _ => Err("write text or json".into()),
+    }
+}
+
+fn libfabric(text: &str) -> Result<Library, String> {
+    match text {
+        "bundled" => Ok(Library::Bundled),
+        "system" => Ok(Library::System),
+        path if path.contains('/') => Ok(Library::File(path.into())),
+        _ => Err("write bundled, system, or the path of a file such as /opt/lib/libfabric.so.1".into()),
     }
 }
 

@@ -112,9 +112,10 @@ fn tell_spill(spill: &SpillStatus) -> Result<(), Failure> {
 /// Prints the lines about the fabric and what went over it.
 fn tell_fabric(fabric: &FabricStatus, transfer: &TransferStatus) -> Result<(), Failure> {
     line(&format!(
-        "fabric    {} (libfabric {}; {}), {} registered in {} regions",
+        "fabric    {} (libfabric {} of {}; {}), {} registered in {} regions",
         fabric.provider,
         fabric.libfabric,
+        fabric.library,
         fabric.reason,
         size(fabric.registered_bytes),
         fabric.regions

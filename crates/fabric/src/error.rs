@@ -6,7 +6,7 @@
 
 use std::ffi::CStr;
 
-use crate::libfabric::ffi;
+use crate::libfabric::{self, ffi};
 use crate::names::OpKind;
 
 /// Error number of a message that is longer than its receive buffer.
@@ -17,6 +17,12 @@ pub(crate) const TRUNCATED: i32 = ffi::PLASMON_ETRUNC;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
+    /// libfabric cannot be loaded.
+    #[error(
+        "libfabric cannot be used: {0}; install libfabric 1.17 or newer (Debian's package libfabric1), or \
+         choose another one"
+    )]
+    NoLibrary(String),
     /// There is no usable provider, or not the one that was asked for.
     #[error(
         "no usable fabric provider{}{}; this host offers: {available}",
@@ -183,12 +189,9 @@ pub(crate) fn positive(code: i64) -> i32 {
     i32::try_from(code.unsigned_abs()).unwrap_or(i32::MAX)
 }
 
-/// Text that `fi_strerror` gives for a positive error number.
+/// Text for a positive error number, libfabric's own if it is loaded.
 pub(crate) fn describe(code: i32) -> String {
-    // SAFETY: fi_strerror takes any number and returns a static string or null.
-    let text = unsafe { ffi::fi_strerror(code) };
-    // SAFETY: a non-null result is a terminated string with static lifetime.
-    unsafe { string(text) }.unwrap_or_else(|| "unknown error".to_owned())
+    libfabric::describe(code).unwrap_or_else(|| "unknown error".to_owned())
 }
 
 /// Copies a C string. Returns `None` for a null pointer.

@@ -55,6 +55,7 @@
 //! | `registration` | is a registration at either transport |
 //! | `libfabric::{registration, info, environment}` | registers memory, describes providers |
 //! | `memory_network::{registration, network, ...}` | is the network in memory |
+//! | `libfabric::library` | loads libfabric |
 //! | `libfabric::handle` | owns an object of libfabric, and closes it |
 //! | `error` | defines the error type |
 //! | `access` | defines rights of peers to a region |
@@ -88,7 +89,7 @@ pub use endpoint::Endpoint;
 pub use error::FabricError;
 pub use event::Event;
 pub use libfabric::environment::{devices, link};
-pub use libfabric::{candidates, choose, second, version};
+pub use libfabric::{Library, candidates, choose, library, load, second, version};
 pub use memory::{Memory, Region, Slice};
 pub use memory_network::{Faults, MemoryNetwork};
 pub use names::{EndpointId, OpKind, Peer};

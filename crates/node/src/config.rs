@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plasmon::{Protocol, Rights};
+use plasmon_fabric::Library;
 
 use crate::memory::Allowance;
 use crate::numa::Numa;
@@ -36,6 +37,8 @@ pub struct Config {
     pub secret_file: Option<PathBuf>,
     /// The certificates for control connections; `None` makes one. They need a secret.
     pub tls: Option<TlsConfig>,
+    /// The libfabric to load; `None` takes the one beside the program, else that of the host.
+    pub libfabric: Option<Library>,
     /// The libfabric provider; `None` chooses the best available one.
     pub provider: Option<String>,
     /// The limits of the process's control groups; `None` where there is no limit.
@@ -127,6 +130,7 @@ impl Config {
             metrics: None,
             secret_file: None,
             tls: None,
+            libfabric: None,
             provider: None,
             allowance: None,
             huge_pages: true,

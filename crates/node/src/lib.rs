@@ -52,5 +52,6 @@ pub use control::guard::GuardError;
 pub use control::secret::SecretError;
 pub use engine::{Node, NodeError};
 pub use numa::{Numa, NumaError};
+pub use plasmon_fabric::Library;
 pub use service::Overlap;
 pub use sessions::listener::ListenError;

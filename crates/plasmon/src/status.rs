@@ -186,6 +186,8 @@ pub struct FabricStatus {
     pub link: String,
     /// Version of libfabric.
     pub libfabric: String,
+    /// Path of libfabric's file.
+    pub library: String,
     /// Number of registrations of memory made.
     pub registrations: u64,
     /// Number of regions of memory that are registered now.

@@ -22,6 +22,7 @@ mod hung;
 mod interrupted;
 mod isolation;
 mod join;
+mod libfabric;
 mod listing;
 mod load;
 mod mixed;

@@ -6,7 +6,8 @@ import builtins
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, Self, cast
+from weakref import WeakSet
 
 from plasmon import _internal
 from plasmon._closing import Closing
@@ -15,7 +16,39 @@ from plasmon._reads import Reads
 from plasmon._records import ObjectInfo
 from plasmon._subscription import Subscription
 from plasmon._writes import Writes
-from plasmon.errors import InvalidArgument
+from plasmon.errors import Disconnected, InvalidArgument
+
+_clients: WeakSet[Client] = WeakSet()
+"""Clients of this process that are open."""
+_inherited: list[_internal.Client] = []
+"""Connections of the parent, from which this process was forked. They are never touched again: a thread of
+the parent may have held their locks."""
+
+
+class _Inherited:
+    """Takes the place of a parent's connection in a forked child, until the first call."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.closed:
+            raise Disconnected("this client is closed: connect again")
+        return getattr(self._client._reconnect(), name)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _follow_fork() -> None:
+    """Has the clients of a forked child connect when they are next used."""
+    for client in _clients:
+        _inherited.append(client._native)
+        client._native = cast("_internal.Client", _Inherited(client))
+
+
+os.register_at_fork(after_in_child=_follow_fork)
 
 
 class Client(Writes, Reads, Places, Closing):
@@ -27,17 +60,31 @@ class Client(Writes, Reads, Places, Closing):
     A name stands for one object that all users share, and for one private object of each user. With
     `private=True`, calls mean the private object. The argument does not matter for ids.
 
-    A forked child cannot use a client of its parent, nor rely on objects of its parent: it has to connect
-    itself. Every call may raise `Disconnected` and `TimedOut`. This process itself looks at the clock, so no
-    call outlives its `timeout`, even if the node has stopped. Calls without a `timeout` parameter
-    (`contains`, `delete`, `status` and others) wait at most 60 s, or the `timeout` of the client, for an
-    answer of the node; so do `put` and similar calls if their `timeout` is `None`. Ctrl-C ends all waiting.
-    After an error the request may still be carried out.
+    A forked child has a connection of its own, made at its first call; values that its parent got are not
+    pinned for it. A client can be pickled: where it lands, it connects to the node of that host, by the same
+    socket if one was named. Every call may raise `Disconnected` and `TimedOut`. This process itself looks at
+    the clock, so no call outlives its `timeout`, even if the node has stopped. Calls without a `timeout`
+    parameter (`contains`, `delete`, `status` and others) wait at most 60 s, or the `timeout` of the client,
+    for an answer of the node; so do `put` and similar calls if their `timeout` is `None`. Ctrl-C ends all
+    waiting. After an error the request may still be carried out.
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> None:
         path = None if socket is None else os.fspath(socket)
         self._native = _internal.Client(path, _program(), timeout)
+        self._arguments = path, timeout
+        self._path = self._native.socket
+        _clients.add(self)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str | None, float | None]]:
+        if self.closed:
+            raise TypeError("a closed client cannot be pickled")
+        return type(self), self._arguments
+
+    def _reconnect(self) -> _internal.Client:
+        """Connects a forked child to the node of its parent's connection."""
+        self._native = _internal.Client(self._path, _program(), self._arguments[1])
+        return self._native
 
     def set_options(self, name: str | None = None, quota: int | None = None) -> None:
         """Changes the name and the quota of this client. A value of `None` leaves the option as it is.
@@ -112,6 +159,7 @@ class Client(Writes, Reads, Places, Closing):
         Later calls raise `Disconnected`, and so do calls under way in other threads; their requests may still
         be carried out.
         """
+        _clients.discard(self)
         self._native.close()
 
     def __repr__(self) -> str:

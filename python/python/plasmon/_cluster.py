@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import urllib.request
@@ -33,7 +34,8 @@ _LOG_SHOWN_CHARS = 4000
 class LocalCluster(Closing):
     """Nodes on this host that form a cluster over loopback: `plasmon serve` processes of its own.
 
-    The program is `$PLASMON_BIN`, else `plasmon` beside the Python interpreter, else `plasmon` on the `PATH`.
+    The program is `$PLASMON_BIN`, else `plasmon` beside the Python interpreter or where pip has installed it,
+    else `plasmon` on the `PATH`.
     Sockets and logs lie in a private temporary directory. The nodes end with the cluster, and with this
     process.
 
@@ -320,8 +322,8 @@ def _free_ports(count: int) -> list[int]:
 def _bare_environment() -> dict[str, str]:
     """Environment of this process, without settings of nodes that do not belong to this cluster."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PLASMON_")}
-    log = {name: os.environ[name] for name in ("PLASMON_LOG",) if name in os.environ}
-    return kept | log | {"PLASMON_CONFIG": os.devnull}
+    host = {name: os.environ[name] for name in ("PLASMON_LOG", "PLASMON_LIBFABRIC") if name in os.environ}
+    return kept | host | {"PLASMON_CONFIG": os.devnull}
 
 
 def find_binary() -> Path:
@@ -334,15 +336,27 @@ def find_binary() -> Path:
         if not os.access(given, os.X_OK):
             raise Error(f"PLASMON_BIN={given} is not a program that can be run")
         return Path(given)
-    beside = Path(sys.executable).parent / "plasmon"
-    if os.access(beside, os.X_OK):
-        return beside
+    for folder in _program_folders():
+        if os.access(folder / "plasmon", os.X_OK):
+            return folder / "plasmon"
     if found := shutil.which("plasmon"):
         return Path(found)
     raise Error(
-        f"there is no program plasmon beside {sys.executable} nor on the PATH: install it there, or name it "
-        "in PLASMON_BIN"
+        f"there is no program plasmon beside {sys.executable}, where pip installs programs, nor on the PATH: "
+        "install it there, or name it in PLASMON_BIN"
     )
+
+
+def _program_folders() -> list[Path]:
+    """Folders in which installers put the programs of a package."""
+    return [
+        Path(sys.executable).parent,
+        # `pip install --target`
+        Path(__file__).parents[1] / "bin",
+        Path(sysconfig.get_path("scripts")),
+        # `pip install --user`
+        Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))),
+    ]
 
 
 def _how(status: int) -> str:

@@ -69,6 +69,8 @@ pub(super) fn summary(status: &Status) -> Value {
         "pages": status.memory.pages,
         "provider": status.fabric.provider,
         "reason": status.fabric.reason,
+        "libfabric": status.fabric.libfabric,
+        "library": status.fabric.library,
         "spill_dir": Some(&status.spill.directory).filter(|directory| !directory.is_empty()),
     })
 }
@@ -110,12 +112,14 @@ pub(super) fn check(answer: &Answer) -> Vec<Finding> {
         some => format!("{} pre-faulted so far", size(some)),
     };
     let found = format!(
-        "process {} has {} of {} pages, {faulted}, and talks over {} ({})",
+        "process {} has {} of {} pages, {faulted}, and talks over {} ({}) by libfabric {} of {}",
         status.pid,
         size(memory.capacity),
         memory.pages,
         status.fabric.provider,
-        status.fabric.reason
+        status.fabric.reason,
+        status.fabric.libfabric,
+        status.fabric.library
     );
     let own = env!("CARGO_PKG_VERSION");
     let node = if status.version == own {

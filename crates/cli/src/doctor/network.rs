@@ -158,7 +158,10 @@ fn provider(case: &Case, node: &Status, port: &Port) -> Finding {
     });
     Finding::problem(TOPIC, found, why)
         .mend("see whether libfabric finds the device", "fi_info -p verbs")
-        .mend("if it does not", case.shell.root("apt install libfabric-bin rdma-core ibverbs-providers"))
+        .mend(
+            "if it does not",
+            case.shell.root("apt install libfabric-bin rdma-core ibverbs-providers librdmacm1"),
+        )
         .mend(
             format!("{}, listening at an address of {}'s interface ({name})", case.restart(), port.device),
             format!(

@@ -10,6 +10,8 @@ use std::env;
 use std::fs;
 use std::sync::Once;
 
+use super::library;
+
 /// Name, value and reason of a libfabric parameter.
 type Default = (&'static str, &'static str, &'static str);
 
@@ -46,6 +48,9 @@ const WITH_RDMA: [Default; 2] = [
     ("FI_OFI_RXM_MSG_TX_SIZE", "40", "operations under way to a peer; see FI_UNIVERSE_SIZE"),
 ];
 
+/// Directories in which libfabric looks for providers: for a bundled libfabric, its own.
+const PROVIDERS: &str = "FI_PROVIDER_PATH";
+
 /// Sets libfabric's parameters. It is called before every `fi_getinfo` and acts once a process.
 ///
 /// Setting an environment variable races with other threads that read it through C. Choose a provider
@@ -53,6 +58,12 @@ const WITH_RDMA: [Default; 2] = [
 pub(crate) fn set_defaults() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        if let Some(folder) = library::bundle()
+            && env::var_os(PROVIDERS).is_none()
+        {
+            // SAFETY: as for the variables below.
+            unsafe { env::set_var(PROVIDERS, folder) };
+        }
         // With a device, verbs is chosen if it works.
         let network: &[Default] = if devices().is_empty() { &WITHOUT_RDMA } else { &WITH_RDMA };
         for (name, value, reason) in REQUIRED.iter().chain(&ALWAYS).chain(network) {

@@ -96,13 +96,6 @@ impl Drop for Info {
     }
 }
 
-/// Version of the libfabric found at run time: (major, minor).
-pub fn version() -> (u32, u32) {
-    // SAFETY: takes no arguments and only reads a constant.
-    let version = unsafe { ffi::fi_version() };
-    (version >> 16, version & 0xffff)
-}
-
 /// Whether this crate can work with an entry of libfabric's list. All attributes have to be there, keys have
 /// to fit 64 bits, and the entry may ask for no mode or registration style that this crate does not
 /// implement.

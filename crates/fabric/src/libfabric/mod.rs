@@ -8,6 +8,7 @@ pub(crate) mod environment;
 pub(crate) mod ffi;
 mod handle;
 mod info;
+mod library;
 mod link;
 mod port;
 mod queue;
@@ -15,7 +16,8 @@ mod registration;
 mod search;
 
 pub(crate) use info::Info;
-pub use info::version;
+pub(crate) use library::describe;
+pub use library::{Library, library, load, version};
 pub(crate) use link::Link;
 pub(crate) use port::Port;
 pub(crate) use registration::Registration;

@@ -10,6 +10,7 @@ use std::ptr;
 use super::environment;
 use super::ffi;
 use super::info::Info;
+use super::library;
 use crate::error::FabricError;
 use crate::provider::Provider;
 
@@ -147,6 +148,7 @@ fn query(
 
 /// Calls `fi_getinfo` once. Returns `None` if nothing matches.
 fn get_info(name: Option<&CStr>, source: Option<&CStr>, order: u64) -> Result<Option<Info>, FabricError> {
+    library::load(None)?;
     environment::set_defaults();
     let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
     // SAFETY: the name is null or terminated; the hints copy it.

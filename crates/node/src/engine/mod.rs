@@ -346,6 +346,7 @@ fn choose_provider(
     address: &SocketAddr,
     source: Option<&str>,
 ) -> Result<Provider, FabricError> {
+    plasmon_fabric::load(config.libfabric.as_ref())?;
     let provider = plasmon_fabric::choose(config.provider.as_deref(), source)?;
     let (name, reason) = (provider.name(), provider.reason());
     // A node for its own host alone has no use for RDMA.

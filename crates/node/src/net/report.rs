@@ -20,6 +20,7 @@ impl Network {
             reason: best.reason().into(),
             link: self.link(),
             libfabric: format!("{major}.{minor}"),
+            library: plasmon_fabric::library().map(|path| path.display().to_string()).unwrap_or_default(),
             registrations: stats.registrations,
             regions: stats.regions,
             registered_bytes: stats.registered_bytes,
