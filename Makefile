@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all simulate test-chaos test-rdma test-door wheel test-python build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-rdma
-.PHONY: bench-scale bench-report bench-compare docs test-docs
+.PHONY: bench-scale bench-report bench-compare docs test-docs image test-slurm test-kubernetes
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,8 +41,18 @@ test-rdma: ## What of `make test` needs RDMA: verbs in virtual machines with Sof
 wheel: ## dist/plasmon-*.whl: the package, the programs and libfabric, for every Linux with Python 3.11
 	@scripts/wheel.sh
 
-test-door: ## The wheel on Debian 11, 12 and 13 that have nothing but Python; as root
-	@scripts/test-door.sh || [ $$? = 77 ]
+image: ## dist/plasmon-*.oci.tar: a container image of the wheel; as root
+	@scripts/image.sh || [ $$? = 77 ]
+
+test-door: ## The wheel on Debian 11, 12 and 13 that have nothing but Python, then the next two; as root
+	@wheel=$$(scripts/wheel.sh) || exit; export PLASMON_WHEEL=$$(realpath "$$wheel"); \
+		for name in door slurm kubernetes; do scripts/test-$$name.sh || [ $$? = 77 ] || exit 1; done
+
+test-slurm: ## The job script of deploy/ on a Slurm cluster of its own, with the wheel; as root
+	@scripts/test-slurm.sh || [ $$? = 77 ]
+
+test-kubernetes: ## The pods of deploy/ on hosts of their own, with the image; as root
+	@scripts/test-kubernetes.sh || [ $$? = 77 ]
 
 build: ## target/release/plasmon, and the Python package in .venv
 	@scripts/build.sh

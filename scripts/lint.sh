@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 scripts/setup.sh
 
-PYTHON_CODE=(python bench docs/tools)
+PYTHON_CODE=(python bench scripts docs/tools)
 
 if [ "${1:-}" = --fix ]; then
     cargo fmt --all
@@ -24,6 +24,7 @@ say "mypy"
 export MYPYPATH=$ROOT/python/python
 "$VENV/bin/mypy" --config-file python/pyproject.toml python/python python/tests
 "$VENV/bin/mypy" --config-file python/pyproject.toml docs/tools/*.py
+"$VENV/bin/mypy" --config-file python/pyproject.toml --ignore-missing-imports scripts/*.py
 MYPYPATH=$ROOT/bench "$VENV/bin/mypy" --config-file bench/mypy.ini bench/harness bench/tests
 MYPYPATH=$MYPYPATH:$ROOT/bench/workers "$VENV/bin/mypy" --config-file bench/mypy.ini \
     bench/workers/*.py bench/mpi/*.py

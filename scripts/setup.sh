@@ -3,7 +3,8 @@
 # Checks the Rust toolchain, which is the user's own. Quick when nothing is missing. With --rdma it only
 # installs the requirements of guests, the virtual machines in which RDMA is tested; with --fuzz also those of
 # libFuzzer; with --wheel only those of the libfabric in the wheel, with --door only that of the Debian
-# systems on which the wheel is tried.
+# systems on which the wheel is tried, with --deploy only those of the image and of what runs the files in
+# deploy.
 . "$(dirname "$0")/lib.sh"
 
 REQUIREMENTS=python/requirements-dev.txt
@@ -54,6 +55,14 @@ missing_packages_for_guests() {
     command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
     PATH=$PATH:/usr/sbin:/sbin command -v rdma >/dev/null || echo iproute2
     compgen -G '/usr/lib/*/libibverbs/librxe-*.so' >/dev/null || echo ibverbs-providers
+}
+
+# Prints the Debian packages that make Debian systems and the image, and connect hosts.
+missing_packages_for_deploy() {
+    command -v mmdebstrap >/dev/null || echo mmdebstrap
+    command -v buildah >/dev/null || echo buildah
+    [ -f /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
+    PATH=$PATH:/usr/sbin:/sbin command -v ip >/dev/null || echo iproute2
 }
 
 install_packages() {
@@ -148,6 +157,11 @@ if [ "${1:-}" = --rdma ]; then
         [ "$(id -u)" = 0 ] || die "apt's package lists are missing. Type:" "  sudo apt-get update"
         apt-get -qq update </dev/null
     fi
+    exit
+fi
+if [ "${1:-}" = --deploy ]; then
+    mapfile -t missing < <(missing_packages_for_deploy)
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
     exit
 fi
 mapfile -t missing < <(

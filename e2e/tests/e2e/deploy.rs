@@ -9,7 +9,18 @@ use std::process::Command;
 use plasmon_e2e::binary;
 
 /// Variables of the job script that are not settings.
-const OWN: [&str; 4] = ["PLASMON_FIRST", "PLASMON_HOSTS", "PLASMON_PATIENCE", "PLASMON_PORT"];
+const OWN: [&str; 3] = ["PLASMON_FIRST", "PLASMON_HOSTS", "PLASMON_PATIENCE"];
+
+/// Files of settings and services, all of which are checked.
+const FILES: [&str; 7] = [
+    "plasmon.toml",
+    "systemd/plasmon.service",
+    "slurm/plasmon.sbatch",
+    "kubernetes/plasmon.yaml",
+    "kubernetes/coordinator-embedded.yaml",
+    "kubernetes/coordinator-etcd.yaml",
+    "kubernetes/example.yaml",
+];
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
@@ -34,15 +45,20 @@ fn settings_in_them_exist() {
     let variable = |char: char| char.is_ascii_uppercase() || char == '_';
     let known: BTreeSet<_> = words(&help, "PLASMON_", variable).collect();
     assert!(known.contains("PLASMON_SPILL_DIR"), "{help}");
-    for name in ["plasmon.toml", "systemd/plasmon.service", "slurm/plasmon.sbatch", "kubernetes/plasmon.yaml"]
-    {
+    for name in FILES {
         let text = read(name);
         for used in words(&text, "PLASMON_", variable) {
             assert!(known.contains(used) || OWN.contains(&used), "{name}: {used}");
         }
-        let served =
-            text.lines().filter(|line| line.contains("plasmon serve") || line.trim().starts_with("- --"));
-        for line in served.chain(text.lines().filter(|line| line.contains("plasmon, serve"))) {
+        // Arguments in lines of their own are those of etcd in one of the files.
+        let listed = !name.ends_with("etcd.yaml");
+        let served = text.lines().filter(|line| {
+            line.contains("plasmon serve")
+                || line.contains("[serve, ")
+                || line.contains("how=(")
+                || (listed && line.trim().starts_with("- --"))
+        });
+        for line in served {
             for flag in words(line, "--", |char| char.is_ascii_lowercase() || char == '-') {
                 assert!(
                     help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}[")),
@@ -69,9 +85,9 @@ fn systemd_takes_the_unit() {
     }
     let folder = tempfile::tempdir().expect("the temporary folder is writable");
     let unit = read("systemd/plasmon.service");
-    assert!(unit.contains("ExecStart=/usr/local/bin/plasmon serve\n"));
+    assert!(unit.contains("ExecStart=/opt/plasmon/bin/plasmon serve\n"));
     let program = binary();
-    let unit = unit.replace("/usr/local/bin/plasmon", program.to_str().expect("it is text"));
+    let unit = unit.replace("/opt/plasmon/bin/plasmon", program.to_str().expect("it is text"));
     let path = folder.path().join("plasmon.service");
     fs::write(&path, unit).expect("the folder is ours");
     let output =
@@ -81,25 +97,33 @@ fn systemd_takes_the_unit() {
     assert!(output.status.success() && about.is_empty(), "{said}");
 }
 
-/// Replacement of srun that uses processes as hosts: each has a folder for what a host has only once.
+/// Replacement of srun that uses processes as hosts: each has a folder for what a host has only once. As with
+/// srun, all tasks get the whole input.
 const SRUN: &str = r#"#!/usr/bin/env bash
 set -u
-count=1
+count=$SLURM_JOB_NUM_NODES
 while [[ $1 == --* ]]; do
     [[ $1 == --ntasks=* ]] && count=${1#*=}
     shift
 done
 children=()
+inputs=()
 for ((host = 0; host < count; host++)); do
     mkdir -p "$HOSTS/$host"
-    SLURM_NODEID=$host TMPDIR=$HOSTS/$host "$@" &
+    input=$HOSTS/$host/input-$$
+    mkfifo "$input"
+    SLURM_NODEID=$host SLURMD_NODENAME=host$host TMPDIR=$HOSTS/$host "$@" <"$input" &
     children+=($!)
+    inputs+=("$input")
 done
-trap 'kill -TERM "${children[@]}" 2>/dev/null' TERM
+tee "${inputs[@]}" <&0 >/dev/null 2>&1 &
+tee=$!
 status=0
 for child in "${children[@]}"; do
-    wait "$child" || { code=$?; wait "$child" 2>/dev/null || true; ((code > status)) && status=$code; }
+    wait "$child" || { code=$?; ((code > status)) && status=$code; }
 done
+kill "$tee" 2>/dev/null
+rm -f "${inputs[@]}"
 exit "$status"
 "#;
 
@@ -128,16 +152,12 @@ fn the_job_script_starts_a_node_for_each_host() {
     for name in ["plasmon", "plasmon-node"] {
         symlink(program.with_file_name(name), at("bin").join(name)).expect("the folder is ours");
     }
-    let port = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("there are ports");
-        free.local_addr().expect("it is bound").port().to_string()
-    };
     let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
     command.arg(deploy().join("slurm/plasmon.sbatch")).args(["bash", "-c", PROGRAM]);
     command.env("PATH", path).env("HOSTS", at("hosts")).env("RESULTS", at("results"));
     command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NUM_NODES", "3").env("SLURM_JOB_NODELIST", "host[0-2]");
-    command.env("PLASMON_MEMORY", "16MiB").env("PLASMON_PORT", port);
+    command.env("SLURM_MEM_PER_NODE", "32").env_remove("PLASMON_MEMORY");
     let output = command.output().expect("bash runs");
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{log}");
@@ -146,7 +166,7 @@ fn the_job_script_starts_a_node_for_each_host() {
             let got = fs::read_to_string(at("results").join(format!("{host}-{other}")));
             assert_eq!(got.expect("it was got"), format!("{other}\n"), "{log}");
         }
-        let socket = at("hosts").join(format!("{host}/plasmon-7/plasmon.sock"));
-        assert!(!socket.exists(), "node {host} has stopped and cleaned up: {log}");
+        let left: Vec<_> = fs::read_dir(at("hosts").join(host.to_string())).expect("it is there").collect();
+        assert!(left.is_empty(), "node {host} has stopped and cleaned up, but left {left:?}: {log}");
     }
 }
