@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tries the wheel on Debian systems that have nothing but Python: 12 and 13, and its programs on 11.
+# Tries the wheel on Debian systems that have nothing but Python: 12 and 13, and its programs on 11. Then the
+# code of the documentation on this machine, with what the wheel installs.
 #
 # The systems are made by debootstrap, in .cache/door, when they are missing. What a try writes is in memory;
 # processes, mounts and the loopback are its own and end with it. Ends with 77 and a reason where systems
@@ -110,4 +111,8 @@ for release in 12 13; do
     inside --online "debian-$release" "$install; /venv/bin/plasmon demo" || failed=1
     inside "debian-$release-libfabric" "$install; /venv/bin/python /door/door.py system" || failed=1
 done
+say "The code of the documentation, with the wheel on this machine"
+"$VENV/bin/python" -m venv "$work/venv"
+"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index "$wheel"
+(unset PLASMON_BIN && PLASMON_PYTHON=$work/venv/bin/python scripts/test-docs.sh) || failed=1
 exit $failed
