@@ -38,8 +38,9 @@ build() {
     for package in lib{ibverbs,rdmacm}*.deb; do dpkg-deb --extract "$package" rdma; done
     # The other headers of Debian are not those of the old glibc.
     mv fabric/usr/include result/include
-    printf 'Name: libfabric\nDescription: headers\nVersion: %s\nCflags: -I%s/include\n' \
-        "${HEADERS%-*}" "$result" >result/libfabric.pc
+    # shellcheck disable=SC2016  # pkg-config replaces pcfiledir.
+    printf 'Name: libfabric\nDescription: headers\nVersion: %s\nCflags: -I${pcfiledir}/include\n' \
+        "${HEADERS%-*}" >result/libfabric.pc
 
     program cc cc -target "$machine-linux-gnu.$GLIBC"
     program ar ar

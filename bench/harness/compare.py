@@ -104,6 +104,7 @@ def _remote(
                 folder / f"conditions-{number}",
                 conditions.QUICK if quick else CONDITIONS,
                 machine.available(),
+                contenders[number].name,
             )
             kept += special
             if failed:

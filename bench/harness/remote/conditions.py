@@ -72,11 +72,16 @@ def fit(plan: Plan, available: int) -> int:
 
 
 def measure(
-    make: Callable[[], Plasmon], hosts: Sequence[Host], folder: Path, plan: Plan, available: int
+    make: Callable[[], Plasmon],
+    hosts: Sequence[Host],
+    folder: Path,
+    plan: Plan,
+    available: int,
+    peer: str = "plasmon-auto",
 ) -> tuple[list[Fetches], list[str]]:
     """Measures everything. Returns the rows, and the failures."""
     say = Progress()
-    collected = _Collected(make().name)
+    collected = _Collected(peer)
     failures: list[str] = []
     try:
         _first(make, hosts, folder, plan, collected, say)

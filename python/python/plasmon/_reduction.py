@@ -43,6 +43,9 @@ _SMALL_SLICE_BYTES = 4096
 _CPU = 1
 """Number of the CPU among DLPack's devices."""
 
+_HAS_CLOUDPICKLE = importlib.util.find_spec("cloudpickle") is not None
+"""Whether cloudpickle is installed. Looking later would wait for imports of other threads."""
+
 _registered: dict[type, Reduce] = {}
 
 
@@ -107,7 +110,7 @@ def dumps(
 def _pickler() -> type[pickle.Pickler]:
     """Class of picklers: cloudpickle's where it is installed."""
     base: Any = pickle.Pickler
-    if importlib.util.find_spec("cloudpickle") is not None:
+    if _HAS_CLOUDPICKLE:
         base = importlib.import_module("cloudpickle").Pickler
     usual = getattr(base, "reducer_override", None)
 
@@ -137,9 +140,14 @@ def _reducer(of: type) -> Reduce | None:
     if package == "pyarrow":
         arrow = sys.modules["pyarrow"]
         return _reduce_arrow if of in (arrow.Table, arrow.RecordBatch) else None
-    if package in ("numpy", "pandas"):
+    known = [("numpy", "ndarray"), ("torch", "Tensor")]
+    if issubclass(of, tuple(getattr(sys.modules.get(module), name, ()) for module, name in known)):
         return None
-    return _reduce_dlpack if hasattr(of, "__dlpack__") and hasattr(of, "__dlpack_device__") else None
+    if not (hasattr(of, "__dlpack__") and hasattr(of, "__dlpack_device__")):
+        return None
+    # A class that says how it is pickled keeps its way, unless it is the array of a whole package.
+    pickles = (of.__reduce__, of.__reduce_ex__) != (object.__reduce__, object.__reduce_ex__)
+    return _reduce_dlpack if hasattr(of, "__array_namespace__") or not pickles else None
 
 
 # PyTorch
