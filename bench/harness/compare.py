@@ -29,8 +29,8 @@ NEW, BASE = ("", "-again"), ("-before", "-before-again")
 TOLERATED = 0.03
 """Cost that counts as none."""
 
-LOCAL = replace(local.FULL, memory=1024 << 20, first_rounds=4, rounds=8)
-REMOTE = replace(running.FULL, seconds=240.0)
+LOCAL = replace(local.FULL, memory=1024 << 20, first_rounds=2, rounds=4)
+REMOTE = replace(running.FULL, seconds=180.0)
 CONDITIONS = replace(conditions.FULL, clusters=4, large=256 << 20, turns=2)
 
 

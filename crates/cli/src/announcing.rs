@@ -51,11 +51,16 @@ impl Announcement<'_> {
         }
         let join = self.join();
         if self.address().is_some_and(|address| address.ip().is_loopback()) {
-            text += &format!(
-                "other nodes of this host join with:\n    {join}\n\
-                 other hosts cannot join; for that, start this node with an address of this host:\n    \
-                 plasmon serve --listen HOST\n"
-            );
+            text += &format!("other nodes of this host join with:\n    {join}\n");
+            text += match self.args.join {
+                Some(_) => {
+                    "other hosts cannot reach this node; for that, start it with --listen HOST as well\n"
+                }
+                None => {
+                    "other hosts cannot join; for that, start this node with an address of this host:\n    \
+                     plasmon serve --listen HOST\n"
+                }
+            };
         } else {
             let copy = if self.secret_file.is_some() { " that have a copy of the secret" } else { "" };
             text += &format!("nodes of other hosts{copy} join with:\n    {join}\n");

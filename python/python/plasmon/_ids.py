@@ -23,6 +23,8 @@ def is_hex(text: str) -> bool:
 
 def identify(id: IdLike | None, name: str | None, user: int | None) -> tuple[ObjectId, str | None]:
     """Id and name of a new object. `user` owns the object if it is private, and is `None` otherwise."""
+    if id is None and name is None:
+        return ObjectId.random(), None
     if isinstance(id, str) and is_hex(id):
         id = ObjectId.from_hex(id)
     if isinstance(id, str):
@@ -37,6 +39,6 @@ def identify(id: IdLike | None, name: str | None, user: int | None) -> tuple[Obj
         if id is not None and id != named:
             raise InvalidArgument(f"object {id} cannot have the name {name!r}, which stands for {named}")
         return named, name
-    if id is not None and not isinstance(id, ObjectId):
+    if not isinstance(id, ObjectId):
         raise TypeError(f"an object id is an ObjectId, 20 bytes or a name, not {type(id).__name__}")
-    return id or ObjectId.random(), None
+    return id, None

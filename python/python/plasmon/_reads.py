@@ -55,7 +55,8 @@ class Reads(Handle):
             MalformedValue: An object does not match its metadata.
         """
         if isinstance(id_or_ids, ONE):
-            return _values.decode(self._native.get_one(self._one(id_or_ids, private), timeout))
+            id = self._one(id_or_ids, private) if private else id_or_ids
+            return _values.decode(self._native.get_one(id, timeout))
         return [_values.decode(buffer) for buffer in self._native.get(self._all(id_or_ids, private), timeout)]
 
     def get_buffers(
@@ -121,7 +122,7 @@ class Reads(Handle):
             Whether the object is sealed; for several ids, a list of the answers in order.
         """
         if isinstance(id_or_ids, ONE):
-            return self._native.contains([self._one(id_or_ids, private)])[0]
+            return self._native.contains([self._one(id_or_ids, private) if private else id_or_ids])[0]
         return self._native.contains(self._all(id_or_ids, private))
 
     def wait(
