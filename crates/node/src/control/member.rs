@@ -130,7 +130,7 @@ pub(crate) async fn run(
                 return Err(coordinator.unreachable(error.to_string()));
             }
             Err(error) => {
-                info!(coordinator = coordinator.place(), %error, "cannot join yet");
+                warn!(coordinator = coordinator.place(), %error, "cannot join yet; trying again");
                 // The answer may have been lost, and this incarnation be a member without knowing it.
                 member.incarnation += 1;
             }

@@ -30,7 +30,10 @@ const MAX_LINKS: u32 = 40;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another daemon serves at the path.
-    #[error("another daemon serves at {socket}, {daemon}; stop it, or choose another path with --socket")]
+    #[error(
+        "another daemon serves at {socket}, {daemon}; stop it, or choose another path with --socket (or \
+         unset PLASMON_SOCKET, if that names this one)"
+    )]
     InUse {
         /// The path of the socket.
         socket: PathBuf,
