@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import plasmon
@@ -62,6 +63,7 @@ def test_without_the_program_it_says_where_it_looked(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("PLASMON_BIN")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
     with pytest.raises(plasmon.Error, match="PLASMON_BIN"):
         plasmon.LocalCluster()
 
