@@ -42,8 +42,9 @@ scripts/setup.sh >&2
 libfabric=$(scripts/libfabric.sh)
 machine=$(uname -m)
 built=$WHEEL_CACHE/built
-rm -rf "$built" dist
-mkdir -p "$built" dist
+mkdir -p dist
+rm -rf "$built" dist/*.whl
+mkdir -p "$built"
 # The builds for this machine lie elsewhere, so that neither disturbs the other.
 programs=$(target_dir)/wheel
 export PATH=$WHEEL_TOOLS/bin:$PATH PKG_CONFIG_PATH=$libfabric PKG_CONFIG_ALLOW_CROSS=1

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import figures, local, machine, page, paths, peers
-from harness.figures import Row
+from harness.figures import Case, Row
 from harness.network import Network
 from harness.remote import conditions
 from harness.remote import run as running
@@ -35,16 +35,9 @@ CONDITIONS = replace(conditions.FULL, clusters=4, large=256 << 20, turns=2)
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(Case):
     """Row of both builds beside each other."""
 
-    mode: str
-    peer: str
-    operation: str
-    memory: str
-    size: int
-    batch: int
-    clients: int
     base_us: float
     """Time of an operation with the base, by all its samples; of clients together, the time per object."""
     new_us: float

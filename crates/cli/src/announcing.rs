@@ -1,4 +1,5 @@
-//! What a node prints when it serves: where, and the commands by which programs and other nodes find it.
+//! The announcement that a node prints when it serves: its address, and the commands by which programs and
+//! other nodes find it.
 //!
 //! Owns no state. The main thread prints once, on standard output. Invariant: a shell runs a printed command
 //! as it is, on a host that has the files that the command names.

@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use crate::secret_file;
 
-/// What to do without a secret of this user's.
+/// Advice for a user whose secret cannot be made or read.
 const INSTEAD: &str = "name another file with --secret-file FILE, or add --listen 127.0.0.1 to serve without \
                        a secret, for every user of this host and no other host";
 

@@ -38,7 +38,7 @@ pub(crate) struct Place {
     pub(crate) at: Option<Rc<(Head, Vec<Location>, Stamp)>>,
 }
 
-/// What comes, and has come, to this node from others.
+/// Objects that come to this node from others, and where those were that have come.
 pub(crate) struct Arrivals {
     /// The fetches under way, by object.
     under_way: RefCell<HashMap<ObjectId, Fetches>>,

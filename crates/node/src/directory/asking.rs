@@ -28,7 +28,7 @@ pub(super) const QUERY_PATIENCE: Duration = Duration::from_secs(5);
 /// Nodes that have not answered yet.
 pub(super) type Missing = Rc<RefCell<BTreeSet<NodeId>>>;
 
-/// What it takes to ask the nodes that decide about objects, or that hold them.
+/// The parts of a node that ask the nodes which decide about objects, or which hold them.
 pub(super) struct Asking {
     pub(super) kernel: Rc<Kernel>,
     pub(super) network: Rc<Network>,
