@@ -21,6 +21,7 @@ use crate::placement::Placement;
 use crate::service::{Overlap, Service, Services};
 use crate::sessions::places::Places;
 use crate::sessions::{Clients, Requests, Sessions};
+use crate::spill::Recovered;
 use crate::store::Store;
 use crate::transfer::{Transfer, Tunings};
 
@@ -91,6 +92,15 @@ impl Core {
             requests,
             services,
         })
+    }
+
+    /// Takes over objects that a former node of this host left on disk. The node is a member.
+    pub(crate) fn recover(&self, recovered: Vec<Recovered>) {
+        if !recovered.is_empty() {
+            let taken = self.store.recover(recovered);
+            taken.iter().for_each(|replica| self.placement.note_expiry(replica));
+            self.directory.withhold_recovered();
+        }
     }
 
     /// Acts on a member's frame.

@@ -198,11 +198,7 @@ impl Node {
         };
         node.core.sessions.share_segments();
         node.await_membership()?;
-        if !recovered.is_empty() {
-            let taken = node.core.store.recover(recovered);
-            taken.iter().for_each(|replica| node.core.placement.note_expiry(replica));
-            node.core.directory.withhold_recovered();
-        }
+        node.core.recover(recovered);
         node.core.kernel.spawn(Rc::clone(&node.core).tick());
         Ok(node)
     }

@@ -64,6 +64,8 @@ mod usage;
 
 pub use error::SpillError;
 pub use record::{Header, Place, Recovered};
+#[cfg(test)]
+pub(crate) use store::SteppedDisk;
 pub use store::{Item, Pending, SpillStore};
 pub use usage::Usage;
 

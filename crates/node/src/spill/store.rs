@@ -58,14 +58,29 @@ impl SpillStore {
         dir: &Path,
         wake: impl Fn() + Send + 'static,
     ) -> Result<(SpillStore, Vec<Recovered>), SpillError> {
+        let (mut store, worker, recovered) = Self::with_worker(dir, wake)?;
+        let thread = thread::Builder::new().name("plasmon-spill".into()).spawn(move || worker.run());
+        store.thread = Some(thread.map_err(SpillError::Thread)?);
+        Ok((store, recovered))
+    }
+
+    /// Opens the directory without a thread: the caller carries out the requests.
+    #[cfg(test)]
+    pub(crate) fn open_stepped(dir: &Path) -> Result<(SpillStore, SteppedDisk, Vec<Recovered>), SpillError> {
+        let (store, worker, recovered) = Self::with_worker(dir, (|| ()) as fn())?;
+        Ok((store, SteppedDisk(worker), recovered))
+    }
+
+    fn with_worker<W: Fn()>(
+        dir: &Path,
+        wake: W,
+    ) -> Result<(SpillStore, Worker<W>, Vec<Recovered>), SpillError> {
         let counters = Arc::new(Counters::default());
         let (disk, recovered) = Disk::open(dir, Arc::clone(&counters))?;
         let (jobs, receiver) = mpsc::channel();
         let worker = Worker { disk, jobs: receiver, wake, reads: VecDeque::new(), others: VecDeque::new() };
-        let thread = thread::Builder::new().name("plasmon-spill".into()).spawn(move || worker.run());
-        let thread = Some(thread.map_err(SpillError::Thread)?);
-        let store = SpillStore { jobs: Some(jobs), thread, counters, abandoned: Rc::default() };
-        Ok((store, recovered))
+        let store = SpillStore { jobs: Some(jobs), thread: None, counters, abandoned: Rc::default() };
+        Ok((store, worker, recovered))
     }
 
     /// Writes objects, all or none; small ones together in one write. `hold` keeps their memory, such as
@@ -200,9 +215,7 @@ impl<W: Fn()> Worker<W> {
     fn run(mut self) {
         loop {
             let ended = self.collect();
-            if let Some(read) = self.reads.pop_front() {
-                self.read(read);
-            } else if let Some(job) = self.others.pop_front() {
+            if let Some(job) = self.next() {
                 self.work(job);
             } else if ended {
                 return;
@@ -213,6 +226,11 @@ impl<W: Fn()> Worker<W> {
                 }
             }
         }
+    }
+
+    /// Takes the request that is carried out next.
+    fn next(&mut self) -> Option<Job> {
+        self.reads.pop_front().map(Job::Read).or_else(|| self.others.pop_front())
     }
 
     /// Takes the requests that came meanwhile; returns whether no more will come.
@@ -253,5 +271,34 @@ impl<W: Fn()> Worker<W> {
         // The requester may have gone.
         let _ = answer.send(result);
         (self.wake)();
+    }
+}
+
+/// A spill thread that is not one: a simulation carries out its requests when their time has come. Requests
+/// that are left when it is dropped are not carried out, as when the daemon is killed.
+#[cfg(test)]
+pub(crate) struct SteppedDisk(Worker<fn()>);
+
+#[cfg(test)]
+impl SteppedDisk {
+    /// Whether there is a request.
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.0.collect();
+        !(self.0.reads.is_empty() && self.0.others.is_empty())
+    }
+
+    /// Carries out the next request. A write fails if it is to, as on a disk that is full.
+    pub(crate) fn step(&mut self, is_full: bool) {
+        self.0.collect();
+        match self.0.next() {
+            Some(Job::Write { items, token, answer }) if is_full => {
+                drop((items, token));
+                let (dir, source) = (Default::default(), rustix::io::Errno::NOSPC.into());
+                // The requester may have gone.
+                let _ = answer.send(Err(SpillError::NoSpace { dir, bytes: 0, free: 0, source }));
+            }
+            Some(job) => self.0.work(job),
+            None => {}
+        }
     }
 }

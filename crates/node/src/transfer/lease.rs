@@ -23,7 +23,7 @@ use crate::net::network::Network;
 use crate::object::Pin;
 
 /// How long a reader may read without renewing the lease.
-pub(super) const LEASE: Duration = Duration::from_secs(10);
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
 /// The span of a lease in milliseconds.
 pub(super) const LEASE_MS: u32 = LEASE.as_millis() as u32;
 

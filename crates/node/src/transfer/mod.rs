@@ -57,6 +57,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::fetch::WeakFetch;
 pub(crate) use self::landing::{Given, GivenMemory};
+#[cfg(test)]
+pub(crate) use self::lease::LEASE;
 use self::lease::Leases;
 use self::record::Records;
 use self::relay::Relays;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,12 +10,13 @@ use plasmon::NodeId;
 use plasmon::drain::DrainStep;
 use plasmon_fabric::MemoryNetwork;
 use rustix::event::epoll::{self, CreateFlags};
+use tempfile::TempDir;
 
-use super::{MAX_TURNS, Time};
+use super::{MAX_TURNS, Time, percent, span};
 use crate::config::Config;
 use crate::control::Event;
 use crate::engine::turn::Inbox;
-use crate::engine::{Core, Host as HostParts};
+use crate::engine::{Core, Host as HostParts, keeping};
 use crate::kernel::Kernel;
 use crate::kernel::clock::Clock;
 use crate::kernel::tasks::Tasks;
@@ -23,15 +25,22 @@ use crate::memory::{Arena, ArenaConfig, HugePages};
 use crate::net::members::Member;
 use crate::net::network::Network;
 use crate::numa::Binding;
-use crate::object::{Keeping, Table};
+use crate::object::Table;
 use crate::service::{Asked, Service};
 use crate::sessions::Clients;
 use crate::sessions::places::Places;
+use crate::spill::{Recovered, SpillStore, SteppedDisk};
 use crate::store::{Readers, Store};
 use crate::transfer::Tunings;
 
 /// Bytes of a node's memory for objects.
 const MEMORY_BYTES: u64 = 14 << 20;
+/// Bytes of a node's memory for objects on a host with a disk: the node often has to use the disk.
+const SMALL_MEMORY_BYTES: u64 = 5 << 19;
+/// Longest time that a request to a disk takes.
+const MAX_DISK_TIME: Duration = Duration::from_millis(10);
+/// How many in a hundred writes find the disk full.
+const FULL_DISK_PERCENT: usize = 10;
 /// The time of day when a simulation begins, since 1970.
 const UNIX_START: Duration = Duration::from_secs(1_800_000_000);
 
@@ -44,6 +53,8 @@ pub(super) struct Host {
     time: Time,
     network: MemoryNetwork,
     further: Further,
+    /// The host's disk, which outlives its nodes.
+    disk: Option<TempDir>,
     node: Option<Node>,
     /// The coordinator has expelled the node, which may not know it yet.
     pub(super) is_expelled: bool,
@@ -56,6 +67,7 @@ pub(super) struct Host {
 /// A node that runs.
 struct Node {
     core: Rc<Core>,
+    disk: Option<Disk>,
     tasks: Tasks,
     inbox: Inbox,
     /// What the coordinator has said, and when it arrives.
@@ -64,14 +76,43 @@ struct Node {
     next_turn: Cell<Duration>,
 }
 
+/// A node's use of its host's disk.
+struct Disk {
+    thread: SteppedDisk,
+    /// When the request that is being carried out is done.
+    done_at: Option<Duration>,
+    /// Whether the disk has room for everything.
+    has_room: bool,
+    /// Objects of the former node, which this one takes over when it is a member.
+    recovered: Vec<Recovered>,
+}
+
+impl Disk {
+    /// Goes on with the requests.
+    fn run(&mut self, now: Duration) {
+        if self.done_at.take_if(|at| *at <= now).is_some() {
+            self.thread.step(!self.has_room && percent(FULL_DISK_PERCENT));
+        }
+        if self.done_at.is_none() && self.thread.has_work() {
+            self.done_at = Some(now + span(MAX_DISK_TIME));
+        }
+    }
+}
+
 impl Host {
     /// A host with a node that is no member yet.
-    pub(super) fn start(number: u32, time: &Time, network: &MemoryNetwork, further: Further) -> Self {
+    pub(super) fn start(
+        number: u32,
+        time: &Time,
+        network: &MemoryNetwork,
+        (further, has_disk): (Further, bool),
+    ) -> Self {
         let mut host = Self {
             number,
             time: time.clone(),
             network: network.clone(),
             further,
+            disk: has_disk.then(|| TempDir::new().expect("a directory for objects")),
             node: None,
             is_expelled: false,
             stalled_until: Duration::ZERO,
@@ -85,10 +126,10 @@ impl Host {
     pub(super) fn start_again(&mut self) {
         self.starts += 1;
         let tasks = Tasks::new();
-        let core = Rc::new(compose(&self.time, &self.network, self.number, &tasks, self.further));
+        let (core, disk) = self.compose(&tasks);
         core.kernel.spawn(Rc::clone(&core).tick());
         let (inbox, events, next_turn) = (Inbox::default(), VecDeque::new(), Cell::default());
-        self.node = Some(Node { core, tasks, inbox, events, next_turn });
+        self.node = Some(Node { core, disk, tasks, inbox, events, next_turn });
         self.is_expelled = false;
         self.stalled_until = Duration::ZERO;
     }
@@ -99,6 +140,11 @@ impl Host {
         if let Some(node) = self.node.take() {
             node.end();
         }
+    }
+
+    /// Whether the host's nodes keep objects on a disk.
+    pub(super) fn has_disk(&self) -> bool {
+        self.disk.is_some()
     }
 
     /// Whether the host has a node.
@@ -143,9 +189,11 @@ impl Host {
         self.stalled_until = until;
     }
 
-    /// Has the node take turns again.
-    pub(super) fn wake(&mut self) {
+    /// Has the node take turns again, and its disk have room.
+    pub(super) fn mend(&mut self) {
         self.stalled_until = Duration::ZERO;
+        let disk = self.node.as_mut().and_then(|node| node.disk.as_mut());
+        disk.into_iter().for_each(|disk| disk.has_room = true);
     }
 
     /// Makes a client's request, which a turn of the node follows. A host without a node takes none.
@@ -203,27 +251,93 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Makes the core of a node on this host.
+    fn compose(&self, tasks: &Tasks) -> (Rc<Core>, Option<Disk>) {
+        let (disk, memory) = (
+            self.disk.as_ref().map(TempDir::path),
+            if self.disk.is_some() { SMALL_MEMORY_BYTES } else { MEMORY_BYTES },
+        );
+        let config = Config {
+            prefault: false,
+            huge_pages: false,
+            spill_dir: disk.map(Path::to_owned),
+            ..Config::new(memory, "simulated")
+        };
+        let keeping = keeping(&config);
+        let shared = self.time.clone();
+        let clock = Clock::with_source(move || shared.instant(), UNIX_START + self.time.now());
+        let kernel = Rc::new(Kernel::new(config, format!("10.0.0.{}:1", self.number), clock, tasks));
+        let arena = Arena::new(&ArenaConfig {
+            capacity: memory,
+            segment_size: None,
+            huge_pages: HugePages::Never,
+            prefault: false,
+            near: None,
+        });
+        let arena = arena.expect("there is memory for a small arena");
+        let objects = Table::new(keeping, arena.home());
+        let stamps = objects.stamps.borrow().memory().clone();
+        let network = Network::open(&kernel, &[self.network.provider(self.number)], &arena, &stamps);
+        let network = Rc::new(network.expect("the memory network has room"));
+        let host = HostParts {
+            numa: Binding::default(),
+            places: Places::new(None, arena.segment_count(), 64),
+            tunings: Tunings::load(None, "memory"),
+            waker: Waker::new().expect("an eventfd"),
+            epoll: Rc::new(epoll::create(CreateFlags::CLOEXEC).expect("an epoll set")),
+        };
+        let clients = Clients::default();
+        let readers = Rc::clone(&clients) as Rc<dyn Readers>;
+        let opened = disk.map(|path| SpillStore::open_stepped(path).expect("a directory for objects"));
+        let (spill, disk) = opened
+            .map(|(spill, thread, recovered)| {
+                (spill, Disk { thread, done_at: None, has_room: false, recovered })
+            })
+            .unzip();
+        let store = Rc::new(Store::new(&kernel, &network, arena, objects, spill, readers));
+        let core = Core::compose(&store, clients, host, (self.further)(&network))
+            .expect("no two services claim an opcode");
+        core.sessions.share_segments();
+        (Rc::new(core), disk)
+    }
+}
+
 impl Node {
     /// When the next turn is due.
     fn due(&self, now: Duration) -> Duration {
         if self.tasks.are_woken() || self.core.has_more() || self.core.network.has_arrivals() {
             return now;
         }
-        let event = self.events.front().map_or(Duration::MAX, |(at, _)| *at);
-        self.next_turn.get().min(event)
+        let event = self.events.front().map(|(at, _)| *at);
+        let disk = self.disk.as_ref().and_then(|disk| disk.done_at);
+        [event, disk].into_iter().flatten().fold(self.next_turn.get(), Duration::min)
     }
 
     /// One turn of the engine.
     fn turn(&mut self, now: Duration) {
+        self.run_disk(now);
         self.core.begin_turn(&mut self.inbox, false).expect("the memory network does not break");
         while let Some((_, event)) = self.events.pop_front_if(|(at, _)| *at <= now) {
             self.core.on_event(event);
+            self.recover();
         }
         self.core.kernel.clock.fire();
         self.tasks.run_until_stalled();
         let more = self.core.end_turn() > 0;
         let span = if more { Some(Duration::ZERO) } else { self.core.due() };
         self.next_turn.set(span.map_or(Duration::MAX, |span| now + span));
+        self.run_disk(now);
+    }
+
+    fn run_disk(&mut self, now: Duration) {
+        self.disk.iter_mut().for_each(|disk| disk.run(now));
+    }
+
+    /// Takes over what the host's former node left on disk.
+    fn recover(&mut self) {
+        let recovered = self.disk.as_mut().map(|disk| std::mem::take(&mut disk.recovered));
+        self.core.recover(recovered.unwrap_or_default());
     }
 
     fn end(self) {
@@ -240,38 +354,4 @@ impl Drop for Host {
             node.end();
         }
     }
-}
-
-/// A node's core on a host of the memory network.
-fn compose(time: &Time, network: &MemoryNetwork, number: u32, tasks: &Tasks, further: Further) -> Core {
-    let config = Config { prefault: false, huge_pages: false, ..Config::new(MEMORY_BYTES, "simulated") };
-    let shared = time.clone();
-    let clock = Clock::with_source(move || shared.instant(), UNIX_START + time.now());
-    let kernel = Rc::new(Kernel::new(config, format!("10.0.0.{number}:1"), clock, tasks));
-    let arena = Arena::new(&ArenaConfig {
-        capacity: MEMORY_BYTES,
-        segment_size: None,
-        huge_pages: HugePages::Never,
-        prefault: false,
-        near: None,
-    });
-    let arena = arena.expect("there is memory for a small arena");
-    let objects = Table::new(Keeping::Memory, arena.home());
-    let stamps = objects.stamps.borrow().memory().clone();
-    let network = Network::open(&kernel, &[network.provider(number)], &arena, &stamps);
-    let network = Rc::new(network.expect("the memory network has room"));
-    let host = HostParts {
-        numa: Binding::default(),
-        places: Places::new(None, arena.segment_count(), 64),
-        tunings: Tunings::load(None, "memory"),
-        waker: Waker::new().expect("an eventfd"),
-        epoll: Rc::new(epoll::create(CreateFlags::CLOEXEC).expect("an epoll set")),
-    };
-    let clients = Clients::default();
-    let readers = Rc::clone(&clients) as Rc<dyn Readers>;
-    let store = Rc::new(Store::new(&kernel, &network, arena, objects, None, readers));
-    let core =
-        Core::compose(&store, clients, host, further(&network)).expect("no two services claim an opcode");
-    core.sessions.share_segments();
-    core
 }

@@ -2,9 +2,10 @@
 //!
 //! Only what a node has of its host is replaced: the network is one in memory ([`MemoryNetwork`]), the clock
 //! shows the simulated time, the coordinator is a list of
-//! members ([`coordinator`]), and clients are sessions that keep their replies ([`worker`]). There is no
-//! disk. A seed decides all: ids, delays, what breaks ([`weather`]), what clients do. The same seed gives the
-//! same run, event by event.
+//! members ([`coordinator`]), and clients are sessions that keep their replies ([`worker`]). In every fourth
+//! seed, hosts have disks and little memory: the files are real, and the time that a request takes, or that
+//! the disk is full, is drawn. A seed decides all: ids, delays, what breaks ([`weather`]), what clients do.
+//! The same seed gives the same run, event by event.
 //!
 //! A run has two parts. First clients work while things break. Then all is mended, the cluster comes to rest,
 //! and [`checks`] looks at what is left. The answers of all clients must fit one register an id
@@ -42,6 +43,8 @@ const IDS: usize = 6;
 const FIRST_REPLICATED_ID: usize = 3;
 /// Clients of a run.
 const WORKERS: usize = 6;
+/// One in so many seeds has disks.
+const DISK_SEEDS: u64 = 4;
 /// Turns that a node may take at one time before the time goes on.
 const MAX_TURNS: usize = 64;
 /// Simulated time after which a cluster without faults has come to rest. An order that was lost when a node
@@ -128,8 +131,10 @@ impl Simulation {
         let time = Time::new();
         let network = MemoryNetwork::new(random_u64(), weather::faults());
         let count = 3 + below(3);
+        let has_disks = seed.is_multiple_of(DISK_SEEDS);
+        let start = |number| Host::start(number, &time, &network, (further, has_disks));
         let mut simulation = Self {
-            hosts: (0..count as u32).map(|number| Host::start(number, &time, &network, further)).collect(),
+            hosts: (0..count as u32).map(start).collect(),
             time,
             network,
             coordinator: Coordinator::default(),
@@ -165,6 +170,7 @@ impl Simulation {
         let mut wrong = simulation.check_at_rest();
         wrong.extend(simulation.check_histories());
         wrong.extend(simulation.check_emptied());
+        simulation.log_disks();
         let outcome = Outcome {
             trace: simulation.trace ^ simulation.network.fingerprint(),
             calls: simulation.workers.iter().map(|worker| worker.calls).sum(),
@@ -204,6 +210,9 @@ impl Simulation {
                 self.note(id, Call { node, client: None, begin, end: None, action: Action::Lost });
             }
         }
+        if self.hosts[node].has_disk() {
+            self.note_cut_off(node);
+        }
     }
 
     /// Notes that others may not see what a node holds for a while.
@@ -214,9 +223,21 @@ impl Simulation {
         }
     }
 
+    /// Whether nodes come back with objects that were not there meanwhile.
+    fn brings_back(&self) -> bool {
+        self.weather.brings_back(self.hosts.iter().any(Host::has_disk))
+    }
+
     /// Enters what happened to nodes into the log.
     fn log(&mut self, what: std::fmt::Arguments<'_>) {
         self.log.push(format!("{:>12?} {what}", self.time.now()));
+    }
+
+    /// Enters into the log how the nodes that are left used their disks.
+    fn log_disks(&mut self) {
+        let disks = self.hosts.iter().filter_map(|host| host.core()?.store.spill_store());
+        let lines: Vec<_> = disks.map(|disk| format!("{:?}", disk.usage())).collect();
+        self.log.extend(lines);
     }
 
     /// Enters something that happened into the trace.
@@ -270,7 +291,7 @@ impl Simulation {
     /// Ends all faults, and lets the cluster come to rest.
     fn mend(&mut self) {
         self.weather.mend(&self.network, self.hosts.len());
-        self.hosts.iter_mut().for_each(Host::wake);
+        self.hosts.iter_mut().for_each(Host::mend);
         self.coordinator.forget(&mut self.hosts, self.time.now(), None);
         self.pass(Duration::from_secs(5));
         for host in 0..self.hosts.len() {

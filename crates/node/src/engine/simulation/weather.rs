@@ -58,10 +58,10 @@ pub(super) struct Weather {
 }
 
 impl Weather {
-    /// Whether nodes are expelled in this run. One that comes back brings what was not there meanwhile, also
-    /// if its id was created anew and deleted: clients delete nothing in such a run.
-    pub(super) fn expels(&self) -> bool {
-        self.kinds.contains(&Kind::Expulsion)
+    /// Whether nodes come back in this run with objects. Such a node brings what was not there meanwhile,
+    /// also if its id was created anew and deleted: clients delete nothing in such a run.
+    pub(super) fn brings_back(&self, have_disks: bool) -> bool {
+        self.kinds.contains(&Kind::Expulsion) || have_disks && self.kinds.contains(&Kind::Death)
     }
 
     /// When something happens next.

@@ -100,8 +100,8 @@ pub(super) struct Worker {
     pub(super) wrong: Vec<String>,
     /// The reply to its last request of a further service.
     pub(super) last_further: Option<Reply>,
-    /// Whether its last get succeeded.
-    pub(super) last_get: Option<bool>,
+    /// How its last get ended.
+    pub(super) last_get: Option<Result<(), String>>,
 }
 
 /// Bytes of a value.
@@ -194,8 +194,8 @@ impl Worker {
         let only = vec![ids[id]];
         let begin = simulation.moment();
         let (doing, request) = match below(100) {
-            0..30 => self.put(id, ids[id]),
-            30..42 if !simulation.weather.expels() => (Doing::Delete { id }, Request::Delete { ids: only }),
+            0..30 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
+            30..42 if !simulation.brings_back() => (Doing::Delete { id }, Request::Delete { ids: only }),
             30..74 => (Doing::Get { id }, Request::Get { timeout_us, ids: only }),
             74..84 => (Doing::Contains, Request::Contains { ids }),
             84..90 => (Doing::Else, Request::Evict { bytes: u64::MAX }),
@@ -220,7 +220,8 @@ impl Worker {
         self.hear(simulation);
     }
 
-    fn put(&mut self, id: usize, object: ObjectId) -> (Doing, Request) {
+    /// Puts an object, a large one more often where there is a disk for what has no room.
+    fn put(&mut self, id: usize, object: ObjectId, has_disk: bool) -> (Doing, Request) {
         self.puts += 1;
         let value = Value { writer: self.number as u32, number: self.puts };
         let copies = if id < FIRST_REPLICATED_ID { 1 } else { 2 };
@@ -232,7 +233,7 @@ impl Worker {
             terms: Terms { fresh: false, copies, ttl_ms: 0 },
         };
         let room_us = 1_000_000;
-        if percent(15) {
+        if percent(if has_disk { 50 } else { 15 }) {
             let len = MAPPED_LENGTHS[below(MAPPED_LENGTHS.len())];
             let request = Request::Create { object: new, data_len: len as u64, metadata_len: 0, room_us };
             return (Doing::Create { id, value, len }, request);
@@ -328,7 +329,7 @@ impl Worker {
                 }
             }
             (Doing::Get { id }, Reply::Got { mut objects, .. }) => {
-                self.last_get = Some(objects[0].is_ok());
+                self.last_get = Some(objects[0].as_ref().map(drop).map_err(ToString::to_string));
                 if let Ok(span) = objects.remove(0) {
                     match self.read(simulation, span) {
                         Ok(value) => simulation.note(id, self.call(begin, end, Action::Got(value))),
