@@ -169,6 +169,7 @@ impl Transfer {
             Some(at) if at.0.visible_to(tenant) => self.read_first(place.holder, at, trace).await,
             _ => self.fetch_direct(place.holder, trace).await,
         };
+        trace.stopped();
         match tried {
             Ok(()) => Some(Ok(())),
             Err(Failure::Here(error)) => Some(Err(error)),

@@ -182,8 +182,14 @@ impl Trace {
         self.fetched.reads += reads;
     }
 
+    /// Notes that an attempt is over, and that nothing comes until a holder answers.
+    pub(super) fn stopped(&mut self) {
+        self.shown = None;
+    }
+
     /// Notes that the attempt failed.
     pub(super) fn failed(&mut self) {
+        self.stopped();
         self.fetched.failures += 1;
         self.records.counters.borrow_mut().fetch_failures += 1;
     }
@@ -251,7 +257,7 @@ impl Records {
         counters.rendezvous_fetched_bytes += head.len();
     }
 
-    /// Whether a long object is being fetched here.
+    /// Whether a holder gives a long object to this node at the moment.
     pub(crate) fn moves_here(&self, id: &ObjectId, tenant: u32) -> bool {
         self.moving.borrow().contains_key(&(*id, tenant))
     }
