@@ -314,8 +314,22 @@ impl Client {
     /// Whether each object is sealed on any node of the cluster.
     fn contains(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
         let ids = object_ids(ids)?;
-        let presence = self.call(py, |client| client.contains(&ids))?;
+        let look = |client: &plasmon::Client| ids.iter().map(|id| client.presence_here(id)).collect();
+        let presence: Vec<_> = match self.look(py, look)? {
+            Some(here) => here,
+            None => self.call(py, |client| client.contains(&ids))?,
+        };
         Ok(presence.into_iter().map(|presence| presence != Presence::Absent).collect())
+    }
+
+    /// Whether one object is sealed on any node of the cluster.
+    fn contains_one(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let id = object_id(id)?;
+        let presence = match self.look(py, |client| client.presence_here(&id))? {
+            Some(here) => here,
+            None => self.call(py, |client| client.contains(&[id]))?.remove(0),
+        };
+        Ok(presence != Presence::Absent)
     }
 
     /// Deletes objects on every node. Returns for each whether it existed.

@@ -113,7 +113,13 @@ pub(crate) fn object_id(given: &Bound<'_, PyAny>) -> PyResult<plasmon::ObjectId>
     }
 }
 
-/// Ids from any iterable of them.
+/// Ids from any iterable of them, or from a single one.
 pub(crate) fn object_ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<plasmon::ObjectId>> {
+    if given.is_instance_of::<ObjectId>()
+        || given.is_instance_of::<PyString>()
+        || given.is_instance_of::<PyBytes>()
+    {
+        return Ok(vec![object_id(given)?]);
+    }
     given.try_iter()?.map(|one| object_id(&one?)).collect()
 }

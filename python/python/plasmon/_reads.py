@@ -76,7 +76,7 @@ class Reads(Handle):
         Raises:
             TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
         """
-        return self._native.get(self._all(ids, private), timeout)
+        return self._native.get(self._all(ids, private) if private else ids, timeout)
 
     def get_into(
         self, id: IdLike, into: Readable, timeout: float | None = None, *, private: bool = False
@@ -122,7 +122,7 @@ class Reads(Handle):
             Whether the object is sealed; for several ids, a list of the answers in order.
         """
         if isinstance(id_or_ids, ONE):
-            return self._native.contains([self._one(id_or_ids, private) if private else id_or_ids])[0]
+            return self._native.contains_one(self._one(id_or_ids, private) if private else id_or_ids)
         return self._native.contains(self._all(id_or_ids, private))
 
     def wait(

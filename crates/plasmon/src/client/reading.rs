@@ -163,12 +163,7 @@ impl Client {
     /// # Errors
     /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn contains(&self, ids: &[ObjectId]) -> Result<Vec<Presence>> {
-        let fast = |id| match self.connection.fast()?.contains(id) {
-            Ok(true) => Some(Presence::Here),
-            Ok(false) => Some(Presence::Absent),
-            Err(_) => None,
-        };
-        let mut answers: Vec<_> = ids.iter().map(fast).collect();
+        let mut answers: Vec<_> = ids.iter().map(|id| self.presence_here(id)).collect();
         let asked: Vec<usize> = (0..ids.len()).filter(|at| answers[*at].is_none()).collect();
         if let Some(first) = asked.first() {
             self.bring_tables_up_to_date(&ids[*first], self.due_of_answer())?;
@@ -178,6 +173,17 @@ impl Client {
             asked.iter().zip(told).for_each(|(at, presence)| answers[*at] = Some(presence));
         }
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Presence::Absent)).collect())
+    }
+
+    /// Presence of an object, if this host's memory tells. `None` if the daemon has to be asked. The call
+    /// takes no system call and less than a microsecond.
+    #[inline]
+    pub fn presence_here(&self, id: &ObjectId) -> Option<Presence> {
+        match self.connection.fast()?.contains(id) {
+            Ok(true) => Some(Presence::Here),
+            Ok(false) => Some(Presence::Absent),
+            Err(_) => None,
+        }
     }
 
     /// Marks objects of this host as just used, so that they are evicted later.
