@@ -164,8 +164,12 @@ pub struct ObjectsStatus {
     pub unsealed: u64,
     /// Number of objects with at least one pin.
     pub pinned: u64,
+    /// Size in bytes of the objects with at least one pin.
+    pub pinned_bytes: u64,
     /// Number of deleted objects whose memory is still pinned.
     pub doomed: u64,
+    /// Size in bytes of the deleted objects whose memory is still pinned.
+    pub doomed_bytes: u64,
     /// Number of objects that were evicted from memory to make room.
     pub evicted: u64,
 }

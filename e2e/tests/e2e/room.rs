@@ -3,7 +3,7 @@
 use plasmon::wire::{Reply, Request};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 
 use crate::raw::Raw;
 use crate::support::{MIB, get, kind, put, try_put};
@@ -47,6 +47,40 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
     client.delete(&[last]).expect("delete");
     ids.push(put(&client, Pattern(ids.len() as u64), 5 * MIB));
     all_there(&ids);
+}
+
+#[test]
+fn a_refusal_counts_what_is_held_and_names_who_has_it_pinned() {
+    let cluster = Cluster::builder().start();
+    let (maker, reader) = (cluster.client(0), cluster.client(0));
+    maker.set_options(Some("the maker"), None).expect("options");
+    reader.set_options(Some("the reader"), None).expect("options");
+    let ids: Vec<_> = (0..3).map(|seed| put(&maker, Pattern(seed), 20 * MIB)).collect();
+    let refusal = || {
+        let refused = try_put(&maker, ObjectId::random(), Pattern(9), 20 * MIB).expect_err("it is full");
+        assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+        refused.message().to_owned()
+    };
+    let says = |parts: &[&str]| {
+        let message = refusal();
+        parts.iter().for_each(|part| assert!(message.contains(part), "no {part:?} in {message:?}"));
+        assert!(!message.contains("80.0 MiB"), "the refused object counts: {message}");
+    };
+    let user = format!("user {} 60.0 MiB", geteuid().as_raw());
+    says(&["60.0 MiB are held (60.0 MiB primaries)", "nothing of it is pinned", &user]);
+
+    let held = [get(&reader, ids[0]), get(&reader, ids[1])];
+    says(&["40.0 MiB of it is pinned, by client \"the reader\""]);
+    maker.delete(&ids[..1]).expect("delete");
+    says(&[
+        "60.0 MiB are held (40.0 MiB primaries, 20.0 MiB deleted but pinned)",
+        "40.0 MiB of it is pinned",
+    ]);
+    let objects = cluster.status(0).objects;
+    assert_eq!((objects.pinned_bytes, objects.doomed_bytes), (20 * MIB as u64, 20 * MIB as u64));
+    let last = get(&maker, ids[2]);
+    says(&["all sealed objects are pinned, by client \"the reader\" (process", ", client \"the maker\""]);
+    drop((held, last));
 }
 
 #[test]

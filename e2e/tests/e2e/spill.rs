@@ -54,6 +54,25 @@ fn more_than_memory_holds_is_kept_and_read() {
 }
 
 #[test]
+fn a_get_from_disk_says_that_all_memory_is_pinned() {
+    let cluster = spilling();
+    let client = cluster.client(0);
+    let ids: Vec<_> = (0..6).map(|seed| put(&client, Pattern(seed), 15 * MIB)).collect();
+    let held: Vec<_> = ids[2..].iter().map(|id| get(&client, *id)).collect();
+    let short = Some(Duration::from_millis(500));
+    // Until all of it is on disk, the node is still making room.
+    eventually("the node cannot make room", || {
+        let refused = client.get(&ids[..1], short).expect("the daemon lives").remove(0).err();
+        let error = refused.expect("all memory is pinned");
+        let told = error.message().contains("all sealed objects are pinned, by client");
+        assert!(told || error.kind() == ErrorKind::TimedOut, "{error}");
+        told && error.kind() == ErrorKind::Full
+    });
+    drop(held);
+    Pattern(0).check(get(&client, ids[0]).data());
+}
+
+#[test]
 fn what_was_spilled_is_fetched_by_other_nodes() {
     let cluster = Cluster::builder().nodes(2).args(&["--spill-dir", "spill"]).start();
     let (here, there) = (cluster.client(0), cluster.client(1));

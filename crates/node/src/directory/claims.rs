@@ -159,11 +159,16 @@ impl Claims {
         granted.get(id).filter(|claimer| **claimer != asker).map(|_| Verdict::Creating)
     }
 
-    /// Claims an id for a creation.
+    /// Claims an id for a creation that waits at most `patience`; zero stands for the longest time.
     ///
     /// # Errors
     /// `Exists` when it is taken, `TimedOut` when no keeper can be asked.
-    pub(crate) async fn claim(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Result<Claim, Error> {
+    pub(crate) async fn claim(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        patience: Duration,
+    ) -> Result<Claim, Error> {
         if self.cluster.solo() {
             return Ok(Claim::of_nobody(id));
         }
@@ -177,7 +182,8 @@ impl Claims {
         }
         self.enter(id, tenant);
         let claim = Claim { claims: Some(Rc::clone(self)), id };
-        self.ask_for(id, tenant, false).await?;
+        let patience = if patience.is_zero() { CLAIM_PATIENCE } else { patience.min(CLAIM_PATIENCE) };
+        self.ask_for(id, tenant, false, patience).await?;
         self.set(&id, State::Held);
         Ok(claim)
     }
@@ -192,9 +198,15 @@ impl Claims {
     /// Asks the first keeper until it has decided; if the first keeper changes, asks the new one. A claim
     /// that was held before waits a while for a claim that was not: where this node is the second keeper,
     /// the first asks it about that other claim, which is then refused.
-    async fn ask_for(self: &Rc<Self>, id: ObjectId, tenant: u32, again: bool) -> Result<(), Error> {
+    async fn ask_for(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        again: bool,
+        patience: Duration,
+    ) -> Result<(), Error> {
         let begun = self.kernel.clock.now();
-        let due = begun + CLAIM_PATIENCE;
+        let due = begun + patience;
         loop {
             let keeper = self.cluster.keepers(&id).first;
             let next_view = self.cluster.next_view();
@@ -206,7 +218,7 @@ impl Claims {
             } else {
                 let mut call = Call::open(&self.network, None);
                 call.send(keeper, tenant, Message::Claim { id, probe: false });
-                let until = Some(self.kernel.clock.now() + ANSWER_PATIENCE);
+                let until = Some(due.min(self.kernel.clock.now() + ANSWER_PATIENCE));
                 match self.kernel.clock.bounded(until, select(std::pin::pin!(call.answer()), next_view)).await
                 {
                     Some(Either::Left((Some(Envelope { message: Message::Claimed { verdict }, .. }), _))) => {
@@ -228,7 +240,10 @@ impl Claims {
             if self.kernel.clock.now() >= due {
                 let why = match self.cluster.fenced() {
                     true => "this node is not a member of its cluster at the moment".to_owned(),
-                    false => format!("node {keeper} did not answer within {CLAIM_PATIENCE:?}"),
+                    false => format!(
+                        "node {keeper}, which decides that, did not answer within {patience:?} and may have \
+                         died"
+                    ),
                 };
                 let text = format!(
                     "cannot create object {id}, since no keeper says whether the id is taken: {why}; try \
@@ -436,7 +451,7 @@ impl Claims {
         for (id, number, tenant) in again {
             let claims = Rc::clone(self);
             self.kernel.spawn(async move {
-                let state = match claims.ask_for(id, tenant, true).await {
+                let state = match claims.ask_for(id, tenant, true, CLAIM_PATIENCE).await {
                     Ok(()) => State::Held,
                     Err(error) => {
                         tracing::warn!("cannot renew a claim under the new view: {error}");

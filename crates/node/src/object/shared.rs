@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::shared::{NewEntry, Part, TableWriter};
 use plasmon::wire::{TableDomain, TablePart, TablePartKind};
-use plasmon::{Error, ErrorKind};
+use plasmon::{Error, ErrorKind, ObjectId};
 use tracing::warn;
 
 use super::Head;
@@ -160,6 +160,11 @@ impl SharedTables {
             }
         }
         Ok(grants)
+    }
+
+    /// The id in an entry that a client named, if there is such an entry. It may be an old one.
+    pub(super) fn id_in(&self, domain: Domain, entry: u32) -> Option<ObjectId> {
+        self.tables.get(&domain)?.writer.borrow().named_by_others(entry)
     }
 
     /// Number of bytes that the tables take.

@@ -518,9 +518,15 @@ impl Table {
 
     /// Deleted objects that are still pinned.
     pub(crate) fn doomed(&self) -> impl Iterator<Item = Rc<Replica>> {
-        let counted = self.doomed.iter().filter_map(Weak::upgrade);
+        let counted = self.doomed.iter().filter_map(Weak::upgrade).filter(|replica| replica.pins() > 0);
         let limbo = self.limbo.iter().filter(|replica| replica.pins() == 0).cloned();
         counted.chain(limbo)
+    }
+
+    /// The object in an entry that a client named as pinned; not one that was removed.
+    pub(crate) fn in_entry(&self, domain: Domain, entry: u32) -> Option<&Rc<Replica>> {
+        let replica = self.sealed.get(&self.shared.id_in(domain, entry)?)?;
+        (replica.entry() == entry && replica.domain() == domain).then_some(replica)
     }
 
     /// Number of objects taken out of memory to make room so far.

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 use crate::object::{FastPins, Pin, Replica};
 use crate::service::Session;
-use crate::store::Readers;
+use crate::store::{Pinned, Readers};
 
 /// How long a connection may take to say hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(5);
@@ -126,6 +127,14 @@ impl Readers for RefCell<HashMap<ClientKey, Client>> {
     fn take_accessed(&self, replica: &Replica) -> bool {
         // Every client is asked, since each bit has to be cleared.
         self.borrow().values().fold(false, |accessed, client| accessed | client.take_accessed(replica))
+    }
+
+    fn each_pin(&self, see: &mut dyn FnMut(ClientKey, Pinned<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
+        self.borrow().iter().try_for_each(|(key, client)| {
+            client.each_fast_pin(|domain, entry| see(*key, Pinned::Entry(domain, entry)))?;
+            let mut pins = client.pins.values().flatten().chain(client.kept.values());
+            pins.try_for_each(|pin| see(*key, Pinned::Counted(pin.replica())))
+        })
     }
 
     fn describe(&self, client: ClientKey) -> String {

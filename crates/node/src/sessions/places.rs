@@ -6,7 +6,7 @@
 //! clients are served or told why not.
 
 use plasmon::{Error, ErrorKind};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::client::Client;
 use crate::kernel::ClientKey;
@@ -76,7 +76,7 @@ impl Places {
              --max-clients: {MORE}",
             self.all, self.each, self.wanted
         );
-        if self.each < FEW_CLIENTS { warn!("{text}") } else { info!("{text}") }
+        if self.each < FEW_CLIENTS { warn!("{text}") } else { debug!("{text}") }
     }
 }
 

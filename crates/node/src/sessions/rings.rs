@@ -8,6 +8,7 @@
 //! its ring anyway. The engine does so from the first ring on until it goes to sleep.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -224,7 +225,7 @@ impl Creations {
         if !self.claims_at_once(&object) {
             return None;
         }
-        let claim = self.claim_for(key, &object).now_or_never()?.ok()?;
+        let claim = self.claim_for(key, &object, Duration::ZERO).now_or_never()?.ok()?;
         match entry.operation {
             Operation::Put => {
                 let write = |extent: &crate::memory::Extent| {
@@ -265,6 +266,22 @@ impl Client {
         if let Some(channel) = &self.channel {
             channel.pages.for_each_pin(|table, entry| fast.add(self.domain(table), entry));
         }
+    }
+
+    /// Calls `see` for every pin that this client has set by itself, until `see` says that it is enough.
+    pub(super) fn each_fast_pin(
+        &self,
+        mut see: impl FnMut(Domain, u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut flow = ControlFlow::Continue(());
+        if let Some(channel) = &self.channel {
+            channel.pages.for_each_pin(|table, entry| {
+                if flow.is_continue() {
+                    flow = see(self.domain(table), entry);
+                }
+            });
+        }
+        flow
     }
 
     /// Number of objects that this client has pinned by itself.

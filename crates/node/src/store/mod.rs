@@ -1,25 +1,28 @@
 //! The objects of this node and the memory for them: how much each user has, and how room is made.
 //!
 //! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and
-//! reads them back, [`compaction`] moves objects together, and [`quotas`] counts what each user and client
-//! holds. Changes are noted in the *outbox*, from which the directory takes them at the end of the turn.
+//! reads them back, [`compaction`] moves objects together, [`quotas`] counts what each user and client holds,
+//! and [`holding`] tells what a full store holds, and who has it pinned. Changes are noted in the *outbox*,
+//! from which the directory takes them at the end of the turn.
 
 pub(crate) mod compaction;
+mod holding;
 pub(crate) mod quotas;
 mod report;
 pub(crate) mod room;
 pub(crate) mod spilling;
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::ControlFlow;
+use std::rc::{Rc, Weak};
 
-use plasmon::{Error, ObjectId};
+use plasmon::{Error, NodeId, ObjectId};
 
 use self::quotas::Quotas;
 use self::room::Room;
 use self::spilling::{Failing, Restoring};
 use crate::kernel::{ClientKey, Kernel};
-use crate::memory::Arena;
+use crate::memory::{Arena, Domain};
 use crate::net::frame::{Holding, Withdrawal};
 use crate::net::network::Network;
 use crate::object::{FastPins, Replica, Sealing, Table};
@@ -31,8 +34,25 @@ pub(crate) trait Readers {
     fn fast_pins(&self, fast: &mut FastPins);
     /// Whether a client has read an object by itself since the last call.
     fn take_accessed(&self, replica: &Replica) -> bool;
+    /// Calls `see` for everything that a client has pinned, with the client, until `see` says that it is
+    /// enough.
+    fn each_pin(&self, see: &mut dyn FnMut(ClientKey, Pinned<'_>) -> ControlFlow<()>) -> ControlFlow<()>;
     /// Describes a client for people.
     fn describe(&self, client: ClientKey) -> String;
+}
+
+/// Something that a client has pinned.
+pub(crate) enum Pinned<'a> {
+    /// A replica, by a pin that the engine counts.
+    Counted(&'a Rc<Replica>),
+    /// An entry of a table, by a pin that the client has set by itself. There may be no such entry.
+    Entry(Domain, u32),
+}
+
+/// The pins that are held for other nodes.
+pub(crate) trait Lessor {
+    /// Calls `see` for every object that is pinned for another node, until `see` says that it is enough.
+    fn each_lease(&self, see: &mut dyn FnMut(NodeId, &Rc<Replica>) -> ControlFlow<()>) -> ControlFlow<()>;
 }
 
 /// A change of this node's objects.
@@ -57,6 +77,8 @@ pub(crate) struct Store {
     spill_failure: RefCell<Option<Failing>>,
     restoring: RefCell<Restoring>,
     pub(crate) readers: Rc<dyn Readers>,
+    /// Set once, by the room above that has the leases.
+    pub(crate) lessor: OnceCell<Weak<dyn Lessor>>,
     outbox: RefCell<Vec<Change>>,
     /// Whether no other member was ever seen, so that nobody is to be told of changes.
     solo: Cell<bool>,
@@ -83,6 +105,7 @@ impl Store {
             spill_failure: RefCell::default(),
             restoring: RefCell::default(),
             readers,
+            lessor: OnceCell::new(),
             outbox: RefCell::default(),
             solo: Cell::new(true),
         }

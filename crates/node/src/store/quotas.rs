@@ -14,13 +14,13 @@ use crate::object::{Head, Replica};
 
 /// The stand-in for the creator of objects that a former daemon left on disk.
 pub(crate) const NOBODY: ClientKey = ClientKey::MAX;
-/// Maximum number of the largest users that an error names.
+/// Maximum number of users, of clients and of holders of pins that an error names.
 const MAX_NAMED: usize = 3;
 
 /// Accounts in bytes.
 #[derive(Default)]
 pub(crate) struct Quotas {
-    users: HashMap<u32, u64>,
+    users: HashMap<u32, Account>,
     clients: HashMap<ClientKey, Account>,
     user_limit: Option<u64>,
     client_limit: Option<u64>,
@@ -29,6 +29,8 @@ pub(crate) struct Quotas {
 #[derive(Default)]
 struct Account {
     bytes: u64,
+    /// Bytes among them for which there is no memory yet, or that were not written yet.
+    pending: u64,
     /// The limit that the client has set itself.
     limit: Option<u64>,
 }
@@ -38,7 +40,7 @@ impl Quotas {
         Self { user_limit, client_limit, ..Self::default() }
     }
 
-    /// Counts bytes that are about to be taken, to do `what`.
+    /// Counts bytes that are about to be taken, to do `what`. They are pending until [`Quotas::taken`].
     pub(crate) fn take(
         &mut self,
         what: impl Fn() -> String,
@@ -49,7 +51,7 @@ impl Quotas {
         let account = self.clients.entry(client).or_default();
         let user = self.users.entry(tenant).or_default();
         let limits = [
-            (*user, self.user_limit, Some(tenant), "--user-quota"),
+            (user.bytes, self.user_limit, Some(tenant), "--user-quota"),
             (account.bytes, self.client_limit, None, "--client-quota"),
             (account.bytes, account.limit, None, "the quota it has set itself"),
         ];
@@ -61,14 +63,23 @@ impl Quotas {
                 return Err(over(&what(), len, used, limit, &who, which));
             }
         }
-        *user += len;
-        account.bytes += len;
+        for account in [user, account] {
+            account.bytes += len;
+            account.pending += len;
+        }
         Ok(())
+    }
+
+    /// Notes that pending bytes are there now.
+    pub(crate) fn taken(&mut self, user: u32, client: ClientKey, len: u64) {
+        for account in self.users.get_mut(&user).into_iter().chain(self.clients.get_mut(&client)) {
+            account.pending = account.pending.saturating_sub(len);
+        }
     }
 
     /// Counts bytes that are there already.
     pub(crate) fn count(&mut self, user: u32, len: u64) {
-        *self.users.entry(user).or_default() += len;
+        self.users.entry(user).or_default().bytes += len;
     }
 
     /// Subtracts an object that is gone or was never finished.
@@ -86,10 +97,7 @@ impl Quotas {
 
     /// Subtracts bytes from the accounts of a user and a client.
     pub(crate) fn subtract(&mut self, user: u32, client: ClientKey, len: u64) {
-        if let Some(bytes) = self.users.get_mut(&user) {
-            *bytes = bytes.saturating_sub(len);
-        }
-        if let Some(account) = self.clients.get_mut(&client) {
+        for account in self.users.get_mut(&user).into_iter().chain(self.clients.get_mut(&client)) {
             account.bytes = account.bytes.saturating_sub(len);
         }
     }
@@ -111,16 +119,25 @@ impl Quotas {
         (account.map_or(0, |account| account.bytes), own.into_iter().chain(self.client_limit).min())
     }
 
+    /// The users whose objects take most, with their bytes that are not pending.
     pub(crate) fn largest_users(&self) -> Vec<(u32, u64)> {
-        largest(self.users.iter().map(|(user, bytes)| (*user, *bytes)))
+        largest(self.users.iter().map(|(user, account)| (*user, account.there())))
     }
 
+    /// The clients whose objects take most, with their bytes that are not pending.
     pub(crate) fn largest_clients(&self) -> Vec<(ClientKey, u64)> {
-        largest(self.clients.iter().map(|(client, account)| (*client, account.bytes)))
+        largest(self.clients.iter().map(|(client, account)| (*client, account.there())))
     }
 }
 
-fn largest<K>(accounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
+impl Account {
+    fn there(&self) -> u64 {
+        self.bytes.saturating_sub(self.pending)
+    }
+}
+
+/// The few with most bytes, the largest first.
+pub(super) fn largest<K>(accounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
     let mut accounts: Vec<_> = accounts.filter(|(_, bytes)| *bytes > 0).collect();
     accounts.sort_by_key(|(_, bytes)| Reverse(*bytes));
     accounts.truncate(MAX_NAMED);

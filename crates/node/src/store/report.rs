@@ -49,7 +49,9 @@ impl Store {
             cached_bytes: census.cached_bytes,
             unsealed: census.unsealed,
             pinned: census.pinned,
+            pinned_bytes: census.pinned_bytes,
             doomed: census.doomed,
+            doomed_bytes: census.doomed_bytes,
             evicted: objects.evicted(),
         }
     }

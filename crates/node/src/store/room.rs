@@ -93,6 +93,14 @@ impl Store {
         spills || self.could_compact(len)
     }
 
+    /// Why there is no memory for `len` bytes of an object, if nothing that the node can do helps: requests
+    /// wait for clients to free memory.
+    pub(super) fn stuck(&self, zone: Zone, len: u64) -> Option<Error> {
+        let helpless = self.room.waiting() > 0 && self.room.rest_until.get().is_some();
+        let error = if helpless { self.allocate(zone, len).err() } else { None };
+        error.map(|error| self.no_room(len, &error))
+    }
+
     /// Serves the waiting requests, one after the other.
     async fn serve_queue(self: Rc<Self>) {
         loop {
@@ -109,6 +117,7 @@ impl Store {
             };
             let error = match self.allocate(zone, len) {
                 Ok(extent) => {
+                    self.room.rest_until.set(None);
                     self.answer_front(Ok(extent));
                     continue;
                 }
@@ -117,9 +126,11 @@ impl Store {
             let full = matches!(error, AllocError::Full { .. });
             if full && self.kernel.clock.now() >= self.room.rest_until.get().unwrap_or(self.kernel.started) {
                 if self.spill(len).await {
+                    self.room.rest_until.set(None);
                     continue;
                 }
                 if let Some(extent) = self.compact(zone, len).await {
+                    self.room.rest_until.set(None);
                     self.answer_front(Ok(extent));
                     continue;
                 }
@@ -270,7 +281,7 @@ impl Store {
     }
 
     /// The error that says why there is no room, and what holds it.
-    fn no_room(&self, len: u64, error: &AllocError) -> Error {
+    pub(super) fn no_room(&self, len: u64, error: &AllocError) -> Error {
         let size = |bytes| ByteSize::b(bytes).display().iec();
         match error {
             AllocError::TooLarge { capacity, .. } => Error::new(
@@ -282,27 +293,19 @@ impl Store {
                     self.what_limits()
                 ),
             ),
-            AllocError::Full { free_total, largest_run, .. } => {
-                let (primary, cached, unsealed) = self.objects.borrow().bytes();
-                Error::new(
-                    ErrorKind::Full,
-                    format!(
-                        "the store is full: {} wanted, {} free in segments that such an object may use ({} \
-                         in one piece); primaries hold {}, unsealed objects {}, cached replicas {} \
-                         (pinned ones stay){}; delete objects, release what is held, or start the node \
-                         with more {}{}",
-                        size(len),
-                        size(*free_total),
-                        size(*largest_run),
-                        size(primary),
-                        size(unsealed),
-                        size(cached),
-                        self.who_holds(),
-                        self.what_limits(),
-                        self.spill_advice(),
-                    ),
-                )
-            }
+            AllocError::Full { free_total, largest_run, .. } => Error::new(
+                ErrorKind::Full,
+                format!(
+                    "the store is full: {} wanted, {} free in segments that such an object may use ({} in \
+                     one piece); {}; delete objects, release what is held, or start the node with more {}{}",
+                    size(len),
+                    size(*free_total),
+                    size(*largest_run),
+                    self.holding(),
+                    self.what_limits(),
+                    self.spill_advice(),
+                ),
+            ),
             other => Error::new(ErrorKind::Internal, format!("cannot allocate {}: {other}", size(len))),
         }
     }
@@ -310,18 +313,5 @@ impl Store {
     /// The settings that limit the store.
     fn what_limits(&self) -> &'static str {
         if self.kernel.config.capacity.is_some() { "--capacity and --memory" } else { "--memory" }
-    }
-
-    /// The users and clients whose objects take most.
-    fn who_holds(&self) -> String {
-        let quotas = self.quotas.borrow();
-        let size = |bytes| ByteSize::b(bytes).display().iec();
-        let users = quotas.largest_users().into_iter();
-        let users = users.map(|(user, bytes)| format!("user {user} {}", size(bytes)));
-        let clients = quotas.largest_clients().into_iter();
-        let clients =
-            clients.map(|(client, bytes)| format!("{} {}", self.readers.describe(client), size(bytes)));
-        let holders: Vec<String> = users.chain(clients).collect();
-        if holders.is_empty() { String::new() } else { format!("; of them {}", holders.join(", ")) }
     }
 }

@@ -161,13 +161,18 @@ impl Store {
         restored.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
     }
 
+    /// Why an object that is being read back finds no memory, if only clients can free some.
+    pub(crate) fn cannot_come_back(&self, replica: &Replica) -> Option<Error> {
+        let id = replica.id();
+        let waits = self.restoring.borrow().contains_key(&id);
+        let error = if waits { self.stuck(zone_on_return(replica), replica.len()) } else { None };
+        error.map(|error| no_memory(id, &error))
+    }
+
     async fn restore(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
         let id = replica.id();
-        let zone = Zone { domain: replica.domain(), writer: Writer::Engine };
-        let extent = self.room(zone, replica.len(), ROOM_PATIENCE).await.map_err(|error| {
-            let text = format!("object {id} is on disk, and there is no memory for it: {}", error.message());
-            Error::new(error.kind(), text)
-        })?;
+        let room = self.room(zone_on_return(replica), replica.len(), ROOM_PATIENCE);
+        let extent = room.await.map_err(|error| no_memory(id, &error))?;
         let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) else {
             // The object was deleted: the waiters look again.
             return Ok(());
@@ -258,6 +263,16 @@ impl From<Header> for Head {
         } = header;
         Self { id, name: name.into(), life, tenant, rights, data_len, metadata_len, digest, copies, expires }
     }
+}
+
+/// Where an object lies that is read back.
+fn zone_on_return(replica: &Replica) -> Zone {
+    Zone { domain: replica.domain(), writer: Writer::Engine }
+}
+
+fn no_memory(id: ObjectId, error: &Error) -> Error {
+    let text = format!("object {id} is on disk, and there is no memory for it: {}", error.message());
+    Error::new(error.kind(), text)
 }
 
 fn damaged(id: ObjectId, error: &SpillError) -> Error {

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ use crate::kernel::random::HashMap;
 use crate::memory::{Extent, Run};
 use crate::net::frame::{Envelope, Message, ask};
 use crate::net::network::Network;
-use crate::object::Pin;
+use crate::object::{Pin, Replica};
+use crate::store::Lessor;
 
 /// How long a reader may read without renewing the lease.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
@@ -208,5 +210,14 @@ impl Leases {
     /// Ends the leases whose readers have not renewed them.
     pub(super) fn expire(&self, now: Instant) {
         self.granted.borrow_mut().retain(|_, lease| lease.until > now);
+    }
+}
+
+impl Lessor for Leases {
+    fn each_lease(&self, see: &mut dyn FnMut(NodeId, &Rc<Replica>) -> ControlFlow<()>) -> ControlFlow<()> {
+        self.granted.borrow().iter().try_for_each(|((reader, _), lease)| match &lease.kept {
+            Kept::Object(pin) => see(*reader, pin.replica()),
+            Kept::Lent(_) | Kept::Passing(_) => ControlFlow::Continue(()),
+        })
     }
 }

@@ -76,7 +76,7 @@ use crate::memory::ForeignMemory;
 use crate::net::network::Network;
 use crate::net::registrations::Adopted;
 use crate::net::registrations::Registrations;
-use crate::store::Store;
+use crate::store::{Lessor, Store};
 
 /// Maximum number of objects being read at once.
 const OBJECTS_AT_ONCE: usize = 8;
@@ -112,6 +112,9 @@ impl Transfer {
     pub(crate) fn new(directory: &Rc<Directory>, tunings: Tunings, waker: Waker) -> Self {
         let Directory { kernel, network, store, cluster, .. } = &**directory;
         let leases = Rc::new(Leases::new(kernel, network, &directory.news));
+        let lessor = Rc::downgrade(&(Rc::clone(&leases) as Rc<dyn Lessor>));
+        // Whoever was first stays: there is one Transfer of a store.
+        store.lessor.get_or_init(|| lessor);
         let records = Rc::new(Records::new(kernel, network, store));
         Self {
             kernel: Rc::clone(kernel),

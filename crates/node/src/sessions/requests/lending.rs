@@ -168,7 +168,7 @@ impl Lending {
         (buffer, data_len): (u64, u64),
     ) -> Outcome {
         let (id, private) = (object.id, object.rights.is_private());
-        let claim = self.creations.claim_for(client, &object).await?;
+        let claim = self.creations.claim_for(client, &object, Duration::ZERO).await?;
         self.settle_buffer(client, buffer).await?;
         self.claims.settle(&id).await?;
         self.creations.may_create(client, id)?;

@@ -67,7 +67,10 @@ impl Requests {
                 // A get without time waits for a read from this node's own disk, too.
                 let due = due.filter(|_| !no_time);
                 match self.kernel.clock.bounded(due, self.store.bring_back(&replica)).await {
-                    None => return Err(self.timed_out(id)),
+                    None => {
+                        let no_memory = self.store.cannot_come_back(&replica);
+                        return Err(no_memory.unwrap_or_else(|| self.timed_out(id)));
+                    }
                     Some(restored) => restored?,
                 }
                 continue;

@@ -79,7 +79,7 @@ impl Creations {
                 format!("object {id}: {} bytes are too many for a put frame; create it instead", data.len()),
             ));
         }
-        let claim = self.claim_for(client, &object).await?;
+        let claim = self.claim_for(client, &object, room).await?;
         self.make(client, object, data.len() as u64, digest, room, |extent| {
             extent.write(0, &data).and_then(|()| extent.write(data.len() as u64, &metadata))
         })
@@ -114,11 +114,13 @@ impl Creations {
     }
 
     /// Claims the id of an object, unless it was drawn at random for it: such an id is looked up only once.
-    /// The caller asks [`Creations::may_create`] after its last wait.
+    /// The caller asks [`Creations::may_create`] after its last wait. `patience` is that of
+    /// [`Claims::claim`].
     pub(crate) async fn claim_for(
         self: &Rc<Self>,
         client: ClientKey,
         object: &NewObject,
+        patience: Duration,
     ) -> Result<Claim, Error> {
         let (id, tenant) = (object.id, self.sessions.client(client, |client| client.uid));
         let drawn = is_drawn(object);
@@ -127,7 +129,7 @@ impl Creations {
         if self.directory.known_here(&id, tenant) == Some(true) {
             return Err(exists(id, "exists already"));
         }
-        if drawn { Ok(Claim::of_nobody(id)) } else { self.claims.claim(id, tenant).await }
+        if drawn { Ok(Claim::of_nobody(id)) } else { self.claims.claim(id, tenant, patience).await }
     }
 
     /// Waits until the objects here of an id certainly exist: a node that is not a member may hold objects
@@ -162,7 +164,7 @@ impl Creations {
         room: Duration,
     ) -> Outcome {
         let id = object.id;
-        let claim = self.claim_for(client, &object).await?;
+        let claim = self.claim_for(client, &object, room).await?;
         let (placement, segments) = self.begin(client, object, sizes, room).await?;
         match self.sessions.grant(client, &segments, Access::Write) {
             Ok((granted, descriptors)) => {
@@ -384,6 +386,7 @@ pub(super) struct Charge<'a> {
 
 impl Charge<'_> {
     pub(super) fn keep(mut self) {
+        self.store.quotas.borrow_mut().taken(self.user, self.client, self.len);
         self.keep = true;
     }
 }
@@ -391,7 +394,9 @@ impl Charge<'_> {
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
         if !self.keep {
-            self.store.quotas.borrow_mut().subtract(self.user, self.client, self.len);
+            let mut quotas = self.store.quotas.borrow_mut();
+            quotas.taken(self.user, self.client, self.len);
+            quotas.subtract(self.user, self.client, self.len);
         }
     }
 }

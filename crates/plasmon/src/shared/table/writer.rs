@@ -147,6 +147,12 @@ impl TableWriter {
         self.entry(number).own()
     }
 
+    /// Id of the object in an entry that somebody else named; `None` where there is no such entry. A freed
+    /// entry has the id of the object that it had.
+    pub fn named_by_others(&self, number: u32) -> Option<ObjectId> {
+        (number < self.unused).then(|| self.entry(number).id())
+    }
+
     /// Id of the object in an entry.
     pub fn id(&self, number: u32) -> ObjectId {
         self.entry(number).id()

@@ -1,0 +1,168 @@
+//! What a full store holds, and who has it pinned, for errors. Engine thread only.
+//!
+//! The parts that are told add up to the bytes that are used. Pins are looked up by their holders rather
+//! than by walking all objects, and at most [`MAX_PINS`] of them: a store is full often.
+
+use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
+use std::rc::{Rc, Weak};
+
+use bytesize::ByteSize;
+use plasmon::NodeId;
+
+use super::quotas::largest;
+use super::{Pinned, Store};
+use crate::kernel::ClientKey;
+use crate::kernel::random::{HashMap, HashSet};
+use crate::memory::Domain;
+use crate::object::{Replica, Table};
+
+/// Maximum number of pins that an error looks at.
+const MAX_PINS: usize = 1 << 16;
+
+/// Somebody who has objects pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Holder {
+    Client(ClientKey),
+    Node(NodeId),
+}
+
+/// Bytes that are pinned, of all holders and of each.
+#[derive(Default)]
+struct Pins {
+    seen: HashSet<(Holder, Domain, u32)>,
+    objects: HashSet<(Domain, u32)>,
+    holders: HashMap<Holder, u64>,
+    bytes: u64,
+    looked_at: usize,
+}
+
+impl Pins {
+    fn add(&mut self, holder: Holder, replica: &Replica) -> ControlFlow<()> {
+        let (entry, len) = ((replica.domain(), replica.entry()), replica.len());
+        if self.seen.insert((holder, entry.0, entry.1)) {
+            *self.holders.entry(holder).or_default() += len;
+        }
+        if self.objects.insert(entry) {
+            self.bytes += len;
+        }
+        self.count()
+    }
+
+    /// Counts a pin that was looked at; breaks when it was the last one.
+    fn count(&mut self) -> ControlFlow<()> {
+        self.looked_at += 1;
+        if self.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.looked_at >= MAX_PINS
+    }
+}
+
+impl Store {
+    /// Describes what the store holds: parts that add up, what is pinned and by whom, and whose it is.
+    pub(super) fn holding(&self) -> String {
+        let used = self.arena.borrow_mut().usage().used;
+        let objects = self.objects.borrow();
+        let (primary, cached, unsealed) = objects.bytes();
+        let doomed = objects.doomed().map(|replica| replica.len()).sum();
+        let objects_bytes = primary + cached + unsealed + doomed;
+        let parts = [
+            (primary, "primaries"),
+            (cached, "cached replicas"),
+            (unsealed, "objects being created"),
+            (doomed, "deleted but pinned"),
+            (used.saturating_sub(objects_bytes), "buffers of clients, objects on their way and rounding"),
+        ];
+        let parts = parts.into_iter().filter(|(bytes, _)| *bytes > 0);
+        let parts: Vec<_> = parts.map(|(bytes, what)| format!("{} {what}", size(bytes))).collect();
+        let pins = self.pins(&objects);
+        let sealed = primary + cached + doomed;
+        format!(
+            "{} are held ({}); {}{}",
+            size(used),
+            if parts.is_empty() { "nothing".into() } else { parts.join(", ") },
+            self.tell_pins(&pins, sealed),
+            self.tell_creators()
+        )
+    }
+
+    /// Everything that clients and other nodes have pinned.
+    fn pins(&self, objects: &Table) -> Pins {
+        let mut removed: HashMap<(Domain, u32), Rc<Replica>> = HashMap::default();
+        for replica in objects.doomed() {
+            if let Entry::Vacant(place) = removed.entry((replica.domain(), replica.entry())) {
+                place.insert(replica);
+            }
+        }
+        let mut pins = Pins::default();
+        let enough = self.readers.each_pin(&mut |client, pinned| {
+            let replica = match pinned {
+                Pinned::Counted(replica) => Some(replica),
+                Pinned::Entry(domain, entry) => {
+                    removed.get(&(domain, entry)).or_else(|| objects.in_entry(domain, entry))
+                }
+            };
+            match replica.filter(|replica| replica.in_memory()) {
+                Some(replica) => pins.add(Holder::Client(client), replica),
+                None => pins.count(),
+            }
+        });
+        if enough.is_continue()
+            && let Some(lessor) = self.lessor.get().and_then(Weak::upgrade)
+        {
+            let _ = lessor.each_lease(&mut |node, replica| pins.add(Holder::Node(node), replica));
+        }
+        pins
+    }
+
+    /// Tells how much of the sealed and deleted objects is pinned, and by whom.
+    fn tell_pins(&self, pins: &Pins, sealed: u64) -> String {
+        if pins.bytes == 0 {
+            return "nothing of it is pinned".into();
+        }
+        let holders = largest(pins.holders.iter().map(|(holder, bytes)| (*holder, *bytes)));
+        let more = pins.holders.len() - holders.len();
+        let name = |holder| match holder {
+            Holder::Client(client) => self.readers.describe(client),
+            Holder::Node(node) => format!("node {node} (reading)"),
+        };
+        let mut named: Vec<_> =
+            holders.into_iter().map(|(holder, bytes)| format!("{} {}", name(holder), size(bytes))).collect();
+        if more > 0 {
+            named.push(format!("{more} more"));
+        }
+        let pinned = match pins.bytes {
+            all if all >= sealed => "all sealed objects are pinned".into(),
+            bytes if pins.is_cut() => format!("at least {} of it is pinned", size(bytes)),
+            bytes => format!("{} of it is pinned", size(bytes)),
+        };
+        format!("{pinned}, by {}", named.join(", "))
+    }
+
+    /// Tells which users and clients have created most of what is here, in memory or on disk.
+    fn tell_creators(&self) -> String {
+        let quotas = self.quotas.borrow();
+        let users = quotas.largest_users().into_iter();
+        let users: Vec<_> = users.map(|(user, bytes)| format!("user {user} {}", size(bytes))).collect();
+        let clients = quotas.largest_clients().into_iter();
+        let clients: Vec<_> = clients
+            .map(|(client, bytes)| format!("{} {}", self.readers.describe(client), size(bytes)))
+            .collect();
+        let by_clients = if clients.is_empty() {
+            String::new()
+        } else {
+            format!(" (of clients that are connected: {})", clients.join(", "))
+        };
+        if users.is_empty() {
+            String::new()
+        } else {
+            format!("; created here, in memory or on disk: {}{by_clients}", users.join(", "))
+        }
+    }
+}
+
+fn size(bytes: u64) -> impl std::fmt::Display {
+    ByteSize::b(bytes).display().iec()
+}
