@@ -42,7 +42,7 @@ Examples:
 /// Plasmon: a distributed in-memory object store. Objects put on one node are read in place by any
 /// process there, and fetched by the other nodes of the cluster over RDMA or TCP.
 #[derive(Debug, Parser)]
-#[command(name = "plasmon", version, after_help = AFTER_HELP)]
+#[command(name = "plasmon", version = env!("PLASMON_VERSION"), after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Unix socket of this host's node [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR, or without that
     /// /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for others; if the user has no

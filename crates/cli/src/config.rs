@@ -15,7 +15,7 @@ use clap::{Arg, ArgMatches, Command};
 use serde_json::json;
 use toml::{Spanned, Value};
 
-use crate::settings::{NO_SETTINGS, SERVE, variable, with_environment, with_switches};
+use crate::settings::{NO_SETTINGS, SERVE, misspelt, variable, with_environment, with_switches};
 
 /// Path of the host's file of settings.
 const SYSTEM: &str = "/etc/plasmon/plasmon.toml";
@@ -39,8 +39,10 @@ struct File {
 pub(crate) enum ConfigError {
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{path}: {source}")]
-    Syntax { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("{path}:{line}: this is no TOML ({reason}): {text}")]
+    Syntax { path: PathBuf, line: usize, reason: String, text: String },
+    #[error("{path}:{line}: a value that is text needs quotes: write {key} = {value:?}")]
+    Quotes { path: PathBuf, line: usize, key: String, value: String },
     #[error(
         "{path}:{line}: there is no setting {key:?}; the settings are those of `plasmon serve --help`: \
          {known}"
@@ -69,6 +71,11 @@ impl Settings {
         let command = file.stand_behind(command);
         let matches = command.clone().get_matches_from(words);
         Ok(Self { matches, command, file: Some(file) })
+    }
+
+    /// Variables of the environment that are probably misspelt, as [`misspelt`] finds them.
+    pub(crate) fn misspelt(&self) -> Vec<(String, String)> {
+        misspelt(&self.command, env::vars_os().map(|(name, _)| name))
     }
 
     /// Ends the program with an error about a combination of settings.
@@ -122,7 +129,7 @@ impl File {
         };
         let table: BTreeMap<Spanned<String>, Spanned<Value>> = match toml::from_str(&text) {
             Ok(table) => table,
-            Err(error) => return Err(ConfigError::Syntax { path, source: Box::new(error) }),
+            Err(error) => return Err(not_toml(path, &text, &error)),
         };
         let serve = plain.find_subcommand(SERVE).expect("there is such a command");
         let known: Vec<_> = settings(plain, serve).into_iter().map(|(_, long)| long).collect();
@@ -156,6 +163,27 @@ impl File {
             }
         };
         command.mut_args(set).mut_subcommand(SERVE, |serve| serve.mut_args(set))
+    }
+}
+
+/// Why a file is not TOML, with the line. Mostly, quotes are missing.
+fn not_toml(path: PathBuf, text: &str, error: &toml::de::Error) -> ConfigError {
+    let at = error.span().map_or(0, |span| span.start.min(text.len()));
+    let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+    let found = text.lines().nth(line - 1).unwrap_or_default().trim();
+    let bare = found.split_once('=').map(|(key, value)| {
+        (key.trim().to_owned(), value.split('#').next().unwrap_or_default().trim().to_owned())
+    });
+    match bare {
+        Some((key, value))
+            if toml::from_str::<toml::Table>(found).is_err()
+                && !value.is_empty()
+                && !value.contains(['"', '\'', '[', '{'])
+                && key.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter)) =>
+        {
+            ConfigError::Quotes { path, line, key, value }
+        }
+        _ => ConfigError::Syntax { path, line, reason: error.message().to_owned(), text: found.to_owned() },
     }
 }
 

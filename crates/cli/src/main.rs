@@ -43,6 +43,11 @@ fn main() -> ExitCode {
         }
     };
     let Args { socket, json, command } = args;
+    if !matches!(command, Command::Serve(_)) {
+        // The daemon tells of its own.
+        let found = settings::misspelt(&definitions(), std::env::vars_os().map(|(name, _)| name));
+        found.iter().for_each(|one| output::complain(&settings::misspelling(one)));
+    }
     let socket = socket.map_or_else(Socket::find, Socket::from);
     let done = match command {
         Command::Serve(args) => serve::serve(&args),

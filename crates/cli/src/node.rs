@@ -29,12 +29,13 @@ use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 use sd_notify::NotifyState;
 use serve_args::{LogFormat, Serve};
-use tracing::info;
+use settings::misspelling;
+use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 /// The daemon of Plasmon. `plasmon serve` starts it.
 #[derive(Debug, Parser)]
-#[command(name = "plasmon-node", version)]
+#[command(name = "plasmon-node", version = env!("PLASMON_VERSION"))]
 struct Args {
     #[arg(long, global = true, env = "PLASMON_SOCKET", value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -80,7 +81,7 @@ fn main() -> ExitCode {
                          them",
         );
     }
-    match run(socket, json, &serve) {
+    match run(socket, json, &serve, &settings.misspelt()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error.to_string());
@@ -94,8 +95,14 @@ fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "plasmon: {}", printable_lines(text));
 }
 
-fn run(socket: Option<PathBuf>, as_json: bool, args: &Serve) -> Result<(), Box<dyn Error>> {
+fn run(
+    socket: Option<PathBuf>,
+    as_json: bool,
+    args: &Serve,
+    misspelt: &[(String, String)],
+) -> Result<(), Box<dyn Error>> {
     start_log(args);
+    misspelt.iter().for_each(|one| warn!("{}", misspelling(one)));
     if args.exit_with_parent {
         follow_parent()?;
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plasmon::status::MemoryStatus;
 use plasmon::text::{printable, printable_json, printable_lines};
 use rustix::io::{Errno, fcntl_getfd};
 
@@ -22,6 +23,20 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Formats a size in bytes for a person, in binary units.
 pub(crate) fn size(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
+}
+
+/// Formats a number of things, such as *1 node* and *2 nodes*.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
+/// Describes the pages that the memory of a node is made of.
+pub(crate) fn pages(memory: &MemoryStatus) -> String {
+    let kind = if memory.pages == "huge" { "huge pages of the pool" } else { "transparent huge pages" };
+    let base = memory.prefaulted.saturating_sub(memory.huge);
+    let parts = [(memory.huge, kind), (base, "base pages")].into_iter().filter(|(bytes, _)| *bytes > 0);
+    let parts: Vec<_> = parts.map(|(bytes, kind)| format!("{} in {kind}", size(bytes))).collect();
+    if parts.is_empty() { "in no pages yet".into() } else { parts.join(", ") }
 }
 
 /// Formats an age in seconds, minutes, hours or days: the largest unit that is not zero.

@@ -8,7 +8,7 @@ use plasmon::text::printable;
 
 use crate::connecting::connect;
 use crate::failure::Failure;
-use crate::output::{age, json, line, size, table};
+use crate::output::{age, counted, json, line, size, table};
 
 /// Headings of a node's cells.
 pub(crate) const HEADINGS: [&str; 8] =
@@ -44,8 +44,8 @@ pub(crate) fn heading(overview: &Overview) -> String {
     let silent = if silent > 0 { format!(", {silent} of them silent") } else { String::new() };
     let lost = if overview.coordinator_connected { "" } else { ", which does not answer" };
     format!(
-        "{} nodes{silent}, epoch {}, coordinator {}{lost}",
-        overview.nodes.len() as u64 + overview.left_out,
+        "{}{silent}, epoch {}, coordinator {}{lost}",
+        counted(overview.nodes.len() as u64 + overview.left_out, "node"),
         overview.epoch,
         printable(&overview.coordinator)
     )

@@ -12,7 +12,7 @@ use plasmon::{Client, Error, ErrorKind, NodeId, ObjectId, Socket, Spread};
 use crate::args::{Broadcast, Migrate, Replicate, Which, Whose};
 use crate::connecting::Within;
 use crate::failure::Failure;
-use crate::output::{Progress, json, table};
+use crate::output::{Progress, counted, json, table};
 
 /// Smallest number of characters of a node's id that stand for it.
 const SHORTEST_ID_CHARS: usize = 6;
@@ -47,8 +47,8 @@ pub(crate) fn broadcast(socket: &Socket, as_json: bool, args: &Broadcast) -> Res
     match spread.failed.as_slice() {
         [] => Ok(()),
         [first, ..] => Err(Failure::Unreached(format!(
-            "{} nodes do not hold the object; node {}: {}",
-            spread.failed.len(),
+            "the object is missing on {}; node {}: {}",
+            counted(spread.failed.len() as u64, "node"),
             first.node,
             first.reason
         ))),
@@ -85,7 +85,10 @@ fn watched(
     let (progress, text) = (Mutex::new(progress), which.text.clone());
     let client = client.interruptible(move || {
         let progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.say(&format!("spreading {text}: on {} nodes", holders.load(Ordering::Relaxed)));
+        progress.say(&format!(
+            "spreading {text}: on {}",
+            counted(holders.load(Ordering::Relaxed) as u64, "node")
+        ));
         progress.show();
         false
     });

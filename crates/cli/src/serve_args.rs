@@ -46,12 +46,13 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub(crate) capacity: Option<u64>,
     /// When memory is short, write objects to files in this directory, and read them back when they are
-    /// needed; a restarted node finds them there [default: new objects wait for room, and are refused at
+    /// needed; a restarted node finds them there. The directory is made if the one above it exists and is not
+    /// one for mounted disks, such as /mnt [default: new objects wait for room, and are refused at
     /// their time-out]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
-    /// Be a cache: when the store is full, drop the least recently used objects instead of refusing new ones.
-    /// Not together with --spill-dir
+    /// Use this node as a cache: when memory is short, drop the objects that were not read for longest, even
+    /// the only copies; not together with --spill-dir [default: objects stay until they are deleted]
     #[arg(long)]
     pub(crate) cache: bool,
     /// Limit for the memory of one client's objects [default: no limit]

@@ -10,7 +10,7 @@ use plasmon::status::{
 
 use crate::connecting::connect;
 use crate::failure::Failure;
-use crate::output::{self, age, line, size, table};
+use crate::output::{self, age, counted, line, pages, size, table};
 
 /// Prints the status of a node, in lines for people or as the node's own JSON.
 pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
         status.pid,
         age(Duration::from_secs_f64(status.uptime_seconds))
     ))?;
-    line(&format!("socket    {}, {} clients", status.socket, status.clients))?;
+    line(&format!("socket    {}, {}", status.socket, counted(status.clients, "client")))?;
     tell_memory(&status.memory, &status.numa)?;
     tell_objects(&status.objects)?;
     tell_spill(&status.spill)?;
@@ -46,11 +46,11 @@ fn tell_memory(memory: &MemoryStatus, numa: &NumaStatus) -> Result<(), Failure> 
         String::new()
     };
     line(&format!(
-        "memory    {} of {} used, largest free piece {}, {} in huge pages{prefault}",
+        "memory    {} of {} used, largest free piece {}, {}{prefault}",
         size(memory.used),
         size(memory.capacity),
         size(memory.largest_free),
-        size(memory.huge)
+        pages(memory)
     ))?;
     if let Some(node) = numa.node {
         let far = if numa.elsewhere > 0 {
@@ -69,8 +69,8 @@ fn tell_memory(memory: &MemoryStatus, numa: &NumaStatus) -> Result<(), Failure> 
 /// Prints the line that counts objects.
 fn tell_objects(objects: &ObjectsStatus) -> Result<(), Failure> {
     line(&format!(
-        "objects   {} primary ({}), {} kept for others ({}), {} cached ({}), {} unsealed, {} pinned, {} \
-         deleted but pinned, {} evicted",
+        "objects   {} primary ({}), {} kept for others ({}), {} cached ({}), {} unsealed, {} pinned ({}), \
+         {} deleted but pinned ({}), {} evicted",
         objects.primary,
         size(objects.primary_bytes),
         objects.kept,
@@ -79,7 +79,9 @@ fn tell_objects(objects: &ObjectsStatus) -> Result<(), Failure> {
         size(objects.cached_bytes),
         objects.unsealed,
         objects.pinned,
+        size(objects.pinned_bytes),
         objects.doomed,
+        size(objects.doomed_bytes),
         objects.evicted
     ))
 }

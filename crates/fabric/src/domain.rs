@@ -38,7 +38,7 @@ impl Domain {
     /// Opens a provider. Open it once: endpoints, regions and peers belong to the domain.
     pub fn open(provider: &Provider) -> Result<Domain, FabricError> {
         let link = Link::open(provider)?;
-        tracing::info!(
+        tracing::debug!(
             provider = provider.name(),
             domain = provider.domain(),
             reason = provider.reason(),

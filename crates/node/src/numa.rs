@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use plasmon::status::NumaStatus;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use crate::memory::policy;
 
@@ -105,12 +105,12 @@ pub(crate) fn bind(choice: Numa, interface: &str) -> Result<Binding, NumaError> 
     let (node, reason) = decide(choice, &topology, interface, card)?;
     let free = Binding { nodes: topology.0.len(), node: None, card, cpus: String::new(), reason };
     let Some(node) = node else {
-        info!("not bound to a memory node: {}", free.reason);
+        debug!("not bound to a memory node: {}", free.reason);
         return Ok(free);
     };
     match apply(node) {
         Ok(cpus) => {
-            info!("bound to memory node {} and its CPUs {cpus}: {}", node.number, free.reason);
+            debug!("bound to memory node {} and its CPUs {cpus}: {}", node.number, free.reason);
             Ok(Binding { node: Some(node.number), cpus, ..free })
         }
         Err(error) if choice == Numa::Auto => {

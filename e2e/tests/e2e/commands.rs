@@ -104,8 +104,13 @@ fn the_status_says_how_much_is_in_huge_pages() {
         let text = String::from_utf8(output(&cluster, 0, &["status"])).expect("it is text");
         let huge = json(&cluster, 0, &["status"])["memory"]["huge"].as_u64().expect("it is a number");
         assert!(huge <= most && huge.is_multiple_of(2 << 20), "{huge}");
-        let shown = if huge == 0 { "0 B".to_owned() } else { format!("{}.0 MiB", huge >> 20) };
-        assert!(text.contains(&format!(", {shown} in huge pages")), "{huge}: {text}");
+        for (bytes, kinds) in [
+            (huge, ["transparent huge pages", "huge pages of the pool"]),
+            (CAPACITY - huge, ["base pages", "base pages"]),
+        ] {
+            let shown = |kind| text.contains(&format!(", {}.0 MiB in {kind}", bytes >> 20));
+            assert_eq!(kinds.into_iter().any(shown), bytes > 0, "{bytes} of {kinds:?}: {text}");
+        }
     }
 }
 

@@ -57,7 +57,16 @@ fn without_a_secret_a_node_is_for_its_own_host_alone() {
     };
     let own = alone("own", &["--listen", "127.0.0.1:0"]);
     let daemon = cluster.launch(0, own).expect("its own host may connect");
-    assert!(daemon.log().contains("from its own host only"), "{}", daemon.log());
+    // A start without fault has nothing to say but where the node serves.
+    assert_eq!(daemon.log(), "");
+    let mut armed = serve(&cluster, "armed", &words(&["--listen", "127.0.0.1:0", "--join", daemon.listen()]));
+    let secret = file(&cluster, "a-secret", b"a secret, as long as it should be", 0o600);
+    armed.env(SECRET_FILE, &secret);
+    let log = refused(&cluster, armed);
+    assert!(log.contains("this node uses a secret, and the cluster at"), "{log}");
+    eventually("the node says so, too", || {
+        daemon.log().contains("it uses a secret, and this cluster does not")
+    });
     if !own_namespaces() {
         return eprintln!("skipped the rest: all hosts are this one");
     }
@@ -70,7 +79,10 @@ fn without_a_secret_a_node_is_for_its_own_host_alone() {
     }
     let listen = cluster.listen(0).to_string();
     let log = refused(&cluster, alone("joining", &["--listen", "127.0.0.1:0", "--join", &listen]));
-    assert!(log.contains("if the cluster has one, give it with --secret-file"), "{log}");
+    assert!(log.contains("the node that listens there uses a secret, and this one does not"), "{log}");
+    eventually("the cluster says so, too", || {
+        cluster.log(0).contains("it uses no secret, and this cluster does")
+    });
 }
 
 #[test]

@@ -103,8 +103,9 @@ fn what_is_wrong_is_said_with_its_place() {
     wrong("lease = 5\nmemory = \"much\"\n", ":2:", &["much", "4GiB"]);
     wrong("memory = [1]\n", ":1:", &["one value"]);
     wrong("[node]\nmemory = \"1GiB\"\n", ":1:", &["node"]);
-    wrong("memory = \"1GiB\"\nlease 5\n", "line 2", &[]);
-    wrong("lease = 5\nlease = 6\n", "line 2", &["duplicate"]);
+    wrong("memory = \"1GiB\"\nlease 5\n", ":2:", &["lease 5"]);
+    wrong("# size\nmemory = 64MiB  # of it\n", ":2:", &["needs quotes", "memory = \"64MiB\""]);
+    wrong("lease = 5\nlease = 6\n", ":2:", &["duplicate"]);
     wrong("print-config = true\n", ":1:", &["print-config"]);
     let (code, said) = refused(home.path(), &[], &["--config", "/nowhere.toml"]);
     assert_eq!(code, Some(2), "{said}");
@@ -128,4 +129,36 @@ fn a_node_obeys_its_file() {
     let client = plasmon::Client::connect(daemon.socket()).expect("it serves");
     assert_eq!(client.capacity(), 32 << 20);
     assert!(daemon.announces("metrics"));
+}
+
+#[test]
+fn a_spill_directory_is_not_made_where_a_disk_is_missing() {
+    let home = home();
+    let lost = home.path().join("not/mounted");
+    for (folder, why) in [
+        (lost.to_str().expect("UTF-8"), "the directory above it does not exist either"),
+        ("/mnt/plasmon-has-no-such-disk", "disks are mounted in the directory above it"),
+    ] {
+        let (code, said) = refused(home.path(), &[], &["--memory", "16MiB", "--spill-dir", folder]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(folder) && said.contains(why) && said.contains("mkdir"), "{said}");
+        assert!(!Path::new(folder).exists());
+    }
+}
+
+#[test]
+fn a_variable_with_a_slip_is_told() {
+    let cluster = Cluster::builder().start();
+    let mut command = cluster.serve_at(0, &cluster.folder().join("other.sock"));
+    command.args(["--listen", &format!("{}:0", cluster.address(0))]);
+    command.env("PLASMON_MEMROY", "1GiB").env("PLASMON_BIM", "no setting");
+    let daemon = cluster.launch(0, command).expect("it serves");
+    let log = daemon.log();
+    assert!(log.contains("PLASMON_MEMROY, which sets nothing: did you mean PLASMON_MEMORY?"), "{log}");
+    assert!(!log.contains("PLASMON_BIM"), "{log}");
+    let mut command = Command::new(binary());
+    let said =
+        command.args(["--json", "ls"]).env("PLASMON_SOKET", "/x").output().expect("plasmon runs").stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("PLASMON_SOKET, which sets nothing: did you mean PLASMON_SOCKET?"), "{said}");
 }

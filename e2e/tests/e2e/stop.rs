@@ -111,6 +111,7 @@ fn a_node_that_is_told_to_stop_while_it_starts_ends_cleanly() {
                 let file = |name: &str| File::create(folder.join(name)).expect("the folder is ours");
                 let mut command = Command::new(binary());
                 command.args(["serve", "--exit-with-parent", "--memory", "16MiB", "--listen", "127.0.0.1:0"]);
+                command.args(["--log", "debug"]);
                 command.arg("--socket").arg(folder.join(SOCKET)).args(words);
                 command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
                 let mut child = command.spawn().expect("there is a plasmon");

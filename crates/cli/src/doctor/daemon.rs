@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::finding::Finding;
 use crate::connecting::connect;
-use crate::output::size;
+use crate::output::{pages, size};
 
 /// Longest wait for the node's answer. A healthy node answers within milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -112,10 +112,10 @@ pub(super) fn check(answer: &Answer) -> Vec<Finding> {
         some => format!("{} pre-faulted so far", size(some)),
     };
     let found = format!(
-        "process {} has {} of {} pages, {faulted}, and talks over {} ({}) by libfabric {} of {}",
+        "process {} has {} of memory ({}), {faulted}, and talks over {} ({}) by libfabric {} of {}",
         status.pid,
         size(memory.capacity),
-        memory.pages,
+        pages(memory),
         status.fabric.provider,
         status.fabric.reason,
         status.fabric.libfabric,

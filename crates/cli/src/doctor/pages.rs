@@ -6,7 +6,7 @@
 use super::Case;
 use super::files::{chosen, meminfo};
 use super::finding::Finding;
-use crate::output::size;
+use crate::output::{pages as memory_pages, size};
 
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Number of segments of an arena, which all have the same size.
@@ -67,13 +67,16 @@ fn huge_pages(case: &Case, pool: Pool) -> Finding {
     const TOPIC: &str = "huge_pages";
     let needed = pages(case.memory);
     let free = pool.free_for(case);
-    let base = case.node.as_ref().is_some_and(|node| node.memory.pages == "base");
+    let base = case.node.as_ref().is_some_and(|node| {
+        // Transparent huge pages are as good.
+        node.memory.pages == "base" && node.memory.huge < node.memory.capacity
+    });
     let Some(missing) = needed.checked_sub(free).filter(|missing| *missing > 0) else {
         if !base {
             return Finding::ok(TOPIC, format!("{needed} of 2 MiB needed, {free} there for Plasmon"));
         }
         let found =
-            format!("{free} of 2 MiB are free, enough for the {needed} needed, and the node uses base pages");
+            format!("{free} of 2 MiB are free, enough for the {needed} needed, and the node has base pages");
         let why = format!("{WHY} The log of the node's start says why it has none.");
         return Finding::advice(TOPIC, found, why).mend(case.restart(), case.serve(case.memory));
     };
@@ -169,11 +172,11 @@ fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
     )
 }
 
-/// Finding for a kernel that gives huge pages. The total in use shows whether it gave some to the node.
+/// Finding for a kernel that gives huge pages, and whether the node got some.
 fn given(case: &Case, found: String) -> Finding {
     const TOPIC: &str = "transparent_huge_pages";
-    let huge = case.files.text("/proc/meminfo").and_then(|text| meminfo(&text, "ShmemHugePages"));
-    let (Some(huge), held @ 1..) = (huge, case.node_base_bytes()) else {
+    let held = case.node_base_bytes();
+    let Some(node) = case.node.as_ref().filter(|_| held > 0) else {
         let finding = Finding::ok(TOPIC, found);
         let asked = can_be_asked(case);
         return if asked {
@@ -182,8 +185,15 @@ fn given(case: &Case, found: String) -> Finding {
             finding
         };
     };
-    let found = format!("{found}; shared memory has {} in huge pages, the node {}", size(huge), size(held));
-    if huge >= held / 2 {
+    // Pages that the kernel gave by itself are in the host's total only.
+    let meminfo_text = case.files.text("/proc/meminfo").unwrap_or_default();
+    let shared = meminfo(&meminfo_text, "ShmemHugePages").unwrap_or(0);
+    let found = format!(
+        "{found}; the node's memory is {}, shared memory has {} in huge pages in all",
+        memory_pages(&node.memory),
+        size(shared)
+    );
+    if node.memory.huge.max(shared) >= held / 2 {
         return Finding::ok(TOPIC, found);
     }
     let why = format!("The node was started before that was set, or free memory was in pieces. {WHY}");

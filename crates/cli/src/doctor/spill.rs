@@ -29,8 +29,13 @@ pub(super) fn check(case: &Case) -> Vec<Finding> {
                 .mend("see what the kernel says of the disk", case.shell.root("dmesg --level=err,warn")),
         ];
     }
-    // The node creates missing directories.
-    let Some(place) = directory.ancestors().find(|place| place.exists()) else { return Vec::new() };
+    // The node makes a missing directory in one that exists.
+    let Some(place) = directory.ancestors().take(2).find(|place| place.exists()) else {
+        let found = format!("{} does not exist, nor does the directory above it", directory.display());
+        let why = "A node does not start with it: a disk may not be mounted, or the path be wrong.";
+        let make = format!("mkdir -p -m 700 {}", directory.display());
+        return vec![Finding::problem(TOPIC, found, why).mend("make it, if its disk is mounted", make)];
+    };
     match (statfs(place), statvfs(place)) {
         (Ok(kind), Ok(room)) => {
             let free = room.f_bavail.saturating_mul(room.f_frsize);

@@ -97,7 +97,7 @@ fn open(choice: Option<&Library>) -> Result<Loaded, FabricError> {
         let text = format!("{} is {major}.{minor}, not {least_major}.{least_minor} or newer", path.display());
         return Err(FabricError::NoLibrary(text));
     }
-    tracing::info!("libfabric {major}.{minor} of {}", path.display());
+    tracing::debug!("libfabric {major}.{minor} of {}", path.display());
     Ok(Loaded { functions, path })
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Interval, interval, timeout};
 use super::ControlError;
 use super::guard::{Guard, Turned};
 use super::member::{Coordinator, JoinError, Joined, Loss, News};
-use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, parse_node};
+use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, is_other_protocol, parse_node};
 use super::registry::Registry;
 use crate::net::members::{Change, Member, View};
 
@@ -195,6 +195,11 @@ impl Following {
     /// The error for an answer that does not decode: its sender is not a node, or speaks TLS.
     fn not_understood(&self, error: io::Error) -> JoinError {
         match (error.kind(), self.guard.secret()) {
+            (_, None) if is_other_protocol(&error) => JoinError::Refused(
+                "the node that listens there uses a secret, and this one does not: give this node the \
+                 cluster's secret with --secret-file (unless the process there is no node of Plasmon)"
+                    .into(),
+            ),
             (io::ErrorKind::InvalidData, None) => JoinError::Refused(format!(
                 "the process that listens there is not a node without a secret ({error}); if the cluster \
                  has one, give it with --secret-file"

@@ -27,7 +27,9 @@ use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{
+    AlertDescription, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -132,9 +134,14 @@ impl Closed {
     async fn accept(&self, stream: TcpStream) -> Result<Wire, Turned> {
         nodelay(&stream);
         let mut stream = self.acceptor.accept(stream).await.map_err(|error| {
-            Turned::Away(format!(
-                "it does not speak TLS as this cluster does ({error}): has it a --secret-file?"
-            ))
+            Turned::Away(match tls_error(&error) {
+                Some(rustls::Error::InvalidMessage(_)) => {
+                    "it uses no secret, and this cluster does: give it \
+                                                           the cluster's with --secret-file"
+                        .into()
+                }
+                _ => format!("it does not speak TLS as this cluster does ({error})"),
+            })
         })?;
         let exporter = stream.get_ref().1.export_keying_material([0; 32], EXPORTER, None);
         let exporter = exporter.map_err(io::Error::other)?;
@@ -159,13 +166,22 @@ impl Closed {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| Turned::Away(format!("{host:?} is not a valid name for a certificate")))?;
         let mut stream = self.connector.connect(name, stream).await.map_err(|error| {
+            use rustls::Error::{AlertReceived, InvalidMessage};
+            // An alert that the other end's [`Wire::turn_tls_away`] has sent, or a message without TLS.
+            if let Some(AlertReceived(AlertDescription::AccessDenied) | InvalidMessage(_)) = tls_error(&error)
+            {
+                return Turned::Away(format!(
+                    "this node uses a secret, and the cluster at {address} does not: start this node \
+                     without --secret-file, or all nodes of the cluster with one secret"
+                ));
+            }
             let hint = match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                     ": it closes TLS connections; does its cluster have a secret?"
                 }
                 _ => "",
             };
-            io::Error::new(error.kind(), format!("no TLS with {address}: {error}{hint}"))
+            io::Error::new(error.kind(), format!("no TLS with {address}: {error}{hint}")).into()
         })?;
         let exporter = stream.get_ref().1.export_keying_material([0; 32], EXPORTER, None);
         let exporter = exporter.map_err(io::Error::other)?;
@@ -195,6 +211,11 @@ async fn timed(through: impl Future<Output = Result<Wire, Turned>>) -> Result<Wi
     let late =
         || io::Error::new(io::ErrorKind::TimedOut, "it took too long to prove that it knows the secret");
     timeout(PROOF_PATIENCE, through).await.unwrap_or_else(|_| Err(late().into()))
+}
+
+/// What TLS itself has to say about a failure.
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 /// Sets TCP_NODELAY: without it, short messages are delayed. A socket that cannot have it still works.
@@ -366,7 +387,7 @@ mod tests {
                 let _ = stream.read_to_end(&mut rest).await;
             };
             let (answer, ()) = tokio::join!(answer, ask);
-            assert!(matches!(answer, Err(Turned::Away(reason)) if reason.contains("--secret-file")));
+            assert!(matches!(answer, Err(Turned::Away(reason)) if reason.contains("it uses no secret")));
         });
     }
 

@@ -7,8 +7,8 @@ use futures::{SinkExt, StreamExt};
 use plasmon::NodeId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::codec::{Framed, LengthDelimitedCodec};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError};
 
 use crate::net::members::{Change, Member, View};
 
@@ -18,6 +18,14 @@ pub(crate) const PROTOCOL: u32 = 4;
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Maximum number of members in a message; each takes some hundred bytes.
 pub(crate) const MAX_MEMBERS_A_MESSAGE: usize = 1024;
+
+/// Alert of TLS 1.2 and 1.3 that is fatal and says *access denied*: what the other end takes it for.
+const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+
+/// Whether bytes that were received do not even begin with the length of a message, as those of TLS.
+pub(crate) fn is_other_protocol(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<LengthDelimitedCodecError>())
+}
 
 /// A message from a node.
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,6 +91,13 @@ impl Wire {
     pub(crate) async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         self.0.send(Bytes::from(text)).await
+    }
+
+    /// Answers a connection that turned out to be TLS, where TLS is not spoken, in its own language.
+    pub(crate) async fn turn_tls_away(&mut self) -> io::Result<()> {
+        let stream = self.0.get_mut();
+        stream.write_all(&NO_TLS_HERE).await?;
+        stream.shutdown().await
     }
 
     /// Receives the next message; `None` when the other side has closed. It may be cancelled.

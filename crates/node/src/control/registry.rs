@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use super::admission;
 use super::guard::Guard;
-use super::messages::{FromCoordinator, FromNode, MAX_MEMBERS_A_MESSAGE, Wire};
+use super::messages::{FromCoordinator, FromNode, MAX_MEMBERS_A_MESSAGE, Wire, is_other_protocol};
 use crate::kernel::seldom::Seldom;
 use crate::net::door::Place;
 use crate::net::members::{Change, Member, View};
@@ -93,6 +93,13 @@ impl Registry {
         let mut wire = guard.accept(stream).await.map_err(|turned| turned.to_string())?;
         match timeout(self.lease, self.admit(&mut wire)).await {
             Ok(Ok(member)) => Ok((wire, member)),
+            Ok(Err(error)) if guard.secret().is_none() && is_other_protocol(&error) => {
+                // It may have gone.
+                let _ = timeout(self.lease, wire.turn_tls_away()).await;
+                Err("it uses a secret, and this cluster does not: start it without --secret-file, or all \
+                     nodes of the cluster with one secret"
+                    .into())
+            }
             Ok(Err(error)) => Err(format!("it did not join: {error}")),
             Err(_) => Err("it did not ask to join".into()),
         }

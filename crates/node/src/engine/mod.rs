@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use plasmon::NodeId;
 use plasmon_fabric::{FabricError, Provider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub(crate) use self::core::{Core, Host};
 use self::turn::Inbox;
@@ -177,7 +177,7 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let metrics = listener.metrics();
         if core.kernel.config.secret_file.is_none() {
-            info!("without a secret, this node can be reached from its own host only");
+            debug!("without a secret, this node can be reached from its own host only");
         }
         let (sender, events) = mpsc::channel();
         let events_out = EventSender::new(sender, sockets.waker());
@@ -350,7 +350,7 @@ fn choose_provider(
     if unused && config.provider.is_none() {
         warn!("fabric provider {name}: {reason}; `plasmon doctor` says what is in the way");
     } else {
-        info!("fabric provider {name}: {reason}");
+        debug!("fabric provider {name}: {reason}");
     }
     Ok(provider)
 }

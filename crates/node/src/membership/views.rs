@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use plasmon::NodeId;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Cluster;
 use super::shards::ShardMap;
@@ -179,7 +179,12 @@ impl Cluster {
             true => Rc::clone(&former),
             false => Rc::new(former.follow(&nodes)?),
         };
-        info!(epoch = view.epoch, members = nodes.len(), "following a new view of the cluster");
+        let (epoch, members) = (view.epoch, nodes.len());
+        // The first view is part of the start, of which the node tells where it serves.
+        match begins {
+            true => debug!(epoch, members, "following a new view of the cluster"),
+            false => info!(epoch, members, "following a new view of the cluster"),
+        }
         let gone = self.network.follow(view.epoch, &view.members);
         if !gone.is_empty() && self.kernel.config.secret_file.is_some() {
             self.rekeying.begin(&self.store.arena.borrow());

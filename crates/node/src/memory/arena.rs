@@ -70,7 +70,7 @@ impl Arena {
             Err(error) => Arena::build(&plan.with_base_pages(error)?)?,
             Ok(arena) => arena,
         };
-        tracing::info!(
+        tracing::debug!(
             capacity = arena.capacity(),
             segments = arena.segment_count(),
             segment_size = arena.segment_size(),

@@ -192,7 +192,7 @@ impl Shared {
             );
         }
         match refused {
-            None => tracing::info!(populated, huge, "all memory of the arena is there"),
+            None => tracing::debug!(populated, huge, "all memory of the arena is there"),
             Some(error) => tracing::warn!(
                 populated, huge, %error,
                 "the kernel gave fewer huge pages than were asked for: first writes and reads of what is in \

@@ -17,6 +17,9 @@ use super::error::SpillError;
 use super::record::{self, FIRST_RECORD_AT};
 
 const LOCK: &str = "lock";
+/// Directories of the host in which disks are mounted. A missing directory there is a disk that is not
+/// mounted.
+const MOUNT_PARENTS: [&str; 3] = ["/", "/mnt", "/media"];
 
 /// The spill directory, locked.
 #[derive(Debug)]
@@ -27,11 +30,23 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory if there is none, and locks it.
+    /// Locks the directory. One that is absent is made, unless it looks like a disk that is not mounted or a
+    /// slip of the pen: objects would silently fill another disk.
     pub(super) fn open(path: &Path) -> Result<Directory, SpillError> {
         let failed =
             |action| move |source: io::Error| SpillError::Directory { dir: path.to_owned(), action, source };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create"))?;
+        if is_mount_point(path) && !path.exists() {
+            let why = "disks are mounted in the directory above it";
+            return Err(SpillError::Absent { dir: path.to_owned(), why });
+        }
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why = "the directory above it does not exist either";
+                return Err(SpillError::Absent { dir: path.to_owned(), why });
+            }
+            made => made.map_err(failed("create"))?,
+        }
         let descriptor = File::open(path).map_err(failed("open"))?;
         let stat = rustix::fs::fstat(&descriptor).map_err(|error| failed("examine")(error.into()))?;
         let uid = rustix::process::geteuid().as_raw();
@@ -105,6 +120,11 @@ impl Directory {
     pub(super) fn unlink(&self, number: u32) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.descriptor, file_name(number), AtFlags::empty())?)
     }
+}
+
+/// Whether a path is where a disk is usually mounted.
+fn is_mount_point(path: &Path) -> bool {
+    path.parent().and_then(Path::to_str).is_some_and(|parent| MOUNT_PARENTS.contains(&parent))
 }
 
 /// Takes the lock of a directory, and writes this process's number into it.

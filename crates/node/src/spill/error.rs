@@ -23,6 +23,18 @@ pub enum SpillError {
         /// The system's error.
         source: io::Error,
     },
+    /// The directory does not exist, and is not made.
+    #[error(
+        "the spill directory {dir} does not exist, and is not made, since {why}: mount its disk, correct \
+         --spill-dir, or make it with `mkdir -p -m 700 {dir}`",
+        dir = .dir.display()
+    )]
+    Absent {
+        /// The path of the directory.
+        dir: PathBuf,
+        /// Why the directory is not made.
+        why: &'static str,
+    },
     /// Other users could put objects into the directory.
     #[error(
         "the spill directory {} belongs to uid {owner} and has mode {mode:o}: it must belong to the daemon's \

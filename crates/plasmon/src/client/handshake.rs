@@ -190,20 +190,19 @@ fn exchange(
 }
 
 fn unreachable(path: &Path, errno: Errno) -> Error {
-    let path = path.display();
+    let (serve, path) = (Socket::serve(path), path.display());
     let (kind, message) = match errno {
         Errno::NOENT | Errno::NOTDIR => (
             ErrorKind::Disconnected,
             format!(
-                "no node listens at {path}: there is no such socket. Start a node (`plasmon serve --socket \
-                 {path}`), or name the socket of a running one (PLASMON_SOCKET)"
+                "no node listens at {path}: there is no such socket. Start a node (`{serve}`), or name the \
+                 socket of a running one (PLASMON_SOCKET)"
             ),
         ),
         Errno::CONNREFUSED => (
             ErrorKind::Disconnected,
             format!(
-                "nothing answers at {path}: the node that listened there is gone. Start it again (`plasmon \
-                 serve --socket {path}`)"
+                "nothing answers at {path}: the node that listened there is gone. Start it again (`{serve}`)"
             ),
         ),
         Errno::ACCESS | Errno::PERM => (
@@ -215,10 +214,7 @@ fn unreachable(path: &Path, errno: Errno) -> Error {
         ),
         other => (
             ErrorKind::Disconnected,
-            format!(
-                "cannot connect to {path}: {other}. See whether the node runs (`plasmon serve --socket \
-                 {path}`)"
-            ),
+            format!("cannot connect to {path}: {other}. See whether the node runs (`{serve}`)"),
         ),
     };
     Error::new(kind, message)

@@ -78,6 +78,14 @@ impl Socket {
         Self { path: folder.join("plasmon.sock"), named: false }
     }
 
+    /// Command that starts a node at `path`. The socket is named only if the node would not take it anyway.
+    pub(super) fn serve(path: &Path) -> String {
+        match Self::default().path() == path {
+            true => "plasmon serve".to_owned(),
+            false => format!("plasmon serve --socket {}", path.display()),
+        }
+    }
+
     /// Whether the socket exists, in a folder of this user or root.
     fn is_own(&self) -> bool {
         let folder = self.path.parent().map(fs::symlink_metadata);

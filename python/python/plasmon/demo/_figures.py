@@ -186,7 +186,7 @@ def machine(status: dict[str, Any]) -> dict[str, Any]:
         "plasmon": status["version"],
         "libfabric": status["fabric"]["libfabric"],
         "provider": status["fabric"]["provider"],
-        "pages": status["memory"]["pages"],
+        "pages": "huge" if status["memory"]["huge"] else "base",
     }
 
 
