@@ -245,7 +245,38 @@ impl Client {
         Ok(objects.into_iter().map(Buffer).collect())
     }
 
-    /// Waits for objects as `get` does. Returns `None` for each object that did not come in time.
+    /// Waits for objects as `get` does. Returns `None` for each object that is not in the cluster at the end
+    /// of the time-out.
+    fn get_existing(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<Option<Buffer>>> {
+        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
+        let look = |client: &plasmon::Client| {
+            ids.iter().map(|id| client.get_here(id).map(|here| Some(Buffer(here)))).collect()
+        };
+        if let Some(here) = self.look(py, look)? {
+            return Ok(here);
+        }
+        let objects = self
+            .call(py, |client| client.get_existing(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>())?;
+        Ok(objects.into_iter().map(|object| object.map(Buffer)).collect())
+    }
+
+    /// Object of this node alone, if it is in its memory or on its disk.
+    fn get_local(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<Option<Buffer>> {
+        let id = object_id(id)?;
+        let found = self.call(py, |client| match client.get_local(&[id])?.remove(0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            result => result.map(Some),
+        })?;
+        Ok(found.map(Buffer))
+    }
+
+    /// Waits for objects as `get` does, but with a time-out of 0 only for those of this node. Returns `None`
+    /// for each object that did not come in time.
     fn get_available(
         &self,
         py: Python<'_>,
@@ -258,7 +289,11 @@ impl Client {
                 Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::NotFound) => Ok(None),
                 result => result.map(Some),
             };
-            client.get(&ids, timeout)?.into_iter().map(available).collect::<Result<Vec<_>>>()
+            let results = match timeout {
+                Some(Duration::ZERO) => client.get_local(&ids),
+                timeout => client.get(&ids, timeout),
+            };
+            results?.into_iter().map(available).collect::<Result<Vec<_>>>()
         })?;
         Ok(objects.into_iter().map(|object| object.map(Buffer)).collect())
     }

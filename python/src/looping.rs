@@ -116,15 +116,37 @@ impl Pending {
         self.number
     }
 
-    /// Time in seconds from now on after which the loop gives the call up. `None` if the call has no end.
+    /// Time in seconds from now on after which the loop asks again, and gives the call up if the answer is 0.
+    /// `None` if the call has no end.
     fn patience(&self) -> Option<f64> {
-        lock(&self.call).as_ref().and_then(plasmon::Pending::patience).map(|patience| patience.as_secs_f64())
+        lock(&self.call).as_mut().and_then(plasmon::Pending::patience).map(|patience| patience.as_secs_f64())
     }
 
     /// Objects of a get that is complete. Raises the first error among them.
     fn objects(&self, py: Python<'_>) -> PyResult<Vec<Buffer>> {
         let objects = self.take(py)?.objects().and_then(|all| all.into_iter().collect::<Result<Vec<_>>>());
         Ok(objects.map_err(|error| raised(py, &error))?.into_iter().map(Buffer).collect())
+    }
+
+    /// Objects of a get that is complete, `None` for each that is not in the cluster, and the positions of
+    /// those that did not come in time. With `last` the latter are an error. Raises the first other error.
+    fn existing(&self, py: Python<'_>, last: bool) -> PyResult<(Vec<Option<Buffer>>, Vec<usize>)> {
+        let mut late = Vec::new();
+        let mut found = Vec::new();
+        for (at, result) in
+            self.take(py)?.objects().map_err(|error| raised(py, &error))?.into_iter().enumerate()
+        {
+            found.push(match result {
+                Ok(object) => Some(Buffer(object)),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) if error.kind() == ErrorKind::TimedOut && !last => {
+                    late.push(at);
+                    None
+                }
+                Err(error) => return Err(raised(py, &error)),
+            });
+        }
+        Ok((found, late))
     }
 
     /// Presence of each object of a wait that is complete.

@@ -227,7 +227,7 @@ pub(crate) struct Get {
     /// Write to this file, as a whole or not at all [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Seconds to wait for the object; 0 gets only an object on this node
+    /// Seconds to wait for the object; 0 does not wait for one that is not in the cluster
     #[arg(
         long,
         value_name = "SECONDS",
@@ -348,7 +348,7 @@ pub(crate) struct Prefetch {
     pub(crate) objects: Vec<Which>,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// Seconds to wait for objects that do not exist yet
+    /// Seconds to wait for objects that do not exist yet; 0 brings only those that exist
     #[arg(
         long,
         value_name = "SECONDS",
@@ -399,7 +399,7 @@ pub(crate) struct Wait {
     /// Number of objects that is enough [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<usize>,
-    /// Seconds to wait; 0 only checks
+    /// Seconds to wait; 0 only checks what is on this host
     #[arg(
         long,
         value_name = "SECONDS",
@@ -424,7 +424,7 @@ pub(crate) struct Hash {
     pub(crate) object: Which,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// Seconds to wait for the object; 0 takes only an object on this node
+    /// Seconds to wait for the object; 0 does not wait for one that is not in the cluster
     #[arg(
         long,
         value_name = "SECONDS",

@@ -25,6 +25,7 @@ mod join;
 mod libfabric;
 mod listing;
 mod load;
+mod misses;
 mod mixed;
 mod numa;
 mod operations;

@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use plasmon::status::ProtocolStatus;
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
@@ -50,7 +49,7 @@ pub(crate) fn get(client: &Client, id: ObjectId) -> Object {
 
 /// Object that is in the memory or on the disk of this node, if it is.
 pub(crate) fn here(client: &Client, id: ObjectId) -> Option<Object> {
-    client.get(&[id], Some(Duration::ZERO)).expect("the daemon lives").remove(0).ok()
+    client.get_local(&[id]).expect("the daemon lives").remove(0).ok()
 }
 
 /// Gets one object, or the error of that object.

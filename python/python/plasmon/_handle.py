@@ -29,7 +29,7 @@ class Handle:
             return ObjectId.from_private_name(id, self.user)
         return id
 
-    def _all(self, ids: Iterable[IdLike], private: bool) -> Iterable[IdLike]:
+    def _all(self, ids: IdLike | Iterable[IdLike], private: bool) -> Iterable[IdLike]:
         """Ids for a call, of several objects or of a single one."""
         some: Iterable[IdLike] = [ids] if isinstance(ids, ONE) else ids
         return [self._one(id, private) for id in some] if private else some

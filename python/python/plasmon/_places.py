@@ -10,7 +10,7 @@ from plasmon import _values
 from plasmon._handle import Handle
 from plasmon._ids import IdLike
 from plasmon._records import Spread
-from plasmon.errors import InvalidArgument, ObjectNotFound
+from plasmon.errors import InvalidArgument
 
 
 class Places(Handle):
@@ -24,7 +24,8 @@ class Places(Handle):
 
         Args:
             ids: Ids or names of the objects.
-            timeout: Time in seconds to wait for objects that do not exist yet. `None` waits without limit.
+            timeout: Time in seconds to wait for objects that do not exist yet. `None` waits without limit; 0
+                brings only those that exist.
             private: Whether names are those of this user's private objects.
 
         Raises:
@@ -154,10 +155,8 @@ class Places(Handle):
         """
         object_id = self._one(id, private)
         explanation: dict[str, Any] = json.loads(self._native.explain(object_id))
-        try:
-            explanation["value"] = _values.explain(self._native.get_one(object_id, 0).metadata)
-        except ObjectNotFound:
-            explanation["value"] = None
+        here = self._native.get_local(object_id)
+        explanation["value"] = None if here is None else _values.explain(here.metadata)
         return explanation
 
     def refresh(self, ids: Iterable[IdLike], *, private: bool = False) -> None:

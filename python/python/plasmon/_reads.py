@@ -15,19 +15,51 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
 
 
+class NoDefault:
+    """Value of an argument `default` that was not given."""
+
+    def __repr__(self) -> str:
+        return "<none>"
+
+
+NO_DEFAULT = NoDefault()
+
+
 class Reads(Handle):
     """Calls of a client that read objects or wait for them."""
 
     @overload
-    def get(self, id_or_ids: IdLike, timeout: float | None = None, *, private: bool = False) -> Any: ...
+    def get(
+        self,
+        id_or_ids: IdLike,
+        timeout: float | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        private: bool = False,
+    ) -> Any: ...
     @overload
     def get(
-        self, id_or_ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+        self,
+        id_or_ids: Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        private: bool = False,
     ) -> list[Any]: ...
     def get(
-        self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+        self,
+        id_or_ids: IdLike | Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        private: bool = False,
     ) -> Any:
         """Gets the values of objects. Waits for objects that are elsewhere or not created yet.
+
+        With a time-out of 0, or a `default`, the call does not wait for an object to be created: of each
+        object that is not on this node, the one node that knows whether it exists is asked. An object that
+        exists is brought here, however long that takes. An object whose id was drawn at random may be missed
+        until a message about its seal has arrived.
 
         Values are read in place, in the memory of this host. Bytes are returned as a read-only `memoryview`,
         arrays as read-only arrays over that memory, and Arrow data likewise. An object stays pinned as long
@@ -38,26 +70,39 @@ class Reads(Handle):
 
         Args:
             id_or_ids: One id or name, or several.
-            timeout: Time in seconds to wait for all of the objects together. `None` waits without limit; 0
-                gets only objects on this node.
+            timeout: Time in seconds to wait for all of the objects together. `None` waits without limit, or
+                does not wait if there is a `default`. 0 does not wait.
+            default: Value in place of each object that is not in the cluster, at the end of the time-out if
+                there is one.
             private: Whether names are those of this user's private objects.
 
         Returns:
             Value of the object; for several ids, a list of the values in order.
 
         Raises:
-            TimedOut: An object did not come within the time-out.
-            ObjectNotFound: With a time-out of 0, an object is not on this node.
+            TimedOut: An object did not come within the time-out. With a time-out of 0 or a `default`: the
+                node that knows whether an object exists did not answer for a second.
+            ObjectNotFound: With a time-out of 0, an object is not in the cluster.
             ObjectLost: An object existed, and every node that held it is gone.
             ObjectDamaged: An object cannot be read back from disk.
             NotAllowed: An object is private to another user.
             StoreFull: There is no room here for an object from another node.
             MalformedValue: An object does not match its metadata.
         """
+        if default is not NO_DEFAULT:
+            return self._get_or(id_or_ids, timeout, default, private)
         if isinstance(id_or_ids, ONE):
             id = self._one(id_or_ids, private) if private else id_or_ids
             return _values.decode(self._native.get_one(id, timeout))
         return [_values.decode(buffer) for buffer in self._native.get(self._all(id_or_ids, private), timeout)]
+
+    def _get_or(
+        self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None, default: Any, private: bool
+    ) -> Any:
+        """Values of objects as `get` returns them, with `default` for those that do not exist."""
+        found = self._native.get_existing(self._all(id_or_ids, private), 0 if timeout is None else timeout)
+        values = [default if buffer is None else _values.decode(buffer) for buffer in found]
+        return values[0] if isinstance(id_or_ids, ONE) else values
 
     def get_buffers(
         self, ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
@@ -66,8 +111,7 @@ class Reads(Handle):
 
         Args:
             ids: Ids or names of the objects.
-            timeout: Time in seconds to wait for all of the objects together. `None` waits without limit; 0
-                gets only objects on this node.
+            timeout: As in `get`.
             private: Whether names are those of this user's private objects.
 
         Returns:
@@ -90,7 +134,7 @@ class Reads(Handle):
         Args:
             id: Id or name of the object.
             into: Writable, contiguous memory: a `Scratch`, a `bytearray`, an array.
-            timeout: Time in seconds to wait. `None` waits without limit; 0 gets only an object on this node.
+            timeout: As in `get`.
             private: Whether a name is that of this user's private object.
 
         Returns:
@@ -138,7 +182,8 @@ class Reads(Handle):
         Args:
             ids: Ids or names of the objects, at most 65,536.
             count: Number of objects to wait for. `None` waits for all of them.
-            timeout: Time in seconds to wait. `None` waits without limit.
+            timeout: Time in seconds to wait. `None` waits without limit; 0 tells what is on this host, and
+                asks no other.
             private: Whether names are those of this user's private objects.
 
         Returns:

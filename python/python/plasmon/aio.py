@@ -22,7 +22,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
@@ -32,6 +32,7 @@ import plasmon
 from plasmon import _internal, _values
 from plasmon._ids import ONE, IdLike
 from plasmon._internal import Buffer, ObjectId
+from plasmon._reads import NO_DEFAULT
 from plasmon._records import Event
 from plasmon._terms import left
 from plasmon.errors import Disconnected, InvalidArgument, TimedOut
@@ -84,6 +85,19 @@ def _patiently(
     return call
 
 
+def _take_existing(
+    calls: builtins.list[_internal.Pending], last: bool
+) -> tuple[builtins.list[Buffer | None], builtins.list[int]]:
+    """Objects of calls, `None` for those that do not exist, and positions of those that were late."""
+    found: builtins.list[Buffer | None] = []
+    late: builtins.list[int] = []
+    for call in calls:
+        some, positions = call.existing(last)
+        late += [len(found) + at for at in positions]
+        found += some
+    return found, late
+
+
 class Client:
     """Connection to the node of this host, for the tasks of one event loop.
 
@@ -130,18 +144,39 @@ class Client:
     status = _soon(plasmon.Client.status)
 
     @overload
-    async def get(self, id_or_ids: IdLike, timeout: float | None = None, *, private: bool = False) -> Any: ...
+    async def get(
+        self,
+        id_or_ids: IdLike,
+        timeout: float | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        private: bool = False,
+    ) -> Any: ...
     @overload
     async def get(
-        self, id_or_ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+        self,
+        id_or_ids: Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        private: bool = False,
     ) -> builtins.list[Any]: ...
     async def get(
-        self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+        self,
+        id_or_ids: IdLike | Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        private: bool = False,
     ) -> Any:
         """Waits for objects and returns their values, as `plasmon.Client.get` does.
 
         Pickles are unpickled on the thread of the event loop.
         """
+        if default is not NO_DEFAULT:
+            found = await self._existing(id_or_ids, 0 if timeout is None else timeout, private)
+            values = [default if buffer is None else _values.decode(buffer) for buffer in found]
+            return values[0] if isinstance(id_or_ids, ONE) else values
         if isinstance(id_or_ids, ONE):
             return _values.decode((await self.get_buffers([id_or_ids], timeout, private=private))[0])
         buffers = await self.get_buffers(id_or_ids, timeout, private=private)
@@ -156,13 +191,46 @@ class Client:
         here = self._loop.get_here(wanted, timeout)
         if here is not None:
             return here
+        return await self._getting(
+            wanted, timeout, lambda calls: [buffer for call in calls for buffer in call.objects()]
+        )
+
+    async def _existing(
+        self, ids: IdLike | Iterable[IdLike], timeout: float, private: bool
+    ) -> Sequence[Buffer | None]:
+        """Objects, with `None` for those that are not in the cluster at the end of the time-out."""
+        self._check()
+        wanted = [*self._client._all(ids, private)]
+        here = self._loop.get_here(wanted, timeout)
+        if here is not None:
+            return here
+        found: builtins.list[Buffer | None] = [None] * len(wanted)
+        left = [*range(len(wanted))]
+        for last in (False, True) if timeout else (True,):
+            ids = [wanted[at] for at in left]
+            take = partial(_take_existing, last=last)
+            some, late = await self._getting(ids, 0 if last else timeout, take)
+            for at, buffer in zip(left, some, strict=True):
+                found[at] = buffer
+            left = [left[at] for at in late]
+            if not left:
+                break
+        return found
+
+    async def _getting(
+        self,
+        wanted: builtins.list[IdLike],
+        timeout: float | None,
+        take: Callable[[builtins.list[_internal.Pending]], _T],
+    ) -> _T:
+        """Gets objects, and takes them from the calls when all of these are complete."""
         calls: builtins.list[_internal.Pending] = []
         try:
             # All requests are sent at once, so that they share the time-out.
             for first in range(0, len(wanted), _REQUEST_OBJECTS):
                 calls.append(self._loop.get(wanted[first : first + _REQUEST_OBJECTS], timeout))
             await self._complete(calls)
-            return [buffer for call in calls for buffer in call.objects()]
+            return take(calls)
         finally:
             self._give_up(calls)
 
@@ -330,15 +398,16 @@ class Client:
     async def _complete(self, calls: builtins.list[_internal.Pending]) -> None:
         """Waits for calls that began together, at most as long as a node may take to answer."""
         complete = [self._completion(call) for call in calls]
-        try:
-            async with asyncio.timeout(calls[-1].patience() if calls else None):
-                for one in complete:
-                    await one
-        except TimeoutError:
-            raise TimedOut(
-                f"the node at {self.socket} did not answer in time; it may be stopped or overloaded: see "
-                "its log"
-            ) from None
+        missing = set(complete)
+        while missing:
+            _, missing = await asyncio.wait(missing, timeout=calls[-1].patience())
+            if missing and calls[-1].patience() == 0:
+                raise TimedOut(
+                    f"the node at {self.socket} did not answer in time; it may be stopped or overloaded: see "
+                    "its log"
+                )
+        for one in complete:
+            one.result()
 
     def _give_up(self, calls: Iterable[_internal.Pending]) -> None:
         """Gives calls up, and releases objects that have not been taken from them."""

@@ -92,7 +92,7 @@ impl Asking {
     }
 
     /// Groups the positions of ids by their first keeper, in lots that fit a frame.
-    fn lots(&self, ids: &[ObjectId], which: &[usize]) -> Vec<(NodeId, Vec<usize>)> {
+    pub(super) fn lots(&self, ids: &[ObjectId], which: &[usize]) -> Vec<(NodeId, Vec<usize>)> {
         let mut by_keeper: HashMap<NodeId, Vec<usize>> = HashMap::default();
         for at in which {
             by_keeper.entry(self.cluster.keepers(&ids[*at]).first).or_default().push(*at);

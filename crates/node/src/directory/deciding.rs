@@ -1,6 +1,7 @@
 //! Whether objects exist: asking their first keepers, and answering as a first keeper. Engine thread only.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
@@ -16,11 +17,45 @@ impl Directory {
     /// # Errors
     /// `TimedOut` when a keeper does not answer.
     pub(crate) async fn known(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Result<Vec<bool>, Error> {
+        self.known_within(ids, tenant, QUERY_PATIENCE).await
+    }
+
+    async fn known_within(
+        &self,
+        ids: &[ObjectId],
+        tenant: u32,
+        patience: Duration,
+    ) -> Result<Vec<bool>, Error> {
         self.cluster.ensure_member()?;
         let query = |ids| ask::Query { ids };
         let answers =
-            self.asking.ask_first_keepers(ids, tenant, query, |found| found.known, QUERY_PATIENCE).await?;
+            self.asking.ask_first_keepers(ids, tenant, query, |found| found.known, patience).await?;
         Ok(answers.into_iter().map(|(known, _)| known).collect())
+    }
+
+    /// Asks the first keepers whether objects exist in the cluster, each keeper by one question for all of
+    /// its objects. Returns one answer an id, in order. The silence of a keeper is an error of its objects
+    /// alone.
+    pub(crate) async fn known_each(
+        &self,
+        ids: &[ObjectId],
+        tenant: u32,
+        patience: Duration,
+    ) -> Vec<Result<bool, Error>> {
+        let places: Vec<usize> = (0..ids.len()).collect();
+        let lots = self.asking.lots(ids, &places);
+        let asked = lots.iter().map(|(_, lot)| async {
+            let ids: Vec<_> = lot.iter().map(|at| ids[*at]).collect();
+            self.known_within(&ids, tenant, patience).await
+        });
+        let answers = join_all(asked).await;
+        let mut each = vec![Ok(false); ids.len()];
+        for ((_, lot), answer) in lots.iter().zip(answers) {
+            for (nth, at) in lot.iter().enumerate() {
+                each[*at] = answer.as_ref().map(|known| known[nth]).map_err(Clone::clone);
+            }
+        }
+        each
     }
 
     /// Answers, as their first keeper, whether objects exist. An object that is being created may have been

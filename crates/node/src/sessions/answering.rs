@@ -29,6 +29,7 @@ impl Sessions {
     pub(crate) fn request(self: &Rc<Self>, asked: Asked) -> Result<usize, WireError> {
         let cost = match &asked.request {
             Request::Get { ids, .. }
+            | Request::Seek { ids, .. }
             | Request::Wait { ids, .. }
             | Request::Prefetch { ids, .. }
             | Request::Refresh { ids } => ids.len().max(1),

@@ -34,6 +34,7 @@ pub use self::pending::{Pending, Turn};
 use self::state::State;
 pub(super) use self::state::Undo;
 use super::Question;
+use super::due::{Due, IMMEDIATE_TIMEOUT};
 use super::fast::Fast;
 use super::fork::Process;
 use super::mapping::Arena;
@@ -132,7 +133,7 @@ impl Connection {
         self.abort_strays(&mut state);
         let number = state.enqueue(request, undo, false);
         self.flush(&mut state);
-        Ok(Ticket { connection: self, number })
+        Ok(Ticket { connection: self, number, longest: None })
     }
 
     /// Aborts creations that the ring completed after their caller had given up.
@@ -163,7 +164,7 @@ impl Connection {
         state.files.push_back((at, copied));
         let number = state.enqueue(request, undo, false);
         self.flush(&mut state);
-        Ok(Ticket { connection: self, number })
+        Ok(Ticket { connection: self, number, longest: None })
     }
 
     /// Scratch that these bytes lie in: its number, and the offset of the bytes. `None` if they lie in none.
@@ -347,6 +348,12 @@ impl Connection {
         state
     }
 
+    /// Later end of a wait whose end has come, if the daemon lives and `longest` is not over.
+    fn later(&self, longest: Due, now: Instant) -> Due {
+        let lives = self.fast().is_some_and(Fast::lives);
+        longest.filter(|longest| lives && now < *longest).map(|longest| longest.min(now + IMMEDIATE_TIMEOUT))
+    }
+
     /// Gives up the request `number`: no caller waits for it any more.
     fn give_up(&self, number: u64) {
         if self.check_process().is_err() {
@@ -386,9 +393,17 @@ impl Drop for Connection {
 pub(super) struct Ticket<'a> {
     connection: &'a Connection,
     number: u64,
+    /// End of the wait as long as the daemon lives, if that is later than the deadline.
+    longest: Due,
 }
 
 impl Ticket<'_> {
+    /// Has the wait go on beyond its deadline until `longest`, as long as the daemon lives.
+    pub(super) fn while_alive(mut self, longest: Due) -> Self {
+        self.longest = longest;
+        self
+    }
+
     /// Waits for the reply of a request that has only one, at most until `deadline`.
     pub(super) fn wait(self, deadline: Option<Instant>, interrupt: Option<Interrupt<'_>>) -> Result<Reply> {
         let replies = self.wait_all(deadline, interrupt)?;
@@ -400,7 +415,7 @@ impl Ticket<'_> {
     /// A reply that refuses the request is an error here.
     pub(super) fn wait_all(
         self,
-        deadline: Option<Instant>,
+        mut deadline: Option<Instant>,
         mut interrupt: Option<Interrupt<'_>>,
     ) -> Result<Vec<Reply>> {
         let started = Instant::now();
@@ -423,6 +438,10 @@ impl Ticket<'_> {
             let now = Instant::now();
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
             if left.is_some_and(|left| left.is_zero()) {
+                deadline = connection.later(self.longest, now);
+                if deadline.is_some() {
+                    continue;
+                }
                 return Err(silent(connection.path(), now - started));
             }
             let tick = interrupt.is_some().then_some(CHECK_INTERVAL);

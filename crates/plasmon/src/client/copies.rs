@@ -61,13 +61,13 @@ impl Client {
 
     /// Brings an object to this node and keeps it in memory here: it is neither evicted nor spilled to disk.
     /// The pin ends with [`Client::unpin`], or when the last clone of this client is dropped. Pinning an
-    /// object twice has the effect of pinning it once.
+    /// object twice has the effect of pinning it once. The time-out is that of [`Client::get`].
     ///
     /// # Errors
     /// As [`Client::get`].
     pub fn pin(&self, id: ObjectId, timeout: Option<Duration>) -> Result<()> {
         let pin = requests::Pin { timeout_us: microseconds(timeout), id };
-        self.ask_until(pin, Undo::Unpin(id), self.due_of_get(&[id], timeout)).map(drop)
+        self.ask_for(pin, Undo::Unpin(id), timeout).map(drop)
     }
 
     /// Ends the effect of [`Client::pin`]. An object that is not pinned stays as it is.

@@ -5,13 +5,15 @@
 //! | call | ends |
 //! |---|---|
 //! | with a time-out | [`DAEMON_GRACE`] after it: the daemon keeps it, too, and its error says more |
-//! | with a time-out of zero, which waits for no object and no node | after [`IMMEDIATE_TIMEOUT`] |
+//! | with a time-out of zero | after [`IMMEDIATE_TIMEOUT`], or later if it gets objects |
 //! | that waits for objects or other nodes, without a time-out | never |
 //! | that waits for the daemon's answer alone | after [`ANSWER_TIMEOUT`], or what `Client::within` says |
 //!
-//! A call that makes room or reads an object from disk waits for the daemon's answer alone if it has no
-//! time-out, or one of zero. Time that the program itself takes, to copy bytes or to write them in place,
-//! does not count.
+//! A call that makes room waits for the daemon's answer alone if it has no time-out, or one of zero. A call
+//! that gets objects with a time-out of zero may bring them from other nodes or from disk, which takes its
+//! time. As long as the daemon says in its tables that it lives, such a call ends like one that waits for the
+//! daemon's answer alone. Time that the program itself takes, to copy bytes or to write them in place, does
+//! not count.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the daemon gets beyond a time-out before the client ends the call itself.
 const DAEMON_GRACE: Duration = Duration::from_millis(250);
 /// Time that the daemon gets to answer a call with a time-out of zero.
-const IMMEDIATE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const IMMEDIATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Shortest remaining time-out that is sent: a time-out of zero has another meaning.
 const SHORTEST_TIMEOUT: Duration = Duration::from_micros(1);
 

@@ -152,13 +152,9 @@ impl Fast {
         if nowhere { Ok(false) } else { Err(Looked::Ask) }
     }
 
-    /// Whether an object is only on this node's disk, or may be in a part of the tables that this client
-    /// lacks.
-    pub(super) fn may_be_spilled(&self, id: &ObjectId) -> bool {
-        self.tables().iter().any(|(_, table)| match table.find(id) {
-            Found::Entry { snapshot, .. } => snapshot.state == State::Spilled,
-            found => matches!(found, Found::Outdated),
-        })
+    /// Whether the daemon may be taken to live.
+    pub(super) fn lives(&self) -> bool {
+        self.shared.lives()
     }
 
     /// Whether a place that the ring gave can be written with the grants that have arrived.

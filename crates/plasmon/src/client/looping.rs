@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Client;
 use super::connection::{Pending, Turn, Undo};
 use super::due::due;
-use super::reading::microseconds;
+use super::reading::{get_request, microseconds};
 use crate::wire::{MAX_IDS, MAX_WAIT, Request};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -33,19 +33,20 @@ impl Client {
     }
 
     /// Begins a call that does what [`Client::get`] does, for at most 1,024 objects. The loop gives it up
-    /// after [`Pending::patience`].
+    /// when [`Pending::patience`] is over.
     ///
     /// # Errors
     /// `Disconnected`. `Invalid` for more than 1,024 objects.
     pub fn begin_get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Pending> {
         at_most(MAX_IDS, ids)?;
-        let request = Request::Get { timeout_us: microseconds(timeout), ids: ids.to_vec() };
+        let longest = self.longest_of_get(timeout);
+        let request = get_request(ids.to_vec(), timeout, longest);
         let outdated = ids.first().is_some_and(|id| self.lacks_tables(id));
-        let due = self.due_of_get(ids, timeout);
-        self.connection.begin(&request, Undo::Release, ids.to_vec(), outdated, due)
+        self.connection.begin(&request, Undo::Release, ids.to_vec(), outdated, (due(timeout), longest))
     }
 
-    /// Begins a call that does what [`Client::wait`] does. The loop gives it up after [`Pending::patience`].
+    /// Begins a call that does what [`Client::wait`] does. The loop gives it up when
+    /// [`Pending::patience`] is over.
     ///
     /// # Errors
     /// `Disconnected`. `Invalid` for more than 65,536 objects.
@@ -53,7 +54,7 @@ impl Client {
         at_most(MAX_WAIT, ids)?;
         let (timeout_us, count) = (microseconds(timeout), count.min(ids.len()) as u32);
         let request = Request::Wait { timeout_us, count, ids: ids.to_vec() };
-        self.connection.begin(&request, Undo::Cancel, ids.to_vec(), false, due(timeout))
+        self.connection.begin(&request, Undo::Cancel, ids.to_vec(), false, (due(timeout), None))
     }
 }
 

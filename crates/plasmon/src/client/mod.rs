@@ -236,18 +236,17 @@ impl Client {
         options.timeout().map_or_else(|| self.due_of_answer(), |timeout| due::due(Some(timeout)))
     }
 
-    /// End of a call that begins now and brings objects to this node.
-    fn due_of_get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Due {
-        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
-        match at_once && ids.iter().any(|id| self.may_be_on_disk(id)) {
-            true => self.due_of_answer(),
-            false => due::due(timeout),
-        }
+    /// End of a call that begins now and gets objects, as long as the daemon lives; `None` if it is that of
+    /// the time-out.
+    fn longest_of_get(&self, timeout: Option<Duration>) -> Due {
+        timeout.filter(Duration::is_zero).and_then(|_| self.due_of_answer())
     }
 
-    /// Whether an object may have to be read from this node's disk, as far as this client can tell.
-    fn may_be_on_disk(&self, id: &ObjectId) -> bool {
-        self.connection.fast().is_some_and(|fast| fast.may_be_spilled(id))
+    /// Waits for the answer to a question that gets objects, at most for `timeout`.
+    fn ask_for<Q: Question>(&self, question: Q, undo: Undo, timeout: Option<Duration>) -> Result<Q::Answer> {
+        let longest = self.longest_of_get(timeout);
+        let ticket = self.connection.send(&question.into(), undo)?.while_alive(longest);
+        self.answer_to::<Q>(ticket, due::due(timeout))
     }
 }
 

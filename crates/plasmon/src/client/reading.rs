@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::Client;
 use super::connection::{Interrupt, Ticket, Undo, unexpected};
-use super::due::{Due, due};
+use super::due::{Due, due, rest};
 use super::fast::Looked;
 use super::object::Object;
 use crate::overview::Overview;
@@ -20,13 +20,18 @@ use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
     /// Waits until the objects are sealed, on any node, and brings them to this host. Returns one result an
-    /// id, in order. Without a time-out the call waits without limit; with a time-out of zero it returns only
-    /// objects that are on this node. An object in this host's memory takes no system call.
+    /// id, in order. Without a time-out the call waits without limit. An object in this host's memory takes
+    /// no system call.
+    ///
+    /// With a time-out of zero the call waits for no object to be created. It brings those that exist,
+    /// however long that takes. For each other object the node that keeps its entry is asked once; that node
+    /// asks a node that is creating the object. An object whose id was drawn at random for it may be missed
+    /// for the time of a message after its seal.
     ///
     /// # Errors
-    /// For one object, among the results: `TimedOut` (`NotFound` if the time-out is zero), `Lost`, `Damaged`,
-    /// `NotAllowed`, `Full` and others. `TimedOut` is also the result if the daemon has not answered at the
-    /// time-out, or after one second if the time-out is zero. For the call: `Disconnected`.
+    /// For one object, among the results: `TimedOut`, `Lost`, `Damaged`, `NotAllowed`, `Full` and others.
+    /// With a time-out of zero `NotFound` if the object is not in the cluster, and `TimedOut` if the node
+    /// that knows this, or the daemon, does not answer within one second. For the call: `Disconnected`.
     pub fn get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Vec<Result<Object>>> {
         match &self.interrupt {
             Some(interrupt) => self.get_all(ids, timeout, Some(&mut || interrupt())),
@@ -48,6 +53,44 @@ impl Client {
         self.get_all(ids, timeout, Some(interrupt))
     }
 
+    /// Gets objects as [`Client::get`] does, with `None` for each that is not in the cluster at the end of
+    /// the time-out. That takes one question more, and up to a second more, for objects that did not come in
+    /// time.
+    ///
+    /// # Errors
+    /// As [`Client::get`]. `TimedOut` for one object means that nobody knows whether it is in the cluster.
+    pub fn get_existing(
+        &self,
+        ids: &[ObjectId],
+        timeout: Option<Duration>,
+    ) -> Result<Vec<Result<Option<Object>>>> {
+        let mut results = self.get(ids, timeout)?;
+        if timeout != Some(Duration::ZERO) {
+            let is_late = |at: &usize| matches!(&results[*at], Err(it) if it.kind() == ErrorKind::TimedOut);
+            let late: Vec<usize> = (0..ids.len()).filter(is_late).collect();
+            let again: Vec<_> = late.iter().map(|at| ids[*at]).collect();
+            for (at, result) in late.into_iter().zip(self.get(&again, Some(Duration::ZERO))?) {
+                results[at] = result;
+            }
+        }
+        let existing = |result: Result<Object>| match result {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            result => result.map(Some),
+        };
+        Ok(results.into_iter().map(existing).collect())
+    }
+
+    /// Gets objects of this node alone, from its memory or its disk. Returns one result an id, in order.
+    ///
+    /// # Errors
+    /// For one object, among the results: `NotFound`, `Damaged`, `NotAllowed`, `Full` and others. For the
+    /// call: `Disconnected`, or `TimedOut` if the daemon does not answer.
+    pub fn get_local(&self, ids: &[ObjectId]) -> Result<Vec<Result<Object>>> {
+        let mut interrupt = || self.interrupt.as_ref().is_some_and(|interrupt| interrupt());
+        let local = |ids| Request::Get { timeout_us: 0, ids };
+        self.get_by(ids, local, (due(Some(Duration::ZERO)), self.due_of_answer()), Some(&mut interrupt))
+    }
+
     /// Object that is in this host's memory. `None` if it is not, or if the daemon has to be asked. The call
     /// takes no system call and less than a microsecond.
     #[inline]
@@ -62,12 +105,25 @@ impl Client {
         &self,
         ids: &[ObjectId],
         timeout: Option<Duration>,
+        interrupt: Option<Interrupt<'_>>,
+    ) -> Result<Vec<Result<Object>>> {
+        let longest = self.longest_of_get(timeout);
+        let request = |ids| get_request(ids, timeout, longest);
+        self.get_by(ids, request, (due(timeout), longest), interrupt)
+    }
+
+    /// Gets objects that are not in this host's memory by requests, at most until `due`, or `longest` as long
+    /// as the daemon lives.
+    fn get_by(
+        &self,
+        ids: &[ObjectId],
+        request: impl Fn(Vec<ObjectId>) -> Request,
+        (due, longest): (Due, Due),
         mut interrupt: Option<Interrupt<'_>>,
     ) -> Result<Vec<Result<Object>>> {
         let mut results: Vec<Option<Result<Object>>> =
             ids.iter().map(|id| self.get_here(id).map(Ok)).collect();
         let mut asked: Vec<usize> = (0..ids.len()).filter(|at| results[*at].is_none()).collect();
-        let due = if asked.is_empty() { None } else { self.due_of_get(ids, timeout) };
         let renewed = match asked.first().map(|first| self.bring_tables_up_to_date(&ids[*first], due)) {
             Some(Err(error)) if error.kind() != ErrorKind::TimedOut => return Err(error),
             renewed => renewed == Some(Ok(true)),
@@ -78,14 +134,13 @@ impl Client {
                 results[*at].is_none()
             });
         }
-        let timeout_us = microseconds(timeout);
         // All requests are sent before the first reply is awaited, so that they share the time-out.
         let requests: Vec<(&[usize], Ticket<'_>)> = asked
             .chunks(MAX_IDS)
             .map(|places| {
-                let ids = places.iter().map(|at| ids[*at]).collect();
-                let request = Request::Get { timeout_us, ids };
-                Ok((places, self.connection.send(&request, Undo::Release)?))
+                let request = request(places.iter().map(|at| ids[*at]).collect());
+                let ticket = self.connection.send(&request, Undo::Release)?;
+                Ok((places, ticket.while_alive(longest)))
             })
             .collect::<Result<_>>()?;
         for (places, ticket) in requests {
@@ -268,7 +323,7 @@ impl Client {
 
     /// Begins to bring objects to this node, so that a later get finds them here. The call returns at once
     /// and pins nothing. The node goes on when this client is gone. For objects that do not exist yet it
-    /// waits as long as `timeout` says.
+    /// waits as long as `timeout` says; with zero it brings only those that exist.
     ///
     /// # Errors
     /// `Busy` if the node is bringing too many objects already.
@@ -309,6 +364,14 @@ pub(super) fn report<T: DeserializeOwned>(json: &str) -> Result<T> {
             ),
         )
     })
+}
+
+/// Request for objects with this time-out. `longest` is the end of a call with a time-out of zero.
+pub(super) fn get_request(ids: Vec<ObjectId>, timeout: Option<Duration>, longest: Due) -> Request {
+    if timeout != Some(Duration::ZERO) {
+        return Request::Get { timeout_us: microseconds(timeout), ids };
+    }
+    Request::Seek { timeout_us: microseconds(rest(longest)), ids }
 }
 
 /// Time-out in microseconds, as frames carry it.

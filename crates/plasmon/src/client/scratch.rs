@@ -13,7 +13,7 @@ use rustix::fs::fstat;
 
 use super::connection::{Undo, unexpected};
 use super::digest::digest;
-use super::due::rest;
+use super::due::{due, rest};
 use super::mapping::{CreationMemory, Writable};
 use super::reading::microseconds;
 use super::writing::{check, new_object, room_us};
@@ -158,8 +158,8 @@ impl Client {
         if let Some((buffer, at)) = self.connection.scratch_of(into) {
             let (timeout_us, room) = (microseconds(timeout), into.len() as u64);
             let request = requests::GetInto { timeout_us, id, buffer, at, room };
-            let due = self.due_of_get(&[id], timeout);
-            let landed = self.ask_until(request, Undo::Cancel, due)?;
+            let due = due(timeout);
+            let landed = self.ask_for(request, Undo::Cancel, timeout)?;
             left = if timeout == Some(Duration::ZERO) { timeout } else { rest(due) };
             // The daemon or the network card wrote the bytes without the compiler's knowledge.
             std::hint::black_box(&mut *into);

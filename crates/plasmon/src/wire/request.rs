@@ -267,6 +267,14 @@ crate::wire::table! {
             /// Step of the drain.
             step: DrainStep,
         } -> Report,
+        /// Brings objects here that exist, and pins them for this client. An object that its first keeper
+        /// does not know is not found; if the keeper does not say so within a second, the object timed out.
+        39 Seek {
+            /// Longest time in microseconds that bringing an object takes. `u64::MAX` for no limit.
+            timeout_us: u64,
+            /// Ids of the objects.
+            ids: Vec<ObjectId>,
+        } -> Got,
         /// Asks for an overview of every node of the cluster.
         40 Overview -> Report,
     }

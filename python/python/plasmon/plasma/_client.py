@@ -288,7 +288,11 @@ class PlasmaClient:
         Raises:
             PlasmaObjectNotFound: There is no such sealed object.
         """
-        return self._client.hash(native(object_id), timeout=0)
+        id = native(object_id)
+        found = self._client._native.get_local(id)
+        if found is None:
+            raise errors.ObjectNotFound(f"object {id} is not on this node")
+        return found.digest()
 
     @raises_plasma_errors
     def delete(self, object_ids: Iterable[ObjectID]) -> None:

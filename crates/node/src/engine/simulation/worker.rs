@@ -74,6 +74,10 @@ enum Doing {
     Get {
         id: usize,
     },
+    /// A get that brings only what exists.
+    Seek {
+        id: usize,
+    },
     Contains,
     /// Something whose answer says nothing about an id.
     Else,
@@ -196,7 +200,8 @@ impl Worker {
         let (doing, request) = match below(100) {
             0..30 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
             30..42 if !simulation.brings_back() => (Doing::Delete { id }, Request::Delete { ids: only }),
-            30..74 => (Doing::Get { id }, Request::Get { timeout_us, ids: only }),
+            30..68 => (Doing::Get { id }, Request::Get { timeout_us, ids: only }),
+            68..74 => (Doing::Seek { id }, Request::Seek { timeout_us: 10_000_000, ids: only }),
             74..84 => (Doing::Contains, Request::Contains { ids }),
             84..90 => (Doing::Else, Request::Evict { bytes: u64::MAX }),
             90..92 => (Doing::Else, Request::Locations { id: ids[id] }),
@@ -328,13 +333,20 @@ impl Worker {
                     simulation.note(id, self.call(begin, None, Action::MaybeDeleted));
                 }
             }
-            (Doing::Get { id }, Reply::Got { mut objects, .. }) => {
+            (doing @ (Doing::Get { id } | Doing::Seek { id }), Reply::Got { mut objects, .. }) => {
                 self.last_get = Some(objects[0].as_ref().map(drop).map_err(ToString::to_string));
-                if let Ok(span) = objects.remove(0) {
-                    match self.read(simulation, span) {
+                match objects.remove(0) {
+                    Ok(span) => match self.read(simulation, span) {
                         Ok(value) => simulation.note(id, self.call(begin, end, Action::Got(value))),
                         Err(wrong) => self.wrong.push(wrong),
+                    },
+                    // A keeper has said so. Any other get was told of its own node alone.
+                    Err(error)
+                        if error.kind() == ErrorKind::NotFound && matches!(doing, Doing::Seek { .. }) =>
+                    {
+                        simulation.note(id, self.call(begin, end, Action::Contains(false)));
                     }
+                    Err(_) => {}
                 }
             }
             (Doing::Contains, Reply::Contains(presence)) => {

@@ -5,7 +5,8 @@
 //!
 //! [`Creations`] and [`Lending`] have what clients make and borrow. [`Requests`] answers all other requests.
 //!
-//! [`writing`] makes objects, [`reading`] finds them, [`listing`] lists them, [`removing`] deletes and
+//! [`writing`] makes objects, [`reading`] finds them,
+//! [`seeking`] those alone that exist, [`listing`] lists them, [`removing`] deletes and
 //! evicts them, and [`lending`] lends memory to work in. [`placement`] puts objects where they are wanted,
 //! [`transfer`] tells and asks how they move, and [`overseeing`] asks the other nodes.
 
@@ -15,6 +16,7 @@ mod overseeing;
 mod placement;
 mod reading;
 mod removing;
+mod seeking;
 mod service;
 mod transfer;
 mod writing;

@@ -73,7 +73,10 @@ impl Requests {
                 format!("this client has pinned {MAX_PINNED_OBJECTS} objects already: unpin some first");
             return Err(Error::new(ErrorKind::Busy, text));
         }
-        let pin = self.get_one(id, tenant, timeout_us == 0, self.sessions.due(timeout_us)).await?;
+        let pin = match timeout_us {
+            0 => self.seek_all(&[id], tenant, None).await.remove(0)?,
+            _ => self.get_one(id, tenant, false, self.sessions.due(timeout_us)).await?,
+        };
         self.sessions.client_mut(client, |client| client.kept.insert(id, pin));
         Ok(Reply::Done)
     }

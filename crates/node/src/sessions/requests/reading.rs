@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use futures::future::{Either, join_all, select};
+use futures::future::{Either, join_all, pending, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use plasmon::wire::{Access, MAX_IDS, Presence, Reply};
 use plasmon::{Error, ErrorKind, ObjectId};
@@ -30,7 +30,7 @@ impl Requests {
     }
 
     /// A pin on an object that is in memory here, or an error if this user may not see it.
-    fn pin_here(&self, id: ObjectId, tenant: u32) -> Option<Result<Pin, Error>> {
+    pub(super) fn pin_here(&self, id: ObjectId, tenant: u32) -> Option<Result<Pin, Error>> {
         if self.cluster.withholds() {
             return None;
         }
@@ -108,36 +108,41 @@ impl Requests {
     ) -> Result<Reply, Error> {
         const COPY: Reply = Reply::Landed { data_len: None };
         let tenant = self.sessions.client(client, |client| client.uid);
-        let due = self.sessions.due(timeout_us);
-        if timeout_us == 0
-            || !self.transfer.lands_anywhere()
-            || self.store.objects.borrow().get(&id).is_some()
-        {
+        let at_once = timeout_us == 0;
+        let due = self.sessions.due(timeout_us).filter(|_| !at_once);
+        if !self.transfer.lands_anywhere() || self.is_here(&id) {
             return Ok(COPY);
+        }
+        if at_once {
+            self.existing(&[id], tenant).await.remove(0)?;
         }
         self.lending.settle_buffer(client, buffer).await?;
         let given = self.lending.give(client, buffer, at, room)?;
         let sealed = self.store.objects.borrow_mut().wait(id);
+        let given_up = async {
+            match at_once {
+                true => self.vanishing(id, tenant).await,
+                false => {
+                    self.kernel.clock.bounded(due, pending::<()>()).await;
+                    self.timed_out(id)
+                }
+            }
+        };
         let outcome = {
             let fetching = std::pin::pin!(self.transfer.fetch_into(id, tenant, &given));
-            match self.kernel.clock.bounded(due, select(sealed, fetching)).await {
-                None => None,
-                Some(Either::Left(_)) => Some(None),
-                Some(Either::Right((fetched, _))) => Some(Some(fetched)),
+            match select(select(sealed, fetching), std::pin::pin!(given_up)).await {
+                Either::Left((Either::Left(_), _)) => Ok(None),
+                Either::Left((Either::Right((fetched, _)), _)) => fetched.map(Some),
+                Either::Right((error, _)) => Err(error),
             }
         };
         // Whatever the outcome, nothing writes to the memory once the client has its answer.
         self.transfer.settle(&given).await?;
-        match outcome {
-            None => Err(self.timed_out(id)),
-            Some(None) => Ok(COPY),
-            Some(Some(fetched)) => fetched.map(|()| Reply::Landed { data_len: given.landed() }),
-        }
+        Ok(outcome?.map_or(COPY, |()| Reply::Landed { data_len: given.landed() }))
     }
 
     fn absent(&self, id: ObjectId) -> Error {
-        let text = format!("object {id} {}; give the get a time-out to wait for it", self.whereabouts(&id));
-        Error::new(ErrorKind::NotFound, text)
+        Error::new(ErrorKind::NotFound, format!("object {id} {}", self.whereabouts(&id)))
     }
 
     pub(super) fn timed_out(&self, id: ObjectId) -> Error {
@@ -168,7 +173,7 @@ impl Requests {
     }
 
     /// Hands pinned objects to a client.
-    fn got(&self, client: ClientKey, request: u64, results: Vec<Result<Pin, Error>>) {
+    pub(super) fn got(&self, client: ClientKey, request: u64, results: Vec<Result<Pin, Error>>) {
         let mut segments: Vec<u32> = results.iter().flatten().flat_map(|pin| pin.run().segments()).collect();
         segments.sort_unstable();
         segments.dedup();

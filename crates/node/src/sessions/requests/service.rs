@@ -70,6 +70,10 @@ impl Requests {
                 self.get(client, request, timeout_us, ids);
                 Answer::Silent
             }
+            Request::Seek { timeout_us, ids } => {
+                self.seek(client, request, timeout_us, ids);
+                Answer::Silent
+            }
             Request::Wait { timeout_us, count, ids } => {
                 self.wait_for(client, request, timeout_us, count as usize, ids);
                 Answer::Silent

@@ -61,7 +61,13 @@ impl Requests {
             let (requests, counted) = (Rc::clone(self), Counted::new(Rc::clone(&count)));
             self.kernel.spawn(async move {
                 // A client that gets an object that did not come learns why.
-                let _ = requests.kernel.clock.bounded(due, requests.transfer.fetch(id, tenant)).await;
+                match timeout_us {
+                    0 => drop(requests.seek_all(&[id], tenant, None).await),
+                    _ => {
+                        let fetch = requests.transfer.fetch(id, tenant);
+                        _ = requests.kernel.clock.bounded(due, fetch).await;
+                    }
+                }
                 drop(counted);
             });
         }

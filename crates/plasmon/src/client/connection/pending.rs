@@ -46,6 +46,8 @@ pub struct Pending {
     number: u64,
     ids: Vec<ObjectId>,
     due: Due,
+    /// End of the call as long as the daemon lives, if that is later.
+    longest: Due,
 }
 
 impl Bell {
@@ -102,7 +104,7 @@ impl Connection {
         undo: Undo,
         ids: Vec<ObjectId>,
         renew: bool,
-        due: Due,
+        (due, longest): (Due, Due),
     ) -> Result<Pending> {
         self.check_process()?;
         let mut state = self.lock();
@@ -122,7 +124,7 @@ impl Connection {
                 bell.ring();
             }
         }
-        Ok(Pending { connection: Arc::clone(self), number, ids, due })
+        Ok(Pending { connection: Arc::clone(self), number, ids, due, longest })
     }
 
     /// Takes a turn of the event loop: reads what has come, without waiting.
@@ -153,9 +155,14 @@ impl Pending {
         self.number
     }
 
-    /// Time from now on after which the loop gives the call up. `None` if the call has no end.
-    pub fn patience(&self) -> Option<Duration> {
-        self.due.map(|due| due.saturating_duration_since(Instant::now()))
+    /// Time from now on after which the loop asks again, and gives the call up if the answer is zero. `None`
+    /// if the call has no end.
+    pub fn patience(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if self.due.is_some_and(|due| due <= now) {
+            self.due = self.connection.later(self.longest, now).or(self.due);
+        }
+        self.due.map(|due| due.saturating_duration_since(now))
     }
 
     /// Objects of a call begun with [`Client::begin_get`](crate::Client::begin_get): one result an id, in

@@ -464,7 +464,7 @@ fn more_ids_than_a_frame_takes_are_asked_at_once_and_answered_in_order() {
     let mut requests: Vec<_> = (0..3).map(|_| peer.next()).collect();
     requests.reverse();
     for (request, get) in requests {
-        let Request::Get { ids, .. } = get else { panic!("{get:?}") };
+        let Request::Seek { ids, .. } = get else { panic!("{get:?}") };
         let objects = ids.iter().map(|id| Err(Error::new(ErrorKind::TimedOut, id.to_string()))).collect();
         peer.answer(request, &Reply::Got { objects, granted: vec![] });
     }

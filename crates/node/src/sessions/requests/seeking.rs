@@ -1,0 +1,125 @@
+//! Gets that wait for no object to be created: of an object that is not on this node its first keeper is
+//! asked once. Engine thread only.
+//!
+//! Only the answer of a keeper makes an object absent. A keeper that does not answer within
+//! [`KEEPER_PATIENCE`] makes it a time-out.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::future::{Either, join_all, select};
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use super::Requests;
+use crate::kernel::ClientKey;
+use crate::object::{Conflict, Pin};
+
+/// Longest wait for a keeper to say whether an object exists.
+const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
+/// Time after which the keeper is asked again about an object that is on its way: it may have been deleted.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Requests {
+    pub(super) fn seek(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        timeout_us: u64,
+        ids: Vec<ObjectId>,
+    ) {
+        let tenant = self.sessions.client(client, |client| client.uid);
+        let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
+        if let Some(results) = here {
+            return self.got(client, request, results);
+        }
+        let due = self.sessions.due(timeout_us);
+        let requests = Rc::clone(self);
+        self.sessions.wait(client, request, ids.len(), async move {
+            let results = requests.seek_all(&ids, tenant, due).await;
+            requests.got(client, request, results);
+        });
+    }
+
+    /// Pins objects that exist, and brings those here that are elsewhere. Returns one result an id, in order.
+    pub(super) async fn seek_all(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        tenant: u32,
+        due: Option<Instant>,
+    ) -> Vec<Result<Pin, Error>> {
+        let asked: Vec<_> = ids.iter().filter(|id| !self.is_here(id)).copied().collect();
+        let mut answers = VecDeque::from(self.existing(&asked, tenant).await);
+        let mut asked = asked.iter().peekable();
+        let gets = ids.iter().map(|id| {
+            let answer = asked.next_if_eq(&id).and_then(|_| answers.pop_front());
+            async move {
+                answer.unwrap_or(Ok(()))?;
+                self.bring(*id, tenant, due).await
+            }
+        });
+        join_all(gets).await
+    }
+
+    /// Whether each object exists: `NotFound` if its first keeper says that it does not, `TimedOut` if that
+    /// keeper says nothing.
+    pub(super) async fn existing(&self, ids: &[ObjectId], tenant: u32) -> Vec<Result<(), Error>> {
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let known = match self.cluster.solo() {
+            true => vec![Ok(false); ids.len()],
+            false => self.directory.known_each(ids, tenant, KEEPER_PATIENCE).await,
+        };
+        let judged = ids.iter().zip(known).map(|(id, known)| match known {
+            Ok(true) => Ok(()),
+            // It was sealed here, or has come, while the question was on its way.
+            _ if self.is_here(id) => Ok(()),
+            Ok(false) => Err(self.missing(id)),
+            Err(error) => {
+                let text = format!("cannot tell whether object {id} is in the cluster: {error}");
+                Err(Error::new(ErrorKind::TimedOut, text))
+            }
+        });
+        judged.collect()
+    }
+
+    /// Waits until an object is gone that existed. It may never return.
+    pub(super) async fn vanishing(&self, id: ObjectId, tenant: u32) -> Error {
+        loop {
+            self.kernel.clock.sleep(LOOK_INTERVAL).await;
+            if let [Err(error)] = &self.existing(&[id], tenant).await[..]
+                && error.kind() == ErrorKind::NotFound
+            {
+                return error.clone();
+            }
+        }
+    }
+
+    /// Brings an object here that existed a moment ago, and pins it.
+    async fn bring(self: &Rc<Self>, id: ObjectId, tenant: u32, due: Option<Instant>) -> Result<Pin, Error> {
+        let coming = std::pin::pin!(self.get_one(id, tenant, false, due));
+        let vanishing = std::pin::pin!(self.vanishing(id, tenant));
+        match select(coming, vanishing).await {
+            Either::Left((result, _)) => result,
+            Either::Right((error, _)) => Err(error),
+        }
+    }
+
+    /// Whether a sealed object is on this node, in memory or on disk.
+    pub(super) fn is_here(&self, id: &ObjectId) -> bool {
+        self.store.objects.borrow().get(id).is_some()
+    }
+
+    fn missing(&self, id: &ObjectId) -> Error {
+        let why = match self.store.objects.borrow().conflict(id) {
+            Some(Conflict::Creating { client }) => {
+                format!(": it is being created by {} and not sealed yet", self.store.readers.describe(client))
+            }
+            _ if self.directory.deleted(id) => ": it was deleted".into(),
+            _ => String::new(),
+        };
+        let text = format!("object {id} is not in the cluster{why}; give the call a time-out to wait for it");
+        Error::new(ErrorKind::NotFound, text)
+    }
+}
