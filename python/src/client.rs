@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use plasmon::{DeleteOutcome, ErrorKind, ObjectState, Presence, Result, Rights, not_allowed};
+use plasmon::{
+    ClusterList, DeleteOutcome, ErrorKind, Filter, ObjectState, Presence, Result, Rights, not_allowed,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -24,6 +26,8 @@ use crate::terms::{Terms, room};
 /// Row of `list`: id, name, state, whether it is private, rights of others, data size and metadata size in
 /// bytes, pins, age in seconds, and time from creation to seal in seconds.
 type Row = (ObjectId, Option<String>, &'static str, bool, Option<&'static str>, u64, u32, u32, f64, u32);
+/// Row of a list with what the value is and the nodes that hold the object.
+type Listed = (Row, Option<String>, Vec<String>);
 
 /// Pieces of a value, each with its offset.
 type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
@@ -381,10 +385,25 @@ impl Client {
         Ok(outcomes.into_iter().map(|outcome| outcome != DeleteOutcome::Absent).collect())
     }
 
-    /// Lists the objects on this node.
-    fn list(&self, py: Python<'_>) -> PyResult<Vec<Row>> {
-        let rows = self.call(py, plasmon::Client::list)?;
-        let row = |info: plasmon::ObjectInfo| {
+    /// Lists the objects on this node or in the cluster. Returns also the nodes that did not tell theirs,
+    /// each with the reason.
+    fn list(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        cluster: bool,
+    ) -> PyResult<(Vec<Listed>, Vec<(String, String)>)> {
+        let filter = Filter::of(pattern);
+        let list = self.call(py, |client| match cluster {
+            true => client.list_cluster(&filter),
+            false => {
+                let objects = client.list_wanted(&filter)?;
+                let holders = vec![vec![client.node()]; objects.len()];
+                Ok(ClusterList { objects, holders, missing: Vec::new() })
+            }
+        })?;
+        let row = |(info, holders): (plasmon::ObjectInfo, Vec<plasmon::NodeId>)| {
+            let kind = info.kind();
             let state = match info.state {
                 ObjectState::Unsealed => "unsealed",
                 ObjectState::Primary => "primary",
@@ -401,9 +420,22 @@ impl Client {
                 Rights::ReadWrite => (false, Some("rw")),
             };
             let took = info.construction_s;
-            (ObjectId(info.id), info.name, state, private, public, sizes.0, sizes.1, info.pins, age, took)
+            let row: Row = (
+                ObjectId(info.id),
+                info.name,
+                state,
+                private,
+                public,
+                sizes.0,
+                sizes.1,
+                info.pins,
+                age,
+                took,
+            );
+            (row, kind, holders.iter().map(ToString::to_string).collect())
         };
-        Ok(rows.into_iter().map(row).collect())
+        let missing = list.missing.into_iter().map(|(node, error)| (node.to_string(), error.to_string()));
+        Ok((list.objects.into_iter().zip(list.holders).map(row).collect(), missing.collect()))
     }
 
     /// Explains how an object came to this node, as JSON.

@@ -9,6 +9,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use clap_complete::Shell;
 use plasmon::{Client, ObjectId, Rights};
 
+use crate::list_args::{Ls, Rm};
 use crate::serve_args::{Serve, memory, positive_size, public, seconds};
 
 const AFTER_HELP: &str = "\
@@ -18,7 +19,7 @@ Exit codes:
      (doctor: it found a problem)
   2  wrong arguments
   3  no such object
-  4  timed out
+  4  timed out, or a node did not answer (ls --cluster, rm of a pattern)
   5  the object exists already
   6  the store is full, or too small for the object
   7  no daemon answers, or it is being drained
@@ -35,6 +36,7 @@ Examples:
   plasmon put data.parquet --name data
   plasmon get data -o copy.parquet
   plasmon wait part-0 part-1 part-2 --count 2 --timeout 60
+  plasmon ls 'tmp/*' --cluster
   plasmon status --cluster
   plasmon drain node7
   plasmon doctor --memory 64GiB";
@@ -69,8 +71,8 @@ pub(crate) enum Command {
     Get(Get),
     /// Wait until objects are on this host
     Wait(Wait),
-    /// List the objects on this node
-    Ls,
+    /// List the objects on this node, or in the whole cluster
+    Ls(Ls),
     /// Delete objects from every node
     Rm(Rm),
     /// Compute the digest of an object, and compare it with the one made when it was sealed
@@ -376,16 +378,6 @@ pub(crate) struct Calibrate {
     pub(crate) svg: Option<PathBuf>,
 }
 
-/// Arguments of `plasmon rm`.
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Rm {
-    /// Objects to delete
-    #[arg(value_name = "NAME|ID", required = true, value_parser = which)]
-    pub(crate) objects: Vec<Which>,
-    #[command(flatten)]
-    pub(crate) whose: Whose,
-}
-
 /// Arguments of `plasmon wait`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -497,6 +489,11 @@ pub(crate) struct Which {
 }
 
 impl Which {
+    /// Stands for no object in particular.
+    pub(crate) fn nothing() -> Self {
+        Self { text: String::new(), id: None }
+    }
+
     /// Id of the object for this client.
     pub(crate) fn id(&self, client: &Client, whose: &Whose) -> ObjectId {
         self.id.unwrap_or_else(|| whose.named(&self.text, client))
@@ -504,7 +501,7 @@ impl Which {
 }
 
 /// Parses an object: 40 hexadecimal digits are an id, any other text is a name.
-fn which(text: &str) -> Result<Which, String> {
+pub(crate) fn which(text: &str) -> Result<Which, String> {
     let id = text.parse().ok();
     if id.is_none() {
         name(text)?;
@@ -517,7 +514,7 @@ fn which(text: &str) -> Result<Which, String> {
 pub(crate) struct Whose {
     /// Names are those of this user's private objects (`plasmon put --private`)
     #[arg(long)]
-    private: bool,
+    pub(crate) private: bool,
 }
 
 impl Whose {
@@ -538,7 +535,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     match text.len() {
         0 => Err("a name has at least one character".into()),
         len if len > plasmon::wire::MAX_NAME => {

@@ -39,6 +39,9 @@ pub(crate) enum Failure {
     /// A wait ended before enough objects came.
     #[error("{came} of {count} objects came within the time-out")]
     TooFew { came: usize, count: usize },
+    /// Some nodes did not tell which objects they hold.
+    #[error("the list lacks what these nodes alone hold: {0}")]
+    Incomplete(String),
     /// A broadcast did not reach all nodes.
     #[error("{0}")]
     Unreached(String),
@@ -65,7 +68,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::CountOf { .. } => 2,
             Self::Absent(_) => 3,
-            Self::TooFew { .. } => 4,
+            Self::TooFew { .. } | Self::Incomplete(_) => 4,
             Self::Unreached(_) => 10,
             Self::Alone => 11,
             Self::Store(error) => match error.kind() {

@@ -10,6 +10,8 @@ mod doctor;
 mod drain;
 mod explain;
 mod failure;
+mod list_args;
+mod listing;
 mod manual;
 mod objects;
 mod output;
@@ -53,9 +55,9 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(&args),
         Command::Put(put) => objects::put(&socket, json, &put),
         Command::Get(get) => objects::get(&socket, json, &get),
-        Command::Rm(rm) => objects::rm(&socket, json, &rm),
+        Command::Rm(rm) => listing::rm(&socket, json, &rm),
         Command::Wait(wait) => watch::wait(&socket, json, &wait),
-        Command::Ls => report::ls(&socket, json),
+        Command::Ls(ls) => listing::ls(&socket, json, &ls),
         Command::Hash(hash) => objects::hash(&socket, json, &hash),
         Command::Evict(evict) => objects::evict(&socket, json, &evict),
         Command::Subscribe => watch::subscribe(&socket, json),

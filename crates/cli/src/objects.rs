@@ -1,4 +1,4 @@
-//! `plasmon put`, `get`, `rm`, `hash` and `evict`.
+//! `plasmon put`, `get`, `hash` and `evict`.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, DeleteOutcome, Object, ObjectId, Rights, Socket, not_allowed};
+use plasmon::{Client, CreateOptions, Object, ObjectId, Rights, Socket};
 use rustix::fs::{AtFlags, CWD, linkat};
 use serde_json::json;
 
-use crate::args::{Evict, Get, Hash, Put, Rm, Which, Whose};
+use crate::args::{Evict, Get, Hash, Put, Which, Whose};
 use crate::connecting::{Within, connect};
 use crate::failure::Failure;
 use crate::output::{self, Progress, line, size, standard, tolerant};
@@ -243,39 +243,4 @@ fn write_new(path: &Path, data: &[u8], mode: Option<Permissions>, progress: &Pro
         // The first error is the one to report.
         let _ = fs::remove_file(&beside);
     })
-}
-
-pub(crate) fn rm(socket: &Socket, as_json: bool, args: &Rm) -> Result<(), Failure> {
-    let client = connect(socket, "plasmon rm")?;
-    let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id(&client, &args.whose)).collect();
-    let outcomes = client.delete(&ids)?;
-    let (mut absent, mut refused) = (Vec::new(), Vec::new());
-    let mut rows = Vec::new();
-    for ((object, id), outcome) in args.objects.iter().zip(&ids).zip(outcomes) {
-        let word = match outcome {
-            DeleteOutcome::Absent => "absent",
-            DeleteOutcome::Deleted => "deleted",
-            DeleteOutcome::Deferred => "deferred",
-            DeleteOutcome::NotAllowed { .. } => "not allowed",
-        };
-        rows.push(json!({ "object": object.text, "id": id.to_string(), "outcome": word }));
-        match outcome {
-            DeleteOutcome::Absent => absent.push(object.text.clone()),
-            DeleteOutcome::NotAllowed { creator } => {
-                refused.push(format!("{}: {}", object.text, not_allowed(*id, creator, client.user())));
-            }
-            DeleteOutcome::Deferred if !as_json => {
-                line(&format!("{} is pinned: its memory is freed with its last pin", object.text))?;
-            }
-            _ => {}
-        }
-    }
-    if as_json {
-        output::json(&serde_json::Value::from(rows).to_string())?;
-    }
-    match (refused.is_empty(), absent.is_empty()) {
-        (false, _) => Err(Failure::Refused(refused.join("; "))),
-        (true, false) => Err(Failure::Absent(absent.join(", "))),
-        (true, true) => Ok(()),
-    }
 }

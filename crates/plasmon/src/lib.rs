@@ -20,6 +20,7 @@
 mod client;
 pub mod drain;
 mod error;
+mod filter;
 mod id;
 pub mod overview;
 mod rights;
@@ -28,13 +29,16 @@ pub mod status;
 pub mod text;
 mod timeout;
 pub mod transfer;
+mod value;
 pub mod wire;
 
 #[cfg(not(loom))]
 pub use client::{
-    Client, CreateOptions, Creation, CreationMemory, Object, Pending, Scratch, Socket, Subscription, Turn,
+    Client, ClusterList, CreateOptions, Creation, CreationMemory, Object, Pending, Scratch, Socket,
+    Subscription, Turn,
 };
 pub use error::{Error, ErrorKind, Result};
+pub use filter::{Filter, Prepared};
 pub use id::{NodeId, ObjectId, ParseIdError};
 pub use rights::{Rights, not_allowed};
 pub use timeout::timeout;

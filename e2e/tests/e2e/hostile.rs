@@ -14,7 +14,9 @@ use std::thread;
 use std::time::Duration;
 
 use plasmon::wire::{Receiver, Reply, Request, send_with_descriptors};
-use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, Object, ObjectId, Presence, Rights};
+use plasmon::{
+    Client, CreateOptions, DeleteOutcome, Error, ErrorKind, Filter, Object, ObjectId, Presence, Rights,
+};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually};
 use rustix::process::geteuid;
 
@@ -36,7 +38,7 @@ fn a_request_id_used_again_ends_its_connection_and_reaches_nobody_else() {
     let again = [
         get_for_ever(ObjectId::random()),
         Request::Status,
-        Request::List,
+        Request::List { filter: Filter::default() },
         Request::Contains { ids: vec![ObjectId::random()] },
         Request::Delete { ids: vec![ObjectId::random()] },
     ];
@@ -265,7 +267,7 @@ fn a_client_that_lists_for_ever_and_reads_nothing_takes_little_memory() {
 
     let mut glutton = Raw::connect(&cluster, 0);
     glutton.stream.set_nonblocking(true).expect("it is connected");
-    let question = frame(1, &Request::List);
+    let question = frame(1, &Request::List { filter: Filter::default() });
     let questions = question.repeat(QUESTIONS);
     let (mut sent, mut calls) = (0, 0);
     while sent < questions.len() && calls < 100 {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use plasmon::wire::{Reply, Request};
-use plasmon::{Client, CreateOptions, ObjectId, ObjectState};
+use plasmon::{Client, CreateOptions, Filter, ObjectId, ObjectState};
 use plasmon_e2e::Cluster;
 
 use crate::raw::Raw;
@@ -64,7 +64,7 @@ fn a_listing_that_is_not_read_takes_little_memory() {
     let ids = put_many(&client, OBJECTS);
     let before = own_memory(&cluster, 0);
     let mut idle = Raw::connect(&cluster, 0);
-    idle.send(1, &Request::List);
+    idle.send(1, &Request::List { filter: Filter::default() });
     // Some 70 bytes each would wait for it.
     for _ in 0..100 {
         client.delete(&put_many(&client, 10)).expect("delete");

@@ -6,6 +6,7 @@ mod baseline;
 mod broadcast;
 mod chaos;
 mod claims;
+mod cluster_list;
 mod commands;
 mod coordinators;
 mod copies;

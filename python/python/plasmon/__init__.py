@@ -47,6 +47,7 @@ ERRORS
     ObjectTooLarge    the object is larger than the store
     StoreFull         there is no room; the message says who holds it
     TimedOut          the call did not end within its time-out [TimeoutError]
+    IncompleteList    a TimedOut: nodes did not tell what they hold; it has the rest of the list
     TooFewReplicas    fewer nodes keep the object than were asked for
     OutcomeUnknown    a node that decides it does not answer; the change may have happened
     Disconnected      the node is gone, or the client was closed [ConnectionError]
@@ -85,6 +86,7 @@ from plasmon._subscription import Subscription as Subscription
 from plasmon.errors import Busy as Busy
 from plasmon.errors import Disconnected as Disconnected
 from plasmon.errors import Error as Error
+from plasmon.errors import IncompleteList as IncompleteList
 from plasmon.errors import InvalidArgument as InvalidArgument
 from plasmon.errors import MalformedValue as MalformedValue
 from plasmon.errors import NotAllowed as NotAllowed

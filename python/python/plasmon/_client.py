@@ -11,12 +11,13 @@ from weakref import WeakSet
 
 from plasmon import _internal
 from plasmon._closing import Closing
+from plasmon._internal import ObjectId
 from plasmon._places import Places
 from plasmon._reads import Reads
 from plasmon._records import ObjectInfo
 from plasmon._subscription import Subscription
 from plasmon._writes import Writes
-from plasmon.errors import Disconnected, InvalidArgument
+from plasmon.errors import Disconnected, IncompleteList, InvalidArgument
 
 _clients: WeakSet[Client] = WeakSet()
 """Clients of this process that are open."""
@@ -121,9 +122,34 @@ class Client(Writes, Reads, Places, Closing):
         usage = {key: int(memory[key]) for key in ("capacity", "used", "free")}
         return usage | {"spilled": int(status["spill"]["bytes"])}
 
-    def list(self) -> builtins.list[ObjectInfo]:
-        """Lists the objects on this node that this user may see."""
-        return [ObjectInfo(*row) for row in self._native.list()]
+    def list(
+        self, pattern: str | ObjectId | None = None, *, cluster: bool = False
+    ) -> builtins.list[ObjectInfo]:
+        """Lists the objects on this node, or in the cluster, that this user may see, the oldest first.
+
+        Objects that come, go or move during the call may be in the list or not. The nodes that hold the
+        objects compare them with the pattern. To delete what is found, `delete` takes the ids:
+        `client.delete([info.id for info in client.list("tmp/*", cluster=True)])`.
+
+        Args:
+            pattern: Pattern of names by the rules of `fnmatch`: `*` stands for any text, also with slashes,
+                `?` for one character, `[abc]` and `[!abc]` for one of these characters or any other. A text
+                without these characters is one name, and 40 hexadecimal digits are an id. `None` for all
+                objects, also those without a name.
+            cluster: Whether the sealed objects of all nodes are listed, each once: `ObjectInfo` is that of
+                the primary, if that was found, and has all `nodes`.
+
+        Raises:
+            IncompleteList: Nodes did not answer within 5 s, or left meanwhile. The error has the other
+                objects.
+            InvalidArgument: The pattern is longer than a name may be.
+        """
+        wanted = "" if pattern is None else str(pattern)
+        rows, missing = self._native.list(wanted, cluster)
+        objects = [ObjectInfo(*row, kind, tuple(nodes)) for row, kind, nodes in rows]
+        if missing:
+            raise IncompleteList(objects, dict(missing))
+        return objects
 
     def status(self) -> dict[str, Any]:
         """Status report of the node, as `plasmon status --json` prints it. Sizes are in bytes."""

@@ -16,7 +16,7 @@ State = Literal["unsealed", "primary", "kept", "cached", "doomed", "spilled"]
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """Object on a node: a row of `Client.list`."""
+    """Object on a node, or in a cluster: a row of `Client.list`."""
 
     id: ObjectId
     name: str | None
@@ -40,6 +40,11 @@ class ObjectInfo:
     unsealed."""
     construction: int
     """Time from creation to seal in whole seconds. 0 if the object was not created on this node."""
+    kind: str | None = None
+    """What the value is, in a few words: "numpy float64 (1000,)", "arrow table", "polars frame", "pickle
+    dict", "bytes". `None` if the object is not written yet or is not in memory."""
+    nodes: tuple[str, ...] = ()
+    """Ids of the nodes that hold the object, the one that this row is of first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ The metadata of an object describes its data. It is empty for plain bytes. Metad
     {"kind": "arrow", "type": "table", "batch", "frame" or "series"}
         The data is a stream of Arrow IPC: of a "batch", with one record batch; of a "frame" of Polars; of a
         "series" of Polars, with one column.
-    {"kind": "pickle", "pickle": P, "table": T, "buffers": N}
+    {"kind": "pickle", "type": type's name, "pickle": P, "table": T, "buffers": N}
         The data begins with P bytes of pickle protocol 5. From T on, a multiple of 8, there are N pairs of
         64-bit little-endian integers: offset in the data, and length, of every out-of-band buffer in order.
         Buffers lie at multiples of 64.
 
+"kind" comes first: lists show it, even of metadata that are cut off (`crates/plasmon/src/value.rs`).
 "copied" may stand beside them: a list of pairs, why bytes were copied before they were stored, and how many.
 """
 
@@ -277,7 +278,10 @@ def _encode_pickle(value: Any) -> Encoded:
         entries += struct.pack("<QQ", offset, buffer.nbytes)
         parts.append((offset, buffer))
         end = offset + buffer.nbytes
-    metadata = _metadata("pickle", copied, pickle=len(pickled), table=table, buffers=len(buffers))
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    header = {"type": name, "pickle": len(pickled), "table": table, "buffers": len(buffers)}
+    metadata = _metadata("pickle", copied, **header)
     return Encoded(metadata, end, [(0, pickled), (table, entries), *parts])
 
 

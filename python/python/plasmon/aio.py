@@ -140,7 +140,7 @@ class Client:
     evict = _soon(plasmon.Client.evict)
     set_options = _soon(plasmon.Client.set_options)
     usage = _soon(plasmon.Client.usage)
-    list = _soon(plasmon.Client.list)
+    list = _patiently(plasmon.Client.list)
     status = _soon(plasmon.Client.status)
 
     @overload

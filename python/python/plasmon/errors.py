@@ -4,7 +4,14 @@ Every exception is an `Error`, and if Python has a type for its kind, also an in
 `help(plasmon)` lists them in a few lines.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
 from plasmon import _internal
+
+if TYPE_CHECKING:
+    from plasmon._records import ObjectInfo
 
 
 class Error(Exception):
@@ -55,6 +62,24 @@ class StoreFull(Error):  # noqa: N818
 
 class TimedOut(Error, TimeoutError):  # noqa: N818
     """The call did not finish within its time-out."""
+
+
+class IncompleteList(TimedOut):
+    """Some nodes of the cluster did not tell all their objects: a list lacks what they alone hold."""
+
+    objects: list[ObjectInfo]
+    """Objects that were found."""
+    missing: dict[str, str]
+    """Ids of the nodes that did not tell, each with the reason."""
+
+    def __init__(self, objects: list[ObjectInfo], missing: dict[str, str]) -> None:
+        why = "; ".join(f"node {node}: {reason}" for node, reason in missing.items())
+        super().__init__(f"the list lacks what these nodes alone hold: {why}")
+        self.objects = objects
+        self.missing = missing
+
+    def __reduce__(self) -> tuple[type[Self], tuple[list[ObjectInfo], dict[str, str]]]:
+        return type(self), (self.objects, self.missing)
 
 
 class InvalidArgument(Error, ValueError):  # noqa: N818

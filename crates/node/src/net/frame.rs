@@ -24,14 +24,14 @@ pub(crate) use self::parts::{
     Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Verdict, Wish, Withdrawal,
 };
 pub(crate) use self::table::{
-    DIRECTORY_FRAMES, Message, OVERVIEW_FRAMES, PLACEMENT_FRAMES, TRANSFER_FRAMES, ask,
+    DIRECTORY_FRAMES, Message, OBJECTS_FRAMES, OVERVIEW_FRAMES, PLACEMENT_FRAMES, TRANSFER_FRAMES, ask,
 };
 use super::class::Class;
 use super::members::Incarnation;
 use crate::object::Head;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 5;
+pub(crate) const VERSION: u8 = 6;
 /// Length in bytes of the largest frame: what libfabric's rxm moves in one piece, less its own header.
 pub(crate) const FRAME_MAX: usize = 16 << 10;
 /// Maximum number of entries in a frame that lists ids.

@@ -15,6 +15,7 @@ mod shared;
 mod stamps;
 mod table;
 
+pub(crate) use census::Wanted;
 pub(crate) use ownership::{Ownership, not_visible};
 pub(crate) use replica::{Head, Held, Pin, Replica, Role, Sealing};
 pub(crate) use shared::TABLE_LIFE;

@@ -4,8 +4,9 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use plasmon::shared::Snapshot;
-use plasmon::wire::{AtMost, MAX_NAME, Span, codes, record};
+use plasmon::wire::{AtMost, MAX_NAME, SHOWN_METADATA, Span, codes, record};
 use plasmon::{ObjectId, Rights, wire};
 
 use super::Ownership;
@@ -213,7 +214,8 @@ impl Replica {
         self.table.writer.borrow().get(self.entry)
     }
 
-    fn name(&self) -> &str {
+    /// The name behind the id; empty when there is none.
+    pub(crate) fn name(&self) -> &str {
         self.rare.get().map_or("", |rare| &rare.name)
     }
 
@@ -409,7 +411,15 @@ impl Replica {
             pins: self.pins() + pins,
             age_ms: now.saturating_sub(self.created),
             construction_s: self.rare.get().map_or(0, |rare| rare.construction_s.get()),
+            beginning: self.beginning(data_len, metadata_len),
         }
+    }
+
+    /// The beginning of the metadata, as a listing has it; empty if the object is not in memory.
+    fn beginning(&self, data_len: u64, metadata_len: u32) -> Bytes {
+        let mut bytes = vec![0; SHOWN_METADATA.min(metadata_len as usize)];
+        let read = bytes.is_empty() || self.run().is_some_and(|run| run.read(data_len, &mut bytes).is_ok());
+        if read { bytes.into() } else { Bytes::new() }
     }
 }
 

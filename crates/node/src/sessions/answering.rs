@@ -33,7 +33,11 @@ impl Sessions {
             | Request::Wait { ids, .. }
             | Request::Prefetch { ids, .. }
             | Request::Refresh { ids } => ids.len().max(1),
-            Request::List | Request::Status | Request::Overview | Request::Subscribe => WALK_WEIGHT,
+            Request::List { .. }
+            | Request::Page { .. }
+            | Request::Status
+            | Request::Overview
+            | Request::Subscribe => WALK_WEIGHT,
             _ => 1,
         };
         let (client, number) = (asked.session, asked.number);

@@ -14,6 +14,7 @@ mod due;
 mod fast;
 mod fork;
 mod handshake;
+mod listing;
 mod looping;
 mod mapping;
 mod object;
@@ -35,6 +36,7 @@ use handshake::{Greeted, Until};
 
 pub use connection::{Pending, Turn};
 pub use creation::Creation;
+pub use listing::ClusterList;
 pub use mapping::CreationMemory;
 pub use object::Object;
 pub use scratch::Scratch;

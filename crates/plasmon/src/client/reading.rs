@@ -15,7 +15,7 @@ use super::object::Object;
 use crate::overview::Overview;
 use crate::status::Status;
 use crate::transfer::{Calibration, Explanation, Location};
-use crate::wire::{MAX_IDS, MAX_WAIT, ObjectInfo, Presence, Request, replies, requests};
+use crate::wire::{MAX_IDS, MAX_WAIT, Presence, Request, replies, requests};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
@@ -250,22 +250,6 @@ impl Client {
             self.ask(requests::Refresh { ids: ids.to_vec() }, Undo::Nothing)?;
         }
         Ok(())
-    }
-
-    /// Lists the objects on this node that this user may see, the oldest first. Objects that come or go
-    /// during the call may be in the list or not.
-    ///
-    /// # Errors
-    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
-    pub fn list(&self) -> Result<Vec<ObjectInfo>> {
-        let frames =
-            self.finish_all(self.connection.send(&Request::List, Undo::Nothing)?, self.due_of_answer())?;
-        let mut rows = Vec::new();
-        for frame in frames {
-            rows.extend(self.connection.only::<requests::List>(frame)?.objects);
-        }
-        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.age_ms), row.id));
-        Ok(rows)
     }
 
     /// Status report of the node.

@@ -50,7 +50,7 @@ pub use table::{alternatives, are_distinct};
 use bytes::{Buf, BufMut};
 
 /// Version of the protocol between client and daemon.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 /// Length of a header in bytes.
 pub const HEADER_LEN: usize = 24;
 /// Largest length of a body in bytes.
@@ -65,6 +65,10 @@ pub const MAX_NAME: usize = 255;
 pub const MAX_IDS: usize = 1024;
 /// Largest number of ids in one wait, and of ids that a client may wait for at the same time.
 pub const MAX_WAIT: usize = 1 << 16;
+/// Largest number of nodes in one list of members.
+pub const MAX_MEMBERS: usize = 1 << 15;
+/// Largest number of bytes of an object's metadata in a list.
+pub const SHOWN_METADATA: usize = 256;
 /// Flag of a frame that another frame of the same `Wait` follows.
 pub const FLAG_MORE: u16 = 1;
 

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{AtMost, Header, MAX_WAIT, Table, WireError, put_frame};
+use super::{AtMost, Header, MAX_MEMBERS, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame};
 use crate::{Error, NodeId, ObjectId, Rights};
 
 crate::wire::codes! {
@@ -136,6 +136,18 @@ crate::wire::record! {
         /// Time from the object's creation on this node to its seal, in whole seconds. 0 if it was not
         /// created here.
         pub construction_s: u32,
+        /// Beginning of the metadata, which tells what the value is. Empty if the object is not in memory.
+        pub beginning: Bytes as AtMost<SHOWN_METADATA>,
+    }
+}
+
+impl ObjectInfo {
+    /// What the value in the object is, in a few words, as far as its metadata tell: `bytes`, `numpy float64
+    /// (1000,)`, `arrow table`, `pickle dict`. `None` if the object is not written yet or is not in memory.
+    pub fn kind(&self) -> Option<String> {
+        let known =
+            self.state != ObjectState::Unsealed && (self.metadata_len == 0 || !self.beginning.is_empty());
+        known.then(|| crate::value::describe(&self.beginning))
     }
 }
 
@@ -298,6 +310,15 @@ crate::wire::table! {
             /// Size of the data in bytes. None if the client has to get and copy the object, which is on this
             /// node or cannot be fetched by reads.
             data_len: Option<u64>,
+        },
+        /// Answers `Members`: the nodes of the cluster, that of the client first.
+        41 Members(nodes: Vec<NodeId> as AtMost<MAX_MEMBERS>),
+        /// Answers `Page`.
+        42 Page {
+            /// Rows of the page.
+            objects: Vec<ObjectInfo>,
+            /// Place at which the next page begins. None after the last page.
+            next: Option<u64>,
         },
     }
     others Other

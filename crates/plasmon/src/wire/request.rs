@@ -7,7 +7,7 @@ use super::{
     AtMost, Each, FLAG_MORE, Header, MAX_IDS, MAX_METADATA, MAX_NAME, MAX_WAIT, Table, WireError, put_frame,
 };
 use crate::drain::DrainStep;
-use crate::{NodeId, ObjectId, Rights};
+use crate::{Filter, NodeId, ObjectId, Rights};
 
 crate::wire::record! {
     /// Terms on which an object is kept.
@@ -111,7 +111,10 @@ crate::wire::table! {
             ids: Vec<ObjectId>,
         } -> Deleted,
         /// Lists the objects on this node.
-        10 List -> List,
+        10 List {
+            /// Objects that are wanted.
+            filter: Filter,
+        } -> List,
         /// Asks for the status report of this node.
         11 Status -> Status,
         /// Cancels a request, which is then answered as interrupted.
@@ -277,6 +280,17 @@ crate::wire::table! {
         } -> Got,
         /// Asks for an overview of every node of the cluster.
         40 Overview -> Report,
+        /// Asks which nodes are in the cluster.
+        41 Members -> Members,
+        /// Asks for a page of the list of a node's sealed objects.
+        42 Page {
+            /// Id of the node.
+            node: NodeId,
+            /// Objects that are wanted.
+            filter: Filter,
+            /// Place in the node's table at which the page begins: 0, or what the page before said.
+            from: u64,
+        } -> Page,
     }
     others Other
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
-use crate::ObjectId;
+use crate::{Filter, ObjectId};
 
 /// Any message of any row.
 fn message<T: Table + std::fmt::Debug>() -> impl Strategy<Value = T> {
@@ -172,11 +172,13 @@ fn frames_that_belong_to_nothing_are_refused() {
         gathering
     };
     let refused = |gathering: &mut Gathering, frames| taken(gathering, frames).pop().unwrap().unwrap_err();
-    refused(&mut begun(), frames_of(9, &Request::List));
+    refused(&mut begun(), frames_of(9, &Request::List { filter: Filter::default() }));
     refused(&mut begun(), frames_of(8, &wait_for(0..1)));
     refused(&mut begun(), frames_of(9, &wait_for(0..MAX_WAIT as u32)));
     refused(&mut Gathering::default(), frames_of(9, &wait_for(0..MAX_WAIT as u32 + 1)));
-    for (request, flags) in [(Request::List, FLAG_MORE), (wait_for(0..1), 2), (wait_for(0..1), 3)] {
+    for (request, flags) in
+        [(Request::List { filter: Filter::default() }, FLAG_MORE), (wait_for(0..1), 2), (wait_for(0..1), 3)]
+    {
         let mut frames = frames_of(9, &request);
         frames[2..4].copy_from_slice(&flags.to_le_bytes());
         refused(&mut Gathering::default(), frames);

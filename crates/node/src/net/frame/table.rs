@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use plasmon::drain::DrainStep;
 use plasmon::wire::{Each, record, table};
-use plasmon::{DeleteOutcome, Error, NodeId, ObjectId};
+use plasmon::{DeleteOutcome, Error, Filter, NodeId, ObjectId, ObjectInfo};
 use plasmon_fabric::RemoteRegion;
 
 use super::*;
@@ -21,7 +21,9 @@ pub(crate) const DIRECTORY_FRAMES: RangeInclusive<u8> = 1..=29;
 /// Numbers of the frames of transfers.
 pub(crate) const TRANSFER_FRAMES: RangeInclusive<u8> = 30..=59;
 /// Numbers of the frames of placement.
-pub(crate) const PLACEMENT_FRAMES: RangeInclusive<u8> = 60..=79;
+pub(crate) const PLACEMENT_FRAMES: RangeInclusive<u8> = 60..=69;
+/// Numbers of the frames by which nodes tell each other's clients of their objects.
+pub(crate) const OBJECTS_FRAMES: RangeInclusive<u8> = 70..=79;
 /// Numbers of the frames by which nodes report to each other.
 pub(crate) const OVERVIEW_FRAMES: RangeInclusive<u8> = 80..=89;
 
@@ -139,6 +141,11 @@ table! {
         63 Drain { step: DrainStep } -> Reported,
         /// Orders the receiver to make its replicas primaries, because no other primary is left.
         64 Promote { heirs: Vec<Heir> },
+        /// Asks for the page of the receiver's sealed objects that begins at a place: 0, or what the page
+        /// before said.
+        70 List { filter: Filter, from: u64 } -> Listed,
+        /// Answers a *list*, with the place at which the next page begins, if there is one.
+        71 Listed { objects: Vec<ObjectInfo>, next: Option<u64> },
         /// Asks a node for its part of the overview.
         80 Report -> Reported,
         /// Answers a *report* with the node's summary, and a *drain* with how far that is, as JSON.

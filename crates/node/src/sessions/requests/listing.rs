@@ -6,17 +6,21 @@
 //!
 //! The table changes during a listing. An object that exists from its beginning to its end is listed
 //! exactly once; an object that comes or goes meanwhile may be listed or not.
+//!
+//! The list of the cluster is made by the client, which asks for the pages of each node. A page of another
+//! node comes in a frame between nodes; nobody has a listing in memory meanwhile.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use plasmon::ObjectId;
-use plasmon::wire::{MAX_IDS, ObjectInfo, Reply};
+use plasmon::wire::{MAX_IDS, MAX_MEMBERS, ObjectInfo, Reply};
+use plasmon::{Error, Filter, NodeId, ObjectId};
 
 use super::Requests;
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashSet;
-use crate::object::Table;
+use crate::net::frame::{Envelope, FRAME_MAX, HEADER_LEN, MAX_ENTRIES, Message, ask};
+use crate::object::{Table, Wanted};
 
 /// Minimum number of rows of a page; a shorter listing is answered at once.
 const PAGE_ROWS: usize = 4096;
@@ -24,6 +28,12 @@ const PAGE_ROWS: usize = 4096;
 const FRAME_ROWS: usize = MAX_IDS / 2;
 /// The weight of a listing of several pages, in objects.
 const LISTING_WEIGHT: usize = 64;
+/// Number of objects after which a page of few rows ends.
+const PAGE_VISITS: usize = 1 << 14;
+/// How long another node has to answer with a page.
+const PAGE_PATIENCE: Duration = Duration::from_secs(5);
+/// Number of bytes of a row beside its name and the beginning of its metadata, and a few more.
+const ROW_BYTES: usize = 72;
 /// Interval at which the node checks whether a client that is behind has read its replies.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -31,9 +41,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 struct Listing {
     client: ClientKey,
     request: u64,
-    tenant: u32,
-    /// When the listing began, in milliseconds since 1970: ages are as of then.
-    now: u64,
+    /// The objects that are listed.
+    wanted: Wanted,
     /// The next share of the table.
     shard: usize,
     /// Objects that were listed as not sealed yet.
@@ -41,13 +50,12 @@ struct Listing {
 }
 
 impl Requests {
-    pub(super) fn list(self: &Rc<Self>, client: ClientKey, request: u64) {
-        let tenant = self.sessions.client(client, |client| client.uid);
-        let now = self.kernel.clock.unix_ms();
-        let rows = self.store.objects.borrow().list_others(tenant, &self.store.scan_pins(), now);
+    pub(super) fn list(self: &Rc<Self>, client: ClientKey, request: u64, filter: &Filter) {
+        let wanted = self.wanted(self.sessions.client(client, |client| client.uid), filter);
+        let rows = self.store.objects.borrow().list_others(&wanted, &self.store.scan_pins());
         let unsealed = rows.iter().filter(|row| row.state == plasmon::ObjectState::Unsealed);
         let creating = unsealed.map(|row| row.id).collect();
-        let mut listing = Listing { client, request, tenant, now, shard: 0, creating };
+        let mut listing = Listing { client, request, wanted, shard: 0, creating };
         listing.page(self, rows);
         if listing.is_done() {
             return;
@@ -63,6 +71,61 @@ impl Requests {
             }
         });
     }
+
+    /// The nodes of the cluster, this one first.
+    pub(super) fn members(&self) -> Vec<NodeId> {
+        let mut nodes = vec![self.kernel.node];
+        nodes.extend(self.cluster.others(&[self.kernel.node]));
+        nodes.truncate(MAX_MEMBERS);
+        nodes
+    }
+
+    /// Answers a client with a page of a node's objects.
+    pub(super) async fn page_for(
+        self: Rc<Self>,
+        client: ClientKey,
+        node: NodeId,
+        filter: Filter,
+        from: u64,
+    ) -> Result<Reply, Error> {
+        let tenant = self.sessions.client(client, |client| client.uid);
+        if node == self.kernel.node {
+            let (objects, next) = self.page(tenant, &filter, from, FRAME_ROWS, |_| true);
+            return Ok(Reply::Page { objects, next });
+        }
+        let page = ask::List { filter, from };
+        let ask::Listed { objects, next } = self.network.ask(node, tenant, page, PAGE_PATIENCE).await?;
+        Ok(Reply::Page { objects, next })
+    }
+
+    /// Answers another node with a page of this node's objects.
+    pub(super) fn on_list(&self, asked: &Envelope, filter: &Filter, from: u64) {
+        let mut left = FRAME_MAX - HEADER_LEN - ROW_BYTES;
+        let fits = |row: &ObjectInfo| {
+            let len = ROW_BYTES + row.name.as_ref().map_or(0, String::len) + row.beginning.len();
+            let fits = len <= left;
+            left = left.saturating_sub(len);
+            fits
+        };
+        let (objects, next) = self.page(asked.tenant, filter, from, MAX_ENTRIES, fits);
+        self.network.answer(asked, Message::Listed { objects, next });
+    }
+
+    fn page(
+        &self,
+        tenant: u32,
+        filter: &Filter,
+        from: u64,
+        rows: usize,
+        fits: impl FnMut(&ObjectInfo) -> bool,
+    ) -> (Vec<ObjectInfo>, Option<u64>) {
+        let wanted = self.wanted(tenant, filter);
+        self.store.objects.borrow().page(from, &wanted, &self.store.scan_pins(), rows, fits)
+    }
+
+    fn wanted(&self, tenant: u32, filter: &Filter) -> Wanted {
+        Wanted { tenant, filter: filter.prepare(), now: self.kernel.clock.unix_ms() }
+    }
 }
 
 impl Listing {
@@ -74,9 +137,11 @@ impl Listing {
     fn page(&mut self, requests: &Requests, mut rows: Vec<ObjectInfo>) {
         let fast = requests.store.scan_pins();
         let objects = requests.store.objects.borrow();
-        while rows.len() < PAGE_ROWS && !self.is_done() {
-            let sealed = objects.list_sealed(self.shard, self.tenant, &fast, self.now);
-            rows.extend(sealed.filter(|row| !self.creating.contains(&row.id)));
+        let mut visited = 0;
+        while rows.len() < PAGE_ROWS && visited < PAGE_VISITS && !self.is_done() {
+            visited += objects.sealed_in(self.shard).count();
+            let sealed = objects.list_sealed(self.shard, &self.wanted, &fast);
+            rows.extend(sealed.into_iter().filter(|row| !self.creating.contains(&row.id)));
             self.shard += 1;
         }
         let mut rows = rows.into_iter().peekable();

@@ -10,6 +10,7 @@ use plasmon::{Error, ErrorKind};
 
 use super::{Requests, writing};
 use crate::kernel::ClientKey;
+use crate::net::frame::{Envelope, Message, OBJECTS_FRAMES};
 use crate::service::{Answer, Asked, Service};
 use crate::sessions::answering::WALK_WEIGHT;
 
@@ -20,6 +21,20 @@ impl Service for Requests {
 
     fn requests(&self) -> RangeInclusive<u8> {
         1..=FIRST_OTHER - 1
+    }
+
+    fn frames(&self) -> RangeInclusive<u8> {
+        OBJECTS_FRAMES
+    }
+
+    fn on_frame(self: Rc<Self>, frame: Envelope) -> Result<(), WireError> {
+        match &frame.message {
+            Message::List { filter, from } => self.on_list(&frame, filter, *from),
+            // An answer that nobody waits for any more.
+            _ if frame.is_answer() => {}
+            other => return Err(WireError::Opcode(other.opcode())),
+        }
+        Ok(())
     }
 
     fn on_request(self: Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
@@ -137,10 +152,14 @@ impl Requests {
         let Asked { session: client, number: request, request: asked, file } = asked;
         Ok(match asked {
             Request::Hello { name } => Answer::now(Ok(self.hello(client, name))),
-            Request::List => {
-                self.list(client, request);
+            Request::List { filter } => {
+                self.list(client, request, &filter);
                 Answer::Silent
             }
+            Request::Page { node, filter, from } => {
+                Answer::plain(WALK_WEIGHT, Rc::clone(self).page_for(client, node, filter, from))
+            }
+            Request::Members => Answer::now(Ok(Reply::Members(self.members()))),
             Request::Status => Answer::now(Ok(Reply::Status(self.services.status_json()))),
             Request::Overview => Answer::plain(WALK_WEIGHT, Rc::clone(self).overview()),
             Request::Options { name, quota } => {

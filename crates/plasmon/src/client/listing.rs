@@ -1,0 +1,149 @@
+//! Lists of objects: of this node, and of the whole cluster.
+//!
+//! Owns no state. Any thread. The list of a cluster is made here: the client asks for the pages of each node
+//! one after the other, so that a node has no list in memory, and joins the rows of an object.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::connection::Undo;
+use super::{Client, Ticket};
+use crate::wire::{MAX_NAME, Request, replies, requests};
+use crate::{Error, ErrorKind, Filter, NodeId, ObjectId, ObjectInfo, ObjectState, Result};
+
+/// Number of nodes that are asked at the same time.
+const MAX_NODES_ASKED: usize = 64;
+
+/// List of the objects of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterList {
+    /// Objects, the oldest first. The row of an object is that of its primary, if that was found.
+    pub objects: Vec<ObjectInfo>,
+    /// Nodes that hold each of the objects, in the same order. The first is the node of the row.
+    pub holders: Vec<Vec<NodeId>>,
+    /// Nodes that did not tell all their objects, each with the reason: the list lacks what they alone hold.
+    pub missing: Vec<(NodeId, Error)>,
+}
+
+impl Client {
+    /// Lists the objects on this node that this user may see, the oldest first. Objects that come or go
+    /// during the call may be in the list or not.
+    ///
+    /// # Errors
+    /// `Disconnected`, or `TimedOut` if the daemon does not answer.
+    pub fn list(&self) -> Result<Vec<ObjectInfo>> {
+        self.list_wanted(&Filter::default())
+    }
+
+    /// Lists those objects of [`Client::list`] that a filter lets pass.
+    ///
+    /// # Errors
+    /// As [`Client::list`]. `Invalid` if the pattern is too long.
+    pub fn list_wanted(&self, filter: &Filter) -> Result<Vec<ObjectInfo>> {
+        check(filter)?;
+        let request = Request::List { filter: filter.clone() };
+        let frames = self.finish_all(self.connection.send(&request, Undo::Nothing)?, self.due_of_answer())?;
+        let mut rows = Vec::new();
+        for frame in frames {
+            rows.extend(self.connection.only::<requests::List>(frame)?.objects);
+        }
+        rows.sort_unstable_by_key(|row| (Reverse(row.age_ms), row.id));
+        Ok(rows)
+    }
+
+    /// Lists the sealed objects on all nodes of the cluster that this user may see, the oldest first, each
+    /// object once. Objects that come, go or move during the call may be in the list or not. A node that does
+    /// not answer is in [`ClusterList::missing`].
+    ///
+    /// # Errors
+    /// As [`Client::list_wanted`].
+    pub fn list_cluster(&self, filter: &Filter) -> Result<ClusterList> {
+        check(filter)?;
+        let replies::Members(nodes) = self.ask(requests::Members, Undo::Nothing)?;
+        let mut list = Joined::default();
+        let mut waiting = nodes.into_iter();
+        let mut asked: Vec<(NodeId, u64)> =
+            waiting.by_ref().take(MAX_NODES_ASKED).map(|node| (node, 0)).collect();
+        while !asked.is_empty() {
+            let ask = |&(node, from): &(NodeId, u64)| {
+                let page = Request::Page { node, filter: filter.clone(), from };
+                self.connection.send(&page, Undo::Nothing)
+            };
+            let tickets = asked.iter().map(ask).collect::<Result<Vec<Ticket<'_>>>>()?;
+            let mut next = Vec::new();
+            for ((node, _), ticket) in asked.into_iter().zip(tickets) {
+                match self.answer_to::<requests::Page>(ticket, self.due_of_answer()) {
+                    Ok(page) => {
+                        list.add(node, page.objects);
+                        next.extend(page.next.map(|from| (node, from)));
+                    }
+                    // What ends every call ends this one.
+                    Err(error) if matches!(error.kind(), ErrorKind::Interrupted) => return Err(error),
+                    Err(error) if node == self.node => return Err(error),
+                    Err(error) => list.missing.push((node, error)),
+                }
+            }
+            let free = MAX_NODES_ASKED - next.len();
+            next.extend(waiting.by_ref().take(free).map(|node| (node, 0)));
+            asked = next;
+        }
+        Ok(list.finish())
+    }
+}
+
+fn check(filter: &Filter) -> Result<()> {
+    match filter.pattern.len() {
+        ..=MAX_NAME => Ok(()),
+        len => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("a pattern has at most {MAX_NAME} bytes, as names have, and this one has {len}"),
+        )),
+    }
+}
+
+/// Rows of a list of a cluster, one for each object.
+#[derive(Default)]
+struct Joined {
+    rows: HashMap<ObjectId, (ObjectInfo, Vec<NodeId>)>,
+    missing: Vec<(NodeId, Error)>,
+}
+
+impl Joined {
+    fn add(&mut self, node: NodeId, objects: Vec<ObjectInfo>) {
+        for row in objects {
+            match self.rows.entry(row.id) {
+                Entry::Vacant(new) => _ = new.insert((row, vec![node])),
+                Entry::Occupied(known) => {
+                    let (best, nodes) = known.into_mut();
+                    if !nodes.contains(&node) {
+                        nodes.push(node);
+                    }
+                    if rank(&row) < rank(best) {
+                        *best = row;
+                        let at = nodes.iter().position(|one| *one == node).expect("just seen");
+                        nodes.swap(0, at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> ClusterList {
+        let mut rows: Vec<_> = self.rows.into_values().collect();
+        rows.sort_unstable_by_key(|(row, _)| (Reverse(row.age_ms), row.id));
+        let (objects, holders) = rows.into_iter().unzip();
+        ClusterList { objects, holders, missing: self.missing }
+    }
+}
+
+/// How far a row is from telling of an object's primary.
+fn rank(row: &ObjectInfo) -> u8 {
+    match row.state {
+        ObjectState::Primary => 0,
+        ObjectState::Spilled => 1,
+        ObjectState::Kept => 2,
+        ObjectState::Cached => 3,
+        ObjectState::Unsealed | ObjectState::Doomed => 4,
+    }
+}
