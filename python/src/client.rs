@@ -16,10 +16,11 @@ use plasmon::{
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::buffer::Buffer;
 use crate::detached::{detached, ended_by};
 use crate::error::{closed, invalid, raised, signalled};
 use crate::id::{ObjectId, object_id, object_ids};
-use crate::memory::{Buffer, Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
+use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::subscription::Subscription;
 use crate::terms::{Terms, room};
 
@@ -240,13 +241,14 @@ impl Client {
     /// Waits for objects, for `timeout` seconds or without limit. Raises the first error among them.
     fn get(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<Buffer>> {
         let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
-        let look = |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer)).collect();
+        let look =
+            |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer::new)).collect();
         if let Some(here) = self.look(py, look)? {
             return Ok(here);
         }
         let objects =
             self.call(py, |client| client.get(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>())?;
-        Ok(objects.into_iter().map(Buffer).collect())
+        Ok(objects.into_iter().map(Buffer::new).collect())
     }
 
     /// Waits for objects as `get` does. Returns `None` for each object that is not in the cluster at the end
@@ -299,16 +301,16 @@ impl Client {
             };
             results?.into_iter().map(available).collect::<Result<Vec<_>>>()
         })?;
-        Ok(objects.into_iter().map(|object| object.map(Buffer)).collect())
+        Ok(objects.into_iter().map(|object| object.map(Buffer::new)).collect())
     }
 
     /// Waits for one object as `get` does.
     fn get_one(&self, py: Python<'_>, id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Buffer> {
         let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
         if let Some(here) = self.look(py, |client| client.get_here(&id))? {
-            return Ok(Buffer(here));
+            return Ok(Buffer::new(here));
         }
-        Ok(Buffer(self.call(py, |client| client.get(&[id], timeout)?.remove(0))?))
+        Ok(Buffer::new(self.call(py, |client| client.get(&[id], timeout)?.remove(0))?))
     }
 
     /// Waits until `count` of the objects are in this host's memory. Returns for each whether it is.

@@ -5,6 +5,7 @@
 //! while they wait or copy.
 #![deny(unsafe_code)]
 
+mod buffer;
 mod client;
 mod detached;
 mod error;
@@ -21,13 +22,15 @@ use pyo3::types::PyString;
 #[pymodule]
 mod _internal {
     #[pymodule_export]
+    use super::buffer::Buffer;
+    #[pymodule_export]
     use super::client::Client;
     #[pymodule_export]
     use super::id::ObjectId;
     #[pymodule_export]
     use super::looping::{Cancellation, Loop, Pending};
     #[pymodule_export]
-    use super::memory::{Buffer, Creation, Scratch};
+    use super::memory::{Creation, Scratch};
     #[pymodule_export]
     use super::subscription::Subscription;
     use super::*;

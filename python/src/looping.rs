@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use plasmon::{Error, ErrorKind, Result, Turn};
 use pyo3::prelude::*;
 
+use crate::buffer::Buffer;
 use crate::client::{Client, duration};
 use crate::detached::ended_by;
 use crate::error::{closed, raised};
 use crate::id::object_ids;
-use crate::memory::Buffer;
 
 /// Connection for an event loop. Only the loop's thread uses it.
 #[pyclass(frozen, module = "plasmon._internal")]
@@ -46,7 +46,8 @@ impl Loop {
         let ids = object_ids(ids)?;
         duration(py, timeout)?;
         // No Python code runs while the client is locked.
-        let look = |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer)).collect();
+        let look =
+            |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer::new)).collect();
         let found = lock(&self.client).as_ref().map(look);
         found.ok_or_else(|| raised(py, &closed()))
     }
@@ -125,7 +126,7 @@ impl Pending {
     /// Objects of a get that is complete. Raises the first error among them.
     fn objects(&self, py: Python<'_>) -> PyResult<Vec<Buffer>> {
         let objects = self.take(py)?.objects().and_then(|all| all.into_iter().collect::<Result<Vec<_>>>());
-        Ok(objects.map_err(|error| raised(py, &error))?.into_iter().map(Buffer).collect())
+        Ok(objects.map_err(|error| raised(py, &error))?.into_iter().map(Buffer::new).collect())
     }
 
     /// Objects of a get that is complete, `None` for each that is not in the cluster, and the positions of

@@ -1,8 +1,8 @@
-//! Memory of the node behind Python's buffer protocol: the only module of this crate with `unsafe`.
+//! Memory that a program writes, behind Python's buffer protocol, and the memory of the program's own values.
 //!
 //! Invariants: a view holds the Python object that it came from (`PyBuffer_FillInfo` takes a reference), and
-//! that object holds the pin or the mapping, so no view outlives its memory. Views of a [`Buffer`] are
-//! read-only. A [`Creation`] gives out writable views until it is sealed or aborted, and no views after that.
+//! that object holds the mapping, so no view outlives its memory. A [`Creation`] gives out writable views
+//! until it is sealed or aborted, and no views after that.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -10,77 +10,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plasmon::{CreationMemory, Object};
+use plasmon::CreationMemory;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use crate::detached::detached;
 use crate::error::{invalid, raised};
 use crate::id::ObjectId;
-
-/// Sealed object in the shared memory of this host, read in place through the buffer protocol.
-///
-/// `memoryview(buffer)` is a read-only view of the data. The object stays pinned and unchanged as long as
-/// this buffer or any view of it lives.
-#[pyclass(frozen, module = "plasmon")]
-pub(crate) struct Buffer(pub(crate) Object);
-
-#[pymethods]
-impl Buffer {
-    /// Id of the object.
-    #[getter]
-    fn id(&self) -> ObjectId {
-        ObjectId(self.0.id())
-    }
-
-    /// Metadata of the object, as a copy.
-    #[getter]
-    fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.0.metadata())
-    }
-
-    /// Address of the data in this process.
-    #[getter]
-    fn address(&self) -> usize {
-        self.0.data().as_ptr() as usize
-    }
-
-    /// Digest of data and metadata, 8 bytes of XXH3: the one made when the object was sealed; if none was
-    /// made, it is computed now.
-    fn digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let digest = match self.0.digest() {
-            Some(digest) => digest,
-            None => detached(py, || self.0.verify()).map_err(|error| raised(py, &error))?,
-        };
-        Ok(PyBytes::new(py, &digest.to_le_bytes()))
-    }
-
-    /// Compares the bytes with the digest made when the object was sealed, if one was made.
-    ///
-    /// Raises `ObjectDamaged` if the digests differ.
-    fn verify(&self, py: Python<'_>) -> PyResult<()> {
-        detached(py, || self.0.verify()).map(drop).map_err(|error| raised(py, &error))
-    }
-
-    fn __len__(&self) -> usize {
-        self.0.data().len()
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<plasmon.Buffer of {} bytes, object {}>", self.__len__(), self.0.id())
-    }
-
-    /// # Safety
-    /// Called by Python's buffer protocol, with a view to fill.
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let data = slf.get().0.data();
-        // SAFETY: `slf` holds the object, and with it the data. The view is read-only.
-        unsafe { fill(&slf, view, data.as_ptr().cast_mut(), data.len(), true, flags) }
-    }
-}
 
 /// Object being written. Its data is writable through the buffer protocol until `seal()`.
 ///
@@ -267,7 +205,7 @@ impl Scratch {
 ///
 /// # Safety
 /// `view` is a view to fill. `owner` keeps the bytes mapped, also for writing unless `read_only`.
-unsafe fn fill<T>(
+pub(crate) unsafe fn fill<T>(
     owner: &Bound<'_, T>,
     view: *mut ffi::Py_buffer,
     data: *mut u8,

@@ -130,7 +130,7 @@ def test_a_cancelled_get_leaves_nothing(near: plasmon.Client) -> None:
                 for task in tasks:
                     task.cancel()
                 for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-                    assert isinstance(outcome, memoryview | asyncio.CancelledError)
+                    assert isinstance(outcome, plasmon.Buffer | asyncio.CancelledError)
                 del outcome, tasks, task
                 await put
             gc.collect()

@@ -155,7 +155,7 @@ def same(got: Any, put: Any) -> None:
         same_array(got, put)
     elif isinstance(put, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray)):
         same_arrow(got, put)
-    elif isinstance(put, (bytes, bytearray, memoryview)) and isinstance(got, memoryview):
+    elif isinstance(put, (bytes, bytearray, memoryview)) and isinstance(got, plasmon.Buffer):
         assert got == put
         assert got.readonly
     else:

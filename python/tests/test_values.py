@@ -27,7 +27,7 @@ def content(size: int) -> bytes:
 def test_bytes(near: plasmon.Client, reader: plasmon.Client, size: int) -> None:
     data = content(size)
     value = reader.get(near.put(data), timeout=30)
-    assert isinstance(value, memoryview)
+    assert isinstance(value, plasmon.Buffer)
     assert value.readonly
     assert value == data
 

@@ -16,7 +16,7 @@ FUNCTIONS AND CLASSES
     LocalCluster(nodes=2, memory="1GiB") a cluster on this host, for tests and for trying Plasmon out
     Client                               connection to a node: the calls below
     ObjectId                             id of an object: random(), from_name(name), from_hex(text)
-    Buffer                               bytes of an object, read in place; a view of it pins the object
+    Buffer                               bytes of an object, read in place and used like `bytes`
     Creation                             object that is written in place: seal() or abort() ends it
     Scratch                              writable memory of `Client.buffer` or `Client.register`
     Subscription, Event                  what comes to a node and leaves it

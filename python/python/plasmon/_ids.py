@@ -23,8 +23,8 @@ def is_hex(text: str) -> bool:
 
 def identify(id: IdLike | None, name: str | None, user: int | None) -> tuple[ObjectId, str | None]:
     """Id and name of a new object. `user` owns the object if it is private, and is `None` otherwise."""
-    if id is None and name is None:
-        return ObjectId.random(), None
+    if name is None and (id is None or type(id) is ObjectId):
+        return id or ObjectId.random(), None
     if isinstance(id, str) and is_hex(id):
         id = ObjectId.from_hex(id)
     if isinstance(id, str):

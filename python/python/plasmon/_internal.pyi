@@ -1,7 +1,7 @@
 import builtins
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import ClassVar, Literal, Self, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Literal, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer as Readable
 
@@ -57,9 +57,15 @@ class ObjectId:
 
 @final
 class Buffer:
-    """Sealed object in the shared memory of this host, read in place through the buffer protocol.
+    """Bytes of a sealed object in the shared memory of this host, read in place.
 
-    The object stays pinned and unchanged as long as this buffer or any view of it lives.
+    A buffer is used like `bytes`: `==` and `hash` are those of its bytes, and `decode`, `in`, `find`,
+    `rfind`, `startswith`, `endswith` and slices without a step copy nothing. It has the attributes and
+    methods of a read-only `memoryview` too (`cast`, `nbytes`, `tobytes`), and all other methods of `bytes`,
+    which copy the bytes first. `bytes(buffer)` is a copy, and a pickle of a buffer is one of `bytes`.
+
+    The object stays pinned and unchanged as long as this buffer, a slice or any view of it lives. `id`,
+    `metadata`, `digest` and `verify` of a slice are those of the whole object.
     """
 
     @property
@@ -70,13 +76,45 @@ class Buffer:
         """Metadata of the object, as a copy."""
     @property
     def address(self) -> int:
-        """Address of the data in this process."""
+        """Address of the first byte in this process."""
+    @property
+    def _encoded(self) -> bool:
+        """Whether the object is a value that this package encoded, and no plain bytes."""
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Text that the bytes encode, as `bytes.decode`."""
+    def startswith(
+        self, prefix: Readable | tuple[Readable, ...], start: int | None = None, end: int | None = None, /
+    ) -> bool:
+        """Whether the bytes begin with these, or with one of a tuple of such, as `bytes.startswith`."""
+    def endswith(
+        self, suffix: Readable | tuple[Readable, ...], start: int | None = None, end: int | None = None, /
+    ) -> bool:
+        """Whether the bytes end with these, or with one of a tuple of such, as `bytes.endswith`."""
+    def find(self, sub: Readable | int, start: int | None = None, end: int | None = None, /) -> int:
+        """First place of a byte or of bytes, or -1, as `bytes.find`."""
+    def rfind(self, sub: Readable | int, start: int | None = None, end: int | None = None, /) -> int:
+        """Last place of a byte or of bytes, or -1, as `bytes.rfind`."""
     def digest(self) -> bytes:
         """Digest of data and metadata, 8 bytes of XXH3: that of the seal, or else computed now."""
     def verify(self) -> None:
         """Compares the bytes with the digest of the seal, if there is one. Raises `ObjectDamaged`."""
     def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, at: SupportsIndex, /) -> int: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> Buffer | bytes: ...
+    def __iter__(self) -> Iterator[int]: ...
+    def __contains__(self, part: object, /) -> bool: ...
+    def __add__(self, other: Readable, /) -> bytes: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __lt__(self, other: Readable, /) -> bool: ...
+    def __le__(self, other: Readable, /) -> bool: ...
+    def __gt__(self, other: Readable, /) -> bool: ...
+    def __ge__(self, other: Readable, /) -> bool: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __getattr__(self, name: str, /) -> Any:
+        """Other attributes: those of `bytes`, of a copy; else those of `memoryview`."""
 
 @final
 class Subscription:

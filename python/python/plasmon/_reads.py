@@ -61,8 +61,8 @@ class Reads(Handle):
         exists is brought here, however long that takes. An object whose id was drawn at random may be missed
         until a message about its seal has arrived.
 
-        Values are read in place, in the memory of this host. Bytes are returned as a read-only `memoryview`,
-        arrays as read-only arrays over that memory, and Arrow data likewise. An object stays pinned as long
+        Values are read in place, in the memory of this host. Bytes are returned as a `Buffer`, which is used
+        like `bytes`, arrays as read-only arrays, and Arrow data likewise. An object stays pinned as long
         as its value, or any view or slice of it, lives. Copy a value to write to it, or to keep it for long.
 
         Values that were stored by pickle are unpickled. A pickle can run any code: get only objects put by
@@ -93,7 +93,8 @@ class Reads(Handle):
             return self._get_or(id_or_ids, timeout, default, private)
         if isinstance(id_or_ids, ONE):
             id = self._one(id_or_ids, private) if private else id_or_ids
-            return _values.decode(self._native.get_one(id, timeout))
+            buffer = self._native.get_one(id, timeout)
+            return _values.decode(buffer) if buffer._encoded else buffer
         return [_values.decode(buffer) for buffer in self._native.get(self._all(id_or_ids, private), timeout)]
 
     def _get_or(

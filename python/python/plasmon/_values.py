@@ -1,6 +1,6 @@
 """Encoding of Python values as bytes of an object, and decoding without a copy.
 
-The metadata of an object describes its data. It is empty for plain bytes. Metadata that does not begin with
+The metadata of an object describes its data. It is empty for plain bytes. Metadata that does not begin like
 `MAGIC` belongs to the program that wrote it, and such objects are read as plain bytes as well. Otherwise
 `MAGIC`, whose last byte is the version of this format, is followed by a JSON object in UTF-8:
 
@@ -96,12 +96,11 @@ def decode(buffer: Buffer) -> Any:
         MalformedValue: The data does not match the metadata.
         ModuleNotFoundError: The value needs NumPy, PyArrow or the module of a pickled class.
     """
-    metadata = buffer.metadata
-    if not metadata.startswith(MAGIC[:-1]):
-        return memoryview(buffer)
+    if not buffer._encoded:
+        return buffer
     wrong = _MALFORMED
     try:
-        decoder, wrong, header = _header(metadata)
+        decoder, wrong, header = _header(buffer.metadata)
         return decoder(header, buffer)
     except wrong as error:
         raise MalformedValue(
