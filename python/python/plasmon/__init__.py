@@ -19,6 +19,7 @@ FUNCTIONS AND CLASSES
     Buffer                               bytes of an object, read in place and used like `bytes`
     Creation                             object that is written in place: seal() or abort() ends it
     Scratch                              writable memory of `Client.buffer` or `Client.register`
+    NamedObjects                         mapping over names, of `Client.mapping`
     Subscription, Event                  what comes to a node and leaves it
     ObjectInfo, Spread                   what `Client.list`, and `Client.replicate` and the like, return
     IdLike                               type of arguments that name an object
@@ -30,6 +31,7 @@ CALLS OF A CLIENT
     buffer, register, get_into, put_from work in memory of the node, or let it know the program's own
     get, get_buffers, metadata           read values, bytes, metadata; wait for objects to come
     contains, wait, locations, list      which objects exist, and where
+    mapping, client[name], del, in       named objects as a mapping, which replaces values
     delete, evict, refresh               free the id, the memory; keep in memory for longer
     pin, unpin, prefetch                 bring objects to this host
     replicate, migrate, broadcast        bring objects to other hosts
@@ -78,6 +80,7 @@ from plasmon._internal import ObjectId as ObjectId
 from plasmon._internal import Scratch as Scratch
 from plasmon._internal import __version__ as __version__
 from plasmon._internal import default_socket as default_socket
+from plasmon._named import NamedObjects as NamedObjects
 from plasmon._records import Event as Event
 from plasmon._records import ObjectInfo as ObjectInfo
 from plasmon._records import Spread as Spread

@@ -6,18 +6,21 @@ import builtins
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, Self, cast
 from weakref import WeakSet
 
 from plasmon import _internal
 from plasmon._closing import Closing
+from plasmon._ids import ONE, IdLike
 from plasmon._internal import ObjectId
+from plasmon._named import NamedObjects, Names
 from plasmon._places import Places
 from plasmon._reads import Reads
-from plasmon._records import ObjectInfo
+from plasmon._records import ObjectInfo, Public
 from plasmon._subscription import Subscription
 from plasmon._writes import Writes
-from plasmon.errors import Disconnected, IncompleteList, InvalidArgument
+from plasmon.errors import Disconnected, IncompleteList, InvalidArgument, ObjectNotFound
 
 _clients: WeakSet[Client] = WeakSet()
 """Clients of this process that are open."""
@@ -60,6 +63,10 @@ class Client(Writes, Reads, Places, Closing):
 
     A name stands for one object that all users share, and for one private object of each user. With
     `private=True`, calls mean the private object. The argument does not matter for ids.
+
+    `client["name"]` gets a value without waiting, or raises `ObjectNotFound`, which is a `KeyError`; `in` and
+    `del` are `contains` and `delete`. Iteration is over the names of the objects of the cluster, and `len`
+    counts them. `mapping` can also set values.
 
     A forked child has a connection of its own, made at its first call; values that its parent got are not
     pinned for it. A client can be pickled: where it lands, it connects to the node of that host, by the same
@@ -150,6 +157,50 @@ class Client(Writes, Reads, Places, Closing):
         if missing:
             raise IncompleteList(objects, dict(missing))
         return objects
+
+    def mapping(
+        self,
+        prefix: str = "",
+        *,
+        private: bool = False,
+        public: Public | None = None,
+        timeout: float | None = None,
+        replicas: int = 1,
+        ttl: float | None = None,
+    ) -> NamedObjects:
+        """Named objects of the whole cluster as a `MutableMapping`, which other programs may use as well.
+
+        Args:
+            prefix: Beginning of the names, which the keys of the mapping leave out.
+            private: Whether the mapping is of this user's private objects.
+            public: As in `put`.
+            timeout: As in `put`, for each value that is set. Also the time in seconds that other programs are
+                given that are creating an object of the same name; for these `None` means 60 s.
+            replicas: As in `put`.
+            ttl: As in `put`.
+        """
+        names = Names(self, private=private, public=public, timeout=timeout, replicas=replicas, ttl=ttl)
+        return NamedObjects(names, prefix)
+
+    def __getitem__(self, id: IdLike) -> Any:
+        return self.get(id, timeout=0)
+
+    def __delitem__(self, id: IdLike) -> None:
+        if not self.delete(id):
+            raise ObjectNotFound(f"there is no object {id!r} in the cluster to delete")
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, ONE) and self.contains(id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.mapping())
+
+    def __len__(self) -> int:
+        return len(self.mapping())
+
+    def __bool__(self) -> bool:
+        # A client of an empty store is a client all the same.
+        return True
 
     def status(self) -> dict[str, Any]:
         """Status report of the node, as `plasmon status --json` prints it. Sizes are in bytes."""

@@ -1,0 +1,324 @@
+"""Objects by their names: the mapping of a client, and what file systems and stores over names are made of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
+from glob import escape
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+from weakref import WeakValueDictionary
+
+from plasmon import _values
+from plasmon._internal import Buffer, Scratch, default_socket
+from plasmon._records import ObjectInfo, Public
+from plasmon._terms import Terms, rights
+from plasmon._values import Encoded
+from plasmon.errors import ObjectExists, ObjectNotFound
+
+if TYPE_CHECKING:
+    from plasmon._client import Client
+
+_T = TypeVar("_T")
+
+_PATIENCE_SECONDS = 60.0
+"""Time to wait for other writers of a name, where no time-out is given."""
+_LOOK_SECONDS = 1.0
+"""Time after which a wait for another writer looks whether that writer gave up."""
+_COPIED_BYTES = 64 << 10
+"""Size up to which the node copies scratch memory that becomes an object."""
+_DELETED_TOGETHER = 1024
+"""Number of objects that one call deletes."""
+
+
+_shared: WeakValueDictionary[str, Client] = WeakValueDictionary()
+"""Clients of this process by their sockets, for file systems and stores that name no client."""
+_sharing = threading.Lock()
+
+
+def shared_client(socket: str | None) -> Client:
+    """Client of this process for a socket, or for the default socket."""
+    from plasmon._client import Client
+
+    path = socket or default_socket()
+    with _sharing:
+        client = _shared.get(path)
+        if client is None or client.closed:
+            client = _shared[path] = Client(socket)
+        return client
+
+
+class Names:
+    """Named objects of a client, all kept on the same terms."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        private: bool = False,
+        public: Public | None = None,
+        timeout: float | None = None,
+        replicas: int = 1,
+        ttl: float | None = None,
+    ) -> None:
+        self.client = client
+        self.private = private
+        self.terms = Terms(None, rights(private, public), timeout, False, False, replicas, ttl)
+
+    def rows(self, prefix: str) -> list[ObjectInfo]:
+        """Sealed objects of the cluster whose names begin with a prefix, each once, in order of their names.
+
+        An object whose id does not follow from its name is left out, because its name does not find it.
+        """
+        rows = self._matching(escape(prefix) + "*")
+        return [rows[name] for name in sorted(rows) if name.startswith(prefix)]
+
+    def row(self, name: str) -> ObjectInfo | None:
+        """Row of the object that has a name, or `None`."""
+        return self._matching(escape(name)).get(name)
+
+    def _matching(self, pattern: str) -> dict[str, ObjectInfo]:
+        rows = {}
+        for row in self.client.list(pattern, cluster=True):
+            if row.name is None or row.private != self.private or row.state in ("unsealed", "doomed"):
+                continue
+            if self.client._identify(None, row.name, self.private)[0] == row.id:
+                rows[row.name] = row
+        return rows
+
+    def contains(self, name: str) -> bool:
+        """Whether a name has an object, on any node."""
+        return self.client.contains(name, private=self.private)
+
+    def read(self, name: str) -> Buffer:
+        """Object of a name, brought to this node.
+
+        Raises:
+            ObjectNotFound: The name has no object in the cluster.
+        """
+        return self.client.get_buffers([name], timeout=0, private=self.private)[0]
+
+    def add(self, name: str, encoded: Encoded) -> None:
+        """Stores a value under a name that is free.
+
+        Raises:
+            ObjectExists: The name is taken.
+        """
+        id, name_of_id = self.client._identify(None, name, self.private)
+        self.client._store(id, encoded, self.terms._replace(name=name_of_id))
+
+    def replace(self, name: str, encoded: Encoded) -> None:
+        """Stores a value under a name, and deletes the object that had it.
+
+        The bytes of a large value are in the store before the old object goes. So a value for which there is
+        no room leaves the old one, and the name is without an object for the time of two messages only.
+
+        Raises:
+            ObjectExists: Other programs have been writing the name all the time.
+        """
+        try:
+            return self.add(name, encoded)
+        except ObjectExists:
+            store = self._prepared(name, encoded)
+        writers = _Writers(self, name)
+        while True:
+            deleted = self.delete(name)
+            try:
+                return store()
+            except ObjectExists as error:
+                if not deleted:
+                    writers.wait(error)
+
+    def find_or_add(self, name: str, value: Any) -> Buffer:
+        """Object of a name, which gets a value first if it has none.
+
+        Of several programs that do this at the same time all get the same object.
+        """
+        writers = _Writers(self, name)
+        while True:
+            try:
+                return self.read(name)
+            except ObjectNotFound:
+                pass
+            try:
+                self.add(name, _values.encode(value))
+            except ObjectExists as error:
+                writers.wait(error)
+
+    def delete(self, name: str) -> bool:
+        """Deletes the object of a name, and returns whether there was one."""
+        return self.client.delete(name, private=self.private)
+
+    def delete_all(self, names: Sequence[str]) -> list[bool]:
+        """Deletes the objects of names, and returns which of them there were."""
+        answers = []
+        for first in range(0, len(names), _DELETED_TOGETHER):
+            some = names[first : first + _DELETED_TOGETHER]
+            answers += self.client.delete(some, private=self.private)
+        return answers
+
+    def clear(self, prefix: str) -> None:
+        """Deletes all objects whose names begin with a prefix."""
+        self.delete_all([row.name for row in self.rows(prefix) if row.name])
+
+    def _prepared(self, name: str, encoded: Encoded) -> Callable[[], None]:
+        """Call that stores a value under a name, with the bytes of a large value in the store already."""
+        if encoded.size <= _COPIED_BYTES:
+            return lambda: self.add(name, encoded)
+        scratch = self.client.buffer(encoded.size, private=self.private, timeout=self.terms.timeout)
+        _fill(scratch, encoded)
+        id, name_of_id = self.client._identify(None, name, self.private)
+        terms = self.terms._replace(name=name_of_id)
+
+        def store() -> None:
+            if self.client._native.put_from(id, scratch, encoded.metadata, terms) is None:
+                self.client._store(id, encoded, terms)
+
+        return store
+
+
+class _Writers:
+    """Other programs that are writing an object of the same name, and the time that they are given."""
+
+    def __init__(self, names: Names, name: str) -> None:
+        self._names = names
+        self._name = name
+        self._end = time.monotonic() + (names.terms.timeout or _PATIENCE_SECONDS)
+
+    def wait(self, error: ObjectExists) -> None:
+        """Waits until one of them is done, or may have given up. Raises `error` when the time is over."""
+        rest = self._end - time.monotonic()
+        if rest <= 0:
+            raise error
+        names = self._names
+        names.client.wait([self._name], timeout=min(rest, _LOOK_SECONDS), private=names.private)
+
+
+def _fill(scratch: Scratch, encoded: Encoded) -> None:
+    """Writes an encoded value into memory of the store."""
+    memory = memoryview(scratch)
+    if encoded.write is not None:
+        return encoded.write(memory)
+    end = 0
+    for offset, part in encoded.parts:
+        memory[end:offset] = bytes(offset - end)
+        flat = _values.flat(memoryview(part))
+        end = offset + flat.nbytes
+        memory[offset:end] = flat
+    return None
+
+
+class NamedObjects(MutableMapping[str, Any]):
+    """The named objects of the cluster as a mapping: keys are names, without the prefix of the mapping.
+
+    `Client.mapping` makes mappings. A mapping has no state of its own: several programs on any hosts may use
+    the same prefix at the same time.
+
+    - `m[key]` gets a value in place, as `Client.get` does, but does not wait: a miss is `ObjectNotFound`,
+      which is a `KeyError`.
+    - `m[key] = value` replaces: it deletes the object of the name and puts another. Values that were got
+      before stay as they were. Between the two a reader may find no object. Of several programs that set a
+      key at the same time, one is the last, and its value stays.
+    - `m.setdefault(key, value)` puts only if there is no object. Of several programs that call it at the same
+      time, all get the same value.
+    - `m.pop(key)` gets and deletes. Of several programs that pop a key at the same time, one gets the value.
+    - Iteration is over the names that the cluster has at the start, in their order. `items()` and `values()`
+      leave out what is deleted meanwhile. `len` lists as well: it is no cheap call.
+    """
+
+    def __init__(self, names: Names, prefix: str) -> None:
+        self._names = names
+        self._prefix = prefix
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of the names of all objects of this mapping."""
+        return self._prefix
+
+    def __getitem__(self, key: str) -> Any:
+        if not isinstance(key, str):
+            raise KeyError(key)
+        return _values.decode(self._names.read(self._prefix + key))
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._names.replace(self._name(key), _values.encode(value))
+
+    def __delitem__(self, key: str) -> None:
+        if not isinstance(key, str):
+            raise KeyError(key)
+        if not self._names.delete(self._prefix + key):
+            raise ObjectNotFound(f"there is no object {self._prefix + key!r} in the cluster to delete")
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._names.contains(self._prefix + key)
+
+    def __iter__(self) -> Iterator[str]:
+        skipped = len(self._prefix)
+        return iter([row.name[skipped:] for row in self._names.rows(self._prefix) if row.name])
+
+    def __len__(self) -> int:
+        return len(self._names.rows(self._prefix))
+
+    def items(self) -> ItemsView[str, Any]:
+        """Names and values, without objects that are deleted while this iterates."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        """Values, without objects that are deleted while this iterates."""
+        return _Values(self)
+
+    @overload
+    def pop(self, key: str, /) -> Any: ...
+    @overload
+    def pop(self, key: str, /, default: _T) -> Any | _T: ...
+    def pop(self, key: str, /, default: Any = ...) -> Any:
+        """Gets a value and deletes its object."""
+        try:
+            value = self[key]
+            del self[key]
+        except KeyError:
+            if default is ...:
+                raise
+            return default
+        return value
+
+    def setdefault(self, key: str, default: Any = None, /) -> Any:
+        """Value of a key, which gets `default` first if it has none."""
+        return _values.decode(self._names.find_or_add(self._name(key), default))
+
+    def clear(self) -> None:
+        """Deletes all objects of this mapping."""
+        self._names.clear(self._prefix)
+
+    def _name(self, key: str) -> str:
+        if not isinstance(key, str):
+            raise TypeError(f"a name is a str, not {type(key).__name__}")
+        return self._prefix + key
+
+    def __repr__(self) -> str:
+        return f"<plasmon.NamedObjects {self._prefix + '*'!r} of {self._names.client!r}>"
+
+
+class _Items(ItemsView[str, Any]):
+    """Names and values of a mapping whose objects may be deleted by others."""
+
+    _mapping: NamedObjects
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        for key in self._mapping:
+            try:
+                yield key, self._mapping[key]
+            except ObjectNotFound:
+                continue
+
+
+class _Values(ValuesView[Any]):
+    """Values of a mapping whose objects may be deleted by others."""
+
+    _mapping: NamedObjects
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._mapping.items())
+
+    def __contains__(self, value: object) -> bool:
+        return any(one is value or one == value for one in self)
