@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests of values of other libraries, each in an environment that has them: Polars, pandas, xarray, SciPy and
-# cloudpickle from PyPI, and PyTorch from Debian. Options go to pytest.
+# Tests of values of other libraries, and of Plasmon within other libraries, each in an environment that has
+# them: PyTorch from Debian, the others from PyPI (python/requirements-libraries.txt). Options go to pytest.
 #
 # The environments are in .cache/python. One that cannot be made is left out, by name.
 . "$(dirname "$0")/lib.sh"
@@ -54,4 +54,9 @@ tested() {
 
 OPTIONS=("$@")
 tested libraries python/tests/test_frames.py python/tests/test_registered.py python/tests/test_cloudpickle.py
+tested libraries python/tests/test_mapping.py python/tests/test_fsspec.py python/tests/test_proxystore.py
+# The tests that zarr gives to stores are coroutines.
+tested libraries -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function python/tests/test_zarr.py
+# The code of a page is run by docs/tools/fences.py.
+PYTHONPATH=docs/tools tested libraries -p fences --rootdir "$ROOT" -c /dev/null docs/libraries.md
 tested torch python/tests/test_torch.py

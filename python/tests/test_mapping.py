@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import plasmon
@@ -13,8 +12,8 @@ from conftest import ANTI_HANG, until
 
 
 @pytest.fixture
-def mapping(near: plasmon.Client) -> Iterator[plasmon.NamedObjects]:
-    yield near.mapping("cache/")
+def mapping(near: plasmon.Client) -> plasmon.NamedObjects:
+    return near.mapping("cache/")
 
 
 def test_a_client_finds_names(near: plasmon.Client, far: plasmon.Client) -> None:
@@ -206,6 +205,16 @@ def test_it_is_the_slow_side_of_a_buffer_of_zict(mapping: plasmon.NamedObjects) 
     assert list(mapping) == ["a"]
     assert buffer["a"] == b"1234"
     assert set(buffer) == {"a", "b", "c"}
-    cache = zict.Cache(mapping, {})
-    assert cache["b"] == b"5678"
+    del buffer["a"]
+    assert "a" not in mapping
     buffer.close()
+
+
+def test_it_is_the_data_of_a_cache_of_zict(mapping: plasmon.NamedObjects) -> None:
+    zict = pytest.importorskip("zict")
+    cache: dict[str, object] = {}
+    cached = zict.Cache(mapping, cache, update_on_set=False)
+    cached["a"] = [1]
+    assert cached["a"] is cached["a"]
+    assert mapping["a"] == [1]
+    cached.close()

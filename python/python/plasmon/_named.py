@@ -1,4 +1,4 @@
-"""Objects by their names: the mapping of a client, and what file systems and stores over names are made of."""
+"""Objects by their names: the mapping of a client, and the base of file systems and stores over names."""
 
 from __future__ import annotations
 

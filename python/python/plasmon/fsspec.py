@@ -12,8 +12,8 @@ as they have files. A file appears when it is closed, whole; an exception in its
 there. Names that begin or end with "/", or that have empty parts, are no paths: the file system does not show
 them.
 
-Reads are in place: `cat_file`, `getbuffer` of an open file, and what PyArrow reads. An object that another
-program put in another form than bytes is read as the bytes that it has in the store.
+Reads by PyArrow are in place, and so is `getbuffer()` of an open file; other reads copy what they return. An
+object that another program put in another form than bytes is read as the bytes that it has in the store.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class PlasmonFileSystem(AbstractFileSystem):
                     found.setdefault(name, _directory(name))
             if maxdepth is None or len(parts) <= maxdepth:
                 found[row.name] = _file(row.name, row)
-        return found
+        return dict(sorted(found.items()))
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         """Name, type and size of a file, or of a directory that has files."""
@@ -173,13 +173,14 @@ class PlasmonFileSystem(AbstractFileSystem):
         with _errors_of_files(path):
             return self._names.read(path).digest().hex()
 
-    def cat_file(
-        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
-    ) -> memoryview:
-        """Bytes of a file, in place."""
-        path = self._strip_protocol(path)
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """Bytes of a file, or a part of them, as a copy. `open(path).getbuffer()` has them in place."""
+        return bytes(self._view(self._strip_protocol(path))[start:end])
+
+    def _view(self, path: str) -> memoryview:
+        """Bytes of a file in place."""
         with _errors_of_files(path):
-            return memoryview(self._names.read(path))[start:end]
+            return memoryview(self._names.read(path))
 
     def pipe_file(self, path: str, value: Readable, mode: str = "overwrite", **kwargs: Any) -> None:
         """Writes a file at once. With the mode "create" the file must be new."""
@@ -256,7 +257,7 @@ class PlasmonFileSystem(AbstractFileSystem):
         if (kind := get_compression(self._strip_protocol(path), compression)) is not None:
             file = compr[kind](raw, mode=binary_mode[0])
             if isinstance(raw, _Writer):
-                _close_both(file, raw)
+                file = _Compressed(file, raw)
         return file if "b" in mode else _Text(file, raw, **text)
 
     def _open(
@@ -269,7 +270,7 @@ class PlasmonFileSystem(AbstractFileSystem):
         **kwargs: Any,
     ) -> io.BufferedIOBase:
         if mode == "rb":
-            return _Reader(self.cat_file(path), path)
+            return _Reader(self._view(path), path)
         if mode not in ("wb", "xb", "ab"):
             raise ValueError(f"a file cannot be opened in mode {mode!r}: objects never change")
         if not path:
@@ -277,7 +278,7 @@ class PlasmonFileSystem(AbstractFileSystem):
         there = mode != "wb" and self.isfile(path)
         if there and mode == "xb":
             raise FileExistsError(f"there is an object of the name {path!r} already")
-        begin = self.cat_file(path) if there else b""
+        begin = self._view(path) if there else b""
         write = functools.partial(self._write, path, new=mode == "xb")
         return _Writer(write, begin, path, autocommit)
 
@@ -368,7 +369,9 @@ class _Writer(io.BytesIO):
 
     mode = "wb"
 
-    def __init__(self, write: Callable[[Encoded], None], begin: Readable, path: str, autocommit: bool) -> None:
+    def __init__(
+        self, write: Callable[[Encoded], None], begin: Readable, path: str, autocommit: bool
+    ) -> None:
         super().__init__(begin)
         self.seek(0, io.SEEK_END)
         self.path = path
@@ -392,8 +395,13 @@ class _Writer(io.BytesIO):
 
     def discard(self) -> None:
         """Closes the file without storing it."""
+        self._autocommit = False
+        self.close()
         self._value = None
-        super().close()
+
+    def abort(self) -> None:
+        """Has the file not be stored when it is closed."""
+        self._write = _forget
 
     def __exit__(
         self,
@@ -401,11 +409,47 @@ class _Writer(io.BytesIO):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close() if kind is None else self.discard()
+        if kind is not None:
+            self.abort()
+        self.close()
 
     def __del__(self) -> None:
         # A file that nobody has closed was not finished.
         self.discard()
+
+
+class _Compressed(io.BufferedIOBase):
+    """File that is written compressed, and closed together with the file below."""
+
+    def __init__(self, file: Any, raw: _Writer) -> None:
+        self._file = file
+        self._raw = raw
+
+    def write(self, data: Any, /) -> int:
+        written: int = self._file.write(data)
+        return written
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._file.close()
+            self._raw.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._raw.abort()
+        self.close()
+
+    def __del__(self) -> None:
+        self._raw.abort()
 
 
 class _Text(io.TextIOWrapper):
@@ -421,22 +465,20 @@ class _Text(io.TextIOWrapper):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if kind is not None and isinstance(self._raw, _Writer):
-            self._raw.discard()
-            self.detach()
-        else:
-            self.close()
+        if kind is not None:
+            self._abort()
+        self.close()
+
+    def __del__(self) -> None:
+        self._abort()
+
+    def _abort(self) -> None:
+        if isinstance(self._raw, _Writer):
+            self._raw.abort()
 
 
-def _close_both(compressed: Any, raw: _Writer) -> None:
-    """Has the close of a compressed file close the file below as well."""
-    close = compressed.close
-
-    def both() -> None:
-        close()
-        raw.close()
-
-    compressed.close = both
+def _forget(encoded: Encoded) -> None:
+    """Stores nothing, in place of a call that stores a file."""
 
 
 def _plain(data: memoryview) -> Encoded:
