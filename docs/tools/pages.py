@@ -46,6 +46,8 @@ import plasmon
 
 ::: plasmon.IdLike
 
+::: plasmon.NamedObjects
+
 ## Types of one's own
 
 ::: plasmon.register_type
@@ -104,6 +106,27 @@ PLASMA = """\
 ::: plasmon.plasma.ObjectID
 
 ::: plasmon.plasma.start_plasma_store
+"""
+
+LIBRARIES = """\
+# For other libraries
+
+::: plasmon.fsspec
+    options: {members: false, show_root_toc_entry: false}
+
+::: plasmon.fsspec.PlasmonFileSystem
+
+::: plasmon.zarr
+    options: {members: false, show_root_toc_entry: false}
+
+::: plasmon.zarr.PlasmonStore
+
+::: plasmon.proxystore
+    options: {members: false, show_root_toc_entry: false}
+
+::: plasmon.proxystore.PlasmonConnector
+
+::: plasmon.proxystore.PlasmonKey
 """
 
 RUST = """\
@@ -227,6 +250,7 @@ def main(plasmon: str, rustdoc: Path, folder: Path) -> None:
         "python": python_page(),
         "asyncio": asyncio_page(),
         "plasma": PLASMA,
+        "libraries": LIBRARIES,
         "rust": RUST,
         "command-line": command_page(plasmon, man),
     }

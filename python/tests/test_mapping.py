@@ -63,6 +63,10 @@ def test_a_prefix_is_no_pattern(near: plasmon.Client) -> None:
     assert list(near.mapping("a*")) == ["[b]?/1"]
     assert list(near.mapping("a*[b]?/")) == ["1"]
     assert list(near.mapping("a")) == ["*[b]?/1", "b/1"]
+    longest = "*" * 254
+    near.mapping(longest)["k"] = 1
+    assert list(near.mapping(longest)) == ["k"]
+    assert list(near.mapping(longest + "k")) == [""]
 
 
 @pytest.mark.parametrize("size", [10, 1 << 20])

@@ -31,7 +31,7 @@ CALLS OF A CLIENT
     buffer, register, get_into, put_from work in memory of the node, or let it know the program's own
     get, get_buffers, metadata           read values, bytes, metadata; wait for objects to come
     contains, wait, locations, list      which objects exist, and where
-    mapping, client[name], del, in       named objects as a mapping, which replaces values
+    mapping, client[name]                named objects as a mapping, which replaces values
     delete, evict, refresh               free the id, the memory; keep in memory for longer
     pin, unpin, prefetch                 bring objects to this host
     replicate, migrate, broadcast        bring objects to other hosts
@@ -63,6 +63,8 @@ ERRORS
 SUBMODULES FOR USERS
     plasmon.aio       the same client for asyncio
     plasmon.plasma    the interface of `pyarrow.plasma`
+    plasmon.fsspec, plasmon.zarr, plasmon.proxystore
+                      storage of these libraries, where they are installed
     plasmon.errors    the exceptions above
     plasmon.demo      `plasmon demo`: flights put on one node and queried in place on another
 """

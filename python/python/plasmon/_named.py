@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from plasmon import _values
-from plasmon._internal import Buffer, Scratch, default_socket
+from plasmon._internal import Buffer, ObjectId, Scratch, default_socket
 from plasmon._records import ObjectInfo, Public
 from plasmon._terms import Terms, rights
 from plasmon._values import Encoded
@@ -31,6 +31,10 @@ _DELETED_TOGETHER = 1024
 """Number of objects that one call deletes."""
 
 
+_NOT_THERE = ("unsealed", "doomed")
+"""States of objects that nobody can get."""
+_PATTERN_BYTES = 255
+"""Longest pattern of a list."""
 _shared: WeakValueDictionary[str, Client] = WeakValueDictionary()
 """Clients of this process by their sockets, for file systems and stores that name no client."""
 _sharing = threading.Lock()
@@ -70,21 +74,25 @@ class Names:
 
         An object whose id does not follow from its name is left out, because its name does not find it.
         """
-        rows = self._matching(escape(prefix) + "*")
-        return [rows[name] for name in sorted(rows) if name.startswith(prefix)]
+        rows = {}
+        for row in self.client.list(_pattern(prefix), cluster=True):
+            name = row.name
+            if name is None or not name.startswith(prefix) or row.private != self.private:
+                continue
+            if row.state not in _NOT_THERE and self._id(name) == row.id:
+                rows[name] = row
+        return [rows[name] for name in sorted(rows)]
 
     def row(self, name: str) -> ObjectInfo | None:
         """Row of the object that has a name, or `None`."""
-        return self._matching(escape(name)).get(name)
+        id = self._id(name)
+        for row in self.client.list(id, cluster=True):
+            if row.id == id and row.state not in _NOT_THERE:
+                return row
+        return None
 
-    def _matching(self, pattern: str) -> dict[str, ObjectInfo]:
-        rows = {}
-        for row in self.client.list(pattern, cluster=True):
-            if row.name is None or row.private != self.private or row.state in ("unsealed", "doomed"):
-                continue
-            if self.client._identify(None, row.name, self.private)[0] == row.id:
-                rows[row.name] = row
-        return rows
+    def _id(self, name: str) -> ObjectId:
+        return self.client._identify(None, name, self.private)[0]
 
     def contains(self, name: str) -> bool:
         """Whether a name has an object, on any node."""
@@ -175,6 +183,13 @@ class Names:
                 self.client._store(id, encoded, terms)
 
         return store
+
+
+def _pattern(prefix: str) -> str:
+    """Pattern of names that begin with a prefix, or with a part of it if the pattern were too long."""
+    while len((pattern := escape(prefix) + "*").encode()) > _PATTERN_BYTES:
+        prefix = prefix[:-1]
+    return pattern
 
 
 class _Writers:
