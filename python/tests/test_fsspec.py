@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import plasmon
@@ -235,3 +236,18 @@ def test_pyarrow_reads_in_place(fs: Any, near: plasmon.Client) -> None:
     del read, file, writer
     read = dataset.dataset("tables", filesystem=fs, format="ipc").to_table()
     assert read.num_rows == 100_000
+
+
+def test_it_connects_again_to_a_new_node(tmp_path: Path) -> None:
+    socket = tmp_path / "socket"
+    fs = fsspec.filesystem("plasmon", socket=str(socket))
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        socket.symlink_to(cluster.sockets[0])
+        fs.pipe_file("a", b"1")
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        socket.unlink()
+        socket.symlink_to(cluster.sockets[0])
+        with pytest.raises(plasmon.Disconnected):
+            fs.pipe_file("a", b"2")
+        fs.pipe_file("a", b"3")
+        assert fs.cat_file("a") == b"3"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
+from contextlib import contextmanager
 from glob import escape
 from typing import TYPE_CHECKING, Any, TypeVar, overload
-from weakref import WeakValueDictionary
 
 from plasmon import _values
 from plasmon._internal import Buffer, ObjectId, Scratch, default_socket
 from plasmon._records import ObjectInfo, Public
 from plasmon._terms import Terms, rights
 from plasmon._values import Encoded
-from plasmon.errors import ObjectExists, ObjectNotFound
+from plasmon.errors import Disconnected, ObjectExists, ObjectNotFound
 
 if TYPE_CHECKING:
     from plasmon._client import Client
@@ -35,21 +35,31 @@ _NOT_THERE = ("unsealed", "doomed")
 """States of objects that nobody can get."""
 _PATTERN_BYTES = 255
 """Longest pattern of a list."""
-_shared: WeakValueDictionary[str, Client] = WeakValueDictionary()
-"""Clients of this process by their sockets, for file systems and stores that name no client."""
+_shared: dict[str, Client] = {}
+"""Clients of this process by their sockets, for file systems and stores, which many threads make anew."""
 _sharing = threading.Lock()
 
 
-def shared_client(socket: str | None) -> Client:
-    """Client of this process for a socket, or for the default socket."""
+@contextmanager
+def shared_client(socket: str | None) -> Iterator[Client]:
+    """Client of this process for a socket, or for the default socket.
+
+    When its node is gone, the next call connects again.
+    """
     from plasmon._client import Client
 
     path = socket or default_socket()
     with _sharing:
         client = _shared.get(path)
-        if client is None or client.closed:
+        if client is None:
             client = _shared[path] = Client(socket)
-        return client
+    try:
+        yield client
+    except Disconnected:
+        with _sharing:
+            if _shared.get(path) is client:
+                del _shared[path]
+        raise
 
 
 class Names:
@@ -183,6 +193,42 @@ class Names:
                 self.client._store(id, encoded, terms)
 
         return store
+
+
+class SharedNames:
+    """Named objects of whoever is at a socket, kept on the same terms: for file systems and stores.
+
+    It has no connection of its own, so that it can be pickled and copied.
+    """
+
+    def __init__(
+        self,
+        socket: str | None,
+        *,
+        private: bool,
+        public: Public | None,
+        timeout: float | None,
+        replicas: int,
+        ttl: float | None,
+    ) -> None:
+        self.socket = socket
+        self.terms: dict[str, Any] = {"private": private, "public": public, "timeout": timeout}
+        self.terms |= {"replicas": replicas, "ttl": ttl}
+        rights(private, public)
+
+    def of(self, client: Client) -> Names:
+        """Same names, by a client."""
+        return Names(client, **self.terms)
+
+    def run(self, call: Callable[[Names], _T]) -> _T:
+        """Makes a call by the client that this process has for the socket."""
+        with shared_client(self.socket) as client:
+            return call(self.of(client))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SharedNames) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _pattern(prefix: str) -> str:

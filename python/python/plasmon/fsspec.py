@@ -33,7 +33,8 @@ from fsspec.compression import compr
 from fsspec.core import get_compression
 
 from plasmon import _values
-from plasmon._named import Names, shared_client
+from plasmon._internal import Buffer
+from plasmon._named import Names, SharedNames
 from plasmon._records import ObjectInfo, Public
 from plasmon._values import Encoded
 from plasmon.errors import ObjectExists, ObjectNotFound
@@ -87,13 +88,9 @@ class PlasmonFileSystem(AbstractFileSystem):
         **storage_options: Any,
     ) -> None:
         super().__init__(**storage_options)
-        self._socket = socket
-        self._terms: dict[str, Any] = {"private": private, "public": public, "timeout": timeout}
-        self._terms |= {"replicas": replicas, "ttl": ttl}
-
-    @functools.cached_property
-    def _names(self) -> Names:
-        return Names(shared_client(self._socket), **self._terms)
+        self._names = SharedNames(
+            socket, private=private, public=public, timeout=timeout, replicas=replicas, ttl=ttl
+        )
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -123,7 +120,7 @@ class PlasmonFileSystem(AbstractFileSystem):
         found = self._below(path, maxdepth, withdirs)
         if found and withdirs and path:
             found[path] = _directory(path)
-        elif not found and path and (row := self._names.row(path)) is not None:
+        elif not found and path and (row := self._row(path)) is not None:
             found[path] = _file(path, row)
         return dict(sorted(found.items())) if detail else sorted(found)
 
@@ -131,7 +128,7 @@ class PlasmonFileSystem(AbstractFileSystem):
         """Files below a directory, and directories if wanted, with what `info` tells of them."""
         begin = f"{path}/" if path else ""
         found: dict[str, dict[str, Any]] = {}
-        for row in self._names.rows(begin):
+        for row in self._names.run(lambda names: names.rows(begin)):
             assert row.name is not None
             parts = row.name[len(begin) :].split("/")
             if "" in parts:
@@ -147,7 +144,7 @@ class PlasmonFileSystem(AbstractFileSystem):
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         """Name, type and size of a file, or of a directory that has files."""
         path = self._strip_protocol(path)
-        if path and (row := self._names.row(path)) is not None:
+        if path and (row := self._row(path)) is not None:
             return _file(path, row)
         if self.isdir(path):
             return _directory(path)
@@ -160,7 +157,7 @@ class PlasmonFileSystem(AbstractFileSystem):
     def isfile(self, path: str) -> bool:
         """Whether there is an object of this name."""
         path = self._strip_protocol(path)
-        return bool(path) and self._names.contains(path)
+        return bool(path) and self._names.run(lambda names: names.contains(path))
 
     def isdir(self, path: str) -> bool:
         """Whether there are files below this path."""
@@ -170,17 +167,19 @@ class PlasmonFileSystem(AbstractFileSystem):
     def ukey(self, path: str) -> str:
         """Digest of a file's bytes, which tells whether the file has been replaced."""
         path = self._strip_protocol(path)
-        with _errors_of_files(path):
-            return self._names.read(path).digest().hex()
+        return self._read(path).digest().hex()
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """Bytes of a file, or a part of them, as a copy. `open(path).getbuffer()` has them in place."""
-        return bytes(self._view(self._strip_protocol(path))[start:end])
+        return bytes(memoryview(self._read(self._strip_protocol(path)))[start:end])
 
-    def _view(self, path: str) -> memoryview:
-        """Bytes of a file in place."""
+    def _read(self, path: str) -> Buffer:
+        """Object of a file, brought to this node."""
         with _errors_of_files(path):
-            return memoryview(self._names.read(path))
+            return self._names.run(lambda names: names.read(path))
+
+    def _row(self, path: str) -> ObjectInfo | None:
+        return self._names.run(lambda names: names.row(path))
 
     def pipe_file(self, path: str, value: Readable, mode: str = "overwrite", **kwargs: Any) -> None:
         """Writes a file at once. With the mode "create" the file must be new."""
@@ -210,20 +209,19 @@ class PlasmonFileSystem(AbstractFileSystem):
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         if not self.isfile(path1) and self.isdir(path1):
             return
-        with _errors_of_files(path1):
-            source = self._names.read(path1)
+        source = self._read(path1)
         if path1 != path2:
             self._write(path2, _plain(memoryview(source))._replace(metadata=source.metadata))
 
     def _rm(self, path: str) -> None:
         path = self._strip_protocol(path)
-        if not path or not self._names.delete(path):
+        if not path or not self._names.run(lambda names: names.delete(path)):
             raise FileNotFoundError(f"there is no object of the name {path!r} in the cluster")
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Deletes files; with `recursive` all files of directories."""
         paths = [one for one in self.expand_path(path, recursive=recursive, maxdepth=maxdepth) if one]
-        deleted = self._names.delete_all(paths)
+        deleted = self._names.run(lambda names: names.delete_all(paths))
         if recursive:
             return
         for one in (one for one, was_there in zip(paths, deleted, strict=True) if not was_there):
@@ -270,7 +268,7 @@ class PlasmonFileSystem(AbstractFileSystem):
         **kwargs: Any,
     ) -> io.BufferedIOBase:
         if mode == "rb":
-            return _Reader(self._view(path), path)
+            return _Reader(memoryview(self._read(path)), path)
         if mode not in ("wb", "xb", "ab"):
             raise ValueError(f"a file cannot be opened in mode {mode!r}: objects never change")
         if not path:
@@ -278,7 +276,7 @@ class PlasmonFileSystem(AbstractFileSystem):
         there = mode != "wb" and self.isfile(path)
         if there and mode == "xb":
             raise FileExistsError(f"there is an object of the name {path!r} already")
-        begin = self._view(path) if there else b""
+        begin = self._read(path) if there else b""
         write = functools.partial(self._write, path, new=mode == "xb")
         return _Writer(write, begin, path, autocommit)
 
@@ -286,8 +284,9 @@ class PlasmonFileSystem(AbstractFileSystem):
         """Stores a file, in place of one that is there unless the file has to be new."""
         if not path:
             raise IsADirectoryError("the root is a directory")
+        store = Names.add if new else Names.replace
         with _errors_of_files(path):
-            (self._names.add if new else self._names.replace)(path, encoded)
+            self._names.run(lambda names: store(names, path, encoded))
 
 
 class _Reader(io.BufferedIOBase):

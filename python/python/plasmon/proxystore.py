@@ -25,8 +25,6 @@ from plasmon.errors import ObjectNotFound
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
 
-    from plasmon._client import Client
-
 __all__ = ["PlasmonConnector", "PlasmonKey"]
 
 
@@ -60,10 +58,6 @@ class PlasmonConnector:
         self._socket = socket
         self._terms: dict[str, Any] = {"replicas": replicas, "ttl": ttl, "timeout": timeout}
 
-    @property
-    def _client(self) -> Client:
-        return shared_client(self._socket)
-
     def config(self) -> dict[str, Any]:
         """Arguments that make the same connector."""
         return {"socket": self._socket, **self._terms}
@@ -79,7 +73,8 @@ class PlasmonConnector:
 
     def set(self, key: PlasmonKey, obj: Readable) -> None:
         """Stores an object under a key of `new_key`."""
-        self._client.put(_bytes(obj), id=ObjectId.from_hex(key.object_id), **self._terms)
+        with shared_client(self._socket) as client:
+            client.put(_bytes(obj), id=ObjectId.from_hex(key.object_id), **self._terms)
 
     def put(self, obj: Readable) -> PlasmonKey:
         """Stores an object."""
@@ -91,13 +86,15 @@ class PlasmonConnector:
         """Stores several objects."""
         # The whole cluster knows an id that is given when the call returns, unlike one that `put` draws.
         ids = [ObjectId.random() for _ in objs]
-        self._client.put_many([_bytes(obj) for obj in objs], ids=ids, **self._terms)
+        with shared_client(self._socket) as client:
+            client.put_many([_bytes(obj) for obj in objs], ids=ids, **self._terms)
         return [PlasmonKey(id.hex()) for id in ids]
 
     def get(self, key: PlasmonKey) -> memoryview | None:
         """Bytes of an object in place, or `None` if there is no such object."""
         try:
-            return memoryview(self._client.get_buffers([ObjectId.from_hex(key.object_id)], timeout=0)[0])
+            with shared_client(self._socket) as client:
+                return memoryview(client.get_buffers([ObjectId.from_hex(key.object_id)], timeout=0)[0])
         except ObjectNotFound:
             return None
 
@@ -107,11 +104,13 @@ class PlasmonConnector:
 
     def exists(self, key: PlasmonKey) -> bool:
         """Whether there is such an object."""
-        return self._client.contains(ObjectId.from_hex(key.object_id))
+        with shared_client(self._socket) as client:
+            return client.contains(ObjectId.from_hex(key.object_id))
 
     def evict(self, key: PlasmonKey) -> None:
         """Deletes an object."""
-        self._client.delete(ObjectId.from_hex(key.object_id))
+        with shared_client(self._socket) as client:
+            client.delete(ObjectId.from_hex(key.object_id))
 
     def close(self) -> None:
         """Does nothing: the connectors of a process share a client, and objects stay."""

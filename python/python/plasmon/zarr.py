@@ -18,14 +18,14 @@ import asyncio
 import builtins
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
 import plasmon.aio
 from plasmon import _internal, _values
-from plasmon._named import Names, shared_client
+from plasmon._named import Names, SharedNames
 from plasmon._records import Public
 from plasmon._values import Encoded
 from plasmon.errors import ObjectExists, ObjectNotFound
@@ -47,7 +47,7 @@ def _client_of_loop(socket: str | None) -> plasmon.aio.Client:
     key = asyncio.get_running_loop(), socket or _internal.default_socket()
     with _connecting:
         client = _of_loops.get(key)
-        if client is None or client.closed:
+        if client is None or not client._listening:
             for ended in [one for one in _of_loops if one[0].is_closed()]:
                 _of_loops.pop(ended)._client.close()
             client = _of_loops[key] = plasmon.aio.Client(plasmon.connect(socket))
@@ -89,19 +89,19 @@ class PlasmonStore(Store):
         super().__init__(read_only=read_only)
         self.prefix = prefix.strip("/")
         self._begin = self.prefix and self.prefix + "/"
-        self._socket = socket
-        self._terms: dict[str, Any] = {"private": private, "public": public, "timeout": timeout}
-        self._terms |= {"replicas": replicas, "ttl": ttl}
+        self._names = SharedNames(
+            socket, private=private, public=public, timeout=timeout, replicas=replicas, ttl=ttl
+        )
 
     def with_read_only(self, read_only: bool = False) -> Self:
         """Same store, with or without the right to write."""
-        return type(self)(self.prefix, socket=self._socket, read_only=read_only, **self._terms)
+        return type(self)(self.prefix, socket=self._names.socket, read_only=read_only, **self._names.terms)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PlasmonStore) and self._described() == other._described()
 
     def _described(self) -> tuple[object, ...]:
-        return self.prefix, self._socket, self.read_only, self._terms
+        return self.prefix, self.read_only, self._names
 
     def __str__(self) -> str:
         return f"plasmon://{self.prefix}"
@@ -114,9 +114,11 @@ class PlasmonStore(Store):
     ) -> Buffer | None:
         """Value of a key in place, or `None` if there is none."""
         await self._ensure_open()
-        client = _client_of_loop(self._socket)
+        client = _client_of_loop(self._names.socket)
         try:
-            [found] = await client.get_buffers([self._begin + key], timeout=0, private=self._terms["private"])
+            [found] = await client.get_buffers(
+                [self._begin + key], timeout=0, private=self._names.terms["private"]
+            )
         except ObjectNotFound:
             return None
         return prototype.buffer.from_bytes(_part(memoryview(found), byte_range))
@@ -193,7 +195,7 @@ class PlasmonStore(Store):
     ) -> Buffer | None:
         """Value of a key in place, for callers without an event loop."""
         try:
-            found = self._names().read(self._begin + key)
+            found = self._names.run(lambda names: names.read(self._begin + key))
         except ObjectNotFound:
             return None
         prototype = prototype or default_buffer_prototype()
@@ -202,15 +204,13 @@ class PlasmonStore(Store):
     def set_sync(self, key: str, value: Buffer) -> None:
         """Stores a value, for callers without an event loop."""
         self._check_writable()
-        self._names().replace(self._begin + key, _encode(value))
+        encoded = _encode(value)
+        self._names.run(lambda names: names.replace(self._begin + key, encoded))
 
     def delete_sync(self, key: str) -> None:
         """Deletes a value, for callers without an event loop."""
         self._check_writable()
-        self._names().delete(self._begin + key)
-
-    def _names(self) -> Names:
-        return Names(shared_client(self._socket), **self._terms)
+        self._names.run(lambda names: names.delete(self._begin + key))
 
     async def _keys(self, prefix: str) -> builtins.list[str]:
         rows = await self._run(lambda names: names.rows(self._begin + prefix))
@@ -219,8 +219,8 @@ class PlasmonStore(Store):
     async def _run(self, call: Callable[[Names], _T]) -> _T:
         """Runs calls about names in a thread of the client of this event loop."""
         await self._ensure_open()
-        client = _client_of_loop(self._socket)
-        names = Names(client._client, **self._terms)
+        client = _client_of_loop(self._names.socket)
+        names = self._names.of(client._client)
         return await client._run(client._patient, lambda: call(names))
 
 
