@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
 from contextlib import contextmanager
@@ -37,7 +36,6 @@ _PATTERN_BYTES = 255
 """Longest pattern of a list."""
 _shared: dict[str, Client] = {}
 """Clients of this process by their sockets, for file systems and stores, which many threads make anew."""
-_sharing = threading.Lock()
 
 
 @contextmanager
@@ -49,16 +47,16 @@ def shared_client(socket: str | None) -> Iterator[Client]:
     from plasmon._client import Client
 
     path = socket or default_socket()
-    with _sharing:
-        client = _shared.get(path)
-        if client is None:
-            client = _shared[path] = Client(socket)
+    client = _shared.get(path)
+    if client is None:
+        # Of threads that connect at the same time, all use the first one's client. A lock might be held by a
+        # thread that a forked child does not have.
+        client = _shared.setdefault(path, Client(socket))
     try:
         yield client
     except Disconnected:
-        with _sharing:
-            if _shared.get(path) is client:
-                del _shared[path]
+        if _shared.get(path) is client:
+            _shared.pop(path, None)
         raise
 
 

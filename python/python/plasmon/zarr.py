@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -39,19 +38,18 @@ _T = TypeVar("_T")
 
 _of_loops: dict[tuple[asyncio.AbstractEventLoop, str], plasmon.aio.Client] = {}
 """Clients of event loops, by loop and socket."""
-_connecting = threading.Lock()
 
 
 def _client_of_loop(socket: str | None) -> plasmon.aio.Client:
     """Client of the running event loop. Closes those of loops that have ended."""
     key = asyncio.get_running_loop(), socket or _internal.default_socket()
-    with _connecting:
-        client = _of_loops.get(key)
-        if client is None or not client._listening:
-            for ended in [one for one in _of_loops if one[0].is_closed()]:
-                _of_loops.pop(ended)._client.close()
-            client = _of_loops[key] = plasmon.aio.Client(plasmon.connect(socket))
-        return client
+    client = _of_loops.get(key)
+    if client is None or not client._listening:
+        for ended in [one for one in list(_of_loops) if one[0].is_closed()]:
+            if (unused := _of_loops.pop(ended, None)) is not None:
+                unused._client.close()
+        client = _of_loops[key] = plasmon.aio.Client(plasmon.connect(socket))
+    return client
 
 
 class PlasmonStore(Store):
