@@ -37,7 +37,7 @@ torch() {
     fresh "$venv/.plasmon" "$wanted" && return
     /usr/bin/python3 -m venv --clear --system-site-packages "$venv" &&
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-            "$(grep '^pytest==' python/requirements-libraries.txt)" && install_plasmon "$venv"
+            $(grep -E '^(pytest|sybil)==' python/requirements-libraries.txt) && install_plasmon "$venv"
 }
 
 # tested ENVIRONMENT TEST...: runs tests there.
@@ -59,4 +59,8 @@ tested libraries python/tests/test_mapping.py python/tests/test_fsspec.py python
 tested libraries -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function python/tests/test_zarr.py
 # The code of a page is run by docs/tools/fences.py.
 PYTHONPATH=docs/tools tested libraries -p fences --rootdir "$ROOT" -c /dev/null docs/libraries.md
+tested libraries python/tests/test_dask.py python/tests/test_joblib.py
+# The code of a page is run by docs/tools/fences.py, for each library where it is installed.
+PYTHONPATH=docs/tools tested libraries -p fences --rootdir "$ROOT" -c /dev/null docs/processes.md
+PYTHONPATH=docs/tools tested torch -p fences --rootdir "$ROOT" -c /dev/null docs/processes.md
 tested torch python/tests/test_torch.py

@@ -10,7 +10,7 @@ import plasmon
 import plasmon.aio
 import pytest
 
-SUBMODULES = ["aio", "demo", "fsspec", "plasma", "proxystore", "zarr"]
+SUBMODULES = ["aio", "dask", "demo", "fsspec", "joblib", "plasma", "proxystore", "zarr"]
 PUBLIC = [name for name in dir(plasmon) if not name.startswith("_") and name not in SUBMODULES]
 OBVIOUS = ["id", "ids", "id_or_ids", "private", "timeout", "node"]
 """Arguments that calls need not describe if they describe none."""

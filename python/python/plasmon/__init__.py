@@ -65,6 +65,7 @@ SUBMODULES FOR USERS
     plasmon.plasma    the interface of `pyarrow.plasma`
     plasmon.fsspec, plasmon.zarr, plasmon.proxystore
                       storage of these libraries, where they are installed
+    plasmon.dask      large values between Dask's workers, and plasmon.joblib: arrays in joblib's processes
     plasmon.errors    the exceptions above
     plasmon.demo      `plasmon demo`: flights put on one node and queried in place on another
 """

@@ -1,0 +1,247 @@
+"""joblib whose processes read large arrays in the store, in place of files in a folder.
+
+    import plasmon.joblib
+
+    plasmon.joblib.register()
+    with joblib.parallel_config("plasmon"):
+        joblib.Parallel(n_jobs=4)(joblib.delayed(f)(array, i) for i in range(100))
+
+An array that lies in the store goes to a process as a reference, whatever its size. A large array elsewhere,
+on its own or within a frame or another value, is put once for all calls of a `Parallel`; its object ends with
+that. A large array that a process returns comes back through the store. All of them are read-only where they
+arrive. What the store has no room for is pickled.
+
+Threads of joblib run the reducers. `_Arguments` owns the objects of the arguments, under its lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, Self
+
+import joblib
+import numpy as np
+from joblib._parallel_backends import FallbackToBackend, LokyBackend, SequentialBackend
+from joblib.externals.loky import ProcessPoolExecutor
+
+import plasmon
+from plasmon._client import Client
+from plasmon._internal import ObjectId
+from plasmon._mapped import GET_SECONDS, Reference, client_of, reference, restore
+
+LEAST_BYTES = 1_000_000
+"""Size of an array in bytes from which it is put, unless `Parallel(max_nbytes=)` says otherwise."""
+ARGUMENT_SECONDS = 86400.0
+"""Time in seconds after which an argument's object ends if the program that has put it was killed."""
+RESULT_SECONDS = 600.0
+"""Time in seconds after which a result's object ends if nobody has taken it."""
+
+
+def register(name: str = "plasmon") -> None:
+    """Registers the backend, for `joblib.parallel_config(name)` and `Parallel(backend=name)`.
+
+    `joblib.parallel_config(name, socket=PATH)` names the node's socket.
+
+    Args:
+        name: Name of the backend.
+    """
+    joblib.register_parallel_backend(name, Backend)
+
+
+class Backend(LokyBackend):  # type: ignore[misc]
+    """Processes of loky, whose arguments and results go through the store."""
+
+    _workers: Any
+    _pool: _Pool
+
+    def configure(
+        self,
+        n_jobs: int = 1,
+        parallel: Any = None,
+        prefer: str | None = None,
+        require: str | None = None,
+        idle_worker_timeout: float = 300,
+        max_nbytes: float | None = LEAST_BYTES,
+        mmap_mode: str | None = "r",
+        **_of_folders: Any,
+    ) -> int:
+        """Takes the processes that a `Parallel` needs. Returns their number."""
+        if mmap_mode not in ("r", None):
+            raise ValueError(f"arrays in the store are read-only: mmap_mode cannot be {mmap_mode!r}")
+        n_jobs = self.effective_n_jobs(n_jobs)
+        if n_jobs == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        socket = self.backend_kwargs.get("socket")
+        environment = self._prepare_worker_env(n_jobs=n_jobs)
+        self._pool = _pool(n_jobs, socket, max_nbytes, idle_worker_timeout, environment)
+        self._workers = self._pool.processes
+        self._pool.arguments.begin()
+        self.parallel = parallel
+        return n_jobs
+
+    def terminate(self) -> None:
+        """Ends the objects of this `Parallel`. The processes stay for the next one."""
+        if self._workers is not None:
+            self._workers = None
+            self._pool.arguments.end()
+        self.reset_batch_stats()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Kills the processes, after an error."""
+        self._workers.shutdown(kill_workers=True)
+        self.terminate()
+        if ensure_ready:
+            self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
+
+
+class _Processes(ProcessPoolExecutor):  # type: ignore[misc]
+    """Processes of loky without a folder, whose manager joblib tells which `Parallel` is at work."""
+
+    @property
+    def _temp_folder_manager(self) -> Self:
+        return self
+
+    def set_current_context(self, context_id: str) -> None:
+        """Takes note of nothing."""
+
+
+class _Pool:
+    """Processes, and what their arguments are put by."""
+
+    def __init__(
+        self, n_jobs: int, socket: str | None, least: float | None, idle: float, environment: dict[str, str]
+    ) -> None:
+        client = client_of(socket)
+        self.arguments = _Arguments(client, least)
+        results = _Results(client.socket, least)
+        self.processes = _Processes(
+            n_jobs,
+            timeout=idle,
+            env=environment,
+            job_reducers={np.ndarray: self.arguments, np.memmap: self.arguments},
+            result_reducers={np.ndarray: results, np.memmap: results},
+        )
+
+    @property
+    def usable(self) -> bool:
+        flags = self.processes._flags
+        return not flags.shutdown and flags.broken is None
+
+
+_pools: dict[Any, _Pool] = {}
+"""The processes that were last used, by their settings: one entry."""
+
+
+def _pool(
+    n_jobs: int, socket: str | None, least: float | None, idle: float, environment: dict[str, str]
+) -> _Pool:
+    """Processes of these settings: those of before if they are."""
+    settings = n_jobs, socket, least, idle, tuple(sorted(environment.items()))
+    pool = _pools.get(settings)
+    if pool is None or not pool.usable:
+        for other in _pools.values():
+            other.processes.shutdown(wait=False)
+        _pools.clear()
+        pool = _pools[settings] = _Pool(n_jobs, socket, least, idle, environment)
+    return pool
+
+
+class _Arguments:
+    """Reduces the arrays among arguments, in the program that calls `Parallel`."""
+
+    def __init__(self, client: Client, least: float | None) -> None:
+        self._client = client
+        self._least = least
+        self._lock = threading.Lock()
+        self._users = 0
+        self._put: dict[int, tuple[weakref.ref[Any], Reference]] = {}
+        self._ids: list[ObjectId] = []
+
+    def __reduce__(self) -> Any:
+        # The queue of calls takes its reducers along to the processes, where only their own arrays matter.
+        return _Results, (self._client.socket, self._least)
+
+    def begin(self) -> None:
+        """Begins a `Parallel`."""
+        with self._lock:
+            self._users += 1
+
+    def end(self) -> None:
+        """Ends a `Parallel`. With the last one, all objects end."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            ids, self._ids = self._ids, []
+            self._put.clear()
+        self._client.delete(ids)
+
+    def __call__(self, array: np.ndarray[Any, Any]) -> Any:
+        """Reduces an array to a reference if it is in the store, or large."""
+        place = reference(array)
+        if place is not None and self._client.contains(place.id):
+            return _map, (self._client.socket, place)
+        if not _is_large(array, self._least):
+            return _plain(array)
+        with self._lock:
+            of, place = self._put.get(id(array), (None, None))
+            if of is None or of() is not array:
+                place = _put(self._client, array, ARGUMENT_SECONDS)
+                if place is not None:
+                    self._ids.append(place.id)
+                    self._put[id(array)] = weakref.ref(array), place
+        return _plain(array) if place is None else (_map, (self._client.socket, place))
+
+
+class _Results:
+    """Reduces the arrays among results, in a process of the pool."""
+
+    def __init__(self, socket: str, least: float | None) -> None:
+        self._socket = socket
+        self._least = least
+
+    def __call__(self, array: np.ndarray[Any, Any]) -> Any:
+        """Reduces an array to a reference if it is in the store, or large."""
+        client = client_of(self._socket)
+        place = reference(array)
+        if place is not None and client.contains(place.id):
+            return _map, (self._socket, place)
+        if _is_large(array, self._least):
+            place = _put(client, array, RESULT_SECONDS)
+            if place is not None:
+                return _take, (self._socket, place)
+        return _plain(array)
+
+
+def _is_large(array: np.ndarray[Any, Any], least: float | None) -> bool:
+    return least is not None and array.nbytes > least and not array.dtype.hasobject
+
+
+def _put(client: Client, array: np.ndarray[Any, Any], seconds: float) -> Reference | None:
+    """Puts an array. `None` if the store does not take it."""
+    in_order_of_fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+    elements = np.asarray(array, order="F" if in_order_of_fortran else "C")
+    try:
+        id = client.put(elements.reshape(-1, order="A").view(np.uint8), private=True, ttl=seconds)
+    except plasmon.Error:
+        return None
+    return Reference(id, 0, array.dtype, array.shape, elements.strides)
+
+
+def _plain(array: np.ndarray[Any, Any]) -> Any:
+    """Reduces an array to its elements, as NumPy does."""
+    return np.asarray(array).__reduce__()
+
+
+def _map(socket: str, place: Reference) -> np.ndarray[Any, Any]:
+    """Array over the memory of an object."""
+    (buffer,) = client_of(socket).get_buffers([place.id], timeout=GET_SECONDS)
+    return restore(place, buffer)
+
+
+def _take(socket: str, place: Reference) -> np.ndarray[Any, Any]:
+    """Array over the memory of an object that nobody else will read: the object ends with the array."""
+    array = _map(socket, place)
+    client_of(socket).delete(place.id)
+    return array
