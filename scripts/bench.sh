@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs a benchmark: bench.sh local | objects | remote | growth | mpi | heal | broadcast | rdma | scale |
+# Runs a benchmark: bench.sh local | objects | remote | growth | mpi | heal | broadcast | python | rdma | scale |
 # report | compare REVISION, followed by options of the harness.
 #
 # Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
 . "$(dirname "$0")/lib.sh"
 
-command=${1:?local, objects, remote, growth, mpi, heal, broadcast, rdma, scale, report or compare}
+command=${1:?local, objects, remote, growth, mpi, heal, broadcast, python, rdma, scale, report or compare}
 if [ "$command" = rdma ]; then
     scripts/setup.sh --rdma >&2
     build_benchmarks
@@ -16,6 +16,8 @@ elif [ "$command" = scale ]; then
     build_benchmarks
     PLASMON_BENCH=$(target_dir)/release/plasmon-bench
     export PLASMON_BENCH
+elif [ "$command" = python ]; then
+    scripts/test-python.sh --environments >&2
 elif [ "$command" != report ]; then
     [ -n "${PLASMON_PYTHON:-}" ] || scripts/build.sh >&2
     if [ -z "${PLASMON_BENCH:-}" ]; then

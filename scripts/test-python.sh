@@ -2,7 +2,7 @@
 # Tests of values of other libraries, and of Plasmon within other libraries, each in an environment that has
 # them: PyTorch from Debian, the others from PyPI (python/requirements-libraries.txt). Options go to pytest.
 #
-# The environments are in .cache/python. One that cannot be made is left out, by name.
+# The environments are in .cache/python; --environments only makes them. One that cannot be made is left out, by name.
 . "$(dirname "$0")/lib.sh"
 scripts/build.sh
 
@@ -52,15 +52,20 @@ tested() {
     PLASMON_BIN=$VENV/bin/plasmon "$venv/bin/python" -m pytest -q -p no:cacheprovider "${OPTIONS[@]}" "$@"
 }
 
+if [ "${1:-}" = --environments ]; then
+    for environment in libraries torch; do
+        "$environment" || say "The environment .cache/python/$environment could not be made"
+    done
+    exit
+fi
 OPTIONS=("$@")
 tested libraries python/tests/test_frames.py python/tests/test_registered.py python/tests/test_cloudpickle.py
 tested libraries python/tests/test_mapping.py python/tests/test_fsspec.py python/tests/test_proxystore.py
 # The tests that zarr gives to stores are coroutines.
 tested libraries -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function python/tests/test_zarr.py
-# The code of a page is run by docs/tools/fences.py.
-PYTHONPATH=docs/tools tested libraries -p fences --rootdir "$ROOT" -c /dev/null docs/libraries.md
-tested libraries python/tests/test_dask.py python/tests/test_joblib.py
+tested libraries python/tests/test_tables.py python/tests/test_joblib.py python/tests/test_dask.py
 # The code of a page is run by docs/tools/fences.py, for each library where it is installed.
-PYTHONPATH=docs/tools tested libraries -p fences --rootdir "$ROOT" -c /dev/null docs/processes.md
+PYTHONPATH=docs/tools tested libraries -p fences --rootdir "$ROOT" -c /dev/null \
+    docs/libraries.md docs/processes.md docs/tables.md
 PYTHONPATH=docs/tools tested torch -p fences --rootdir "$ROOT" -c /dev/null docs/processes.md
 tested torch python/tests/test_torch.py

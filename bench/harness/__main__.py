@@ -11,7 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import broadcast, compare, figures, heal, local, machine, mpi, objects, paths, peers, scale
+from harness import (
+    broadcast,
+    compare,
+    figures,
+    heal,
+    local,
+    machine,
+    mpi,
+    objects,
+    paths,
+    peers,
+    python,
+    scale,
+)
 from harness.choosing import choose
 from harness.remote import command as remote
 from harness.remote import growth
@@ -34,6 +47,7 @@ def main() -> int:
         ("mpi", "gets of what other ranks have put, under mpirun"),
         ("heal", "what the death of a node costs the others"),
         ("broadcast", "one object to many nodes, by a broadcast and by gets"),
+        ("python", "values of Python's libraries, with Plasmon and without"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
@@ -47,7 +61,7 @@ def main() -> int:
             command.add_argument("--ranks", type=int, default=4, help="2 or more (default: 4)")
             command.add_argument("--sizes", nargs="+", type=int, default=[], metavar="BYTES")
             command.add_argument("--batch", type=int, default=mpi.BATCH, help="objects of a rank and round")
-        elif name not in ("heal", "broadcast"):
+        elif name not in ("heal", "broadcast", "python"):
             command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
         command.add_argument(
             "--results",
@@ -90,6 +104,8 @@ def main() -> int:
         return growth.run(arguments.quick, arguments.million, arguments.results)
     if arguments.command == "broadcast":
         return broadcast.run(arguments.quick, arguments.results)
+    if arguments.command == "python":
+        return python.run(arguments.quick, arguments.results)
     if arguments.command == "mpi":
         sizes, batch = arguments.sizes, arguments.batch
         return mpi.run(arguments.ranks, arguments.quick, sizes, batch, arguments.results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness import broadcast, goals, heal, page, paths, peers, plots, rdma, scale_report
+from harness import broadcast, goals, heal, page, paths, peers, plots, python, rdma, scale_report
 from harness.broadcast import BROADCAST
 from harness.figures import Row
 from harness.goals import Figures
@@ -13,6 +13,7 @@ from harness.local import LOCAL
 from harness.mpi import MPI
 from harness.objects import OBJECTS, Stage
 from harness.page import short, size_of, table
+from harness.python import PYTHON
 from harness.rdma import RDMA
 from harness.remote import report as remote
 from harness.remote.figures import REMOTE
@@ -49,6 +50,7 @@ def make() -> None:
     MPI.report(remote.mpi_text)
     BROADCAST.report(broadcast.text)
     HEAL.report(heal.text)
+    PYTHON.report(python.text)
     RDMA.report(rdma.text, "registration", paths.RDMA_PAGE)
     SCALE.report(scale_report.text, "figures", paths.SCALE_PAGE)
 

@@ -58,11 +58,13 @@ class Page:
         # The folders of settings and state follow from HOME.
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
             os.environ.pop(name, None)
+        # The interpreter may be of an environment that lacks the program.
+        interpreter = Path(sys.executable).parent
         programs = Path(os.environ.get("PLASMON_BIN") or sys.executable).parent
         os.environ |= {
             "HOME": str(self.folder),
             "XDG_RUNTIME_DIR": str(runtime),
-            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PATH": f"{interpreter}:{programs}:{os.environ['PATH']}",
         }
         os.chdir(self.folder)
 
