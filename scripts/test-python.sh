@@ -2,7 +2,8 @@
 # Tests of values of other libraries, and of Plasmon within other libraries, each in an environment that has
 # them: PyTorch from Debian, the others from PyPI (python/requirements-libraries.txt). Options go to pytest.
 #
-# The environments are in .cache/python; --environments only makes them. One that cannot be made is left out, by name.
+# The environments are in .cache/python; --environments only makes them. One that cannot be made is left out,
+# by name.
 . "$(dirname "$0")/lib.sh"
 scripts/build.sh
 
@@ -65,7 +66,7 @@ tested libraries python/tests/test_mapping.py python/tests/test_fsspec.py python
 tested libraries -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function python/tests/test_zarr.py
 tested libraries python/tests/test_tables.py python/tests/test_joblib.py python/tests/test_dask.py
 # The code of a page is run by docs/tools/fences.py, for each library where it is installed.
-PYTHONPATH=docs/tools tested libraries -p fences --rootdir "$ROOT" -c /dev/null \
-    docs/libraries.md docs/processes.md docs/tables.md
-PYTHONPATH=docs/tools tested torch -p fences --rootdir "$ROOT" -c /dev/null docs/processes.md
+export PYTHONPATH=docs/tools
+tested libraries -p fences --rootdir "$ROOT" -c /dev/null docs/libraries.md docs/processes.md docs/tables.md
+tested torch -p fences --rootdir "$ROOT" -c /dev/null docs/processes.md
 tested torch python/tests/test_torch.py

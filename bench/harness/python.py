@@ -46,7 +46,7 @@ FULL = (
     Case("pandas", "frame of pandas", "libraries", 160 * MB, 15),
     Case("pickle", "dictionary of arrays", "libraries", 80 * MB, 15),
     Case("joblib", "joblib, 16 calls", "libraries", 80 * MB, 9),
-    Case("dask", "Dask, two workers", "libraries", 160 * MB, 7),
+    Case("dask", "Dask, two workers", "libraries", 160 * MB, 5),
 )
 QUICK = tuple(Case(case.name, case.label, case.environment, 4 * MB, 1) for case in FULL)
 

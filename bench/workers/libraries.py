@@ -187,6 +187,7 @@ def growth(task: tuple[Any, Any, Any, str]) -> dict[str, float]:
     store, small, key, case = task
     _, read = VALUES[case](SMALL)
     read(store.get(small))  # Imports what a get needs.
+    _together.wait(60)
     before = memory()
     value = store.get(key)
     read(value)
