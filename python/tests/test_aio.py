@@ -41,6 +41,8 @@ def test_values_come_and_go(near: plasmon.Client) -> None:
             id = await client.put({"a": 1})
             assert await client.get(id) == {"a": 1}
             assert await client.get([id, id]) == [{"a": 1}] * 2
+            assert await client.get(id, type=dict) == {"a": 1}
+            assert await client.get([id], type=dict) == [{"a": 1}]
             assert await client.contains(id)
             assert await client.contains([id, b"0" * 20]) == [True, False]
             large = await client.put(bytes(1 << 20), digest=True)

@@ -152,10 +152,25 @@ def test_pickles_and_copies_are_bytes(near: plasmon.Client) -> None:
     assert stored(near, bytes(near.get(near.put(buffer)))) == LONG
 
 
+def test_a_get_converts_bytes_and_checks_other_values(near: plasmon.Client) -> None:
+    oid, number = near.put(b'{"a": 1}'), near.put(7)
+    assert json.loads(near.get(oid, type=bytes)) == {"a": 1}
+    assert near.get(oid, type=bytearray) == bytearray(b'{"a": 1}')
+    assert near.get(oid, type=str) == '{"a": 1}'
+    assert type(near.get(oid, type=memoryview)) is memoryview
+    assert type(near.get(oid, type=plasmon.Buffer)) is plasmon.Buffer
+    assert near.get(number, type=int) == 7
+    assert near.get([oid, oid], type=str) == ['{"a": 1}'] * 2
+    assert near.get([], type=str) == []
+    mistakes: list[tuple[plasmon.ObjectId, type[Any]]] = [(number, str), (number, bytes), (oid, dict)]
+    for id, wrong in mistakes:
+        with pytest.raises(TypeError, match=f"object {id} is of type .*, not {wrong.__name__}"):
+            near.get(id, type=wrong)
+
+
 def test_a_buffer_shows_its_beginning(near: plasmon.Client) -> None:
     assert repr(stored(near, b"hello")) == "<plasmon.Buffer b'hello'>"
     shown = repr(stored(near, LONG))
     assert shown.startswith("<plasmon.Buffer b'some words")
     assert shown.endswith("'... of 22000 bytes>")
     assert len(shown) < 100
-    assert json.loads(bytes(stored(near, b'{"a": 1}'))) == {"a": 1}

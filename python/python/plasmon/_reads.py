@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from plasmon import _values
 from plasmon._handle import Handle
@@ -13,6 +13,8 @@ from plasmon.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
+
+T = TypeVar("T")
 
 
 class NoDefault:
@@ -28,6 +30,19 @@ NO_DEFAULT = NoDefault()
 class Reads(Handle):
     """Calls of a client that read objects or wait for them."""
 
+    @overload  # A str is an iterable of str, too: here it is one name.
+    def get(  # type: ignore[overload-overlap]
+        self, id_or_ids: IdLike, timeout: float | None = None, *, type: type[T], private: bool = False
+    ) -> T: ...
+    @overload
+    def get(
+        self,
+        id_or_ids: Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        type: type[T],
+        private: bool = False,
+    ) -> list[T]: ...
     @overload
     def get(
         self,
@@ -35,6 +50,7 @@ class Reads(Handle):
         timeout: float | None = None,
         *,
         default: Any = NO_DEFAULT,
+        type: type | None = None,
         private: bool = False,
     ) -> Any: ...
     @overload
@@ -44,6 +60,7 @@ class Reads(Handle):
         timeout: float | None = None,
         *,
         default: Any = NO_DEFAULT,
+        type: type | None = None,
         private: bool = False,
     ) -> list[Any]: ...
     def get(
@@ -52,6 +69,7 @@ class Reads(Handle):
         timeout: float | None = None,
         *,
         default: Any = NO_DEFAULT,
+        type: type | None = None,
         private: bool = False,
     ) -> Any:
         """Gets the values of objects. Waits for objects that are elsewhere or not created yet.
@@ -74,6 +92,8 @@ class Reads(Handle):
                 does not wait if there is a `default`. 0 does not wait.
             default: Value in place of each object that is not in the cluster, at the end of the time-out if
                 there is one.
+            type: Type that the values are to have. For `bytes`, `bytearray` and `memoryview`, bytes are
+                converted, and for `str` they are decoded; other values are only checked.
             private: Whether names are those of this user's private objects.
 
         Returns:
@@ -88,21 +108,19 @@ class Reads(Handle):
             NotAllowed: An object is private to another user.
             StoreFull: There is no room here for an object from another node.
             MalformedValue: An object does not match its metadata.
+            TypeError: A value is not of the `type`.
         """
-        if default is not NO_DEFAULT:
-            return self._get_or(id_or_ids, timeout, default, private)
-        if isinstance(id_or_ids, ONE):
+        if type is None and default is NO_DEFAULT and isinstance(id_or_ids, ONE):
             id = self._one(id_or_ids, private) if private else id_or_ids
             buffer = self._native.get_one(id, timeout)
             return _values.decode(buffer) if buffer._encoded else buffer
-        return [_values.decode(buffer) for buffer in self._native.get(self._all(id_or_ids, private), timeout)]
-
-    def _get_or(
-        self, id_or_ids: IdLike | Iterable[IdLike], timeout: float | None, default: Any, private: bool
-    ) -> Any:
-        """Values of objects as `get` returns them, with `default` for those that do not exist."""
-        found = self._native.get_existing(self._all(id_or_ids, private), 0 if timeout is None else timeout)
-        values = [default if buffer is None else _values.decode(buffer) for buffer in found]
+        ids = self._all(id_or_ids, private)
+        found: Sequence[Buffer | None]
+        if default is NO_DEFAULT:
+            found = self._native.get(ids, timeout)
+        else:
+            found = self._native.get_existing(ids, 0 if timeout is None else timeout)
+        values = [default if one is None else _values.decode_as(one, type) for one in found]
         return values[0] if isinstance(id_or_ids, ONE) else values
 
     def get_buffers(

@@ -109,6 +109,23 @@ def decode(buffer: Buffer) -> Any:
         ) from error
 
 
+def decode_as(buffer: Buffer, wanted: type | None) -> Any:
+    """Decodes the value in an object as `decode` does. If a type is wanted, converts bytes to it, and checks
+    that other values have it.
+
+    Raises:
+        TypeError: The value is not of the type.
+    """
+    value = decode(buffer)
+    if wanted is None or isinstance(value, wanted):
+        return value
+    if type(value) is Buffer and wanted in (bytes, bytearray, memoryview):
+        return wanted(value)
+    if type(value) is Buffer and wanted is str:
+        return value.decode()
+    raise TypeError(f"object {buffer.id} is of type {type(value).__name__}, not {wanted.__name__}")
+
+
 @lru_cache(maxsize=1024)
 def _header(metadata: bytes) -> tuple[Callable[[Any, Buffer], Any], tuple[type[Exception], ...], Any]:
     """Decoder of a value, the exceptions that it raises for a malformed value, and its prepared metadata.

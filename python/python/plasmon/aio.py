@@ -143,6 +143,19 @@ class Client:
     list = _patiently(plasmon.Client.list)
     status = _soon(plasmon.Client.status)
 
+    @overload  # A str is an iterable of str, too: here it is one name.
+    async def get(  # type: ignore[overload-overlap]
+        self, id_or_ids: IdLike, timeout: float | None = None, *, type: type[_T], private: bool = False
+    ) -> _T: ...
+    @overload
+    async def get(
+        self,
+        id_or_ids: Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        type: type[_T],
+        private: bool = False,
+    ) -> builtins.list[_T]: ...
     @overload
     async def get(
         self,
@@ -150,6 +163,7 @@ class Client:
         timeout: float | None = None,
         *,
         default: Any = NO_DEFAULT,
+        type: type | None = None,
         private: bool = False,
     ) -> Any: ...
     @overload
@@ -159,6 +173,7 @@ class Client:
         timeout: float | None = None,
         *,
         default: Any = NO_DEFAULT,
+        type: type | None = None,
         private: bool = False,
     ) -> builtins.list[Any]: ...
     async def get(
@@ -167,20 +182,21 @@ class Client:
         timeout: float | None = None,
         *,
         default: Any = NO_DEFAULT,
+        type: type | None = None,
         private: bool = False,
     ) -> Any:
         """Waits for objects and returns their values, as `plasmon.Client.get` does.
 
         Pickles are unpickled on the thread of the event loop.
         """
-        if default is not NO_DEFAULT:
-            found = await self._existing(id_or_ids, 0 if timeout is None else timeout, private)
-            values = [default if buffer is None else _values.decode(buffer) for buffer in found]
-            return values[0] if isinstance(id_or_ids, ONE) else values
-        if isinstance(id_or_ids, ONE):
-            return _values.decode((await self.get_buffers([id_or_ids], timeout, private=private))[0])
-        buffers = await self.get_buffers(id_or_ids, timeout, private=private)
-        return [_values.decode(buffer) for buffer in buffers]
+        ids = [id_or_ids] if isinstance(id_or_ids, ONE) else id_or_ids
+        found: Sequence[Buffer | None]
+        if default is NO_DEFAULT:
+            found = await self.get_buffers(ids, timeout, private=private)
+        else:
+            found = await self._existing(ids, 0 if timeout is None else timeout, private)
+        values = [default if one is None else _values.decode_as(one, type) for one in found]
+        return values[0] if isinstance(id_or_ids, ONE) else values
 
     async def get_buffers(
         self, ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
