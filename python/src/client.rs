@@ -18,7 +18,7 @@ use pyo3::types::PyBytes;
 
 use crate::buffer::Buffer;
 use crate::detached::{detached, ended_by};
-use crate::error::{closed, invalid, raised, signalled};
+use crate::error::{closed, invalid, raised, raised_for, signalled};
 use crate::id::{ObjectId, object_id, object_ids};
 use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::subscription::Subscription;
@@ -124,7 +124,9 @@ impl Client {
     ) -> PyResult<()> {
         let (id, options) = (object_id(id)?, terms.options(py)?);
         let parts = held(&parts)?;
-        self.call(py, |client| client.put_parts(id, size, &slices(&parts), metadata, &options))
+        self.call_for_new(py, id, &options, |client| {
+            client.put_parts(id, size, &slices(&parts), metadata, &options)
+        })
     }
 
     /// Stores values, each given as id, size, parts and metadata. Small values share requests. Raises the
@@ -172,7 +174,8 @@ impl Client {
         terms: Terms,
     ) -> PyResult<Creation> {
         let (id, options) = (object_id(id)?, terms.options(py)?);
-        let creation = self.call(py, |client| client.create(id, size, metadata, &options))?;
+        let creation =
+            self.call_for_new(py, id, &options, |client| client.create(id, size, metadata, &options))?;
         let creation = Creation::new(creation);
         let mut creations = lock(&self.creations);
         creations.retain(|_, open| open.strong_count() > 0);
@@ -197,12 +200,12 @@ impl Client {
     fn get_into(
         &self,
         py: Python<'_>,
-        id: &Bound<'_, PyAny>,
+        given: &Bound<'_, PyAny>,
         into: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<usize> {
-        let (id, mut into, timeout) = (object_id(id)?, Bytes::writable(into)?, duration(py, timeout)?);
-        self.call(py, |client| client.get_into(id, into.as_mut_slice(), timeout))
+        let (id, mut into, timeout) = (object_id(given)?, Bytes::writable(into)?, duration(py, timeout)?);
+        self.call_for(py, given, |client| client.get_into(id, into.as_mut_slice(), timeout))
     }
 
     /// Stores the bytes at the start of a scratch, and gives the scratch up. Returns `None` if the bytes are
@@ -223,7 +226,10 @@ impl Client {
         let Some(held) = lock(&self.scratches).get(&address).and_then(Weak::upgrade) else {
             return Ok(None);
         };
-        self.call(py, |client| client.put_from(id, &mut held.lock(), len, metadata, &options)).map(Some)
+        self.call_for_new(py, id, &options, |client| {
+            client.put_from(id, &mut held.lock(), len, metadata, &options)
+        })
+        .map(Some)
     }
 
     /// Seals an object that this client is creating.
@@ -239,15 +245,15 @@ impl Client {
     }
 
     /// Waits for objects, for `timeout` seconds or without limit. Raises the first error among them.
-    fn get(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<Buffer>> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
-        let look =
-            |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer::new)).collect();
+    fn get(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<Buffer>> {
+        let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
+        let look = |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer::new)).collect();
         if let Some(here) = self.look(py, look)? {
             return Ok(here);
         }
-        let objects =
-            self.call(py, |client| client.get(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>())?;
+        let objects = self.call_for(py, given, |client| {
+            client.get(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>()
+        })?;
         Ok(objects.into_iter().map(Buffer::new).collect())
     }
 
@@ -256,10 +262,10 @@ impl Client {
     fn get_existing(
         &self,
         py: Python<'_>,
-        ids: &Bound<'_, PyAny>,
+        given: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Vec<Option<Buffer>>> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
+        let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         let look = |client: &plasmon::Client| {
             ids.iter().map(|id| client.get_here(id).map(|here| Some(Buffer(here)))).collect()
         };
@@ -272,9 +278,9 @@ impl Client {
     }
 
     /// Object of this node alone, if it is in its memory or on its disk.
-    fn get_local(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<Option<Buffer>> {
-        let id = object_id(id)?;
-        let found = self.call(py, |client| match client.get_local(&[id])?.remove(0) {
+    fn get_local(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Option<Buffer>> {
+        let id = object_id(given)?;
+        let found = self.call_for(py, given, |client| match client.get_local(&[id])?.remove(0) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             result => result.map(Some),
         })?;
@@ -286,11 +292,11 @@ impl Client {
     fn get_available(
         &self,
         py: Python<'_>,
-        ids: &Bound<'_, PyAny>,
+        given: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Vec<Option<Buffer>>> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
-        let objects = self.call(py, |client| {
+        let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
+        let objects = self.call_for(py, given, |client| {
             let available = |result: Result<plasmon::Object>| match result {
                 Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::NotFound) => Ok(None),
                 result => result.map(Some),
@@ -305,30 +311,30 @@ impl Client {
     }
 
     /// Waits for one object as `get` does.
-    fn get_one(&self, py: Python<'_>, id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Buffer> {
-        let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
+    fn get_one(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Buffer> {
+        let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
         if let Some(here) = self.look(py, |client| client.get_here(&id))? {
             return Ok(Buffer::new(here));
         }
-        Ok(Buffer::new(self.call(py, |client| client.get(&[id], timeout)?.remove(0))?))
+        Ok(Buffer::new(self.call_for(py, given, |client| client.get(&[id], timeout)?.remove(0))?))
     }
 
     /// Waits until `count` of the objects are in this host's memory. Returns for each whether it is.
     fn wait(
         &self,
         py: Python<'_>,
-        ids: &Bound<'_, PyAny>,
+        given: &Bound<'_, PyAny>,
         count: usize,
         timeout: Option<f64>,
     ) -> PyResult<Vec<bool>> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
-        self.call(py, |client| client.wait(&ids, count, timeout, Some(&mut signalled)))
+        let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
+        self.call_for(py, given, |client| client.wait(&ids, count, timeout, Some(&mut signalled)))
     }
 
     /// Marks objects as just used.
-    fn refresh(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = object_ids(ids)?;
-        self.call(py, |client| client.refresh(&ids))
+    fn refresh(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = object_ids(given)?;
+        self.call_for(py, given, |client| client.refresh(&ids))
     }
 
     /// Evicts objects until `bytes` more are free. Returns the number of bytes freed.
@@ -353,30 +359,30 @@ impl Client {
     }
 
     /// Whether each object is sealed on any node of the cluster.
-    fn contains(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
-        let ids = object_ids(ids)?;
+    fn contains(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
+        let ids = object_ids(given)?;
         let look = |client: &plasmon::Client| ids.iter().map(|id| client.presence_here(id)).collect();
         let presence: Vec<_> = match self.look(py, look)? {
             Some(here) => here,
-            None => self.call(py, |client| client.contains(&ids))?,
+            None => self.call_for(py, given, |client| client.contains(&ids))?,
         };
         Ok(presence.into_iter().map(|presence| presence != Presence::Absent).collect())
     }
 
     /// Whether one object is sealed on any node of the cluster.
-    fn contains_one(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let id = object_id(id)?;
+    fn contains_one(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let id = object_id(given)?;
         let presence = match self.look(py, |client| client.presence_here(&id))? {
             Some(here) => here,
-            None => self.call(py, |client| client.contains(&[id]))?.remove(0),
+            None => self.call_for(py, given, |client| client.contains(&[id]))?.remove(0),
         };
         Ok(presence != Presence::Absent)
     }
 
     /// Deletes objects on every node. Returns for each whether it existed.
-    fn delete(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
-        let ids = object_ids(ids)?;
-        let outcomes = self.call(py, |client| {
+    fn delete(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
+        let ids = object_ids(given)?;
+        let outcomes = self.call_for(py, given, |client| {
             let outcomes = client.delete(&ids)?;
             let refused = ids.iter().zip(&outcomes).find_map(|(id, outcome)| match outcome {
                 DeleteOutcome::NotAllowed { creator } => Some(not_allowed(*id, *creator, client.user())),
@@ -441,15 +447,15 @@ impl Client {
     }
 
     /// Explains how an object came to this node, as JSON.
-    fn explain(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<String> {
-        let id = object_id(id)?;
-        self.call(py, |client| client.explain_json(id))
+    fn explain(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<String> {
+        let id = object_id(given)?;
+        self.call_for(py, given, |client| client.explain_json(id))
     }
 
     /// Lists the nodes that hold an object, with their roles.
-    fn locations(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
-        let id = object_id(id)?;
-        let locations = self.call(py, |client| client.locations(id))?;
+    fn locations(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+        let id = object_id(given)?;
+        let locations = self.call_for(py, given, |client| client.locations(id))?;
         Ok(locations.into_iter().map(|one| (one.node, one.role)).collect())
     }
 
@@ -457,60 +463,60 @@ impl Client {
     fn replicate(
         &self,
         py: Python<'_>,
-        id: &Bound<'_, PyAny>,
+        given: &Bound<'_, PyAny>,
         copies: u16,
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
-        let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
-        Ok(spread(self.call(py, |client| client.replicate(id, copies, timeout))?))
+        let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
+        Ok(spread(self.call_for(py, given, |client| client.replicate(id, copies, timeout))?))
     }
 
     /// Moves an object to another node.
     fn migrate(
         &self,
         py: Python<'_>,
-        id: &Bound<'_, PyAny>,
+        given: &Bound<'_, PyAny>,
         node: &str,
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
-        let (id, node, timeout) = (object_id(id)?, node_id(py, node)?, duration(py, timeout)?);
-        Ok(spread(self.call(py, |client| client.migrate(id, node, timeout))?))
+        let (id, node, timeout) = (object_id(given)?, node_id(py, node)?, duration(py, timeout)?);
+        Ok(spread(self.call_for(py, given, |client| client.migrate(id, node, timeout))?))
     }
 
     /// Brings an object to `nodes`, or to all nodes.
     fn broadcast(
         &self,
         py: Python<'_>,
-        id: &Bound<'_, PyAny>,
+        given: &Bound<'_, PyAny>,
         nodes: Option<Vec<String>>,
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
-        let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
+        let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
         // An empty list would mean all nodes in the frame.
         if nodes.as_ref().is_some_and(Vec::is_empty) {
             return Ok((Vec::new(), Vec::new()));
         }
         let nodes =
             nodes.unwrap_or_default().iter().map(|node| node_id(py, node)).collect::<PyResult<Vec<_>>>()?;
-        Ok(spread(self.call(py, |client| client.broadcast(id, &nodes, timeout))?))
+        Ok(spread(self.call_for(py, given, |client| client.broadcast(id, &nodes, timeout))?))
     }
 
     /// Brings an object to this node and keeps it in memory here.
-    fn pin(&self, py: Python<'_>, id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
-        let (id, timeout) = (object_id(id)?, duration(py, timeout)?);
-        self.call(py, |client| client.pin(id, timeout))
+    fn pin(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
+        self.call_for(py, given, |client| client.pin(id, timeout))
     }
 
     /// Ends the effect of `pin`.
-    fn unpin(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
-        let id = object_id(id)?;
-        self.call(py, |client| client.unpin(id))
+    fn unpin(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<()> {
+        let id = object_id(given)?;
+        self.call_for(py, given, |client| client.unpin(id))
     }
 
     /// Begins to bring objects to this node.
-    fn prefetch(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?.unwrap_or(Duration::MAX));
-        self.call(py, |client| client.prefetch(&ids, timeout))
+    fn prefetch(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?.unwrap_or(Duration::MAX));
+        self.call_for(py, given, |client| client.prefetch(&ids, timeout))
     }
 
     /// Status report of the node, as JSON.
@@ -538,12 +544,45 @@ impl Client {
         py: Python<'_>,
         call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
     ) -> PyResult<T> {
+        self.run(py, call)?.map_err(|error| raised(py, &error))
+    }
+
+    /// Makes a call as `call` does, for objects that the caller gave.
+    fn call_for<T: Send>(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.run(py, call)?.map_err(|error| raised_for(py, error, given))
+    }
+
+    /// Makes a call as `call` does, for a new object.
+    fn call_for_new<T: Send>(
+        &self,
+        py: Python<'_>,
+        id: plasmon::ObjectId,
+        options: &plasmon::CreateOptions,
+        call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let named = |error: plasmon::Error| match &options.name {
+            Some(name) => error.about(id).naming(name),
+            None => error.about(id),
+        };
+        self.run(py, call)?.map_err(|error| raised(py, &named(error)))
+    }
+
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
+    ) -> PyResult<Result<T>> {
         let client = self.client(py)?;
         let result = detached(py, || ended_by(&self.closing, || call(&client)));
-        result.map_err(|error| match error.kind() {
-            ErrorKind::Interrupted if self.closing.load(Ordering::Relaxed) => raised(py, &closed()),
-            _ => raised(py, &error),
-        })
+        Ok(result.map_err(|error| match error.kind() {
+            ErrorKind::Interrupted if self.closing.load(Ordering::Relaxed) => closed(),
+            _ => error,
+        }))
     }
 
     fn keep(&self, scratch: plasmon::Scratch) -> Scratch {

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::detached::{is_ended, stay_if_leaving};
+use crate::id::{ObjectId, name_of, object_id};
 
 thread_local! {
     /// Exception that the handler of a signal raised while this thread waited.
@@ -39,7 +40,33 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     if let Some(signal) = SIGNAL.take() {
         return signal;
     }
-    exception(py, class_of(error.kind()), error.message())
+    let raised = exception(py, class_of(error.kind()), error.message());
+    let value = raised.value(py);
+    let set = || {
+        if let Some(id) = error.id() {
+            value.setattr("id", ObjectId(id))?;
+        }
+        if let Some(name) = error.name() {
+            value.setattr("name", name)?;
+        }
+        if let (Some(needed), Some(held)) = (error.needed(), error.held()) {
+            value.setattr("needed", needed)?;
+            value.setattr("held", held)?;
+        }
+        PyResult::Ok(())
+    };
+    set().err().unwrap_or(raised)
+}
+
+/// Exception as `raised` makes it, for a call for the objects that the caller gave. The message names them as
+/// the caller did.
+pub(crate) fn raised_for(py: Python<'_>, error: Error, given: &Bound<'_, PyAny>) -> PyErr {
+    let error = match object_id(given) {
+        Ok(id) => error.about(id),
+        Err(_) => error,
+    };
+    let name = error.id().and_then(|id| name_of(given, id));
+    raised(py, &name.into_iter().fold(error, |error, name| error.naming(&name)))
 }
 
 /// Error of a client that is closed.

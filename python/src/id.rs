@@ -1,8 +1,10 @@
 //! Object ids, and the values that callers may write in their place.
 
+use std::borrow::Cow;
+
 use plasmon::ParseIdError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::error::invalid;
 
@@ -90,6 +92,37 @@ impl ObjectId {
     }
 }
 
+/// Id with the name by which the caller called the object, for error messages.
+#[pyclass(frozen, module = "plasmon._internal")]
+pub(crate) struct Named {
+    id: plasmon::ObjectId,
+    name: String,
+}
+
+#[pymethods]
+impl Named {
+    #[new]
+    fn new(id: ObjectId, name: String) -> Self {
+        Self { id: id.0, name }
+    }
+}
+
+/// Name that a caller gave for one of the objects of a call.
+pub(crate) fn name_of(given: &Bound<'_, PyAny>, id: plasmon::ObjectId) -> Option<String> {
+    if let Ok(name) = given.cast::<PyString>() {
+        return name.to_cow().ok().filter(|name| hex(name).is_none()).map(Cow::into_owned);
+    }
+    if let Ok(named) = given.cast::<Named>() {
+        return Some(named.get().name.clone());
+    }
+    // An iterator has ended by now.
+    if !given.is_instance_of::<PyList>() && !given.is_instance_of::<PyTuple>() {
+        return None;
+    }
+    let found = |one: Bound<'_, PyAny>| object_id(&one).ok().filter(|it| *it == id).and(name_of(&one, id));
+    given.try_iter().ok()?.filter_map(PyResult::ok).find_map(found)
+}
+
 /// Id that a text stands for, if the text is no name.
 fn hex(text: &str) -> Option<plasmon::ObjectId> {
     // Other texts are not parsed, because the error takes memory.
@@ -106,6 +139,8 @@ pub(crate) fn object_id(given: &Bound<'_, PyAny>) -> PyResult<plasmon::ObjectId>
         hex(&name).map_or_else(|| Ok(ObjectId::from_name(py, &name)?.0), Ok)
     } else if let Ok(bytes) = given.cast::<PyBytes>() {
         Ok(ObjectId::new(py, bytes.as_bytes())?.0)
+    } else if let Ok(named) = given.cast::<Named>() {
+        Ok(named.get().id)
     } else {
         let kind = given.get_type();
         let message = format!("an object id is an ObjectId, 20 bytes or a name, not {}", kind.name()?);
@@ -118,6 +153,7 @@ pub(crate) fn object_ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<plasmon::Obje
     if given.is_instance_of::<ObjectId>()
         || given.is_instance_of::<PyString>()
         || given.is_instance_of::<PyBytes>()
+        || given.is_instance_of::<Named>()
     {
         return Ok(vec![object_id(given)?]);
     }

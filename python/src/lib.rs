@@ -26,7 +26,7 @@ mod _internal {
     #[pymodule_export]
     use super::client::Client;
     #[pymodule_export]
-    use super::id::ObjectId;
+    use super::id::{Named, ObjectId};
     #[pymodule_export]
     use super::looping::{Cancellation, Loop, Pending};
     #[pymodule_export]

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::buffer::Buffer;
 use crate::client::{Client, duration};
 use crate::detached::ended_by;
-use crate::error::{closed, raised};
+use crate::error::{closed, raised, raised_for};
 use crate::id::object_ids;
 
 /// Connection for an event loop. Only the loop's thread uses it.
@@ -53,21 +53,21 @@ impl Loop {
     }
 
     /// Begins a get of at most 1,024 objects.
-    fn get(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Pending> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
-        Pending::new(py, self.client(py)?.begin_get(&ids, timeout))
+    fn get(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Pending> {
+        let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
+        Pending::new(given, self.client(py)?.begin_get(&ids, timeout))
     }
 
     /// Begins a wait until `count` of the objects are in this host's memory.
     fn wait(
         &self,
         py: Python<'_>,
-        ids: &Bound<'_, PyAny>,
+        given: &Bound<'_, PyAny>,
         count: usize,
         timeout: Option<f64>,
     ) -> PyResult<Pending> {
-        let (ids, timeout) = (object_ids(ids)?, duration(py, timeout)?);
-        Pending::new(py, self.client(py)?.begin_wait(&ids, count, timeout))
+        let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
+        Pending::new(given, self.client(py)?.begin_wait(&ids, count, timeout))
     }
 
     /// Reads what has come. Returns the numbers of the calls that are complete, whether bytes are still to be
@@ -94,14 +94,17 @@ impl Loop {
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Pending {
     number: u64,
+    /// Objects as the caller named them.
+    given: Py<PyAny>,
     /// Call of the client. `None` once it has ended.
     call: Mutex<Option<plasmon::Pending>>,
 }
 
 impl Pending {
-    fn new(py: Python<'_>, begun: Result<plasmon::Pending>) -> PyResult<Self> {
-        let call = begun.map_err(|error| raised(py, &error))?;
-        Ok(Self { number: call.number(), call: Mutex::new(Some(call)) })
+    fn new(given: &Bound<'_, PyAny>, begun: Result<plasmon::Pending>) -> PyResult<Self> {
+        let call = begun.map_err(|error| raised_for(given.py(), error, given))?;
+        let given = given.clone().unbind();
+        Ok(Self { number: call.number(), given, call: Mutex::new(Some(call)) })
     }
 
     fn take(&self, py: Python<'_>) -> PyResult<plasmon::Pending> {
@@ -126,7 +129,11 @@ impl Pending {
     /// Objects of a get that is complete. Raises the first error among them.
     fn objects(&self, py: Python<'_>) -> PyResult<Vec<Buffer>> {
         let objects = self.take(py)?.objects().and_then(|all| all.into_iter().collect::<Result<Vec<_>>>());
-        Ok(objects.map_err(|error| raised(py, &error))?.into_iter().map(Buffer::new).collect())
+        Ok(objects
+            .map_err(|error| raised_for(py, error, self.given.bind(py)))?
+            .into_iter()
+            .map(Buffer::new)
+            .collect())
     }
 
     /// Objects of a get that is complete, `None` for each that is not in the cluster, and the positions of
@@ -134,8 +141,12 @@ impl Pending {
     fn existing(&self, py: Python<'_>, last: bool) -> PyResult<(Vec<Option<Buffer>>, Vec<usize>)> {
         let mut late = Vec::new();
         let mut found = Vec::new();
-        for (at, result) in
-            self.take(py)?.objects().map_err(|error| raised(py, &error))?.into_iter().enumerate()
+        for (at, result) in self
+            .take(py)?
+            .objects()
+            .map_err(|error| raised_for(py, error, self.given.bind(py)))?
+            .into_iter()
+            .enumerate()
         {
             found.push(match result {
                 Ok(object) => Some(Buffer(object)),
@@ -144,7 +155,7 @@ impl Pending {
                     late.push(at);
                     None
                 }
-                Err(error) => return Err(raised(py, &error)),
+                Err(error) => return Err(raised_for(py, error, self.given.bind(py))),
             });
         }
         Ok((found, late))
@@ -152,7 +163,7 @@ impl Pending {
 
     /// Presence of each object of a wait that is complete.
     fn presence(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
-        self.take(py)?.presence().map_err(|error| raised(py, &error))
+        self.take(py)?.presence().map_err(|error| raised_for(py, error, self.given.bind(py)))
     }
 
     /// Gives the call up, if it has not ended.

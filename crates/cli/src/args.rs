@@ -498,6 +498,12 @@ impl Which {
     pub(crate) fn id(&self, client: &Client, whose: &Whose) -> ObjectId {
         self.id.unwrap_or_else(|| whose.named(&self.text, client))
     }
+
+    /// Names the object, in an error of a call for it, as the user named it.
+    pub(crate) fn named(&self, id: ObjectId) -> impl FnOnce(plasmon::Error) -> plasmon::Error {
+        let name = self.id.is_none().then_some(self.text.as_str());
+        move |error| name.into_iter().fold(error.about(id), |error, name| error.naming(name))
+    }
 }
 
 /// Parses an object: 40 hexadecimal digits are an id, any other text is a name.

@@ -10,7 +10,8 @@ use crate::output::{json, line, size, table};
 
 pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<(), Failure> {
     let client = connect(socket, "plasmon explain")?;
-    let explanation = client.explain(args.object.id(&client, &args.whose))?;
+    let id = args.object.id(&client, &args.whose);
+    let explanation = client.explain(id).map_err(args.object.named(id))?;
     if as_json {
         return json(&serde_json::to_string_pretty(&explanation).expect("plain values"));
     }
@@ -77,7 +78,8 @@ fn print(fetched: &Fetched) -> Result<(), Failure> {
 
 pub(crate) fn locations(socket: &Socket, as_json: bool, args: &Located) -> Result<(), Failure> {
     let client = connect(socket, "plasmon locations")?;
-    let locations = client.locations(args.object.id(&client, &args.whose))?;
+    let id = args.object.id(&client, &args.whose);
+    let locations = client.locations(id).map_err(args.object.named(id))?;
     if as_json {
         return json(&serde_json::to_string_pretty(&locations).expect("plain values"));
     }

@@ -39,14 +39,17 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Fail
         (None, Some(id)) => id,
         (None, None) => ObjectId::random(),
     };
-    let bytes = if args.file == Path::new("-") {
+    let put = if args.file == Path::new("-") {
         let mut data = Vec::new();
         io::stdin().read_to_end(&mut data).map_err(Failure::file("read", "standard input"))?;
-        client.put(id, &data, &[], &options)?;
-        data.len() as u64
+        client.put(id, &data, &[], &options).map(|()| data.len() as u64).map_err(Failure::from)
     } else {
-        put_file(&client, id, &args.file, &options, as_json || args.quiet.quiet)?
+        put_file(&client, id, &args.file, &options, as_json || args.quiet.quiet)
     };
+    let bytes = put.map_err(|failure| match (failure, &args.name) {
+        (Failure::Store(error), Some(name)) => Failure::Store(error.about(id).naming(name)),
+        (failure, _) => failure,
+    })?;
     if as_json {
         output::json(&json!({ "id": id.to_string(), "name": args.name, "bytes": bytes }).to_string())?;
     } else {
@@ -132,8 +135,9 @@ fn fetch(
         }
         false
     };
-    let mut results = client.get_interruptible(&[id], within.left(), &mut look)?;
-    Ok(results.pop().expect("one id has one result")?)
+    let results = client.get_interruptible(&[id], within.left(), &mut look);
+    let result = results.and_then(|mut results| results.pop().expect("one id has one result"));
+    Ok(result.map_err(which.named(id))?)
 }
 
 /// Watcher of an object's arrival, which asks again and again how far the object has come. It has a thread

@@ -23,7 +23,7 @@ pub(crate) fn replicate(socket: &Socket, as_json: bool, args: &Replicate) -> Res
     let quiet = as_json || args.spreading.quiet.quiet;
     let within = Within::new(args.spreading.timeout);
     let (client, id) = watched(&within, socket, "plasmon replicate", (&args.object, &args.whose), quiet)?;
-    let spread = client.replicate(id, args.copies, within.left())?;
+    let spread = client.replicate(id, args.copies, within.left()).map_err(args.object.named(id))?;
     show(&client, as_json, &spread)
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn migrate(socket: &Socket, as_json: bool, args: &Migrate) -> Result<
     let within = Within::new(args.spreading.timeout);
     let (client, id) = watched(&within, socket, "plasmon migrate", (&args.object, &args.whose), quiet)?;
     let node = node(&client.status()?.cluster.members, &args.node)?;
-    let spread = client.migrate(id, node, within.left())?;
+    let spread = client.migrate(id, node, within.left()).map_err(args.object.named(id))?;
     show(&client, as_json, &spread)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn broadcast(socket: &Socket, as_json: bool, args: &Broadcast) -> Res
     let (client, id) = watched(&within, socket, "plasmon broadcast", (&args.object, &args.whose), quiet)?;
     let members = client.status()?.cluster.members;
     let nodes: Result<Vec<_>, _> = args.nodes.iter().map(|wanted| node(&members, wanted)).collect();
-    let spread = client.broadcast(id, &nodes?, within.left())?;
+    let spread = client.broadcast(id, &nodes?, within.left()).map_err(args.object.named(id))?;
     show(&client, as_json, &spread)?;
     match spread.failed.as_slice() {
         [] => Ok(()),

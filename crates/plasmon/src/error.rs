@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::ObjectId;
+
 /// Result of a call of the client.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -52,17 +54,72 @@ crate::wire::codes! {
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    id: Option<ObjectId>,
+    name: Option<String>,
+    amounts: Option<(u64, u64)>,
 }
 
 impl Error {
     /// Makes an error of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), id: None, name: None, amounts: None }
+    }
+
+    /// Says which object the error is about, unless it says so already.
+    #[must_use]
+    pub fn about(mut self, id: ObjectId) -> Self {
+        self.id.get_or_insert(id);
+        self
+    }
+
+    /// Says what was needed and what was held: bytes of a store that is full, copies of an object that too
+    /// few nodes keep.
+    #[must_use]
+    pub fn counting(mut self, needed: u64, held: u64) -> Self {
+        self.amounts = Some((needed, held));
+        self
+    }
+
+    /// Says by which name the caller called the object, which then stands beside the id in the message.
+    #[must_use]
+    pub fn naming(mut self, name: &str) -> Self {
+        if let Some(id) = self.id.filter(|_| self.name.is_none()) {
+            self.message = self.message.replacen(&id.to_string(), &format!("'{name}' ({id})"), 1);
+            self.name = Some(name.to_owned());
+        }
+        self
+    }
+
+    /// Says what failed, in front of the message.
+    #[must_use]
+    pub fn while_doing(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
     }
 
     /// Kind of the error, for a program to act on.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Object that the error is about, if it is about one.
+    pub fn id(&self) -> Option<ObjectId> {
+        self.id
+    }
+
+    /// Name by which the caller called the object.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// What was needed: bytes if the store is full, copies if too few nodes keep an object.
+    pub fn needed(&self) -> Option<u64> {
+        self.amounts.map(|(needed, _)| needed)
+    }
+
+    /// What is held, in the unit of [`Error::needed`].
+    pub fn held(&self) -> Option<u64> {
+        self.amounts.map(|(_, held)| held)
     }
 
     /// Message of the error, for a person to read.
@@ -78,3 +135,19 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_beside_the_id_once() {
+        let id = ObjectId::from_name("flights");
+        let error = Error::new(ErrorKind::NotFound, format!("object {id} is not in the cluster"));
+        let named = error.clone().about(id).naming("flights").naming("others");
+        assert_eq!(named.message(), format!("object 'flights' ({id}) is not in the cluster"));
+        assert_eq!((named.id(), named.name()), (Some(id), Some("flights")));
+        let unnamed = error.naming("flights");
+        assert_eq!((unnamed.id(), unnamed.name()), (None, None));
+    }
+}

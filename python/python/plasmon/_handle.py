@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from plasmon import _internal
 from plasmon._ids import ONE, IdLike, identify, is_hex
-from plasmon._internal import ObjectId
+from plasmon._internal import Named, ObjectId
 
 
 class Handle:
@@ -23,13 +23,13 @@ class Handle:
         """Id and name of a new object."""
         return identify(id, name, self.user if private else None)
 
-    def _one(self, id: IdLike, private: bool) -> IdLike:
+    def _one(self, id: IdLike, private: bool) -> IdLike | Named:
         """Id for a call. A name of a private object is hashed; every other value stays as it is."""
         if private and isinstance(id, str) and not is_hex(id):
-            return ObjectId.from_private_name(id, self.user)
+            return Named(ObjectId.from_private_name(id, self.user), id)
         return id
 
-    def _all(self, ids: IdLike | Iterable[IdLike], private: bool) -> Iterable[IdLike]:
+    def _all(self, ids: IdLike | Iterable[IdLike], private: bool) -> Iterable[IdLike | Named]:
         """Ids for a call, of several objects or of a single one."""
         some: Iterable[IdLike] = [ids] if isinstance(ids, ONE) else ids
         return [self._one(id, private) for id in some] if private else some

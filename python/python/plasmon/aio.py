@@ -223,9 +223,8 @@ class Client:
         found: builtins.list[Buffer | None] = [None] * len(wanted)
         left = [*range(len(wanted))]
         for last in (False, True) if timeout else (True,):
-            ids = [wanted[at] for at in left]
             take = partial(_take_existing, last=last)
-            some, late = await self._getting(ids, 0 if last else timeout, take)
+            some, late = await self._getting([wanted[at] for at in left], 0 if last else timeout, take)
             for at, buffer in zip(left, some, strict=True):
                 found[at] = buffer
             left = [left[at] for at in late]
@@ -235,7 +234,7 @@ class Client:
 
     async def _getting(
         self,
-        wanted: builtins.list[IdLike],
+        wanted: builtins.list[IdLike | _internal.Named],
         timeout: float | None,
         take: Callable[[builtins.list[_internal.Pending]], _T],
     ) -> _T:

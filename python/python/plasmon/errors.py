@@ -21,6 +21,15 @@ class Error(Exception):
     escaped.
     """
 
+    id: _internal.ObjectId | None = None
+    """Object that the error is about, if it is about one."""
+    name: str | None = None
+    """Name by which the call named the object. `None` if it gave an id."""
+    needed: int | None = None
+    """What was needed: bytes if the store is full, nodes if too few keep the object."""
+    held: int | None = None
+    """What there is of it: bytes that objects hold, nodes that keep the object."""
+
     def __str__(self) -> str:
         return _internal.printable(Exception.__str__(self))
 

@@ -174,7 +174,7 @@ impl Placement {
             text += &format!("; node {node}: {error}");
         }
         text += "; it stays there, and further nodes take it as soon as they can";
-        Error::new(ErrorKind::TooFew, text)
+        Error::new(ErrorKind::TooFew, text).about(id).counting(copies.into(), keeping.len() as u64)
     }
 
     /// Brings an object to some nodes, or to all.

@@ -305,9 +305,16 @@ impl Store {
                     self.what_limits(),
                     self.spill_advice(),
                 ),
-            ),
+            )
+            .counting(len, self.held()),
             other => Error::new(ErrorKind::Internal, format!("cannot allocate {}: {other}", size(len))),
         }
+    }
+
+    /// Bytes of memory that objects hold.
+    fn held(&self) -> u64 {
+        let (primary, cached, unsealed) = self.objects.borrow().bytes();
+        primary + cached + unsealed
     }
 
     /// The settings that limit the store.

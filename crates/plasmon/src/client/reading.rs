@@ -149,7 +149,7 @@ impl Client {
                 Ok(reply) => self.connection.only::<requests::Get>(reply)?.objects,
                 // Objects that other requests brought, or that were here, are still returned.
                 Err(error) if error.kind() == ErrorKind::TimedOut => {
-                    places.iter().for_each(|at| results[*at] = Some(Err(error.clone())));
+                    places.iter().for_each(|at| results[*at] = Some(Err(error.clone().about(ids[*at]))));
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -161,7 +161,7 @@ impl Client {
                         let view = view.map_err(|error| self.connection.fail(error))?;
                         Ok(Object::counted(Arc::clone(&self.connection), ids[*at], view))
                     }
-                    Err(error) => Err(error),
+                    Err(error) => Err(error.about(ids[*at])),
                 });
             }
         }

@@ -338,11 +338,15 @@ macro_rules! tuples {
 
 tuples!((A 0, B 1), (A 0, B 1, C 2));
 
-/// Encoding of an error: its kind, and its message cut to [`MAX_MESSAGE_BYTES`] bytes.
+/// Encoding of an error: its kind, its message cut to [`MAX_MESSAGE_BYTES`] bytes, the object that it is
+/// about, and what was needed and held.
 impl Wire for Error {
     fn shape(types: &mut Types) -> Cow<'static, str> {
         types.enter("Error", |types| {
-            format!("kind: {}, message: text of at most {MAX_MESSAGE_BYTES} bytes", ErrorKind::shape(types))
+            let kind = ErrorKind::shape(types);
+            let message = format!("text of at most {MAX_MESSAGE_BYTES} bytes");
+            let amounts = Option::<(u64, u64)>::shape(types);
+            format!("kind: {kind}, message: {message}, id: object id or none, needed and held: {amounts}")
         })
     }
 
@@ -352,14 +356,30 @@ impl Wire for Error {
         let mut ends = (0..=message.len().min(MAX_MESSAGE_BYTES)).rev();
         let end = ends.find(|end| message.is_char_boundary(*end)).unwrap_or_default();
         put_bytes(&message.as_bytes()[..end], out);
+        Option::put(&value.id(), out);
+        Option::put(&value.needed().zip(value.held()), out);
     }
 
     fn take(body: &mut Reader) -> Result<Self, WireError> {
-        Ok(Self::new(ErrorKind::take(body)?, body.text(MAX_MESSAGE_BYTES)?))
+        let mut error = Self::new(ErrorKind::take(body)?, body.text(MAX_MESSAGE_BYTES)?);
+        if let Some(id) = <Option<ObjectId> as Wire>::take(body)? {
+            error = error.about(id);
+        }
+        if let Some((needed, held)) = <Option<(u64, u64)> as Wire>::take(body)? {
+            error = error.counting(needed, held);
+        }
+        Ok(error)
     }
 
     fn draw(draw: &mut Draw) -> Self {
-        Self::new(ErrorKind::draw(draw), String::draw(draw))
+        let mut error = Self::new(ErrorKind::draw(draw), String::draw(draw));
+        if bool::draw(draw) {
+            error = error.about(ObjectId::draw(draw));
+        }
+        if bool::draw(draw) {
+            error = error.counting(u64::draw(draw), u64::draw(draw));
+        }
+        error
     }
 }
 

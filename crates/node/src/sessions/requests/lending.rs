@@ -100,9 +100,7 @@ impl Lending {
         let extent = {
             let charge = self.creations.charge(what, client, uid, capacity)?;
             let extent = self.store.room(Zone { domain, writer: Writer::Uid(uid) }, capacity, room).await;
-            let extent = extent.map_err(|error| {
-                Error::new(error.kind(), format!("cannot {}: {}", what(), error.message()))
-            })?;
+            let extent = extent.map_err(|error| error.while_doing(&format!("cannot {}", what())))?;
             charge.keep();
             extent
         };

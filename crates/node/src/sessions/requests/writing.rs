@@ -264,7 +264,7 @@ impl Creations {
         let zone = Zone { domain: head.domain(), writer };
         let charge = self.charge(|| format!("create object {}", head.id), client, head.tenant, head.len())?;
         let extent = self.store.room(zone, head.len(), room).await.map_err(|error| {
-            Error::new(error.kind(), format!("cannot create object {}: {}", head.id, error.message()))
+            error.about(head.id).while_doing(&format!("cannot create object {}", head.id))
         })?;
         Ok((extent, charge))
     }

@@ -179,7 +179,7 @@ impl Pending {
                 let view = connection.arena().view(span).map_err(|error| connection.fail(error))?;
                 Ok(Ok(Object::counted(Arc::clone(connection), *id, view)))
             }
-            Err(error) => Ok(Err(error)),
+            Err(error) => Ok(Err(error.about(*id))),
         };
         self.ids.iter().zip(objects).map(object).collect()
     }
