@@ -43,10 +43,11 @@ missing_packages() {
     [ "$(id -u)" != 0 ] || command -v ip >/dev/null || echo iproute2
 }
 
-# Prints the further Debian packages that tests need: etcd and its command.
+# Prints the further Debian packages that tests need: etcd and its command, and Prometheus' promtool.
 missing_packages_for_tests() {
     command -v etcd >/dev/null || echo etcd-server
     command -v etcdctl >/dev/null || echo etcd-client
+    command -v promtool >/dev/null || echo prometheus
 }
 
 # Prints the Debian packages that guests need: QEMU, the tool that makes an RDMA device, and the device's
@@ -87,10 +88,13 @@ install_packages() {
         "${apt[@]}" update </dev/null
         "${install[@]}" >/dev/null </dev/null
     fi
-    # The package would start a server, which is not wanted here.
-    if [[ " ${packages[*]} " == *" etcd-server "* ]] && [ -d /run/systemd/system ]; then
-        "${as_root[@]}" systemctl --quiet disable --now etcd || true
-    fi
+    # These packages would start servers, which are not wanted here.
+    local server
+    for server in etcd-server prometheus; do
+        if [[ " ${packages[*]} " == *" $server "* ]] && [ -d /run/systemd/system ]; then
+            "${as_root[@]}" systemctl --quiet disable --now "${server%-server}" || true
+        fi
+    done
 }
 
 check_rust() {

@@ -106,7 +106,6 @@ mod tests {
             "PLASMON_MEMORY",
             "PLASMON_SPIL_DIRR",
             "PLASMON_BIN",
-            "PLASMON_LONG",
             "PLASMON_E2E_NETNS",
             "PLASMON_SIMULATE_SECONDS",
             "LASMON_MEMORY",

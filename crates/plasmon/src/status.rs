@@ -24,6 +24,8 @@ pub struct Status {
     pub socket: String,
     /// Host and port of the node's control connection.
     pub listen: String,
+    /// Name of the host.
+    pub host: String,
     /// Reason why the node does not serve as it should, such as a coordinator that does not answer. Empty if
     /// the node is healthy.
     pub unfit: String,
@@ -35,6 +37,8 @@ pub struct Status {
     pub numa: NumaStatus,
     /// Objects on the node.
     pub objects: ObjectsStatus,
+    /// Gets and puts of the node's clients.
+    pub calls: CallsStatus,
     /// Objects that the node has written to disk.
     pub spill: SpillStatus,
     /// Clients of the node, at most 1,000 of them.
@@ -172,6 +176,34 @@ pub struct ObjectsStatus {
     pub doomed_bytes: u64,
     /// Number of objects that were evicted from memory to make room.
     pub evicted: u64,
+}
+
+/// Gets and puts of a node's clients, those that have gone included.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallsStatus {
+    /// Number of objects that a get found in the node's memory.
+    pub get_hits: u64,
+    /// Number of objects that a get did not find in the node's memory: it waited, fetched or failed.
+    pub get_misses: u64,
+    /// Number of objects that clients have made.
+    pub puts: u64,
+    /// Size in bytes of the objects that clients have made.
+    pub put_bytes: u64,
+    /// Gets that clients made without the daemon and timed, one in 1,024 of them, by their time.
+    pub timed_gets: Vec<TimedGets>,
+    /// Time in nanoseconds that all of `timed_gets` took.
+    pub timed_gets_ns: u64,
+}
+
+/// Timed gets of one class of times.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimedGets {
+    /// Longest time of the class in nanoseconds. The last class has the largest number there is.
+    pub most_ns: u64,
+    /// Number of gets in the class.
+    pub gets: u64,
 }
 
 /// Network of a node: its fabric, registered memory and operations.

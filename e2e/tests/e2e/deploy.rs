@@ -97,6 +97,17 @@ fn systemd_takes_the_unit() {
     assert!(output.status.success() && about.is_empty(), "{said}");
 }
 
+#[test]
+fn prometheus_takes_the_rules() {
+    let mut command = Command::new("promtool");
+    let output = match command.args(["check", "rules"]).arg(deploy().join("prometheus-rules.yml")).output() {
+        Ok(output) => output,
+        Err(_) => return eprintln!("skipped: there is no promtool here (Debian's package prometheus)"),
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("SUCCESS"), "{output:?}");
+}
+
 /// Replacement of srun that uses processes as hosts: each has a folder for what a host has only once. As with
 /// srun, all tasks get the whole input.
 const SRUN: &str = r#"#!/usr/bin/env bash

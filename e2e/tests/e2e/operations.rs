@@ -30,12 +30,32 @@ fn fetch(cluster: &Cluster, node: usize, request: &str) -> (u16, String) {
 }
 
 /// Status code and text of the answer to an HTTP request on an open connection.
-pub(crate) fn ask(mut stream: TcpStream, request: &str) -> (u16, String) {
-    write!(stream, "{request} HTTP/1.1\r\nHost: node\r\n\r\n").expect("it listens");
+pub(crate) fn ask(stream: TcpStream, request: &str) -> (u16, String) {
+    ask_with(stream, request, "")
+}
+
+/// Status code and text of the answer to an HTTP request with further headers.
+fn ask_with(mut stream: TcpStream, request: &str, headers: &str) -> (u16, String) {
+    write!(stream, "{request} HTTP/1.1\r\nHost: node\r\n{headers}\r\n").expect("it listens");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers and closes");
     let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("it is HTTP");
     (code, answer)
+}
+
+/// Has Prometheus' own tool look at an answer with metrics, where it is installed.
+fn check_metrics(answer: &str) {
+    let (head, text) = answer.split_once("\r\n\r\n").expect("it is HTTP");
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut tool) = command.spawn() else {
+        return eprintln!("skipped: there is no promtool here (Debian's package prometheus)");
+    };
+    tool.stdin.take().expect("it is a pipe").write_all(text.as_bytes()).expect("it reads");
+    let output = tool.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
 /// Value of a metric's sample.
@@ -55,7 +75,21 @@ fn metrics_tell_what_a_node_does() {
             && sample(&texts[1], "plasmon_fetched_bytes_total{protocol=\"read\"}") == Some(MIB as f64)
             && sample(&texts[1], "plasmon_cluster_members") == Some(2.0)
     });
-    let (code, text) = fetch(&cluster, 0, "GET /metrics");
+    // Gets without the daemon are counted, also those of a client that has gone.
+    let reader = cluster.client(1);
+    (0..500).for_each(|_| drop(get(&reader, id)));
+    drop(reader);
+    let counted = |node, name| sample(&fetch(&cluster, node, "GET /metrics").1, name);
+    eventually("all gets are counted", || {
+        counted(1, "plasmon_gets_total{result=\"hit\"}") == Some(500.0)
+            && counted(1, "plasmon_gets_total{result=\"miss\"}") == Some(1.0)
+    });
+    assert_eq!(counted(0, "plasmon_puts_total"), Some(1.0));
+    assert_eq!(counted(0, "plasmon_put_bytes_total"), Some(MIB as f64));
+    assert_eq!(counted(0, "plasmon_served_objects_total{protocol=\"socket\"}"), Some(0.0));
+    check_metrics(&fetch(&cluster, 1, "GET /metrics").1);
+    let stream = cluster.connect_to(0, port(cluster.daemon(0)));
+    let (code, text) = ask_with(stream, "GET /metrics", "Accept: application/openmetrics-text\r\n");
     assert_eq!(code, 200);
     let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert!(text.contains(kind) && text.trim_end().ends_with("# EOF"), "{text}");

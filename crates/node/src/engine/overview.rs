@@ -61,6 +61,7 @@ impl Service for Overview {
         status.incarnation = kernel.incarnation.get();
         status.version = env!("CARGO_PKG_VERSION").into();
         status.pid = std::process::id();
+        status.host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         status.uptime_seconds = kernel.clock.now().duration_since(kernel.started).as_secs_f64();
         status.socket = kernel.config.socket.display().to_string();
         status.listen = kernel.listen.clone();

@@ -4,12 +4,13 @@
 //! [`sockets`] serves its connections; [`connection`] is one of them, and [`client`] the state of its client.
 //! [`places`] limits the number of clients, [`sharing`] hands out descriptors, and [`answering`] has requests
 //! answered by their services. [`Requests`] stands above [`Sessions`]: [`requests`] answers each kind of
-//! request, [`rings`] serves those that come through shared memory, and [`subscriptions`] tells clients what
-//! is sealed or deleted.
+//! request, [`counting`] counts gets and puts, [`rings`] serves what comes through shared memory, and
+//! [`subscriptions`] tells clients what is sealed or deleted.
 
 mod answering;
 pub(crate) mod client;
 mod connection;
+pub(crate) mod counting;
 pub(crate) mod listener;
 pub(crate) mod places;
 pub(crate) mod requests;
@@ -21,10 +22,11 @@ mod subscriptions;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plasmon::status::ConnectionStatus;
+use plasmon::status::{CallsStatus, ConnectionStatus};
 use rustix::fd::OwnedFd;
 
 use self::client::Client;
+use self::counting::Counting;
 use self::places::Places;
 pub(crate) use self::requests::Requests;
 use self::sockets::FIRST_CLIENT;
@@ -48,6 +50,7 @@ pub(crate) struct Sessions {
     pub(crate) services: Rc<Services>,
     pub(crate) clients: Clients,
     places: Places,
+    pub(crate) counting: Counting,
     next_client: Cell<ClientKey>,
     /// Clients with replies of this turn.
     unsent: RefCell<Vec<ClientKey>>,
@@ -71,10 +74,18 @@ impl Sessions {
             services: Rc::clone(services),
             clients,
             places,
+            counting: Counting::default(),
             next_client: Cell::new(FIRST_CLIENT),
             unsent: RefCell::default(),
             epoll,
         }
+    }
+
+    /// Gets and puts so far, with those that clients have counted by themselves.
+    fn calls(&self) -> CallsStatus {
+        let now = self.kernel.clock.now();
+        self.clients.borrow().values().for_each(|client| client.add_counts(&self.counting, now));
+        self.counting.status()
     }
 
     fn connections(&self) -> Vec<ConnectionStatus> {

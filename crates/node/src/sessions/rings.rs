@@ -7,12 +7,13 @@
 //! A client rings its bell, an eventfd in the engine's epoll set, unless it sees that the engine looks at
 //! its ring anyway. The engine does so from the first ring on until it goes to sleep.
 
+use std::cell::RefCell;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -23,6 +24,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::client::Client;
+use super::counting::{Counting, Seen};
 use super::requests::{Creations, INLINE_MAX};
 use super::sharing::cannot_share;
 use super::sockets::bell_token;
@@ -41,6 +43,8 @@ pub(crate) struct Channel {
     /// the set.
     bell: Arc<OwnedFd>,
     epoll: Rc<OwnedFd>,
+    /// The client's own counts when they were last added.
+    seen: RefCell<Seen>,
 }
 
 impl Drop for Channel {
@@ -144,9 +148,9 @@ impl Sessions {
             .map_err(io::Error::from)
             .map_err(failed)?;
         let theirs = Arc::clone(&bell);
-        self.client_mut(key, |client| {
-            client.channel = Some(Rc::new(Channel { pages, bell, epoll: Rc::clone(&self.epoll) }))
-        });
+        let seen = RefCell::new(Seen::since(self.kernel.clock.now()));
+        let channel = Rc::new(Channel { pages, bell, epoll: Rc::clone(&self.epoll), seen });
+        self.client_mut(key, |client| client.channel = Some(channel));
         Ok((descriptor, theirs))
     }
 
@@ -282,6 +286,13 @@ impl Client {
             });
         }
         flow
+    }
+
+    /// Adds the gets that this client has made by itself since it was last looked at.
+    pub(super) fn add_counts(&self, counting: &Counting, now: Instant) {
+        if let Some(channel) = &self.channel {
+            counting.add(&mut channel.seen.borrow_mut(), channel.pages.counts(), now);
+        }
     }
 
     /// Number of objects that this client has pinned by itself.

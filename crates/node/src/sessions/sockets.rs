@@ -399,6 +399,7 @@ impl Sessions {
         let Some(client) = self.clients.borrow_mut().remove(&key) else {
             return;
         };
+        client.add_counts(&self.counting, self.kernel.clock.now());
         client.lent.values().for_each(|lent| lent.uncount(&self.store, key));
         let given_up = self.store.objects.borrow_mut().end_all(key);
         let unsealed = given_up.len();

@@ -95,6 +95,7 @@ impl Fast {
         if !self.shared.lives() {
             return Looked::Ask;
         }
+        let began = self.channel.begin_get();
         let mut nowhere = true;
         for (which, table) in self.tables() {
             for _ in 0..MAX_READ_ATTEMPTS {
@@ -126,6 +127,7 @@ impl Fast {
                     return Looked::Ask;
                 };
                 self.channel.touch(which, number);
+                self.channel.end_get(&slot, began);
                 return Looked::Here(view, FastPin(slot));
             }
         }

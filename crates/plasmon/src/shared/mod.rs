@@ -37,6 +37,7 @@
 //! | flags, versions of segments | engine | Release; read Acquire, the latter when the pin holds: the segment of a pinned object is not replaced |
 //! | a pin | client | set: Release, before the SeqCst fence; cleared: Release. Read by the engine: Acquire, so that the client's reads of the object are over before its memory is used again |
 //! | access bits | client sets, engine clears | Relaxed: a guess |
+//! | counts of gets | client | Relaxed: a slot's word by the thread that has the slot |
 //! | tails and heads of rings | either | Release; read Acquire |
 //! | attention, asleep | engine, client | Relaxed, before a SeqCst fence, on both sides of it: see [`channel`] |
 //!
@@ -51,8 +52,8 @@ mod words;
 
 #[cfg(not(loom))]
 pub use channel::{
-    ClientChannel, Completion, DATA_LEN, EngineChannel, Malformed, Operation, Outcome, Ring, Slot,
-    Submission, TableId,
+    ClientChannel, Completion, Counts, DATA_LEN, EngineChannel, Malformed, Operation, Outcome, Ring, Slot,
+    Submission, TIME_BOUNDS_NS, TableId,
 };
 #[cfg(not(loom))]
 pub use table::{Found, NewEntry, Part, Snapshot, State, TableReader, TableWriter};

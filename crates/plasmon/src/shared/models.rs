@@ -11,6 +11,7 @@ use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
+use super::channel::counts;
 use super::channel::pins::{self, Slot, TableId};
 use super::channel::ring::{self, COMPLETIONS, Place, SUBMISSIONS};
 use super::table::entry::{Entry, Snapshot, State};
@@ -315,5 +316,23 @@ fn what_is_there_throughout_is_found() {
         write(NEW);
         assert!(index.insert(HASH, NEW).is_some());
         reader.join().unwrap();
+    });
+}
+
+/// Gets of several threads are all counted, and the engine's sums never shrink meanwhile.
+#[test]
+fn no_get_is_lost_from_the_counts() {
+    check(3, || {
+        let words = Words::in_memory(counts::words_of(2));
+        let readers: Vec<_> = (0..2)
+            .map(|slot| {
+                let words = words.clone();
+                thread::spawn(move || (0..2).for_each(|_| drop(counts::count(&words, slot))))
+            })
+            .collect();
+        let (one, other) = (counts::read(&words, 2).gets, counts::read(&words, 2).gets);
+        assert!(one <= other && other <= 4, "{one}, {other}");
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert_eq!(counts::read(&words, 2).gets, 4);
     });
 }

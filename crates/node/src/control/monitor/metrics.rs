@@ -1,25 +1,93 @@
-//! A node's report as metrics, in the text format of OpenMetrics.
+//! A node's report as metrics, in the text format of OpenMetrics or the older one of Prometheus.
+//!
+//! All series that a node can ever have are there from its start, so that a rate is known from the first
+//! event on.
 //!
 //! Names and units are an interface: `docs/operations.md` lists them all, and a test compares the two.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use plasmon::status::{
-    ClusterStatus, FabricStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, SpillStatus, Status,
-    TransferStatus,
+    CallsStatus, ClusterStatus, FabricStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, SpillStatus,
+    Status, TransferStatus,
 };
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// The content type of the text.
-pub(super) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The protocols by which objects are fetched.
+const PROTOCOLS: [&str; 8] =
+    ["eager", "read", "read-first", "striped-read", "relayed-read", "send", "read-register", "socket"];
+const NS_A_SECOND: f64 = 1e9;
+const OPEN_METRICS: &str = "application/openmetrics-text";
+
+/// A text format of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// OpenMetrics 1.0, for those who say that they take it.
+    Open,
+    /// Prometheus' own text format 0.0.4, for everybody else.
+    Plain,
+}
+
+impl Format {
+    /// The format for a reader who accepts these types, by RFC 9110.
+    pub(super) fn accepted(accept: &str) -> Self {
+        let weight = |wanted: &str| {
+            let weights = accept.split(',').filter_map(|one| {
+                let mut words = one.split(';').map(str::trim);
+                words.next().filter(|name| name.eq_ignore_ascii_case(wanted))?;
+                let quality = words.find_map(|word| word.strip_prefix("q=")?.parse::<f64>().ok());
+                Some(quality.unwrap_or(1.0))
+            });
+            weights.fold(0.0, f64::max)
+        };
+        let open = weight(OPEN_METRICS);
+        if open > 0.0 && open >= weight("text/plain") { Self::Open } else { Self::Plain }
+    }
+
+    /// The content type of the format.
+    pub(super) fn content(self) -> &'static str {
+        match self {
+            Self::Open => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
 
 /// Encodes all metrics of a report.
-pub(super) fn text(status: Status) -> String {
+pub(super) fn text(status: Status, format: Format) -> String {
+    let text = open_metrics(status);
+    match format {
+        Format::Open => text,
+        Format::Plain => plain(&text),
+    }
+}
+
+/// Translates OpenMetrics. The older format has the whole names of counters in comments, and no end.
+fn plain(text: &str) -> String {
+    let is_counter = |name: &str| text.contains(&format!("# TYPE {name} counter\n"));
+    let mut out = String::new();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(kind), Some(name), Some(rest)) if is_counter(name) => {
+                out += &format!("# {kind} {name}_total {rest}\n");
+            }
+            _ => {
+                out += line;
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+fn open_metrics(status: Status) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot(status)));
     let mut out = String::new();
@@ -32,11 +100,12 @@ struct Snapshot(Status);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Status { memory, objects, spill, fabric, transfer, cluster, .. } = &self.0;
+        let Status { memory, objects, calls, spill, fabric, transfer, cluster, .. } = &self.0;
         let mut out = Out(encoder);
         self.node(&mut out)?;
         memory_metrics(&mut out, memory)?;
         object_metrics(&mut out, objects)?;
+        call_metrics(&mut out, calls)?;
         spill_metrics(&mut out, spill)?;
         fabric_metrics(&mut out, fabric)?;
         transfer_metrics(&mut out, transfer)?;
@@ -49,6 +118,7 @@ impl Snapshot {
         let status = &self.0;
         let labels = [
             ("node", status.node.as_str()),
+            ("host", status.host.as_str()),
             ("version", status.version.as_str()),
             ("provider", status.fabric.provider.as_str()),
         ];
@@ -92,8 +162,33 @@ fn object_metrics(out: &mut Out<'_>, objects: &ObjectsStatus) -> fmt::Result {
     out.gauges("plasmon_objects_bytes", "Bytes of sealed objects", "role", &bytes)?;
     out.gauge("plasmon_objects_unsealed", "Objects being created", real(objects.unsealed))?;
     out.gauge("plasmon_objects_pinned", "Objects with at least one pin", real(objects.pinned))?;
+    out.gauge("plasmon_objects_pinned_bytes", "Bytes of pinned objects", real(objects.pinned_bytes))?;
     out.gauge("plasmon_objects_doomed", "Objects deleted, but still pinned", real(objects.doomed))?;
+    out.gauge("plasmon_objects_doomed_bytes", "Bytes of deleted objects", real(objects.doomed_bytes))?;
     out.counter("plasmon_objects_evicted", "Objects taken out of memory to make room", objects.evicted)
+}
+
+fn call_metrics(out: &mut Out<'_>, calls: &CallsStatus) -> fmt::Result {
+    let results = [("hit", calls.get_hits), ("miss", calls.get_misses)];
+    out.counters(
+        "plasmon_gets",
+        "Objects that clients asked for, by whether they were here",
+        "result",
+        &results,
+    )?;
+    out.counter("plasmon_puts", "Objects that clients have made", calls.puts)?;
+    out.counter("plasmon_put_bytes", "Bytes of objects that clients have made", calls.put_bytes)?;
+    let classes: Vec<_> = calls
+        .timed_gets
+        .iter()
+        .map(|class| match class.most_ns {
+            // The format's own mark of the last class.
+            u64::MAX => (f64::MAX, class.gets),
+            ns => (ns as f64 / NS_A_SECOND, class.gets),
+        })
+        .collect();
+    let help = "Time of gets that need no daemon, one in 1024 of them";
+    out.histogram("plasmon_local_get_seconds", help, calls.timed_gets_ns as f64 / NS_A_SECOND, &classes)
 }
 
 fn spill_metrics(out: &mut Out<'_>, spill: &SpillStatus) -> fmt::Result {
@@ -119,8 +214,12 @@ fn fabric_metrics(out: &mut Out<'_>, fabric: &FabricStatus) -> fmt::Result {
 }
 
 fn transfer_metrics(out: &mut Out<'_>, transfer: &TransferStatus) -> fmt::Result {
+    let mut protocols: BTreeMap<&str, &ProtocolStatus> = BTreeMap::new();
+    let none = ProtocolStatus::default();
+    protocols.extend(PROTOCOLS.iter().map(|name| (*name, &none)));
+    protocols.extend(transfer.protocols.iter().map(|(name, protocol)| (name.as_str(), protocol)));
     let each = |what: fn(&ProtocolStatus) -> u64| -> Vec<_> {
-        transfer.protocols.iter().map(|(name, protocol)| (name.as_str(), what(protocol))).collect()
+        protocols.iter().map(|(name, protocol)| (*name, what(protocol))).collect()
     };
     let name = "protocol";
     out.counters(
@@ -146,6 +245,15 @@ fn cluster_metrics(out: &mut Out<'_>, cluster: &ClusterStatus) -> fmt::Result {
     out.gauge("plasmon_cluster_members", "Nodes of the cluster", real(cluster.members.len() as u64))?;
     let connected = flag(cluster.coordinator_connected);
     out.gauge("plasmon_cluster_coordinator_connected", "1 if the coordinator answers", connected)?;
+    let fenced = "1 if the node has lost its membership";
+    out.gauge("plasmon_cluster_fenced", fenced, flag(cluster.fenced))?;
+    let copies = &cluster.copies;
+    let short = "Objects of this node's part of the directory that have fewer replicas than asked for";
+    out.gauge("plasmon_replicas_short_objects", short, real(copies.short))?;
+    out.counter("plasmon_replicas_ordered", "Replicas ordered to restore objects", copies.ordered)?;
+    out.counter("plasmon_replicas_restored", "Ordered replicas that were made", copies.restored)?;
+    out.counter("plasmon_replicas_failed", "Ordered replicas that were not made", copies.failed)?;
+    out.counter("plasmon_objects_expired", "Objects deleted at the end of their time", copies.expired)?;
     let entries = "Objects that this node's part of the directory knows";
     out.gauge("plasmon_directory_entries", entries, real(cluster.directory_entries))
 }
@@ -164,6 +272,13 @@ impl Out<'_> {
         values.iter().try_for_each(|(which, value)| {
             ConstGauge::new(*value).encode(metric.encode_family(&[(label, *which)])?)
         })
+    }
+
+    /// Writes a histogram of classes with their upper bounds, lowest first.
+    fn histogram(&mut self, name: &str, help: &str, sum: f64, classes: &[(f64, u64)]) -> fmt::Result {
+        let count = classes.iter().map(|(_, count)| count).sum();
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(sum, count, classes, None)
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {

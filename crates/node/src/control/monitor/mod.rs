@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use self::metrics::Format;
 use crate::control::{ControlError, Event, EventSender};
 use crate::kernel::seldom::Seldom;
 use crate::net::door::{Door, HEALTH, Place};
@@ -100,7 +101,7 @@ async fn attend(stream: TcpStream, peer: SocketAddr, mut place: Place, engine: E
         let (engine, served) = (engine.clone(), Arc::clone(&served));
         async move {
             served.store(true, Ordering::Relaxed);
-            let answer = answer(request.method(), request.uri().path(), &engine).await;
+            let answer = answer(&request, &engine).await;
             // From here on the reader may take its time, but not the places of others.
             served.store(false, Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
@@ -120,15 +121,20 @@ async fn attend(stream: TcpStream, peer: SocketAddr, mut place: Place, engine: E
     }
 }
 
-async fn answer(method: &Method, path: &str, engine: &EventSender) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, engine: &EventSender) -> Response<Full<Bytes>> {
+    let method = request.method();
     if method != Method::GET && method != Method::HEAD {
         let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
-    match path {
+    match request.uri().path() {
         "/metrics" => match ask(engine, Question::Status).await {
-            Some(status) => response(StatusCode::OK, metrics::CONTENT, metrics::text(*status)),
+            Some(status) => {
+                let accept = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+                let format = Format::accepted(&accept.collect::<Vec<_>>().join(","));
+                response(StatusCode::OK, format.content(), metrics::text(*status, format))
+            }
             None => silent(),
         },
         "/healthz" => match ask(engine, Question::Health).await {

@@ -206,6 +206,7 @@ impl Lending {
         let sealed = self.store.seal(sealing);
         let replica = sealed.inspect_err(|_| self.store.quotas.borrow_mut().subtract(tenant, client, len))?;
         claim.fulfil();
+        self.sessions.counting.count_put(replica.len());
         self.placement.note_expiry(&replica);
         Ok((Reply::Done, Vec::new()))
     }

@@ -16,9 +16,11 @@ use crate::object::{Conflict, Pin};
 impl Requests {
     pub(super) fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
         let tenant = self.sessions.client(client, |client| client.uid);
-        let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
-        if let Some(results) = here {
-            return self.got(client, request, results);
+        let here: Vec<_> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
+        let hits = here.iter().filter(|one| matches!(one, Some(Ok(_)))).count();
+        self.sessions.counting.count_gets(hits, ids.len() - hits);
+        if here.iter().all(Option::is_some) {
+            return self.got(client, request, here.into_iter().flatten().collect());
         }
         let due = self.sessions.due(timeout_us);
         let requests = Rc::clone(self);

@@ -56,6 +56,7 @@ impl Service for Requests {
     fn report(&self, status: &mut Status) {
         status.clients = self.sessions.clients.borrow().len() as u64;
         status.connections = self.sessions.connections();
+        status.calls = self.sessions.calls();
     }
 }
 

@@ -109,6 +109,7 @@ impl Creations {
         let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
         let replica = self.store.seal(sealing)?;
         charge.keep();
+        self.sessions.counting.count_put(replica.len());
         self.placement.note_expiry(&replica);
         Ok(())
     }
@@ -307,6 +308,7 @@ impl Creations {
         let replica = sealed?;
         self.claims.fulfil(&id);
         self.store.publish(Holding::of(&replica));
+        self.sessions.counting.count_put(replica.len());
         self.placement.note_expiry(&replica);
         Ok(())
     }

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::event::Timespec;
 use rustix::thread::futex;
 
+use super::counts;
 use super::entries::{Completion, Operation, Outcome, Submission};
 use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, MAGIC, PAGE_SET_BYTES};
 use super::pins::{self, FreeSlots, Slot, TableId};
@@ -35,6 +36,8 @@ pub struct ClientChannel {
     /// Whether the thread that has the rings is asking whether to go on waiting. The answer may come from
     /// foreign code, which may need the rings, too.
     asking: AtomicBool,
+    /// Whether the next get is to be timed.
+    time_next: AtomicBool,
     /// Whether a thread gave up waiting and its completions have not been taken yet.
     abandoned: AtomicBool,
 }
@@ -70,6 +73,7 @@ impl ClientChannel {
             free: FreeSlots::default(),
             ring: Mutex::default(),
             asking: AtomicBool::new(false),
+            time_next: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         })
     }
@@ -95,6 +99,28 @@ impl ClientChannel {
     pub fn unpin(&self, slot: Slot) {
         pins::unpin(&self.words, &slot);
         self.free.give_back(slot);
+    }
+
+    /// Begins a get: the time, if this get is to be timed.
+    #[inline]
+    pub fn begin_get(&self) -> Option<Instant> {
+        if self.time_next.load(Ordering::Relaxed) && self.time_next.swap(false, Ordering::Relaxed) {
+            Some(Instant::now())
+        } else {
+            None
+        }
+    }
+
+    /// Counts a get that ends with this pin, and its time.
+    #[inline]
+    pub fn end_get(&self, slot: &Slot, began: Option<Instant>) {
+        if let Some(began) = began {
+            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            counts::count_time(&self.words, ns);
+        }
+        if counts::count(&self.words, slot.number()) {
+            self.time_next.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Notes that the object of an entry was read.

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::thread::futex;
 
+use super::counts::{self, Counts};
 use super::entries::{Completion, Malformed, Submission};
 use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, MAGIC, PAGE_SET_BYTES};
 use super::pins::{self, TableId};
@@ -104,6 +105,11 @@ impl EngineChannel {
     /// Calls `see` for every pin of the client. Call it after entries were hidden and a SeqCst fence.
     pub fn for_each_pin(&self, see: impl FnMut(TableId, u32)) {
         pins::for_each_pin(&self.words, see);
+    }
+
+    /// What the client says that it has counted.
+    pub fn counts(&self) -> Counts {
+        counts::read(&self.words, pins::used(&self.words))
     }
 
     /// Whether the client has read the object of an entry since the last call.

@@ -10,6 +10,7 @@
 //! | 320 | 64 | attention: what the engine looks at | engine |
 //! | 384 | 64 | whether the client sleeps | client |
 //! | 448 | 64 | pins: how many slots were ever used | client |
+//! | 512 | 3.2 KiB | counts of gets ([`counts`]) | client |
 //! | 4 KiB | 16 KiB | submissions, 256 of 64 bytes | client |
 //! | 20 KiB | 16 KiB | completions, 256 of 64 bytes | engine |
 //! | 36 KiB | 32 KiB | pins, 4096 words ([`pins`]) | client |
@@ -21,6 +22,7 @@
 
 #[cfg(not(loom))]
 mod client;
+pub(in crate::shared) mod counts;
 #[cfg(not(loom))]
 mod engine;
 mod entries;
@@ -30,6 +32,8 @@ pub(in crate::shared) mod ring;
 
 #[cfg(not(loom))]
 pub use client::{ClientChannel, Ring};
+#[cfg(not(loom))]
+pub use counts::{Counts, TIME_BOUNDS_NS};
 #[cfg(not(loom))]
 pub use engine::EngineChannel;
 #[cfg(not(loom))]

@@ -32,6 +32,14 @@ pub enum TableId {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
+impl Slot {
+    /// Number of the slot.
+    #[inline]
+    pub(super) fn number(&self) -> u32 {
+        self.0
+    }
+}
+
 #[cfg(all(test, loom))]
 impl Slot {
     pub(in crate::shared) fn nth(slot: u32) -> Self {
@@ -97,10 +105,14 @@ pub(in crate::shared) fn unpin(words: &Words, slot: &Slot) {
     words.at(FIRST_PIN_WORD + slot.0 as usize).store(0, Ordering::Release);
 }
 
+/// Number of slots that may have been used, from the first on.
+pub(super) fn used(words: &Words) -> usize {
+    words.at(USED_SLOTS_WORD).load(Ordering::Relaxed).min(SLOTS as u64) as usize
+}
+
 /// Calls `see` for every pin. The engine calls it after it hid entries and passed a SeqCst fence.
 pub(in crate::shared) fn for_each_pin(words: &Words, mut see: impl FnMut(TableId, u32)) {
-    let used = words.at(USED_SLOTS_WORD).load(Ordering::Relaxed).min(SLOTS as u64) as usize;
-    for at in FIRST_PIN_WORD..FIRST_PIN_WORD + used {
+    for at in FIRST_PIN_WORD..FIRST_PIN_WORD + used(words) {
         let pin = words.at(at).load(Ordering::Acquire);
         if pin & PINNED != 0 {
             see(if pin >> 32 & 1 == 0 { TableId::Shared } else { TableId::Private }, pin as u32);
