@@ -221,9 +221,14 @@ impl Claims {
                 let until = Some(due.min(self.kernel.clock.now() + ANSWER_PATIENCE));
                 match self.kernel.clock.bounded(until, select(std::pin::pin!(call.answer()), next_view)).await
                 {
-                    Some(Either::Left((Some(Envelope { message: Message::Claimed { verdict }, .. }), _))) => {
-                        Some(verdict)
-                    }
+                    Some(Either::Left((Some(answer), _))) => match answer.message {
+                        Message::Claimed { verdict } => {
+                            // The keeper may know that a node with a former life of the id has gone.
+                            self.cluster.note_epoch(answer.epoch);
+                            Some(verdict)
+                        }
+                        _ => None,
+                    },
                     _ => None,
                 }
             };

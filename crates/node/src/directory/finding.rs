@@ -87,7 +87,7 @@ impl Directory {
         let is_first = self.cluster.keepers(&holding.id).first == self.kernel.node;
         let (published, displaced) = {
             let mut table = self.table.borrow_mut();
-            let displaced = if returned { None } else { table.displace_returned(holder, &holding, now) };
+            let displaced = table.displace_returned(holder, &holding, returned, now);
             match returned && table.is_replaced(holder, &holding, is_first) {
                 true => (Published::Stale, displaced),
                 false => (table.publish(holder, holding, now), displaced),

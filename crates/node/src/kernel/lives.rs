@@ -1,33 +1,56 @@
-//! Lives: the numbers that tell creations of one id apart. Engine thread only.
+//! Lives: the numbers that tell creations of one id apart, and which of them was later. Engine thread only.
 //!
 //! Every object that is created has a life, which tells it from an earlier object of the same id, on this
-//! node or another. A life has 64 random bits. Two lives are practically never equal, whatever other nodes
-//! and earlier starts of this node drew, and nobody can predict one. Lives are drawn many at a time, so
-//! that a put needs no system call for its life.
+//! node or another. A life has the last 16 bits of an *epoch* and 48 random bits. Two lives of one id are
+//! practically never equal, whatever other nodes and earlier starts of this node drew, and nobody can predict
+//! one. Random bits are drawn many at a time, so that a put needs no system call for its life.
+//!
+//! The epoch is the latest of which the node has heard when it creates the object. An id that is taken is
+//! created anew only where no member holds it, so after the node that holds it has gone, in a later epoch.
+//! Lives of one id that are there at the same time therefore have different epochs, and the later epoch is
+//! that of the later creation. Epochs wrap: the order is right for lives that lie less than 32,768 epochs
+//! apart. Lives of a cluster that was started again, or of a release before this order, are in any order.
+//! With etcd all lives are of epoch 0, and none is later than another.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::random;
 
-/// Number of lives that the operating system is asked for at a time.
+/// Number of lives for which the operating system is asked at a time.
 const LIVES_AT_A_TIME: usize = 64;
+/// Number of random bits of a life.
+const RANDOM_BITS: u32 = 48;
 
-/// A stock of lives that were drawn and not given out.
+/// A stock of random bits that were not given out, and the epoch of what is created now.
 #[derive(Default)]
-pub(crate) struct Lives(RefCell<Vec<u64>>);
+pub(crate) struct Lives {
+    stock: RefCell<Vec<u64>>,
+    epoch: Cell<u64>,
+}
 
 impl Lives {
+    /// Notes that the cluster has come to an epoch, or a later one.
+    pub(crate) fn note_epoch(&self, epoch: u64) {
+        self.epoch.set(self.epoch.get().max(epoch));
+    }
+
     /// Returns a life that was never given out before and is not 0.
     pub(crate) fn draw(&self) -> u64 {
-        let mut stock = self.0.borrow_mut();
+        let mut stock = self.stock.borrow_mut();
         loop {
-            match stock.pop() {
+            match stock.pop().map(|drawn| drawn >> (u64::BITS - RANDOM_BITS)) {
                 Some(0) => {}
-                Some(life) => return life,
+                Some(random) => return self.epoch.get() << RANDOM_BITS | random,
                 None => refill(&mut stock),
             }
         }
     }
+}
+
+/// Whether the object of a life was certainly created after that of another life of the same id.
+pub(crate) fn is_later(life: u64, than: u64) -> bool {
+    let epoch = |life: u64| (life >> RANDOM_BITS) as u16;
+    epoch(life).wrapping_sub(epoch(than)) as i16 > 0
 }
 
 fn refill(stock: &mut Vec<u64>) {
@@ -49,5 +72,20 @@ mod tests {
         let all: Vec<u64> = drawn().collect();
         assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
         assert!(!all.contains(&0));
+    }
+
+    #[test]
+    fn a_life_of_a_later_epoch_is_later_also_where_epochs_wrap() {
+        let lives = Lives::default();
+        let drawn = [7, 8, 40_000, 65_535, 65_536, 65_540].map(|epoch| {
+            lives.note_epoch(epoch);
+            (epoch, lives.draw())
+        });
+        for (early, late) in drawn.iter().flat_map(|one| drawn.iter().map(move |other| (one, other))) {
+            let is_near = late.0.abs_diff(early.0) < 1 << 15;
+            assert!(!is_near || is_later(late.1, early.1) == (late.0 > early.0), "{early:?} {late:?}");
+        }
+        lives.note_epoch(1);
+        assert!(!is_later(drawn[5].1, lives.draw()), "an epoch does not go back");
     }
 }

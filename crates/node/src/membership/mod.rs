@@ -126,6 +126,15 @@ impl Cluster {
         self.view.borrow().epoch
     }
 
+    /// Notes that the cluster has come to an epoch: objects that are created here from now on are later than
+    /// those of the epochs before. Epochs of etcd are its revisions, which leap as others write, so that
+    /// what lives keep of them gives no order.
+    pub(crate) fn note_epoch(&self, epoch: u64) {
+        if self.kernel.config.etcd.is_none() {
+            self.kernel.lives.note_epoch(epoch);
+        }
+    }
+
     /// Whether the coordinator answers.
     pub(crate) fn connected(&self) -> bool {
         self.connected.get()

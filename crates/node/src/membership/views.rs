@@ -190,6 +190,7 @@ impl Cluster {
             self.rekeying.begin(&self.store.arena.borrow());
         }
         let now = self.kernel.clock.now();
+        self.note_epoch(view.epoch);
         let before = self.view.replace(view);
         self.shards.replace(shards);
         self.followed.set(Some(now));

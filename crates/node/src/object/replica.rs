@@ -26,7 +26,7 @@ record! {
     pub(crate) struct Head {
         /// The object's id.
         pub(crate) id: ObjectId,
-        /// The life of the id, drawn at random when the object is created.
+        /// The life of the id, drawn when the object is created.
         pub(crate) life: u64,
         /// The user who created the object.
         pub(crate) tenant: u32,

@@ -1,15 +1,17 @@
 //! What becomes of objects on a node that was no member for a while and comes back. Engine thread only.
 //!
 //! Others may have created an id anew meanwhile, as the object was not there. That one stays; the one that
-//! comes back is dropped, whichever of the two is published here first. Of two lives that come back, nobody
-//! can tell which was created later. The first keeper has the life dropped of which it hears later. The other
-//! keeper drops neither, so that not both are.
+//! comes back is dropped, whichever of the two is published here first, and also if the new one is lost or
+//! deleted by now. Of two lives that come back, the one of the later epoch stays, by the word of either
+//! keeper ([`is_later`]). If both are of one epoch, the first keeper has the life dropped of which it hears
+//! later. The other keeper drops neither, so that not both are.
 
 use std::time::Instant;
 
 use plasmon::{NodeId, ObjectId};
 
 use super::Table;
+use crate::kernel::lives::is_later;
 use crate::net::frame::{Holding, Withdrawal};
 use crate::object::Role;
 
@@ -40,13 +42,25 @@ impl Table {
             && self.holders_of(id, tenant).all(|node| self.returning.contains(&node))
     }
 
-    /// Whether another node is the primary of another life of an object that has come back with a node. A
-    /// primary that has come back as well counts if this keeper `is_first`.
+    /// Whether an object that has come back with a node was created anew: a later life is known, which may
+    /// have ended since, or another node is the primary of another life. A primary that has come back as well
+    /// counts if it is later, or if it is of the same epoch and this keeper `is_first`.
     pub(crate) fn is_replaced(&mut self, node: NodeId, holding: &Holding, is_first: bool) -> bool {
         self.settle(&holding.id);
-        let primary = self.entries.get(&holding.id).and_then(super::Entry::primary);
-        let replaces = |primary: &super::Holder| primary.node != node && primary.life != holding.life;
-        primary.is_some_and(|primary| replaces(primary) && (is_first || !primary.returned))
+        let ended = self.tombstones.get(&holding.id);
+        if ended.is_some_and(|lives| lives.iter().any(|life| is_later(*life, holding.life))) {
+            return true;
+        }
+        let Some(entry) = self.entries.get(&holding.id) else { return false };
+        if entry.lost {
+            return entry.holders.iter().any(|last| is_later(last.life, holding.life));
+        }
+        let replaces = |primary: &super::Holder| {
+            let in_any_order = is_first && !is_later(holding.life, primary.life);
+            let is_replaced = !primary.returned || is_later(primary.life, holding.life) || in_any_order;
+            primary.node != node && primary.life != holding.life && is_replaced
+        };
+        entry.primary().is_some_and(replaces)
     }
 
     /// Notes that a replica has come back with its node.
@@ -59,14 +73,15 @@ impl Table {
     }
 
     /// Takes out a primary that has come back with its node, since another node is the primary of a later
-    /// life; gives its node and its life.
+    /// life, or has come back with a later one; gives its node and its life.
     pub(crate) fn displace_returned(
         &mut self,
         node: NodeId,
         holding: &Holding,
+        returned: bool,
         now: Instant,
     ) -> Option<(NodeId, u64)> {
-        if !self.any_returned || holding.role != Role::Primary {
+        if !self.any_returned || (holding.role != Role::Primary && !returned) {
             return None;
         }
         self.settle(&holding.id);
@@ -75,6 +90,7 @@ impl Table {
         if other == node
             || life == holding.life
             || !former.returned
+            || (returned && !is_later(holding.life, life))
             || self.has_ended(&holding.id, holding.life)
         {
             return None;

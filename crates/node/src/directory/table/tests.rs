@@ -407,7 +407,7 @@ fn a_kept_replica_of_a_former_life_is_stale() {
 }
 
 #[test]
-fn of_two_lives_that_come_back_the_first_keeper_drops_the_later() {
+fn of_two_lives_of_one_epoch_that_come_back_the_first_keeper_drops_that_of_which_it_hears_later() {
     let (mut directory, id, now) = new();
     directory.publish(A, primary(id, 1), now);
     directory.note_returned(A, &id);
@@ -419,6 +419,30 @@ fn of_two_lives_that_come_back_the_first_keeper_drops_the_later() {
     // What was created anew stays, and both keepers know it.
     directory.publish(A, primary(id, 3), now);
     assert!(directory.is_replaced(B, &primary(id, 2), second));
+}
+
+#[test]
+fn of_two_lives_that_come_back_both_keepers_keep_that_of_the_later_epoch() {
+    let [former, later] = [7 << 48 | 9, 8 << 48 | 3];
+    for is_first in [true, false] {
+        let (mut directory, id, now) = new();
+        directory.publish(A, primary(id, former), now);
+        directory.note_returned(A, &id);
+        assert!(!directory.is_replaced(B, &primary(id, later), is_first));
+        let displaced = directory.displace_returned(B, &primary(id, later), true, now);
+        assert_eq!(displaced, Some((A, former)));
+        directory.publish(B, primary(id, later), now);
+        directory.note_returned(B, &id);
+        assert!(directory.is_replaced(A, &primary(id, former), is_first));
+        assert_eq!(directory.displace_returned(A, &primary(id, former), true, now), None);
+
+        // The later life is lost, or has ended: the former does not come back for it.
+        follow(&mut directory, true, &[A, C], now);
+        assert!(directory.is_replaced(A, &primary(id, former), is_first));
+        directory.bury(id, later, now);
+        assert!(directory.is_replaced(A, &primary(id, former), is_first));
+        assert!(!directory.is_replaced(A, &primary(id, 9 << 48), is_first));
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ const DELETIONS: usize = 5;
 
 impl Simulation {
     /// Lets time pass until no worker waits; says who still does.
-    fn await_workers(&mut self) -> Vec<String> {
+    pub(super) fn await_workers(&mut self) -> Vec<String> {
         let until = self.time.now() + ANSWER_TIME;
         while self.time.now() < until && self.workers.iter().any(|worker| !worker.is_idle()) {
             self.step(until, false);

@@ -15,6 +15,7 @@
 //! `make simulate SEED=n` runs one seed, and `make simulate SECONDS=n` as many as fit, from a seed that is
 //! drawn.
 
+mod cases;
 mod checks;
 mod coordinator;
 mod echo;

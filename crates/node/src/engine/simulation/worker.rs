@@ -24,9 +24,11 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// Longest time that a put waits until another node keeps the object too, in microseconds.
 const KEEP_PATIENCE_US: u64 = 5_000_000;
 /// The user of all clients.
-const USER: u32 = 1000;
+pub(super) const USER: u32 = 1000;
 /// Lengths in bytes of objects that go with the request that puts them.
-const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, 60_000];
+const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, MAX_INLINE_LENGTH];
+/// Length in bytes of the longest of them.
+const MAX_INLINE_LENGTH: usize = 60_000;
 /// Lengths in bytes of objects that are written in place: less than a piece of a transfer, more than a piece,
 /// more than a segment.
 const MAPPED_LENGTHS: [usize; 3] = [300_000, 1_100_000, 2_100_000];
@@ -227,6 +229,15 @@ impl Worker {
 
     /// Puts an object, a large one more often where there is a disk for what has no room.
     fn put(&mut self, id: usize, object: ObjectId, has_disk: bool) -> (Doing, Request) {
+        let len = match percent(if has_disk { 50 } else { 15 }) {
+            true => MAPPED_LENGTHS[below(MAPPED_LENGTHS.len())],
+            false => INLINE_LENGTHS[below(INLINE_LENGTHS.len())],
+        };
+        self.put_of(id, object, len)
+    }
+
+    /// The put of an object of so many bytes.
+    fn put_of(&mut self, id: usize, object: ObjectId, len: usize) -> (Doing, Request) {
         self.puts += 1;
         let value = Value { writer: self.number as u32, number: self.puts };
         let copies = if id < FIRST_REPLICATED_ID { 1 } else { 2 };
@@ -238,12 +249,10 @@ impl Worker {
             terms: Terms { fresh: false, copies, ttl_ms: 0 },
         };
         let room_us = 1_000_000;
-        if percent(if has_disk { 50 } else { 15 }) {
-            let len = MAPPED_LENGTHS[below(MAPPED_LENGTHS.len())];
+        if len > MAX_INLINE_LENGTH {
             let request = Request::Create { object: new, data_len: len as u64, metadata_len: 0, room_us };
             return (Doing::Create { id, value, len }, request);
         }
-        let len = INLINE_LENGTHS[below(INLINE_LENGTHS.len())];
         let data = bytes(value, len).into();
         (Doing::Put { id, value, len }, Request::Put { object: new, digest: 0, room_us, data })
     }
@@ -435,6 +444,13 @@ impl Worker {
         }
         let (begin, ids) = (simulation.moment(), simulation.ids.clone());
         self.begin(simulation, begin, Doing::Contains, Request::Contains { ids });
+    }
+
+    /// Puts an object of so many bytes, whatever the seed says.
+    pub(super) fn put_now(&mut self, simulation: &mut Simulation, id: usize, len: usize) {
+        let begin = simulation.moment();
+        let (doing, request) = self.put_of(id, simulation.ids[id], len);
+        self.begin(simulation, begin, doing, request);
     }
 
     /// Deletes an object, whatever the seed says.

@@ -1,0 +1,125 @@
+//! Cases of the simulation: what happens and when is told, and a seed decides the rest, such as how many
+//! nodes there are and how long messages take.
+//!
+//! A race that a test or a drawn seed found stands here by its name: the seed that found it shows something
+//! else as soon as the code draws one random number more.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use plasmon::wire::Request;
+use plasmon_linear::Action;
+
+use super::Simulation;
+use super::host::Host;
+use super::worker::USER;
+use crate::control::Event;
+
+/// Seeds of each case: of clusters without disks.
+const SEEDS: RangeInclusive<u64> = 1..=3;
+/// How long nodes take to follow a change of members.
+const VIEW: Duration = Duration::from_millis(100);
+/// An id of which one node is to keep the object.
+const ID: usize = 0;
+/// Length in bytes of an object that comes in a message.
+const SHORT: usize = 100;
+/// Length in bytes of an object that moves for a while.
+const LONG: usize = 6_000_000;
+
+impl Simulation {
+    /// Has the coordinator take a node for gone, which fences itself first.
+    fn expel(&mut self, host: usize) {
+        let now = self.time.now();
+        self.hosts[host].is_expelled = true;
+        self.hosts[host].send(Event::Expelled, now);
+        self.note_cut_off(host);
+        self.pass(VIEW);
+    }
+
+    /// Has a client of a host put an object; the put ends well.
+    fn put(&mut self, host: usize, id: usize, len: usize) {
+        let puts = |simulation: &Self| {
+            simulation.histories[id].iter().filter(|call| matches!(call.action, Action::Put(_))).count()
+        };
+        let before = puts(self);
+        self.with_worker(host, |worker, simulation| worker.put_now(simulation, id, len));
+        assert!(self.await_workers().is_empty(), "a put ends");
+        assert_eq!(puts(self), before + 1, "node {host} puts id {id}: {:?}", self.histories[id]);
+    }
+
+    /// Has a client of a host delete an object.
+    fn delete(&mut self, host: usize, id: usize) {
+        self.with_worker(host, |worker, simulation| worker.delete(simulation, id));
+        assert!(self.await_workers().is_empty(), "a deletion ends");
+    }
+
+    /// Ends a case: all that is promised holds.
+    fn end(mut self, seed: u64) {
+        self.mend();
+        let mut wrong = self.check_at_rest();
+        wrong.extend(self.check_histories());
+        wrong.extend(self.check_emptied());
+        assert!(wrong.is_empty(), "seed {seed}:\n{}\n{}", self.log.join("\n"), wrong.join("\n"));
+    }
+}
+
+/// A cluster of a seed, in which nothing happens by itself.
+fn cluster(seed: u64) -> Simulation {
+    Simulation::new(seed, |_| Vec::new())
+}
+
+#[test]
+fn of_two_lives_that_come_back_the_later_stays() {
+    for seed in SEEDS {
+        for order in [[0, 1], [1, 0]] {
+            let mut simulation = cluster(seed);
+            simulation.put(0, ID, SHORT);
+            simulation.expel(0);
+            simulation.put(1, ID, SHORT);
+            simulation.expel(1);
+            for host in order {
+                simulation.join(host);
+                simulation.pass(VIEW);
+            }
+            simulation.end(seed);
+        }
+    }
+}
+
+#[test]
+fn what_was_created_anew_and_deleted_does_not_come_back() {
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        simulation.put(0, ID, SHORT);
+        simulation.expel(0);
+        simulation.put(1, ID, SHORT);
+        simulation.delete(2, ID);
+        simulation.join(0);
+        simulation.end(seed);
+    }
+}
+
+#[test]
+fn an_order_to_keep_what_is_deleted_meanwhile_ends() {
+    let mut met = 0;
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        simulation.put(0, ID, LONG);
+        let (object, until) = (simulation.ids[ID], simulation.time.now() + Duration::from_secs(1));
+        simulation.with_worker(2, |worker, simulation| worker.get(simulation, ID));
+        let moves =
+            |host: &Host| host.core().is_some_and(|core| core.transfer.records.moves_here(&object, USER));
+        while simulation.time.now() < until && !moves(&simulation.hosts[2]) {
+            simulation.step(until, false);
+        }
+        // The order joins the fetch of the get, which goes on without an end when the object is deleted.
+        let copies = simulation.hosts.len() as u16;
+        let keep = Request::Replicate { timeout_us: 10_000_000, id: object, copies };
+        simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, keep));
+        simulation.delete(1, ID);
+        let failed = |host: &Host| host.core().map(|core| core.services.status().transfer.fetch_failures);
+        met += simulation.hosts.iter().filter_map(failed).sum::<u64>();
+        simulation.end(seed);
+    }
+    assert!(met > 0, "no object was deleted during its fetch");
+}
