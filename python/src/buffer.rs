@@ -125,6 +125,12 @@ impl Buffer {
         self.data().as_ptr() as usize
     }
 
+    /// Address of the first byte of the whole object in this process.
+    #[getter]
+    fn _origin(&self) -> usize {
+        self.object.data().as_ptr() as usize
+    }
+
     /// Whether the object is a value that this package encoded, and no plain bytes.
     #[getter]
     fn _encoded(&self) -> bool {

@@ -267,14 +267,14 @@ impl Client {
     ) -> PyResult<Vec<Option<Buffer>>> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         let look = |client: &plasmon::Client| {
-            ids.iter().map(|id| client.get_here(id).map(|here| Some(Buffer(here)))).collect()
+            ids.iter().map(|id| client.get_here(id).map(|here| Some(Buffer::new(here)))).collect()
         };
         if let Some(here) = self.look(py, look)? {
             return Ok(here);
         }
         let objects = self
             .call(py, |client| client.get_existing(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>())?;
-        Ok(objects.into_iter().map(|object| object.map(Buffer)).collect())
+        Ok(objects.into_iter().map(|object| object.map(Buffer::new)).collect())
     }
 
     /// Object of this node alone, if it is in its memory or on its disk.
@@ -284,7 +284,7 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             result => result.map(Some),
         })?;
-        Ok(found.map(Buffer))
+        Ok(found.map(Buffer::new))
     }
 
     /// Waits for objects as `get` does, but with a time-out of 0 only for those of this node. Returns `None`

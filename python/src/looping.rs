@@ -149,7 +149,7 @@ impl Pending {
             .enumerate()
         {
             found.push(match result {
-                Ok(object) => Some(Buffer(object)),
+                Ok(object) => Some(Buffer::new(object)),
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) if error.kind() == ErrorKind::TimedOut && !last => {
                     late.push(at);

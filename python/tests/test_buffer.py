@@ -15,6 +15,7 @@ import pytest
 from conftest import held
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plasmon import _mapped
 
 TEXTS = st.text("ab\0é", max_size=6).map(str.encode)
 PLACES = st.none() | st.integers(-8, 8)
@@ -138,6 +139,14 @@ def test_any_slice_holds_the_object(near: plasmon.Client) -> None:
     assert view == LONG[12:20]
     del view
     assert pinned(near) == 0
+
+
+def test_an_array_over_a_slice_is_found_in_its_object(near: plasmon.Client) -> None:
+    buffer: Any = stored(near, np.arange(100, dtype="i4").tobytes())
+    part = np.frombuffer(buffer[40:80], "i4")
+    place = _mapped.reference(part[2:])
+    assert place is not None
+    assert _mapped.restore(place, buffer).tolist() == [*range(12, 20)]
 
 
 def test_pickles_and_copies_are_bytes(near: plasmon.Client) -> None:

@@ -85,6 +85,9 @@ class Buffer:
     def address(self) -> int:
         """Address of the first byte in this process."""
     @property
+    def _origin(self) -> int:
+        """Address of the first byte of the whole object in this process."""
+    @property
     def _encoded(self) -> bool:
         """Whether the object is a value that this package encoded, and no plain bytes."""
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -257,9 +260,7 @@ class Client:
     def delete(self, ids: Iterable[Id]) -> builtins.list[bool]: ...
     def list(
         self, pattern: str, cluster: bool
-    ) -> tuple[
-        builtins.list[tuple[Row, str | None, builtins.list[str]]], builtins.list[tuple[str, str]]
-    ]: ...
+    ) -> tuple[builtins.list[tuple[Row, str | None, builtins.list[str]]], builtins.list[tuple[str, str]]]: ...
     def status(self) -> str: ...
 
 @final

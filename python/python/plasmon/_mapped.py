@@ -61,7 +61,7 @@ def reference(array: np.ndarray[Any, Any]) -> Reference | None:
         base = base.obj
     if not isinstance(base, Buffer) or array.dtype.hasobject:
         return None
-    offset = array.__array_interface__["data"][0] - base.address
+    offset = array.__array_interface__["data"][0] - base._origin
     return Reference(base.id, offset, array.dtype, array.shape, array.strides)
 
 
