@@ -178,6 +178,10 @@ Prints the id of the object. Standard input is first read into memory as a whole
 pub(crate) struct Put {
     /// File to put; - reads standard input
     pub(crate) file: PathBuf,
+    /// Store the file as a value of Python: table (Arrow, from .parquet, .csv, .json, .arrow or .feather),
+    /// array (NumPy, from .npy), json (what it holds) or text [default: bytes as they are]
+    #[arg(long = "as", value_name = "KIND", value_parser = ["table", "array", "json", "text"])]
+    pub(crate) kind: Option<String>,
     /// Name of the object. Its id is the hash of the name, the same on every node. With --private the name
     /// belongs to this user, and other users may use the same name
     #[arg(long, conflicts_with = "id", value_parser = name)]
@@ -227,8 +231,15 @@ pub(crate) struct Get {
     #[command(flatten)]
     pub(crate) whose: Whose,
     /// Write to this file, as a whole or not at all [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
     pub(crate) output: Option<PathBuf>,
+    /// Print a value of Python: json, or for tables csv. A pickle can run any code: print only values of
+    /// users that you trust
+    #[arg(long = "as", value_name = "KIND", value_parser = ["json", "csv"], conflicts_with = "raw")]
+    pub(crate) kind: Option<String>,
+    /// Write the bytes of a value of Python to a terminal, too
+    #[arg(long)]
+    pub(crate) raw: bool,
     /// Seconds to wait for the object; 0 does not wait for one that is not in the cluster
     #[arg(
         long,

@@ -26,10 +26,16 @@ pub(crate) enum Failure {
     NoDaemon(PathBuf),
     /// No Python has the package.
     #[error(
-        "no Python here has the package plasmon, which has the demo (looked at {0}): install the package, \
-         and type `python -m plasmon.demo` with the Python that has it"
+        "no Python here has the package plasmon, of which this command runs `python -m {module}` (looked at \
+         {looked}): install the package, and call the `plasmon` of its environment"
     )]
-    NoPython(String),
+    NoPython { module: String, looked: String },
+    /// A value of Python was to be written to a terminal.
+    #[error(
+        "{object} is {what}, and no text: `--as json` prints it, `-o FILE` and `--raw` write its bytes, and \
+         in Python `plasmon.connect().get({object:?})` returns it"
+    )]
+    NoText { object: String, what: String },
     /// A file changed while the command read it.
     #[error("{path} changed while it was read: it had {expected} bytes; nothing was stored")]
     Changed { path: PathBuf, expected: u64 },
@@ -86,7 +92,8 @@ impl Failure {
             Self::File { .. }
             | Self::Refused(_)
             | Self::NoDaemon(_)
-            | Self::NoPython(_)
+            | Self::NoPython { .. }
+            | Self::NoText { .. }
             | Self::Changed { .. }
             | Self::Problems(_) => 1,
         })

@@ -17,6 +17,7 @@ mod objects;
 mod output;
 mod overview;
 mod placing;
+mod python;
 mod quoting;
 mod report;
 mod secret;

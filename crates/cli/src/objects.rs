@@ -1,7 +1,7 @@
 //! `plasmon put`, `get`, `hash` and `evict`.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +16,7 @@ use crate::args::{Evict, Get, Hash, Put, Which, Whose};
 use crate::connecting::{Within, connect};
 use crate::failure::Failure;
 use crate::output::{self, Progress, line, size, standard, tolerant};
+use crate::python;
 
 /// Number of bytes moved between two updates of the progress.
 const STEP_BYTES: usize = 8 << 20;
@@ -23,6 +24,9 @@ const STEP_BYTES: usize = 8 << 20;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Failure> {
+    if let Some(kind) = &args.kind {
+        return Err(python::put(socket, as_json, args, kind));
+    }
     let options = CreateOptions {
         name: args.name.clone(),
         rights: if args.private { Rights::Private } else { args.public },
@@ -90,8 +94,18 @@ fn put_file(
 }
 
 pub(crate) fn get(socket: &Socket, as_json: bool, args: &Get) -> Result<(), Failure> {
+    if let Some(kind) = &args.kind {
+        return Err(python::get(socket, args, kind));
+    }
     let quiet = as_json || args.quiet.quiet;
     let object = fetch(socket, "plasmon get", (&args.object, &args.whose), args.timeout, quiet)?;
+    if args.output.is_none()
+        && !args.raw
+        && io::stdout().is_terminal()
+        && let Some(what) = python::described(&object)
+    {
+        return Err(Failure::NoText { object: args.object.text.clone(), what });
+    }
     let data = object.data();
     let progress = Progress::bytes("writing", data.len() as u64, quiet);
     match &args.output {

@@ -1,0 +1,115 @@
+"""Files as values, for the command line: `plasmon put --as` and `plasmon get --as` run this module.
+
+Arguments are the call (`put` or `get`), its options as JSON, `--`, and the file or the object.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import plasmon
+from plasmon import errors
+from plasmon._internal import printable
+
+_CODES: list[tuple[type[Exception], int]] = [
+    (errors.ObjectNotFound, 3),
+    (errors.TimedOut, 4),
+    (errors.ObjectExists, 5),
+    (errors.StoreFull, 6),
+    (errors.ObjectTooLarge, 6),
+    (errors.Disconnected, 7),
+    (errors.ObjectLost, 8),
+    (errors.ObjectDamaged, 9),
+    (errors.TooFewReplicas, 10),
+]
+"""Exit codes of the command line for errors. Others have 1."""
+
+
+def _table(file: str) -> Any:
+    """Arrow table in a file, whose name tells the format."""
+    suffix = Path(file).suffix.lower()
+    if suffix in (".parquet", ".pq"):
+        from pyarrow import parquet
+
+        return parquet.read_table(file)
+    if suffix == ".csv":
+        from pyarrow import csv
+
+        return csv.read_csv(file)
+    if suffix in (".json", ".jsonl", ".ndjson"):
+        from pyarrow import json as lines
+
+        return lines.read_json(file)
+    if suffix in (".arrow", ".feather"):
+        from pyarrow import feather
+
+        return feather.read_table(file)
+    raise ValueError(f"{file} is no table: its name ends in .parquet, .csv, .json, .arrow or .feather")
+
+
+def _read(file: str, kind: str) -> Any:
+    """Value of a kind in a file, or in standard input."""
+    if kind == "table":
+        return _table(file)
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    if kind == "array":
+        import numpy as np
+
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    return json.loads(data) if kind == "json" else data.decode()
+
+
+def _put(client: plasmon.Client, file: str, options: dict[str, Any]) -> None:
+    value = _read(file, options.pop("as"))
+    as_json, id, name = options.pop("json"), options.pop("id"), options["name"]
+    oid = client.put(value, id=id and plasmon.ObjectId.from_hex(id), **options)
+    size = len(client.get_buffers([oid])[0]) if as_json else None
+    print(json.dumps({"id": str(oid), "name": name, "bytes": size}) if as_json else oid)
+
+
+def _plain(value: Any) -> Any:
+    """Value that JSON has, in place of one that it has not."""
+    if isinstance(value, (bytes, plasmon.Buffer)):
+        return value.decode()
+    for form in ("to_pylist", "to_dicts", "tolist"):  # Of Arrow, Polars and NumPy.
+        if hasattr(value, form):
+            return getattr(value, form)()
+    raise TypeError(f"a value of type {type(value).__name__} has no form in JSON: get it in Python")
+
+
+def _get(client: plasmon.Client, which: str, options: dict[str, Any]) -> None:
+    value = client.get(which, options["timeout"], private=options["private"])
+    if options["as"] == "json":
+        print(json.dumps(value, default=_plain))
+        return
+    import pyarrow as pa
+    from pyarrow import csv
+
+    if not isinstance(value, (pa.Table, pa.RecordBatch)):
+        raise TypeError(f"{which} is no table, but a {type(value).__name__}: `--as json` prints other values")
+    csv.write_csv(value, sys.stdout.buffer)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a call of the command line, and returns its exit code."""
+    call, options, _, what = arguments
+    try:
+        with plasmon.connect() as client:
+            (_put if call == "put" else _get)(client, what, json.loads(options))
+        return 0
+    except ModuleNotFoundError as error:
+        told = f"this needs {error.name}, which {sys.executable} does not have: install it there"
+        code = 1
+    except (errors.Error, OSError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+        code = next((code for kind, code in _CODES if isinstance(error, kind)), 1)
+        told = str(error)
+    print(printable(f"plasmon: {told}"), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
