@@ -69,6 +69,7 @@ def test_files_are_objects(fs: Any, near: plasmon.Client, far: plasmon.Client) -
     assert far.get("c", timeout=30) == b"678"
     assert fs.cat_file("a/b", 1, -1) == b"234"
     assert fs.info("a/b")["size"] == 5
+    assert fs.cat_file("a/b", 1).decode() == "2345"
     assert fs.cat(["a/b", "c"]) == {"a/b": b"12345", "c": b"678"}
 
 
@@ -219,6 +220,15 @@ def test_frames_are_read_and_written_by_their_urls(near: plasmon.Client) -> None
     fs = fsspec.filesystem("plasmon", **options)
     with fs.open("frames/a.parquet") as file:
         assert pl.read_parquet(file)["a"].sum() == 499_500
+
+
+def test_bytes_are_read_in_place(fs: Any) -> None:
+    np = pytest.importorskip("numpy")
+    fs.pipe_file("a", bytes(1 << 20))
+    with fs.open("a") as file:
+        for data in (file.getbuffer(), fs.cat_file("a"), fs.cat_file("a", 10, -10)):
+            assert is_in_store(np.frombuffer(data, np.uint8).ctypes.data)
+        del data
 
 
 def test_pyarrow_reads_in_place(fs: Any, near: plasmon.Client) -> None:

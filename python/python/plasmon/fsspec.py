@@ -12,8 +12,9 @@ as they have files. A file appears when it is closed, whole; an exception in its
 there. Names that begin or end with "/", or that have empty parts, are no paths: the file system does not show
 them.
 
-Reads by PyArrow are in place, and so is `getbuffer()` of an open file; other reads copy what they return. An
-object that another program put in another form than bytes is read as the bytes that it has in the store.
+Reads are in place by `cat_file`, by `getbuffer()` of an open file and by PyArrow; other reads of open files
+copy what they return. An object that another program put in another form than bytes is read as the bytes that
+it has in the store.
 """
 
 from __future__ import annotations
@@ -169,9 +170,11 @@ class PlasmonFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         return self._read(path).digest().hex()
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """Bytes of a file, or a part of them, as a copy. `open(path).getbuffer()` has them in place."""
-        return bytes(memoryview(self._read(self._strip_protocol(path)))[start:end])
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> Buffer | bytes:
+        """Bytes of a file, or a part of them, in place: a `Buffer`, which is used like `bytes`."""
+        return self._read(self._strip_protocol(path))[start:end]
 
     def _read(self, path: str) -> Buffer:
         """Object of a file, brought to this node."""
