@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -145,3 +146,22 @@ def test_loky_goes_on_beside_it(parallel: Any) -> None:
     assert [result[1] for result in parallel([delayed(look)(array)] * 2)] == [True] * 2
     assert [result[3] for result in Parallel(n_jobs=2, backend="loky")([delayed(look)(array)] * 2)] == [N] * 2
     assert [result[1] for result in parallel([delayed(look)(array)] * 2)] == [True] * 2
+
+
+def test_two_threads_have_processes_of_their_own(near: plasmon.Client) -> None:
+    seen: dict[int, list[bool]] = {}
+
+    def run(least: int) -> None:
+        with joblib.parallel_config("plasmon", socket=near.socket):
+            calls = Parallel(n_jobs=2, max_nbytes=least)(delayed(look)(np.ones(N)) for _ in range(6))
+        seen[least] = [result[1] for result in calls]
+
+    threads = [threading.Thread(target=run, args=[least]) for least in (1_000_000, 100_000_000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {1_000_000: [True] * 6, 100_000_000: [False] * 6}
+    until("no object to be left", lambda: not near.list())
+    for pool in plasmon.joblib._pools.values():
+        pool.processes.shutdown(wait=True)

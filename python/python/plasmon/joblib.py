@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any, Self
 
 import joblib
@@ -74,9 +75,8 @@ class Backend(LokyBackend):  # type: ignore[misc]
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         socket = self.backend_kwargs.get("socket")
         environment = self._prepare_worker_env(n_jobs=n_jobs)
-        self._pool = _pool(n_jobs, socket, max_nbytes, idle_worker_timeout, environment)
+        self._pool = _begin(n_jobs, socket, max_nbytes, idle_worker_timeout, environment)
         self._workers = self._pool.processes
-        self._pool.arguments.begin()
         self.parallel = parallel
         return n_jobs
 
@@ -130,21 +130,24 @@ class _Pool:
 
 
 _pools: dict[Any, _Pool] = {}
-"""The processes that were last used, by their settings: one entry."""
+"""Processes that are in use, and those that were last used, by their settings."""
+_choosing = threading.Lock()
 
 
-def _pool(
+def _begin(
     n_jobs: int, socket: str | None, least: float | None, idle: float, environment: dict[str, str]
 ) -> _Pool:
-    """Processes of these settings: those of before if they are."""
+    """Begins a `Parallel` on processes of these settings: those of before if they are."""
     settings = n_jobs, socket, least, idle, tuple(sorted(environment.items()))
-    pool = _pools.get(settings)
-    if pool is None or not pool.usable:
-        for other in _pools.values():
-            other.processes.shutdown(wait=False)
-        _pools.clear()
-        pool = _pools[settings] = _Pool(n_jobs, socket, least, idle, environment)
-    return pool
+    with _choosing:
+        for others, pool in list(_pools.items()):
+            if not pool.usable or (others != settings and not pool.arguments.users):
+                _pools.pop(others).processes.shutdown(wait=False)
+        if settings not in _pools:
+            _pools[settings] = _Pool(n_jobs, socket, least, idle, environment)
+        pool = _pools[settings]
+        pool.arguments.begin()
+        return pool
 
 
 class _Arguments:
@@ -154,7 +157,7 @@ class _Arguments:
         self._client = client
         self._least = least
         self._lock = threading.Lock()
-        self._users = 0
+        self.users = 0
         self._put: dict[int, tuple[weakref.ref[Any], Reference]] = {}
         self._ids: list[ObjectId] = []
 
@@ -165,17 +168,18 @@ class _Arguments:
     def begin(self) -> None:
         """Begins a `Parallel`."""
         with self._lock:
-            self._users += 1
+            self.users += 1
 
     def end(self) -> None:
         """Ends a `Parallel`. With the last one, all objects end."""
         with self._lock:
-            self._users -= 1
-            if self._users:
+            self.users -= 1
+            if self.users:
                 return
             ids, self._ids = self._ids, []
             self._put.clear()
-        self._client.delete(ids)
+        with suppress(plasmon.Error):  # The objects end by themselves.
+            self._client.delete(ids)
 
     def __call__(self, array: np.ndarray[Any, Any]) -> Any:
         """Reduces an array to a reference if it is in the store, or large."""
@@ -243,5 +247,6 @@ def _map(socket: str, place: Reference) -> np.ndarray[Any, Any]:
 def _take(socket: str, place: Reference) -> np.ndarray[Any, Any]:
     """Array over the memory of an object that nobody else will read: the object ends with the array."""
     array = _map(socket, place)
-    client_of(socket).delete(place.id)
+    with suppress(plasmon.Error):  # The object ends by itself.
+        client_of(socket).delete(place.id)
     return array
