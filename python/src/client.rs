@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use plasmon::{
-    ClusterList, DeleteOutcome, ErrorKind, Filter, ObjectState, Presence, Result, Rights, not_allowed,
+    ClusterList, CreateOptions, DeleteOutcome, ErrorKind, Filter, ObjectState, Presence, Result, Rights,
+    not_allowed,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -45,6 +46,8 @@ pub(crate) struct Client {
     client: Mutex<Option<plasmon::Client>>,
     /// Flag that ends the calls of other threads when the connection is closed.
     closing: Arc<AtomicBool>,
+    /// Whether an object was to be owned by this client.
+    owns: AtomicBool,
     /// Open creations by their ids, for `seal` and `abort`.
     creations: Mutex<HashMap<plasmon::ObjectId, Weak<OpenCreation>>>,
     /// Scratches by their addresses, for `put_from`.
@@ -71,6 +74,7 @@ impl Client {
         Ok(Self {
             client: Mutex::new(Some(client)),
             closing: Arc::default(),
+            owns: AtomicBool::new(false),
             creations: Mutex::default(),
             scratches: Mutex::default(),
         })
@@ -80,7 +84,12 @@ impl Client {
     /// ends with its last buffer.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        lock(&self.client).take();
+        if let Some(client) = lock(&self.client).take()
+            && self.owns.load(Ordering::Relaxed)
+        {
+            // The connection may last longer than this, since buffers hold it.
+            client.end_owned();
+        }
         lock(&self.creations).clear();
         lock(&self.scratches).clear();
     }
@@ -122,7 +131,7 @@ impl Client {
         metadata: &[u8],
         terms: Terms,
     ) -> PyResult<()> {
-        let (id, options) = (object_id(id)?, terms.options(py)?);
+        let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let parts = held(&parts)?;
         self.call_for_new(py, id, &options, |client| {
             client.put_parts(id, size, &slices(&parts), metadata, &options)
@@ -132,7 +141,7 @@ impl Client {
     /// Stores values, each given as id, size, parts and metadata. Small values share requests. Raises the
     /// first error after all values were tried.
     fn put_many(&self, py: Python<'_>, values: Vec<Value<'_>>, terms: Terms) -> PyResult<()> {
-        let mut options = terms.options(py)?;
+        let mut options = self.options(py, terms)?;
         let values = values
             .iter()
             .map(|(id, size, parts, metadata)| Ok((object_id(id)?, *size, held(parts)?, metadata.as_bytes())))
@@ -173,7 +182,7 @@ impl Client {
         metadata: &[u8],
         terms: Terms,
     ) -> PyResult<Creation> {
-        let (id, options) = (object_id(id)?, terms.options(py)?);
+        let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let creation =
             self.call_for_new(py, id, &options, |client| client.create(id, size, metadata, &options))?;
         let creation = Creation::new(creation);
@@ -218,7 +227,7 @@ impl Client {
         metadata: &[u8],
         terms: Terms,
     ) -> PyResult<Option<bool>> {
-        let (id, options) = (object_id(id)?, terms.options(py)?);
+        let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let (address, len) = {
             let from = Bytes::of(from)?;
             (from.address(), from.as_slice().len())
@@ -583,6 +592,15 @@ impl Client {
             ErrorKind::Interrupted if self.closing.load(Ordering::Relaxed) => closed(),
             _ => error,
         }))
+    }
+
+    /// Options of a new object.
+    fn options(&self, py: Python<'_>, terms: Terms) -> PyResult<CreateOptions> {
+        let options = terms.options(py)?;
+        if options.owned {
+            self.owns.store(true, Ordering::Relaxed);
+        }
+        Ok(options)
     }
 
     fn keep(&self, scratch: plasmon::Scratch) -> Scratch {

@@ -18,8 +18,8 @@ use crate::error::{raised, signalled};
 use crate::id::ObjectId;
 
 /// Row of an event: kind, id (`None` for a gap), data size and metadata size in bytes, number of missed
-/// events.
-type Row = (&'static str, Option<ObjectId>, u64, u32, u64);
+/// events, name.
+type Row = (&'static str, Option<ObjectId>, u64, u32, u64, Option<String>);
 
 /// Subscription to the objects of a node.
 #[pyclass(frozen, module = "plasmon._internal")]
@@ -102,10 +102,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn row(event: Event) -> Row {
     match event {
-        Event::Sealed { id, data_len, metadata_len } => {
-            ("sealed", Some(ObjectId(id)), data_len, metadata_len, 0)
+        Event::Sealed { id, name, data_len, metadata_len } => {
+            ("sealed", Some(ObjectId(id)), data_len, metadata_len, 0, named(name))
         }
-        Event::Deleted { id } => ("deleted", Some(ObjectId(id)), 0, 0, 0),
-        Event::Gap { missed } => ("gap", None, 0, 0, missed),
+        Event::Deleted { id, name } => ("deleted", Some(ObjectId(id)), 0, 0, 0, named(name)),
+        Event::Gap { missed } => ("gap", None, 0, 0, missed, None),
     }
+}
+
+fn named(name: Box<str>) -> Option<String> {
+    Some(String::from(name)).filter(|name| !name.is_empty())
 }

@@ -26,6 +26,8 @@ pub(crate) struct Terms {
     replicas: i64,
     /// Time to live in seconds.
     ttl: Option<f64>,
+    /// Whether the object ends with its client.
+    owned: bool,
 }
 
 impl Terms {
@@ -53,6 +55,7 @@ impl Terms {
             fresh: self.fresh,
             copies,
             ttl,
+            owned: self.owned,
         })
     }
 }

@@ -32,6 +32,19 @@ def test_what_is_there_comes_first_then_what_happens(near: plasmon.Client) -> No
     assert list(events) == []
 
 
+def test_events_have_names(near: plasmon.Client) -> None:
+    with near.subscribe() as events:
+        oid = near.put(b"x", name="event/named")
+        near.delete(oid)
+        seen: list[tuple[str, str | None]] = []
+        while len(seen) < 2:
+            event = events.next(ANTI_HANG)
+            assert event is not None
+            if event.id == oid:
+                seen.append((event.kind, event.name))
+        assert seen == [("sealed", "event/named"), ("deleted", "event/named")]
+
+
 def test_it_can_be_polled(near: plasmon.Client) -> None:
     with near.subscribe() as events:
         while events.next(0.2) is not None:

@@ -35,6 +35,7 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Fail
         fresh: args.name.is_none() && args.id.is_none(),
         copies: args.replicas,
         ttl: args.ttl,
+        owned: false,
     };
     let client = Within::new(args.timeout).connect(socket, "plasmon put")?;
     let id = match (&args.name, args.id) {

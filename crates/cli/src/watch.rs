@@ -59,8 +59,10 @@ pub(crate) fn subscribe(socket: &Socket, as_json: bool) -> Result<(), Failure> {
 
 fn describe(event: &Event) -> String {
     match event {
-        Event::Sealed { id, data_len, .. } => format!("sealed   {id}  {}", size(*data_len)),
-        Event::Deleted { id } => format!("deleted  {id}"),
+        Event::Sealed { id, name, data_len, .. } => {
+            format!("sealed   {id}  {:>10}  {name}", size(*data_len)).trim_end().to_owned()
+        }
+        Event::Deleted { id, name } => format!("deleted  {id}  {:>10}  {name}", "").trim_end().to_owned(),
         Event::Gap { missed } => {
             format!("gap      {missed} events are missing: they came faster than they were read")
         }
@@ -69,13 +71,22 @@ fn describe(event: &Event) -> String {
 
 fn describe_json(event: &Event) -> Value {
     match event {
-        Event::Sealed { id, data_len, metadata_len } => {
-            let id = id.to_string();
-            json!({ "event": "sealed", "id": id, "bytes": data_len, "metadata_bytes": metadata_len })
+        Event::Sealed { id, name, data_len, metadata_len } => {
+            let (id, name) = (id.to_string(), named(name));
+            json!({
+                "event": "sealed", "id": id, "name": name, "bytes": data_len, "metadata_bytes": metadata_len,
+            })
         }
-        Event::Deleted { id } => json!({ "event": "deleted", "id": id.to_string() }),
+        Event::Deleted { id, name } => {
+            json!({ "event": "deleted", "id": id.to_string(), "name": named(name) })
+        }
         Event::Gap { missed } => json!({ "event": "gap", "missed": missed }),
     }
+}
+
+/// Name of an object, if it has one.
+fn named(name: &str) -> Option<&str> {
+    Some(name).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -86,15 +97,16 @@ mod tests {
     fn events_are_told_in_words_and_in_json() {
         let id = ObjectId::from_name("x");
         let cases = [
-            (Event::Sealed { id, data_len: 2048, metadata_len: 3 }, "sealed"),
-            (Event::Deleted { id }, "deleted"),
+            (Event::Sealed { id, name: "x".into(), data_len: 2048, metadata_len: 3 }, "sealed"),
+            (Event::Deleted { id, name: "".into() }, "deleted"),
             (Event::Gap { missed: 7 }, "gap"),
         ];
         for (event, word) in cases {
             assert!(describe(&event).starts_with(word), "{event:?}");
             assert_eq!(describe_json(&event)["event"], word);
         }
-        let sealed = describe_json(&Event::Sealed { id, data_len: 2048, metadata_len: 3 });
+        let sealed = describe_json(&Event::Sealed { id, name: "x".into(), data_len: 2048, metadata_len: 3 });
         assert_eq!((&sealed["id"], &sealed["bytes"]), (&json!(id.to_string()), &json!(2048)));
+        assert_eq!(sealed["name"], "x");
     }
 }

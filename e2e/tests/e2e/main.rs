@@ -30,6 +30,7 @@ mod misses;
 mod mixed;
 mod numa;
 mod operations;
+mod owned;
 mod pressure;
 mod printing;
 mod progress;

@@ -17,22 +17,30 @@ fn a_subscriber_hears_what_is_there_and_what_happens() {
     let mut next = || events.next(Some(PATIENCE), None).expect("the daemon lives").expect("an event comes");
     let mut seen = HashSet::new();
     for _ in 0..3 {
-        let Event::Sealed { id, data_len, metadata_len } = next() else { panic!("not a seal") };
+        let Event::Sealed { id, data_len, metadata_len, .. } = next() else { panic!("not a seal") };
         assert_eq!((data_len, metadata_len), (1000, 0));
         seen.insert(id);
     }
     assert_eq!(seen, before);
 
     let new = put(&here, Pattern(9), 5);
-    assert_eq!(next(), Event::Sealed { id: new, data_len: 5, metadata_len: 0 });
+    assert_eq!(next(), Event::Sealed { id: new, name: "".into(), data_len: 5, metadata_len: 0 });
     here.delete(&[new]).expect("delete");
-    assert_eq!(next(), Event::Deleted { id: new });
+    assert_eq!(next(), Event::Deleted { id: new, name: "".into() });
     // A replica is news, and so is its end.
     let remote = put(&there, Pattern(1), MIB);
     drop(get(&here, remote));
-    assert_eq!(next(), Event::Sealed { id: remote, data_len: MIB as u64, metadata_len: 0 });
+    assert_eq!(next(), Event::Sealed { id: remote, name: "".into(), data_len: MIB as u64, metadata_len: 0 });
     there.delete(&[remote]).expect("delete");
-    assert_eq!(next(), Event::Deleted { id: remote });
+    assert_eq!(next(), Event::Deleted { id: remote, name: "".into() });
+    // Names are told wherever the object comes.
+    let named = ObjectId::from_name("part-1");
+    let options = CreateOptions { name: Some("part-1".into()), ..CreateOptions::default() };
+    there.put(named, b"x", b"", &options).expect("put");
+    drop(get(&here, named));
+    assert_eq!(next(), Event::Sealed { id: named, name: "part-1".into(), data_len: 1, metadata_len: 0 });
+    there.delete(&[named]).expect("delete");
+    assert_eq!(next(), Event::Deleted { id: named, name: "part-1".into() });
     assert_eq!(events.next(Some(Duration::from_millis(50)), None).expect("the daemon lives"), None);
 }
 
@@ -64,7 +72,7 @@ fn a_subscriber_that_does_not_read_is_told_how_much_it_missed() {
     let id = put(&client, Pattern(1), 1);
     assert_eq!(
         events.next(Some(PATIENCE), None).expect("the daemon lives"),
-        Some(Event::Sealed { id, data_len: 1, metadata_len: 0 })
+        Some(Event::Sealed { id, name: "".into(), data_len: 1, metadata_len: 0 })
     );
 }
 

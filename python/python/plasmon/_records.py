@@ -72,3 +72,5 @@ class Event:
     """Size of the metadata in bytes, for a sealed object."""
     missed: int
     """Number of missing events, for a gap."""
+    name: str | None = None
+    """Name of the object, if it was created with one."""

@@ -30,6 +30,8 @@ class Terms(NamedTuple):
     """Number of nodes that keep the object."""
     ttl: float | None
     """Time to live in seconds. `None` for no end."""
+    owned: bool
+    """Whether the object ends with its client."""
 
 
 def rights(private: bool, public: str | None) -> str:

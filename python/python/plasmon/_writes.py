@@ -33,6 +33,7 @@ class Writes(Handle):
         digest: bool = False,
         replicas: int = 1,
         ttl: float | None = None,
+        owned: bool = False,
     ) -> ObjectId:
         """Stores a value, so that it can be got on every node of the cluster.
 
@@ -67,6 +68,8 @@ class Writes(Handle):
             replicas: Number of nodes that keep the object. The call returns when they hold it. Their replicas
                 are not evicted. If one of the nodes dies, another takes its place.
             ttl: Time in seconds after which the object is deleted everywhere. `None` for no end.
+            owned: Whether the object ends with this client: it is deleted everywhere when the client is
+                closed, or its process or its node ends. It cannot be moved to another node.
 
         Returns:
             Id of the object.
@@ -83,7 +86,7 @@ class Writes(Handle):
         """
         fresh = id is None and name is None
         object_id, name = self._identify(id, name, private)
-        terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl)
+        terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl, owned)
         if type(value) is bytes:  # As it is, in fewer steps.
             self._native.put(object_id, len(value), [(0, value)], b"", terms)
         else:
@@ -101,6 +104,7 @@ class Writes(Handle):
         digest: bool = False,
         replicas: int = 1,
         ttl: float | None = None,
+        owned: bool = False,
     ) -> list[ObjectId]:
         """Stores values as `put` does. Small values share requests, which is several times as fast.
 
@@ -114,6 +118,7 @@ class Writes(Handle):
             digest: As in `put`.
             replicas: As in `put`.
             ttl: As in `put`.
+            owned: As in `put`.
 
         Returns:
             Ids of the objects, in order.
@@ -129,7 +134,7 @@ class Writes(Handle):
             object_ids = [self._identify(id, None, private)[0] for id in ids]
         if len(object_ids) != len(encoded):
             raise InvalidArgument(f"{len(object_ids)} ids for {len(encoded)} values")
-        terms = Terms(None, rights(private, public), timeout, digest, ids is None, replicas, ttl)
+        terms = Terms(None, rights(private, public), timeout, digest, ids is None, replicas, ttl, owned)
         together = []
         began = time.monotonic()
         for object_id, one in zip(object_ids, encoded, strict=True):
@@ -153,6 +158,7 @@ class Writes(Handle):
         digest: bool = False,
         replicas: int = 1,
         ttl: float | None = None,
+        owned: bool = False,
     ) -> ObjectId:
         """Stores bytes without encoding, with metadata of the caller's own.
 
@@ -168,6 +174,7 @@ class Writes(Handle):
             digest: As in `put`.
             replicas: As in `put`.
             ttl: As in `put`.
+            owned: As in `put`.
 
         Returns:
             Id of the object.
@@ -177,7 +184,7 @@ class Writes(Handle):
         """
         object_id, name = self._identify(id, name, private)
         flat = data if type(data) is bytes else _values.flat(memoryview(data))
-        terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl)
+        terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl, owned)
         self._native.put(object_id, len(flat), [(0, flat)], metadata, terms)
         return object_id
 
@@ -194,6 +201,7 @@ class Writes(Handle):
         digest: bool = False,
         replicas: int = 1,
         ttl: float | None = None,
+        owned: bool = False,
     ) -> Creation:
         """Creates an object that the caller writes in place. No other client sees it before it is sealed.
 
@@ -209,6 +217,7 @@ class Writes(Handle):
             digest: As in `put`. The digest is made when the object is sealed.
             replicas: As in `put`. The seal waits for them.
             ttl: As in `put`.
+            owned: As in `put`.
 
         Returns:
             Data of the object, writable through the buffer protocol. `seal()` or `abort()` ends the creation,
@@ -220,7 +229,7 @@ class Writes(Handle):
         object_id, name = self._identify(id, name, private)
         if not 0 <= size < 1 << 63:
             raise InvalidArgument(f"an object cannot have {size} bytes")
-        terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl)
+        terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl, owned)
         return self._native.create(object_id, size, metadata, terms)
 
     def buffer(self, size: int, *, private: bool = False, timeout: float | None = None) -> Scratch:
@@ -275,6 +284,7 @@ class Writes(Handle):
         digest: bool = False,
         replicas: int = 1,
         ttl: float | None = None,
+        owned: bool = False,
     ) -> ObjectId:
         """Stores a value as `put` does, and gives up the memory that it is in, if that is a `Scratch`.
 
@@ -293,6 +303,7 @@ class Writes(Handle):
             digest: As in `put`.
             replicas: As in `put`.
             ttl: As in `put`.
+            owned: As in `put`.
 
         Returns:
             Id of the object.
@@ -305,7 +316,7 @@ class Writes(Handle):
             value = memoryview(value)
         fresh = id is None and name is None
         object_id, name = self._identify(id, name, private)
-        terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl)
+        terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl, owned)
         encoded = _values.encode(value)
         metadata, size, parts, _ = encoded
         if len(parts) == 1 and parts[0][0] == 0 and memoryview(parts[0][1]).nbytes == size:

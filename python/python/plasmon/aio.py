@@ -309,9 +309,12 @@ class Client:
         """Deletes objects from every node, as `plasmon.Client.delete` does."""
         return await self._run(self._prompt, lambda: self._client.delete(id_or_ids, private=private))
 
-    async def subscribe(self) -> Subscription:
-        """Subscribes to the objects of this node, as `plasmon.Client.subscribe` does."""
-        return Subscription(await self._run(self._prompt, self._client.subscribe))
+    def subscribe(self) -> _Subscribing:
+        """Subscribes to the objects of this node, as `plasmon.Client.subscribe` does.
+
+        The result is awaited, or entered by `async with`.
+        """
+        return _Subscribing(self)
 
     @property
     def capacity(self) -> int:
@@ -521,6 +524,34 @@ class Subscription:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class _Subscribing:
+    """Subscription that is being made: awaited, or entered as a context."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._events: Subscription | None = None
+
+    def __await__(self) -> Generator[Any, None, Subscription]:
+        return self._subscribe().__await__()
+
+    async def _subscribe(self) -> Subscription:
+        client = self._client
+        return Subscription(await client._run(client._prompt, client._client.subscribe))
+
+    async def __aenter__(self) -> Subscription:
+        self._events = await self._subscribe()
+        return self._events
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._events is not None:
+            self._events.close()
 
 
 class _Connecting:

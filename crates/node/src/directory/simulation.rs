@@ -139,6 +139,7 @@ pub fn frames() -> Frames {
         digest: 0,
         copies: 1,
         expires: 0,
+        owned: false,
     };
     let wish = Wish { protocol: Protocol::Auto, eager_max: u32::MAX };
     let publish = |count| len(Message::Publish { holdings: vec![holding(id); count] });

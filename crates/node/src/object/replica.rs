@@ -42,6 +42,8 @@ record! {
         pub(crate) copies: u16,
         /// When the object is to be deleted, in milliseconds since 1970; 0 for never.
         pub(crate) expires: u64,
+        /// Whether the object ends with the client that created it.
+        pub(crate) owned: bool,
         /// The name behind the id; empty when there is none.
         pub(crate) name: Box<str> as AtMost<MAX_NAME>,
     }
@@ -161,6 +163,7 @@ struct Rare {
     on_disk: Cell<Option<Place>>,
     copies: Cell<u16>,
     expires: u64,
+    owned: bool,
     construction_s: Cell<u32>,
 }
 
@@ -173,9 +176,10 @@ impl Replica {
     pub(super) fn new(sealing: Sealing, table: Rc<DomainTable>, entry: u32, hash: u32) -> Rc<Self> {
         let Sealing { head, role, creator, bytes, created } = sealing;
         let rare = OnceCell::new();
-        if !head.name.is_empty() || head.copies > 1 || head.expires > 0 {
-            let (copies, expires) = (Cell::new(head.copies), head.expires);
-            rare.get_or_init(|| Box::new(Rare { name: head.name, copies, expires, ..Rare::default() }));
+        if !head.name.is_empty() || head.copies > 1 || head.expires > 0 || head.owned {
+            let (copies, expires, owned) = (Cell::new(head.copies), head.expires, head.owned);
+            let name = head.name;
+            rare.get_or_init(|| Box::new(Rare { name, copies, expires, owned, ..Rare::default() }));
         }
         let replica = Self {
             table,
@@ -238,6 +242,7 @@ impl Replica {
             digest,
             copies: self.copies(),
             expires: self.expires(),
+            owned: self.is_owned(),
         }
     }
 
@@ -264,6 +269,11 @@ impl Replica {
     /// When the object is to be deleted, in milliseconds since 1970; 0 for never.
     pub(crate) fn expires(&self) -> u64 {
         self.rare.get().map_or(0, |rare| rare.expires)
+    }
+
+    /// Whether the object ends with the client that created it, on the node of its primary.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.rare.get().is_some_and(|rare| rare.owned)
     }
 
     /// The domain that the object's memory belongs to.

@@ -78,7 +78,7 @@ impl FastPins {
 }
 
 /// An event for the clients that watch this node's objects.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Happening {
     pub(crate) event: Event,
     /// The only user that may know of the event; `None` if all may.
@@ -88,11 +88,13 @@ pub(crate) struct Happening {
 impl Happening {
     pub(crate) fn sealed(replica: &Replica) -> Self {
         let Snapshot { id, data_len, metadata_len, .. } = replica.snapshot();
-        Self { event: Event::Sealed { id, data_len, metadata_len }, owner: replica.owner() }
+        let name = replica.name().into();
+        Self { event: Event::Sealed { id, name, data_len, metadata_len }, owner: replica.owner() }
     }
 
     fn deleted(replica: &Replica) -> Self {
-        Self { event: Event::Deleted { id: replica.id() }, owner: replica.owner() }
+        let (id, name) = (replica.id(), replica.name().into());
+        Self { event: Event::Deleted { id, name }, owner: replica.owner() }
     }
 }
 

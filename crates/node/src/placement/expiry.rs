@@ -38,6 +38,14 @@ impl Placement {
         }
     }
 
+    /// Has the time of objects be over now.
+    pub(super) fn expire(self: &Rc<Self>, objects: impl IntoIterator<Item = (ObjectId, u64)>) {
+        let now = self.kernel.clock.unix_ms();
+        let ends = objects.into_iter().map(|(id, life)| Reverse((now, id, life)));
+        self.expiry.ends.borrow_mut().extend(ends);
+        self.end_overdue();
+    }
+
     /// Waits for the objects that expire soon; called regularly.
     pub(crate) fn tend_expiry(self: &Rc<Self>) {
         if self.until_next_end().is_some_and(|span| span <= EXPIRY_HORIZON)

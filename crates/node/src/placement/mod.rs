@@ -1,11 +1,13 @@
 //! Placement of objects: how many nodes keep an object ([`replication`]), moving and spreading objects
-//! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`]).
+//! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`]) or
+//! whose client has gone ([`owned`]).
 //!
 //! Engine thread only.
 
 pub(crate) mod distribution;
 pub(crate) mod drain;
 pub(crate) mod expiry;
+mod owned;
 pub(crate) mod replication;
 mod service;
 
@@ -13,6 +15,7 @@ use std::rc::Rc;
 
 use self::drain::Drain;
 use self::expiry::Expiry;
+use self::owned::Owned;
 use self::replication::Replication;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
@@ -32,6 +35,7 @@ pub(crate) struct Placement {
     replication: Replication,
     drain: Drain,
     expiry: Expiry,
+    owned: Owned,
 }
 
 impl Placement {
@@ -46,6 +50,7 @@ impl Placement {
             replication: Replication::new(),
             drain: Drain::default(),
             expiry: Expiry::default(),
+            owned: Owned::default(),
         }
     }
 }

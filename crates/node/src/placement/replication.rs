@@ -148,6 +148,7 @@ impl Placement {
             let text = format!("node {} holds another object of id {}", self.kernel.node, order.id);
             return Err(Error::new(ErrorKind::NotFound, text));
         }
+        self.ensure_not_owned(&replica, order.role)?;
         let before = replica.role();
         let role = match (order.role, before) {
             (Role::Primary, _) | (Role::Kept, Role::Primary) => Role::Primary,
@@ -185,11 +186,15 @@ impl Placement {
         if replica.life != heir.life {
             return;
         }
+        let was_primary = replica.role() == Role::Primary;
         self.store.objects.borrow_mut().set_role(&heir.id, Role::Primary);
         // A replica that came by a get before the number was raised says a smaller one.
         replica.set_copies(replica.copies().max(heir.copies));
         self.store.publish(Holding::of(&replica));
         self.note_expiry(&replica);
+        if !was_primary {
+            self.end_orphan(&replica);
+        }
     }
 
     /// Makes a replica that this node kept a cached one. Its record is removed from disk: the next start of

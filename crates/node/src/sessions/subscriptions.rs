@@ -114,7 +114,7 @@ impl Subscriptions {
             };
             for happening in &happened {
                 if happening.owner.is_none_or(|owner| owner == tenant) {
-                    subscription.keep(happening.event);
+                    subscription.keep(happening.event.clone());
                 }
             }
             let mut frames = 0;

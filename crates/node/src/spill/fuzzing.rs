@@ -59,6 +59,7 @@ pub(crate) fn files() -> Vec<Vec<u8>> {
             created: 1 << 40,
             copies: name.len() as u16 / 3,
             expires: 0,
+            owned: name.is_empty(),
         };
         let mut bytes = vec![0; record::header_len(&head)];
         record::encode(&mut bytes, &head, 5, 6, SALT, FIRST_RECORD_AT + at);

@@ -16,6 +16,8 @@ const FLAG_PRIVATE: u8 = 1;
 const FLAG_TERMS: u8 = 2;
 /// The flag of an object that every user may change.
 const FLAG_OPEN: u8 = 4;
+/// The flag of an object that ends with the client that created it.
+const FLAG_OWNED: u8 = 8;
 
 /// The state of a live record. The two states differ in many bits.
 const LIVE: u64 = 0x4556_494c_d0c5_b7a9;
@@ -64,6 +66,8 @@ pub struct Header {
     pub copies: u16,
     /// When the object is to be deleted, in milliseconds since 1970; 0 for never.
     pub expires: u64,
+    /// Whether the object ends with the client that created it, and so with the daemon.
+    pub owned: bool,
 }
 
 impl Header {
@@ -171,7 +175,8 @@ pub(super) fn encode(
         Rights::Private => FLAG_PRIVATE,
         Rights::ReadWrite => FLAG_OPEN,
     };
-    fixed[17] = rights | if head.has_terms() { FLAG_TERMS } else { 0 };
+    let flag = |flag, is_set| if is_set { flag } else { 0 };
+    fixed[17] = rights | flag(FLAG_TERMS, head.has_terms()) | flag(FLAG_OWNED, head.owned);
     fixed[18..20].copy_from_slice(&(head.name.len() as u16).to_le_bytes());
     fixed[20..24].copy_from_slice(&head.metadata_len.to_le_bytes());
     let words = [head.data_len, payload_hash, sequence, head.life, head.created, head.digest];
@@ -239,6 +244,7 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
         created: word(56),
         copies,
         expires,
+        owned: fixed[17] & FLAG_OWNED != 0,
     };
     let len = record_len(&head).ok_or(NoRecord)?;
     Ok(Record { head, sequence: word(40), payload_hash: word(32), len, live })

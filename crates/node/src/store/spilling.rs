@@ -203,6 +203,11 @@ impl Store {
     pub(crate) fn recover(&self, recovered: Vec<Recovered>) -> Vec<Rc<Replica>> {
         let mut taken = Vec::new();
         for Recovered { header, place } in recovered {
+            if header.owned {
+                // Its client was one of the former daemon's, and is gone.
+                self.spill_store().inspect(|disk| disk.forget(place));
+                continue;
+            }
             let (created, head) = (header.created, Head::from(header));
             let (user, len) = (head.tenant, head.len());
             let bytes = Held::Disk(place);
@@ -238,7 +243,7 @@ fn fitting(pins: Vec<Pin>, free: u64) -> (Vec<Pin>, Vec<Pin>) {
 
 /// The header of an object's record on disk.
 fn header(replica: &Replica) -> Header {
-    let Head { id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires } =
+    let Head { id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires, owned } =
         replica.head();
     let created = replica.created;
     Header {
@@ -253,15 +258,39 @@ fn header(replica: &Replica) -> Header {
         created,
         copies,
         expires,
+        owned,
     }
 }
 
 impl From<Header> for Head {
     fn from(header: Header) -> Self {
         let Header {
-            id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires, ..
+            id,
+            name,
+            life,
+            tenant,
+            rights,
+            data_len,
+            metadata_len,
+            digest,
+            copies,
+            expires,
+            owned,
+            ..
         } = header;
-        Self { id, name: name.into(), life, tenant, rights, data_len, metadata_len, digest, copies, expires }
+        Self {
+            id,
+            name: name.into(),
+            life,
+            tenant,
+            rights,
+            data_len,
+            metadata_len,
+            digest,
+            copies,
+            expires,
+            owned,
+        }
     }
 }
 

@@ -224,6 +224,7 @@ fn scratch(len: u64) -> Head {
         digest: 0,
         copies: 0,
         expires: 0,
+        owned: false,
     }
 }
 

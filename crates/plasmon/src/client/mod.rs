@@ -70,6 +70,9 @@ pub struct CreateOptions {
     /// Time to live of the object, after which it is deleted everywhere. With `None` it lives until it is
     /// deleted.
     pub ttl: Option<Duration>,
+    /// Whether the object ends with its client: it is deleted everywhere when the connection ends, by
+    /// [`Client::end_owned`], by the end of the process or of its node.
+    pub owned: bool,
 }
 
 /// Connection to the daemon of this host, for any number of threads. Clones share the connection.
@@ -179,6 +182,12 @@ impl Client {
     pub fn subscribe(&self, name: &str) -> Result<Subscription> {
         let mut interrupt = || self.interrupt.as_ref().is_some_and(|interrupt| interrupt());
         Subscription::open(self.connection.at(), name, Until::new(self.patience, Some(&mut interrupt)))
+    }
+
+    /// Ends the objects that were created on this connection as owned: they are deleted everywhere, soon
+    /// after this call. They end with the connection in any case, which lasts as long as its last object.
+    pub fn end_owned(&self) {
+        self.connection.send_and_forget(&Request::EndOwned);
     }
 
     /// User id of the daemon, as the kernel tells it. The daemon provides every byte that this client reads.

@@ -456,13 +456,13 @@ fn join(len: usize, parts: &[(usize, &[u8])]) -> Vec<u8> {
 pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
     let name = options.name.clone().unwrap_or_default();
     let ttl_ms = options.ttl.map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1));
-    let terms = Terms { fresh: options.fresh, copies: options.copies, ttl_ms };
+    let terms = Terms { fresh: options.fresh, copies: options.copies, ttl_ms, owned: options.owned };
     NewObject { id, rights: options.rights, name, metadata: Bytes::copy_from_slice(metadata), terms }
 }
 
 /// Whether the entries of rings can express these options.
 fn rings_have(options: &CreateOptions) -> bool {
-    options.copies <= 1 && options.ttl.is_none()
+    options.copies <= 1 && options.ttl.is_none() && !options.owned
 }
 
 pub(super) fn room_us(options: &CreateOptions) -> u64 {

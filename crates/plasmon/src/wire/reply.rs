@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{AtMost, Header, MAX_MEMBERS, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame};
+use super::{AtMost, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame};
 use crate::{Error, NodeId, ObjectId, Rights};
 
 crate::wire::codes! {
@@ -191,12 +191,14 @@ crate::wire::record! {
 
 crate::wire::table! {
     /// Event of an object on a node.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Event {
         /// The object is sealed on this node from now on.
         1 Sealed {
             /// Id of the object.
             id: ObjectId,
+            /// Name behind the id. Empty if there is none.
+            name: Box<str> as AtMost<MAX_NAME>,
             /// Size of the data in bytes.
             data_len: u64,
             /// Size of the metadata in bytes.
@@ -206,6 +208,8 @@ crate::wire::table! {
         2 Deleted {
             /// Id of the object.
             id: ObjectId,
+            /// Name behind the id. Empty if there is none.
+            name: Box<str> as AtMost<MAX_NAME>,
         },
         /// The subscriber was too slow, and events are missing here.
         3 Gap {

@@ -20,6 +20,8 @@ crate::wire::record! {
         pub copies: u16,
         /// Time to live in milliseconds, after which the object is deleted everywhere. 0 means without end.
         pub ttl_ms: u64,
+        /// Whether the object ends with the connection by which it was created.
+        pub owned: bool,
     }
 }
 
@@ -291,6 +293,8 @@ crate::wire::table! {
             /// Place in the node's table at which the page begins: 0, or what the page before said.
             from: u64,
         } -> Page,
+        /// Ends the objects that this connection owns.
+        43 EndOwned -> Done,
     }
     others Other
 }

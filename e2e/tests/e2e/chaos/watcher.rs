@@ -49,11 +49,11 @@ impl Watch {
         let mut all = self.0.lock().unwrap();
         let heard = all.entry(place).or_default();
         match event {
-            Event::Sealed { id, data_len, metadata_len } => {
+            Event::Sealed { id, data_len, metadata_len, .. } => {
                 heard.here.insert(id);
                 heard.sealed.insert(id, (data_len, metadata_len));
             }
-            Event::Deleted { id } => {
+            Event::Deleted { id, .. } => {
                 let known = heard.here.remove(&id);
                 assert!(known || heard.missed > 0, "{id} left node {}, where it never was", place.node);
             }

@@ -246,7 +246,7 @@ impl Worker {
             rights: Rights::default(),
             name: String::new(),
             metadata: Default::default(),
-            terms: Terms { fresh: false, copies, ttl_ms: 0 },
+            terms: Terms { fresh: false, copies, ttl_ms: 0, owned: false },
         };
         let room_us = 1_000_000;
         if len > MAX_INLINE_LENGTH {

@@ -208,6 +208,7 @@ impl Lending {
         claim.fulfil();
         self.sessions.counting.count_put(replica.len());
         self.placement.note_expiry(&replica);
+        self.placement.note_owned(client, &replica);
         Ok((Reply::Done, Vec::new()))
     }
 

@@ -43,6 +43,7 @@ impl Service for Requests {
 
     fn on_session_end(&self, client: ClientKey) {
         self.subscriptions.end(client);
+        self.placement.end_owned(client);
     }
 
     fn on_tick(self: Rc<Self>, now: Instant) {
@@ -159,6 +160,10 @@ impl Requests {
             }
             Request::Page { node, filter, from } => {
                 Answer::plain(WALK_WEIGHT, Rc::clone(self).page_for(client, node, filter, from))
+            }
+            Request::EndOwned => {
+                self.placement.end_owned(client);
+                Answer::now(Ok(Reply::Done))
             }
             Request::Members => Answer::now(Ok(Reply::Members(self.members()))),
             Request::Status => Answer::now(Ok(Reply::Status(self.services.status_json()))),

@@ -111,6 +111,7 @@ impl Creations {
         charge.keep();
         self.sessions.counting.count_put(replica.len());
         self.placement.note_expiry(&replica);
+        self.placement.note_owned(client, &replica);
         Ok(())
     }
 
@@ -235,8 +236,9 @@ impl Creations {
         let life = self.kernel.lives.draw();
         let expires =
             if terms.ttl_ms == 0 { 0 } else { self.kernel.clock.unix_ms().saturating_add(terms.ttl_ms) };
-        let (name, copies) = (name.into(), terms.copies);
-        Ok(Head { id, name, life, tenant, rights, data_len, metadata_len, digest: 0, copies, expires })
+        let (name, copies, owned) = (name.into(), terms.copies, terms.owned);
+        let digest = 0;
+        Ok(Head { id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires, owned })
     }
 
     /// Whether an object of this id may be created here; asked again after each wait.
@@ -310,6 +312,7 @@ impl Creations {
         self.store.publish(Holding::of(&replica));
         self.sessions.counting.count_put(replica.len());
         self.placement.note_expiry(&replica);
+        self.placement.note_owned(client, &replica);
         Ok(())
     }
 

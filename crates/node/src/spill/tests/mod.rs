@@ -52,6 +52,7 @@ fn object(number: u64, len: usize) -> Object {
         created: 1_700_000_000_000 + number,
         copies: (number % 3) as u16,
         expires: if number % 5 == 1 { 1_800_000_000_000 + number } else { 0 },
+        owned: number % 7 == 1,
     };
     let bytes: Vec<u8> = bytes.take(len).collect();
     // Some objects have no digest.
