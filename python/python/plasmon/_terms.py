@@ -30,7 +30,7 @@ class Terms(NamedTuple):
     """Number of nodes that keep the object."""
     ttl: float | None
     """Time to live in seconds. `None` for no end."""
-    owned: bool
+    owned: bool = False
     """Whether the object ends with its client."""
 
 
