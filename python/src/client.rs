@@ -256,7 +256,8 @@ impl Client {
     /// Waits for objects, for `timeout` seconds or without limit. Raises the first error among them.
     fn get(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<Buffer>> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
-        let look = |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer::new)).collect();
+        let look =
+            |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer::new)).collect();
         if let Some(here) = self.look(py, look)? {
             return Ok(here);
         }

@@ -17,6 +17,8 @@ use crate::control::Event;
 
 /// Seeds of each case: of clusters without disks.
 const SEEDS: RangeInclusive<u64> = 1..=3;
+/// Times that a put is tried.
+const PUTS: usize = 20;
 /// How long nodes take to follow a change of members.
 const VIEW: Duration = Duration::from_millis(100);
 /// An id of which one node is to keep the object.
@@ -42,8 +44,15 @@ impl Simulation {
             simulation.histories[id].iter().filter(|call| matches!(call.action, Action::Put(_))).count()
         };
         let before = puts(self);
-        self.with_worker(host, |worker, simulation| worker.put_now(simulation, id, len));
-        assert!(self.await_workers().is_empty(), "a put ends");
+        for _ in 0..PUTS {
+            self.with_worker(host, |worker, simulation| worker.put_now(simulation, id, len));
+            assert!(self.await_workers().is_empty(), "a put ends");
+            if puts(self) > before {
+                break;
+            }
+            // The keepers may not know yet whether the id is free.
+            self.pass(Duration::from_secs(1));
+        }
         assert_eq!(puts(self), before + 1, "node {host} puts id {id}: {:?}", self.histories[id]);
     }
 
