@@ -16,11 +16,8 @@ use crate::object::{Conflict, Pin};
 impl Requests {
     pub(super) fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
         let tenant = self.sessions.client(client, |client| client.uid);
-        let here: Vec<_> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
-        let hits = here.iter().filter(|one| matches!(one, Some(Ok(_)))).count();
-        self.sessions.counting.count_gets(hits, ids.len() - hits);
-        if here.iter().all(Option::is_some) {
-            return self.got(client, request, here.into_iter().flatten().collect());
+        if let Some(results) = self.pin_all_here(&ids, tenant) {
+            return self.got(client, request, results);
         }
         let due = self.sessions.due(timeout_us);
         let requests = Rc::clone(self);
@@ -29,6 +26,15 @@ impl Requests {
             let results = join_all(gets).await;
             requests.got(client, request, results);
         });
+    }
+
+    /// Counts a get of these objects. Returns their pins, if all of them are here, or errors for those that
+    /// this user may not see.
+    pub(super) fn pin_all_here(&self, ids: &[ObjectId], tenant: u32) -> Option<Vec<Result<Pin, Error>>> {
+        let here: Vec<_> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
+        let hits = here.iter().filter(|one| matches!(one, Some(Ok(_)))).count();
+        self.sessions.counting.count_gets(hits, ids.len() - hits);
+        here.into_iter().collect()
     }
 
     /// A pin on an object that is in memory here, or an error if this user may not see it.

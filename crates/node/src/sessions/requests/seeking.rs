@@ -29,8 +29,7 @@ impl Requests {
         ids: Vec<ObjectId>,
     ) {
         let tenant = self.sessions.client(client, |client| client.uid);
-        let here: Option<Vec<_>> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
-        if let Some(results) = here {
+        if let Some(results) = self.pin_all_here(&ids, tenant) {
             return self.got(client, request, results);
         }
         let due = self.sessions.due(timeout_us);
