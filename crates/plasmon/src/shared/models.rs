@@ -323,10 +323,10 @@ fn what_is_there_throughout_is_found() {
 #[test]
 fn no_get_is_lost_from_the_counts() {
     check(3, || {
-        let words = Words::in_memory(counts::words_of(2));
+        let words = Arc::new(Words::in_memory(counts::words_of(2)));
         let readers: Vec<_> = (0..2)
             .map(|slot| {
-                let words = words.clone();
+                let words = Arc::clone(&words);
                 thread::spawn(move || (0..2).for_each(|_| drop(counts::count(&words, slot))))
             })
             .collect();
