@@ -155,14 +155,17 @@ class Sharing:
         """Puts a value, of which pickle may copy less than half."""
         try:
             encoded = _values.encode(value)
-            copied = memoryview(encoded.parts[0][1]).nbytes if b'"kind":"pickle"' in encoded.metadata else 0
-            if encoded.size - copied < max(self.least_bytes, encoded.size // 2):
-                return None
-            id = ObjectId.random()
-            self.client._store(id, encoded, Terms(None, "private", None, False, True, 1, ttl))
-            return id
-        except (plasmon.Error, pickle.PicklingError, TypeError, AttributeError):
+        except Exception:  # Dask tells what cannot be serialized.
             return None
+        copied = memoryview(encoded.parts[0][1]).nbytes if b'"kind":"pickle"' in encoded.metadata else 0
+        if encoded.size - copied < max(self.least_bytes, encoded.size // 2):
+            return None
+        id = ObjectId.random()
+        try:
+            self.client._store(id, encoded, Terms(None, "private", None, False, True, 1, ttl))
+        except plasmon.Error:
+            return None
+        return id
 
     def _delete_ended(self) -> None:
         """Deletes the objects of results that ended."""
