@@ -10,26 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use plasmon::{
-    ClusterList, CreateOptions, DeleteOutcome, ErrorKind, Filter, ObjectState, Presence, Result, Rights,
-    not_allowed,
-};
+use plasmon::{ClusterList, CreateOptions, DeleteOutcome, ErrorKind, Filter, Presence, Result, not_allowed};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::Buffer;
 use crate::detached::{detached, ended_by};
 use crate::error::{closed, invalid, raised, raised_for, signalled};
-use crate::id::{ObjectId, object_id, object_ids};
+use crate::id::{object_id, object_ids};
+use crate::listing::{Listed, rows};
 use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::subscription::Subscription;
 use crate::terms::{Terms, room};
-
-/// Row of `list`: id, name, state, whether it is private, rights of others, data size and metadata size in
-/// bytes, pins, age in seconds, and time from creation to seal in seconds.
-type Row = (ObjectId, Option<String>, &'static str, bool, Option<&'static str>, u64, u32, u32, f64, u32);
-/// Row of a list with what the value is and the nodes that hold the object.
-type Listed = (Row, Option<String>, Vec<String>);
 
 /// Pieces of a value, each with its offset.
 type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
@@ -405,12 +397,7 @@ impl Client {
 
     /// Lists the objects on this node or in the cluster. Returns also the nodes that did not tell theirs,
     /// each with the reason.
-    fn list(
-        &self,
-        py: Python<'_>,
-        pattern: &str,
-        cluster: bool,
-    ) -> PyResult<(Vec<Listed>, Vec<(String, String)>)> {
+    fn list(&self, py: Python<'_>, pattern: &str, cluster: bool) -> PyResult<Listed> {
         let filter = Filter::of(pattern);
         let list = self.call(py, |client| match cluster {
             true => client.list_cluster(&filter),
@@ -420,40 +407,7 @@ impl Client {
                 Ok(ClusterList { objects, holders, missing: Vec::new() })
             }
         })?;
-        let row = |(info, holders): (plasmon::ObjectInfo, Vec<plasmon::NodeId>)| {
-            let kind = info.kind();
-            let state = match info.state {
-                ObjectState::Unsealed => "unsealed",
-                ObjectState::Primary => "primary",
-                ObjectState::Kept => "kept",
-                ObjectState::Cached => "cached",
-                ObjectState::Doomed => "doomed",
-                ObjectState::Spilled => "spilled",
-            };
-            let age = Duration::from_millis(info.age_ms).as_secs_f64();
-            let sizes = (info.data_len, info.metadata_len);
-            let (private, public) = match info.rights {
-                Rights::Private => (true, None),
-                Rights::Read => (false, Some("r")),
-                Rights::ReadWrite => (false, Some("rw")),
-            };
-            let took = info.construction_s;
-            let row: Row = (
-                ObjectId(info.id),
-                info.name,
-                state,
-                private,
-                public,
-                sizes.0,
-                sizes.1,
-                info.pins,
-                age,
-                took,
-            );
-            (row, kind, holders.iter().map(ToString::to_string).collect())
-        };
-        let missing = list.missing.into_iter().map(|(node, error)| (node.to_string(), error.to_string()));
-        Ok((list.objects.into_iter().zip(list.holders).map(row).collect(), missing.collect()))
+        Ok(rows(list))
     }
 
     /// Explains how an object came to this node, as JSON.

@@ -10,6 +10,7 @@ mod client;
 mod detached;
 mod error;
 mod id;
+mod listing;
 mod looping;
 mod memory;
 mod subscription;
