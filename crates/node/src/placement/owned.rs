@@ -1,9 +1,9 @@
 //! Objects that are owned by the client that created them: they are deleted everywhere when it goes.
 //!
 //! Engine thread only. The node of the client keeps an owned object as its primary, and does not hand it
-//! over: when that node has left, the object has lost its client as well. So a node that inherits the role of the
-//! primary deletes the object instead. Deletions that do not reach every node are tried again, as those of
-//! [`expiry`](super::expiry) are.
+//! over: when that node has left, the object has lost its client as well. So a node that inherits the role
+//! of the primary deletes the object instead. Deletions that do not reach every node are tried again, as
+//! those of [`expiry`](super::expiry) are.
 
 use std::cell::RefCell;
 use std::rc::Rc;
