@@ -52,7 +52,8 @@ def test_errors_of_puts(near: plasmon.Client) -> None:
     with pytest.raises(plasmon.TooFewReplicas, match=r"object 'many' \(") as few:
         near.put(3, name="many", replicas=9, timeout=30)
     assert (few.value.name, few.value.needed) == ("many", 9)
-    assert few.value.held is not None and 1 <= few.value.held < 9
+    assert few.value.held is not None
+    assert 1 <= few.value.held < 9
     near.delete("many")
 
 
@@ -63,8 +64,10 @@ def test_a_full_store_tells_bytes() -> None:
         with pytest.raises(plasmon.StoreFull) as full:
             client.put(bytes(40 << 20), name="second")
         error = full.value
-        assert error.needed is not None and error.held is not None
-        assert error.needed >= 40 << 20 and 30 << 20 <= error.held <= 64 << 20
+        assert error.needed is not None
+        assert error.held is not None
+        assert error.needed >= 40 << 20
+        assert 30 << 20 <= error.held <= 64 << 20
         assert (error.id, error.name) == (plasmon.ObjectId.from_name("second"), "second")
 
 

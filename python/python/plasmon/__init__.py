@@ -37,7 +37,8 @@ CALLS OF A CLIENT
     replicate, migrate, broadcast        bring objects to other hosts
     hash, verify, explain                the digest of an object, and how it came here
     subscribe, status, usage, capacity   what happens on the node, and what it has
-    set_options, close                   the client itself: name, quota, user, node, socket, owner, closed
+    set_options, close                   the client itself: name, quota, namespace, user, node, socket, owner,
+                                         closed
 
 ERRORS
     Every exception is an `Error`. Those in brackets are Python's own that it also is.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import glob
 import json
 import os
 import sys
@@ -12,7 +14,7 @@ from weakref import WeakSet
 
 from plasmon import _internal
 from plasmon._closing import Closing
-from plasmon._ids import ONE, IdLike
+from plasmon._ids import ONE, IdLike, is_hex, prefix_of
 from plasmon._internal import ObjectId
 from plasmon._named import NamedObjects, Names
 from plasmon._places import Places
@@ -77,14 +79,20 @@ class Client(Writes, Reads, Places, Closing):
     waiting. After an error the request may still be carried out.
     """
 
-    def __init__(self, socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+        namespace: str | None = None,
+    ) -> None:
         path = None if socket is None else os.fspath(socket)
+        self._prefix = prefix_of(namespace)
         self._native = _internal.Client(path, _program(), timeout)
-        self._arguments = path, timeout
+        self._arguments = path, timeout, namespace
         self._path = self._native.socket
         _clients.add(self)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str | None, float | None]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str | None, float | None, str | None]]:
         if self.closed:
             raise TypeError("a closed client cannot be pickled")
         return type(self), self._arguments
@@ -138,6 +146,8 @@ class Client(Writes, Reads, Places, Closing):
         objects compare them with the pattern. To delete what is found, `delete` takes the ids:
         `client.delete([info.id for info in client.list("tmp/*", cluster=True)])`.
 
+        A client with a namespace lists the objects that have a name in it, by their names there.
+
         Args:
             pattern: Pattern of names by the rules of `fnmatch`: `*` stands for any text, also with slashes,
                 `?` for one character, `[abc]` and `[!abc]` for one of these characters or any other. A text
@@ -152,8 +162,11 @@ class Client(Writes, Reads, Places, Closing):
             InvalidArgument: The pattern is longer than a name may be.
         """
         wanted = "" if pattern is None else str(pattern)
-        rows, missing = self._native.list(wanted, cluster)
+        here = self._prefix if not is_hex(wanted) else ""
+        rows, missing = self._native.list(glob.escape(here) + (wanted or "*") if here else wanted, cluster)
         objects = [ObjectInfo(*row, kind, tuple(nodes)) for row, kind, nodes in rows]
+        if here:
+            objects = [dataclasses.replace(one, name=(one.name or "")[len(here) :]) for one in objects]
         if missing:
             raise IncompleteList(objects, dict(missing))
         return objects
@@ -216,6 +229,11 @@ class Client(Writes, Reads, Places, Closing):
         return self._native.owner
 
     @property
+    def namespace(self) -> str | None:
+        """Namespace of the names that this client uses, if it has one."""
+        return self._arguments[2]
+
+    @property
     def node(self) -> str:
         """Id of the node, 32 hexadecimal digits."""
         return self._native.node
@@ -243,7 +261,12 @@ class Client(Writes, Reads, Places, Closing):
         return "<plasmon.Client, closed>" if self.closed else f"<plasmon.Client of {self.socket!r}>"
 
 
-def connect(socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> Client:
+def connect(
+    socket: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    *,
+    namespace: str | None = None,
+) -> Client:
     """Connects to the node of this host.
 
     A node whose socket is named, here or by `$PLASMON_SOCKET`, may belong to any user: see `Client.owner`. A
@@ -256,13 +279,16 @@ def connect(socket: str | os.PathLike[str] | None = None, timeout: float | None 
             at `/run/plasmon/plasmon.sock`.
         timeout: Time in seconds that connecting may take, by default 10; also the time that calls without a
             time-out wait for an answer of the node, by default 60.
+        namespace: Namespace of the names that the client uses. The name `"a"` of a client with the namespace
+            `"job"` is the name `"job/a"` for everybody else. Ids are the same in every namespace.
 
     Raises:
+        InvalidArgument: The namespace is empty or too long, begins or ends with a slash, or has a NUL.
         Disconnected: No node listens there.
         NotAllowed: This user may not connect, or the node belongs to a user who is not trusted.
         TimedOut: The node does not answer.
     """
-    return Client(socket, timeout)
+    return Client(socket, timeout, namespace)
 
 
 def _program() -> str:

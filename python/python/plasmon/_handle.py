@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from plasmon import _internal
-from plasmon._ids import ONE, IdLike, identify, is_hex
+from plasmon._ids import ONE, IdLike, identify, is_hex, named
 from plasmon._internal import Named, ObjectId
 
 
@@ -13,6 +13,8 @@ class Handle:
     """Connection to the node of this host."""
 
     _native: _internal.Client
+    _prefix: str
+    """What stands before the names of this client's namespace; empty without one."""
 
     @property
     def user(self) -> int:
@@ -21,15 +23,15 @@ class Handle:
 
     def _identify(self, id: IdLike | None, name: str | None, private: bool) -> tuple[ObjectId, str | None]:
         """Id and name of a new object."""
-        return identify(id, name, self.user if private else None)
+        return identify(id, name, self.user if private else None, self._prefix)
 
     def _one(self, id: IdLike, private: bool) -> IdLike | Named:
-        """Id for a call. A name of a private object is hashed; every other value stays as it is."""
-        if private and isinstance(id, str) and not is_hex(id):
-            return Named(ObjectId.from_private_name(id, self.user), id)
+        """Id for a call. A name of a private object or in a namespace is hashed; other values stay."""
+        if (private or self._prefix) and isinstance(id, str) and not is_hex(id):
+            return Named(named(id, self.user if private else None, self._prefix), id)
         return id
 
     def _all(self, ids: IdLike | Iterable[IdLike], private: bool) -> Iterable[IdLike | Named]:
         """Ids for a call, of several objects or of a single one."""
         some: Iterable[IdLike] = [ids] if isinstance(ids, ONE) else ids
-        return [self._one(id, private) for id in some] if private else some
+        return [self._one(id, private) for id in some] if private or self._prefix else some

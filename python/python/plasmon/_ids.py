@@ -21,8 +21,49 @@ def is_hex(text: str) -> bool:
     return len(text) == _HEX_DIGITS and all(digit in "0123456789abcdefABCDEF" for digit in text)
 
 
-def identify(id: IdLike | None, name: str | None, user: int | None) -> tuple[ObjectId, str | None]:
-    """Id and name of a new object. `user` owns the object if it is private, and is `None` otherwise."""
+_MAX_NAMESPACE = 200
+"""Bytes of a namespace, which leaves some of the 255 of a name."""
+
+
+def prefix_of(namespace: str | None) -> str:
+    """What stands before each name of a namespace; empty without one."""
+    if namespace is None:
+        return ""
+    if not isinstance(namespace, str):
+        raise TypeError(f"a namespace is a str, not {type(namespace).__name__}")
+    wrong = (
+        "it is empty"
+        if not namespace
+        else "it begins or ends with a slash"
+        if namespace[0] == "/" or namespace[-1] == "/"
+        else "it has a NUL"
+        if "\0" in namespace
+        else f"it has more than {_MAX_NAMESPACE} bytes"
+        if len(namespace.encode("utf-8", "surrogatepass")) > _MAX_NAMESPACE
+        else None
+    )
+    if wrong:
+        raise InvalidArgument(f"{namespace!r} cannot be a namespace: {wrong}")
+    return namespace + "/"
+
+
+def named(name: str, user: int | None, prefix: str) -> ObjectId:
+    """Id of the object of this name. `user` owns the object if it is private, and is `None` otherwise."""
+    if not name:
+        raise InvalidArgument("the name of an object cannot be empty")
+    if is_hex(name):
+        raise InvalidArgument(f"{name} cannot be a name: 40 hexadecimal digits are an id")
+    name = prefix + name
+    return ObjectId.from_name(name) if user is None else ObjectId.from_private_name(name, user)
+
+
+def identify(
+    id: IdLike | None, name: str | None, user: int | None, prefix: str = ""
+) -> tuple[ObjectId, str | None]:
+    """Id and name of a new object. `user` owns the object if it is private, and is `None` otherwise.
+
+    The name begins with the prefix of the namespace.
+    """
     if name is None and (id is None or type(id) is ObjectId):
         return id or ObjectId.random(), None
     if isinstance(id, str) and is_hex(id):
@@ -35,10 +76,10 @@ def identify(id: IdLike | None, name: str | None, user: int | None) -> tuple[Obj
     if isinstance(id, bytes):
         id = ObjectId(id)
     if name is not None:
-        named = ObjectId.from_name(name) if user is None else ObjectId.from_private_name(name, user)
-        if id is not None and id != named:
-            raise InvalidArgument(f"object {id} cannot have the name {name!r}, which stands for {named}")
-        return named, name
+        meant = named(name, user, prefix)
+        if id is not None and id != meant:
+            raise InvalidArgument(f"object {id} cannot have the name {name!r}, which stands for {meant}")
+        return meant, prefix + name
     if not isinstance(id, ObjectId):
         raise TypeError(f"an object id is an ObjectId, 20 bytes or a name, not {type(id).__name__}")
     return id, None

@@ -111,7 +111,7 @@ class Reads(Handle):
             TypeError: A value is not of the `type`.
         """
         if type is None and default is NO_DEFAULT and isinstance(id_or_ids, ONE):
-            id = self._one(id_or_ids, private) if private else id_or_ids
+            id = self._one(id_or_ids, private) if private or self._prefix else id_or_ids
             buffer = self._native.get_one(id, timeout)
             return _values.decode(buffer) if buffer._encoded else buffer
         ids = self._all(id_or_ids, private)
@@ -139,7 +139,7 @@ class Reads(Handle):
         Raises:
             TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
         """
-        return self._native.get(self._all(ids, private) if private else ids, timeout)
+        return self._native.get(self._all(ids, private) if private or self._prefix else ids, timeout)
 
     def get_into(
         self, id: IdLike, into: Readable, timeout: float | None = None, *, private: bool = False
@@ -185,7 +185,9 @@ class Reads(Handle):
             Whether the object is sealed; for several ids, a list of the answers in order.
         """
         if isinstance(id_or_ids, ONE):
-            return self._native.contains_one(self._one(id_or_ids, private) if private else id_or_ids)
+            return self._native.contains_one(
+                self._one(id_or_ids, private) if private or self._prefix else id_or_ids
+            )
         return self._native.contains(self._all(id_or_ids, private))
 
     def wait(

@@ -332,6 +332,11 @@ class Client:
         return self._client.user
 
     @property
+    def namespace(self) -> str | None:
+        """Namespace of the names that this client uses, if it has one."""
+        return self._client.namespace
+
+    @property
     def node(self) -> str:
         """Id of the node, 32 hexadecimal digits."""
         return self._client.node
@@ -557,16 +562,17 @@ class _Subscribing:
 class _Connecting:
     """Connection that is being made: awaited, or entered as a context."""
 
-    def __init__(self, socket: str | os.PathLike[str] | None, timeout: float | None) -> None:
-        self._socket = socket
-        self._timeout = timeout
+    def __init__(
+        self, socket: str | os.PathLike[str] | None, timeout: float | None, namespace: str | None
+    ) -> None:
+        self._connecting = partial(plasmon.connect, socket, timeout, namespace=namespace)
         self._client: Client | None = None
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._connect().__await__()
 
     async def _connect(self) -> Client:
-        return Client(await asyncio.to_thread(plasmon.connect, self._socket, self._timeout))
+        return Client(await asyncio.to_thread(self._connecting))
 
     async def __aenter__(self) -> Client:
         self._client = await self._connect()
@@ -582,16 +588,23 @@ class _Connecting:
             await self._client.close()
 
 
-def connect(socket: str | os.PathLike[str] | None = None, timeout: float | None = None) -> _Connecting:
+def connect(
+    socket: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    *,
+    namespace: str | None = None,
+) -> _Connecting:
     """Connects to the node of this host. The result is awaited, or entered by `async with`.
 
     Args:
         socket: Path of the node's socket, by default as for `plasmon.connect`.
         timeout: Time in seconds, as for `plasmon.connect`.
+        namespace: Namespace of the names that the client uses, as for `plasmon.connect`.
 
     Raises:
+        InvalidArgument: The namespace cannot be one.
         Disconnected: No node listens there.
         NotAllowed: This user may not connect, or the node belongs to a user who is not trusted.
         TimedOut: The node does not answer.
     """
-    return _Connecting(socket, timeout)
+    return _Connecting(socket, timeout, namespace)
