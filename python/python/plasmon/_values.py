@@ -110,8 +110,7 @@ def decode(buffer: Buffer) -> Any:
 
 
 def decode_as(buffer: Buffer, wanted: type | None) -> Any:
-    """Decodes the value in an object as `decode` does. If a type is wanted, converts bytes to it, and checks
-    that other values have it.
+    """Decodes the value in an object as `decode` does, and converts bytes to a type that is wanted.
 
     Raises:
         TypeError: The value is not of the type.
