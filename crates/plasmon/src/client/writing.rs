@@ -76,7 +76,7 @@ impl Client {
         if self.put_by_ring(&[(id, data, metadata, digest)], options, due)?.first() == Some(&true) {
             return Ok(());
         }
-        let put = self.put_request(id, data, metadata, digest, options);
+        let put = put_request(id, data, metadata, digest, options);
         self.ask_until(put, Undo::Cancel, due)?;
         self.await_copies(id, options, due)
     }
@@ -117,7 +117,7 @@ impl Client {
             if by_ring {
                 results[at] = Some(Ok(()));
             } else {
-                let put = self.put_request(id, data, metadata, digest, options);
+                let put = put_request(id, data, metadata, digest, options);
                 tickets.push((at, self.connection.send(&put.into(), Undo::Cancel)?));
             }
         }
@@ -133,18 +133,6 @@ impl Client {
     /// Whether an object is too large for a frame.
     fn is_large(&self, len: usize, metadata: &[u8]) -> bool {
         len.saturating_add(metadata.len()) > self.inline_max || metadata.len() > MAX_METADATA
-    }
-
-    fn put_request(
-        &self,
-        id: ObjectId,
-        data: &[u8],
-        metadata: &[u8],
-        digest: u64,
-        options: &CreateOptions,
-    ) -> requests::Put {
-        let object = new_object(id, metadata, options);
-        requests::Put { object, digest, room_us: room_us(options), data: Bytes::copy_from_slice(data) }
     }
 
     /// Puts objects (id, data, metadata, digest) through the ring. Returns for each whether it was put.
@@ -451,6 +439,17 @@ fn join(len: usize, parts: &[(usize, &[u8])]) -> Vec<u8> {
         data[*at..at + part.len()].copy_from_slice(part);
     }
     data
+}
+
+fn put_request(
+    id: ObjectId,
+    data: &[u8],
+    metadata: &[u8],
+    digest: u64,
+    options: &CreateOptions,
+) -> requests::Put {
+    let object = new_object(id, metadata, options);
+    requests::Put { object, digest, room_us: room_us(options), data: Bytes::copy_from_slice(data) }
 }
 
 pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
