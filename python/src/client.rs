@@ -21,7 +21,7 @@ use crate::id::{object_id, object_ids};
 use crate::listing::{Listed, rows};
 use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::subscription::Subscription;
-use crate::terms::{Terms, room};
+use crate::terms::{Terms, duration, room};
 
 /// Pieces of a value, each with its offset.
 type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
@@ -596,10 +596,4 @@ fn node_id(py: Python<'_>, node: &str) -> PyResult<plasmon::NodeId> {
 fn spread(spread: plasmon::Spread) -> Spread {
     let failed = spread.failed.into_iter().map(|one| (one.node, one.reason));
     (spread.holders, failed.collect())
-}
-
-/// Time-out of so many seconds. `None` and infinity mean no limit.
-pub(crate) fn duration(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
-    let seconds = timeout.unwrap_or(f64::INFINITY);
-    plasmon::timeout(seconds).map_err(|error| raised(py, &error))
 }

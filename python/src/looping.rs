@@ -8,10 +8,11 @@ use plasmon::{Error, ErrorKind, Result, Turn};
 use pyo3::prelude::*;
 
 use crate::buffer::Buffer;
-use crate::client::{Client, duration};
+use crate::client::Client;
 use crate::detached::ended_by;
 use crate::error::{closed, raised, raised_for};
 use crate::id::object_ids;
+use crate::terms::duration;
 
 /// Connection for an event loop. Only the loop's thread uses it.
 #[pyclass(frozen, module = "plasmon._internal")]

@@ -12,10 +12,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use plasmon::{Error, ErrorKind, Event};
 use pyo3::prelude::*;
 
-use crate::client::duration;
 use crate::detached::detached;
 use crate::error::{raised, signalled};
 use crate::id::ObjectId;
+use crate::terms::duration;
 
 /// Row of an event: kind, id (`None` for a gap), data size and metadata size in bytes, number of missed
 /// events, name.

@@ -6,8 +6,7 @@ use plasmon::{CreateOptions, Rights};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
-use crate::client::duration;
-use crate::error::invalid;
+use crate::error::{invalid, raised};
 
 /// Terms on which a new object is kept, with the attributes of `plasmon._terms.Terms`.
 #[derive(FromPyObject)]
@@ -67,4 +66,10 @@ pub(crate) fn room(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Dura
         // The longest duration stands for no limit.
         Some(_) => Ok(Some(duration(py, timeout)?.unwrap_or(Duration::MAX))),
     }
+}
+
+/// Time-out of so many seconds. `None` and infinity mean no limit.
+pub(crate) fn duration(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    let seconds = timeout.unwrap_or(f64::INFINITY);
+    plasmon::timeout(seconds).map_err(|error| raised(py, &error))
 }

@@ -58,19 +58,19 @@ pub(crate) fn ls(socket: &Socket, as_json: bool, args: &Ls) -> Result<(), Failur
         ClusterList { objects: client.list_wanted(&filter)?, ..ClusterList::default() }
     };
     let holders = |at: usize| list.holders.get(at).map_or(&[][..], Vec::as_slice);
-    let rows = list.objects.iter().enumerate();
+    let numbered = list.objects.iter().enumerate();
     if as_json {
         let row = |(at, object): (usize, &ObjectInfo)| row_json(object, holders(at));
-        output::json(&rows.map(row).collect::<Value>().to_string())?;
+        output::json(&numbered.map(row).collect::<Value>().to_string())?;
     } else if args.cluster {
         let row = |(at, object): (usize, &ObjectInfo)| {
             let [id, size, state, pins, age, kind, name] = row(object);
             [id, size, state, short(holders(at)), pins, age, kind, name]
         };
-        let rows: Vec<_> = rows.map(row).collect();
+        let rows: Vec<_> = numbered.map(row).collect();
         table(["ID", "SIZE", "STATE", "NODES", "PINS", "AGE", "KIND", "NAME"], &rows)?;
     } else {
-        let rows: Vec<_> = rows.map(|(_, object)| row(object)).collect();
+        let rows: Vec<_> = list.objects.iter().map(row).collect();
         table(["ID", "SIZE", "STATE", "PINS", "AGE", "KIND", "NAME"], &rows)?;
     }
     complete(&list.missing)
