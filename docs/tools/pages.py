@@ -127,6 +127,12 @@ LIBRARIES = """\
 ::: plasmon.proxystore.PlasmonConnector
 
 ::: plasmon.proxystore.PlasmonKey
+
+::: plasmon.dask
+    options: {members: [install, register, unregister, Plugin], show_root_toc_entry: false}
+
+::: plasmon.joblib
+    options: {members: [register], show_root_toc_entry: false}
 """
 
 RUST = """\
