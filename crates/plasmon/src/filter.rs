@@ -24,9 +24,11 @@ impl Filter {
         Self { pattern: pattern.to_owned(), unnamed: false }
     }
 
-    /// Whether a text is a pattern of many names, not one name.
+    /// Whether a text is a pattern of many names, not one name. A bracket that is not closed stands for
+    /// itself.
     pub fn is_pattern(text: &str) -> bool {
-        text.contains(['*', '?', '['])
+        let has_set = text.find('[').is_some_and(|at| text[at..].contains(']'));
+        has_set || text.contains(['*', '?'])
     }
 
     /// Prepares the filter for many objects.

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 5;
+pub(crate) const VERSION: u8 = 6;
 /// Length of a frame's header in bytes.
 pub(crate) const HEADER_LEN: usize = 88;
 /// Largest length of a frame in bytes.
@@ -142,6 +142,7 @@ impl Head {
         out.put_u64_le(0);
         out.put_u16_le(0);
         out.put_u64_le(0);
+        out.put_u8(0);
         out.put_u32_le(0);
     }
 }

@@ -30,7 +30,7 @@ fn sound(rogue: &Rogue, to: &str) -> Vec<Frame> {
         (opcode::QUERY, body::ids(&[id])),
         (opcode::FOUND, vec![1, 0, 0, 0, 1]),
         (opcode::SEGMENT, body::segment(0, 1, rogue.region)),
-        (opcode::REFUSED, [&[1, 0], &[0; 4][..]].concat()),
+        (opcode::REFUSED, [&[1, 0], &[0; 6][..]].concat()),
         (opcode::PROMOTE, body::heirs(&[(id, 1)])),
         (opcode::BURY, body::lives(&[(id, 1)])),
         (opcode::HELD, vec![1, 0, 0, 0, 0]),

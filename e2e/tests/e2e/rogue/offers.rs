@@ -102,7 +102,7 @@ fn lies() -> Vec<(&'static str, u64, Answer)> {
         ("that it knows", 1000, answer(opcode::FOUND, &[1, 0, 0, 0, 1])),
         ("lives", 1000, answer(opcode::HELD, &[0; 4])),
         ("a renewal", 1000, answer(opcode::RENEWED, &[0xff; 4])),
-        ("that it has not got it", 1000, answer(opcode::REFUSED, &[2, 0, 0, 0, 0, 0])),
+        ("that it has not got it", 1000, answer(opcode::REFUSED, &[2, 0, 0, 0, 0, 0, 0, 0])),
     ]
 }
 
