@@ -103,10 +103,19 @@ impl Listener {
         check_way(path, directory)?;
         if !directory.exists() {
             let mut builder = fs::DirBuilder::new();
-            builder.recursive(true).mode(0o700);
+            builder.recursive(true).mode(0o700 | search_of(mode));
             builder.create(directory).map_err(system("create the directory", directory))?;
             // Another process may have made the folder first.
             check_way(path, directory)?;
+        }
+        let way = fs::metadata(directory).map_err(system("look at", directory))?.mode();
+        if way & search_of(mode) != search_of(mode) {
+            tracing::warn!(
+                directory = %directory.display(),
+                "other users whom --socket-mode lets in cannot reach the socket: its directory has mode \
+                 {:o}; allow them to search it, or name another socket with --socket",
+                way & 0o777
+            );
         }
         let lock = File::open(directory).map_err(system("open the directory", directory))?;
         flock(&lock, FlockOperation::LockExclusive)
@@ -123,6 +132,11 @@ impl Listener {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The rights to search a directory that those need who may write to a socket of this mode.
+fn search_of(mode: u32) -> u32 {
+    (mode & 0o022) >> 1
 }
 
 /// Refuses a folder for the socket that another user than root and this one could exchange. Parts of the

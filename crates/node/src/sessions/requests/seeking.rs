@@ -118,7 +118,7 @@ impl Requests {
             _ if self.directory.deleted(id) => ": it was deleted".into(),
             _ => String::new(),
         };
-        let text = format!("object {id} is not in the cluster{why}; give the call a time-out to wait for it");
+        let text = format!("object {id} is not in the cluster{why}; a call with a time-out waits for it");
         Error::new(ErrorKind::NotFound, text)
     }
 }
