@@ -278,6 +278,17 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_is_made_lets_in_whom_the_socket_lets_in() {
+        let own = tempfile::tempdir().expect("a temporary folder");
+        for (mode, expected) in [(0o600, 0o700), (0o660, 0o710), (0o666, 0o711)] {
+            let folder = own.path().join(format!("{mode:o}"));
+            let _listener = Listener::bind(&folder.join("s"), mode, false).expect("bind");
+            let made = fs::metadata(&folder).expect("it was made").mode() & 0o777;
+            assert_eq!(made, expected, "{mode:o}");
+        }
+    }
+
+    #[test]
     fn one_that_yields_takes_the_first_path_that_is_free() {
         let own = tempfile::tempdir().unwrap();
         let path = own.path().join("plasmon.sock");
