@@ -172,7 +172,7 @@ fn rm_found(client: &Client, as_json: bool, args: &Rm) -> Result<(), Failure> {
     if !as_json {
         line(&format!("{} objects deleted", told.deleted))?;
     }
-    // What has gone by itself meanwhile was to go.
+    // An object that was to be deleted and has gone by itself meanwhile is no failure.
     told.absent.clear();
     told.print(as_json)?;
     complete(&list.missing)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import plasmon
 from plasmon import _internal, _values
@@ -41,6 +41,7 @@ __all__ = ["Client", "Subscription", "connect"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_O = TypeVar("_O", bound="Client | Subscription")
 
 _REQUEST_OBJECTS = 1024
 """Number of objects in one request."""
@@ -309,12 +310,16 @@ class Client:
         """Deletes objects from every node, as `plasmon.Client.delete` does."""
         return await self._run(self._prompt, lambda: self._client.delete(id_or_ids, private=private))
 
-    def subscribe(self) -> _Subscribing:
+    def subscribe(self) -> _Opening[Subscription]:
         """Subscribes to the objects of this node, as `plasmon.Client.subscribe` does.
 
         The result is awaited, or entered by `async with`.
         """
-        return _Subscribing(self)
+
+        async def subscribe() -> Subscription:
+            return Subscription(await self._run(self._prompt, self._client.subscribe))
+
+        return _Opening(subscribe)
 
     @property
     def capacity(self) -> int:
@@ -531,23 +536,19 @@ class Subscription:
         self.close()
 
 
-class _Subscribing:
-    """Subscription that is being made: awaited, or entered as a context."""
+class _Opening(Generic[_O]):
+    """Client or subscription that is being opened: awaited, or entered as a context."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._events: Subscription | None = None
+    def __init__(self, opening: Callable[[], Coroutine[Any, Any, _O]]) -> None:
+        self._opening = opening
+        self._opened: _O | None = None
 
-    def __await__(self) -> Generator[Any, None, Subscription]:
-        return self._subscribe().__await__()
+    def __await__(self) -> Generator[Any, None, _O]:
+        return self._opening().__await__()
 
-    async def _subscribe(self) -> Subscription:
-        client = self._client
-        return Subscription(await client._run(client._prompt, client._client.subscribe))
-
-    async def __aenter__(self) -> Subscription:
-        self._events = await self._subscribe()
-        return self._events
+    async def __aenter__(self) -> _O:
+        self._opened = await self._opening()
+        return self._opened
 
     async def __aexit__(
         self,
@@ -555,37 +556,8 @@ class _Subscribing:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._events is not None:
-            self._events.close()
-
-
-class _Connecting:
-    """Connection that is being made: awaited, or entered as a context."""
-
-    def __init__(
-        self, socket: str | os.PathLike[str] | None, timeout: float | None, namespace: str | None
-    ) -> None:
-        self._connecting = partial(plasmon.connect, socket, timeout, namespace=namespace)
-        self._client: Client | None = None
-
-    def __await__(self) -> Generator[Any, None, Client]:
-        return self._connect().__await__()
-
-    async def _connect(self) -> Client:
-        return Client(await asyncio.to_thread(self._connecting))
-
-    async def __aenter__(self) -> Client:
-        self._client = await self._connect()
-        return self._client
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._client is not None:
-            await self._client.close()
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, value, traceback)
 
 
 def connect(
@@ -593,7 +565,7 @@ def connect(
     timeout: float | None = None,
     *,
     namespace: str | None = None,
-) -> _Connecting:
+) -> _Opening[Client]:
     """Connects to the node of this host. The result is awaited, or entered by `async with`.
 
     Args:
@@ -607,4 +579,8 @@ def connect(
         NotAllowed: This user may not connect, or the node belongs to a user who is not trusted.
         TimedOut: The node does not answer.
     """
-    return _Connecting(socket, timeout, namespace)
+
+    async def connect() -> Client:
+        return Client(await asyncio.to_thread(plasmon.connect, socket, timeout, namespace=namespace))
+
+    return _Opening(connect)

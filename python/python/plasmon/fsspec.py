@@ -366,7 +366,25 @@ class _Reader(io.BufferedIOBase):
             raise ValueError(f"the file {self.path!r} is closed")
 
 
-class _Writer(io.BytesIO):
+class _Aborting(io.IOBase):
+    """File that is not stored if its `with` block raises."""
+
+    def abort(self) -> None:
+        """Has the file not be stored when it is closed."""
+        raise NotImplementedError
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        self.close()
+
+
+class _Writer(_Aborting, io.BytesIO):
     """File that is written: an object appears when it is closed."""
 
     mode = "wb"
@@ -405,22 +423,12 @@ class _Writer(io.BytesIO):
         """Has the file not be stored when it is closed."""
         self._write = _forget
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        self.close()
-
     def __del__(self) -> None:
         # A file that nobody has closed was not finished.
         self.discard()
 
 
-class _Compressed(io.BufferedIOBase):
+class _Compressed(_Aborting, io.BufferedIOBase):
     """File that is written compressed, and closed together with the file below."""
 
     def __init__(self, file: Any, raw: _Writer) -> None:
@@ -440,41 +448,24 @@ class _Compressed(io.BufferedIOBase):
             self._file.close()
             self._raw.close()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self._raw.abort()
-        self.close()
-
-    def __del__(self) -> None:
+    def abort(self) -> None:
         self._raw.abort()
 
+    def __del__(self) -> None:
+        self.abort()
 
-class _Text(io.TextIOWrapper):
+
+class _Text(_Aborting, io.TextIOWrapper):
     """Text in a file, which is not stored if its `with` block raises."""
 
     def __init__(self, file: Any, raw: io.BufferedIOBase, **options: Any) -> None:
         super().__init__(file, **options)
         self._raw = raw
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self._abort()
-        self.close()
-
     def __del__(self) -> None:
-        self._abort()
+        self.abort()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
         if isinstance(self._raw, _Writer):
             self._raw.abort()
 

@@ -14,10 +14,10 @@ evicted, or until its time to live ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from plasmon import _values
+from plasmon._closing import Closing
 from plasmon._internal import ObjectId
 from plasmon._named import shared_client
 from plasmon.errors import ObjectNotFound
@@ -35,7 +35,7 @@ class PlasmonKey(NamedTuple):
     """Id of the object, 40 hexadecimal digits."""
 
 
-class PlasmonConnector:
+class PlasmonConnector(Closing):
     """Connector to the node of this host, and by that to its cluster.
 
     A connector that is made from the configuration of another, on another host, connects to the node there.
@@ -114,17 +114,6 @@ class PlasmonConnector:
 
     def close(self) -> None:
         """Does nothing: the connectors of a process share a client, and objects stay."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())
