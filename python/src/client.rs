@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use plasmon::{ClusterList, CreateOptions, DeleteOutcome, ErrorKind, Filter, Presence, Result, not_allowed};
@@ -19,6 +19,7 @@ use crate::detached::{detached, ended_by};
 use crate::error::{closed, invalid, raised, raised_for, signalled};
 use crate::id::{object_id, object_ids};
 use crate::listing::{Listed, rows};
+use crate::lock::{cloned, lock, taken};
 use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::subscription::Subscription;
 use crate::terms::{Terms, duration, room};
@@ -76,7 +77,7 @@ impl Client {
     /// ends with its last buffer.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        if let Some(client) = lock(&self.client).take()
+        if let Some(client) = taken(&self.client)
             && self.owns.load(Ordering::Relaxed)
         {
             // The connection may last longer than this, since buffers hold it.
@@ -491,7 +492,7 @@ impl Client {
 
 impl Client {
     pub(crate) fn client(&self, py: Python<'_>) -> PyResult<plasmon::Client> {
-        lock(&self.client).clone().ok_or_else(|| raised(py, &closed()))
+        cloned(&self.client).ok_or_else(|| raised(py, &closed()))
     }
 
     /// Looks for objects in memory with the GIL and the lock held, because that takes less time than to
@@ -571,10 +572,6 @@ impl Client {
         let found = lock(&self.creations).remove(&id).and_then(|open| open.upgrade());
         found.ok_or_else(|| invalid(py, &format!("this client is not creating object {id}")))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Buffers of parts, held in place.

@@ -11,6 +11,7 @@ mod detached;
 mod error;
 mod id;
 mod listing;
+mod lock;
 mod looping;
 mod memory;
 mod subscription;

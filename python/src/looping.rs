@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use plasmon::{Error, ErrorKind, Result, Turn};
 use pyo3::prelude::*;
@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::detached::ended_by;
 use crate::error::{closed, raised, raised_for};
 use crate::id::object_ids;
+use crate::lock::{cloned, lock, taken};
 use crate::terms::duration;
 
 /// Connection for an event loop. Only the loop's thread uses it.
@@ -81,13 +82,13 @@ impl Loop {
 
     /// Closes the connection for new calls.
     fn close(&self) {
-        drop(lock(&self.client).take());
+        drop(taken(&self.client));
     }
 }
 
 impl Loop {
     fn client(&self, py: Python<'_>) -> PyResult<plasmon::Client> {
-        lock(&self.client).clone().ok_or_else(|| raised(py, &closed()))
+        cloned(&self.client).ok_or_else(|| raised(py, &closed()))
     }
 }
 
@@ -110,7 +111,7 @@ impl Pending {
 
     fn take(&self, py: Python<'_>) -> PyResult<plasmon::Pending> {
         let ended = || raised(py, &Error::new(ErrorKind::Invalid, "this call has ended already"));
-        lock(&self.call).take().ok_or_else(ended)
+        taken(&self.call).ok_or_else(ended)
     }
 }
 
@@ -169,7 +170,7 @@ impl Pending {
 
     /// Gives the call up, if it has not ended.
     fn cancel(&self) {
-        drop(lock(&self.call).take());
+        drop(taken(&self.call));
     }
 }
 
@@ -192,8 +193,4 @@ impl Cancellation {
     fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use plasmon::{Error, ErrorKind, Event};
 use pyo3::prelude::*;
@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use crate::detached::detached;
 use crate::error::{raised, signalled};
 use crate::id::ObjectId;
+use crate::lock::{lock, taken};
 use crate::terms::duration;
 
 /// Row of an event: kind, id (`None` for a gap), data size and metadata size in bytes, number of missed
@@ -68,8 +69,8 @@ impl Subscription {
 
     /// Descriptor of the connection, readable when an event may have come.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        let socket = lock(&self.socket);
-        socket.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| raised(py, &closed()))
+        let socket = lock(&self.socket).as_ref().map(AsRawFd::as_raw_fd);
+        socket.ok_or_else(|| raised(py, &closed()))
     }
 
     #[getter(closed)]
@@ -79,7 +80,7 @@ impl Subscription {
 
     /// Ends the subscription, and with it the wait of another thread.
     fn close(&self) {
-        let socket = lock(&self.socket).take();
+        let socket = taken(&self.socket);
         // In a forked child the connection belongs to the parent.
         if let Some(socket) = socket.filter(|_| self.process == std::process::id()) {
             // An error means that the socket is closed already.
@@ -94,10 +95,6 @@ impl Subscription {
 
 fn closed() -> Error {
     Error::new(ErrorKind::Disconnected, "this subscription is closed: subscribe again")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn row(event: Event) -> Row {

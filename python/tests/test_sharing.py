@@ -58,6 +58,33 @@ def test_sixteen_threads_hammer_one_client(near: plasmon.Client, far: plasmon.Cl
     if failures:
         raise failures[0]
     assert near.list() == []
+
+
+def test_a_closed_client_refuses_many_threads(near: plasmon.Client) -> None:
+    # In a process of its own, which can be ended if its threads wait for each other.
+    program = """
+import sys, threading
+import plasmon
+
+client = plasmon.connect(sys.argv[1])
+client.close()
+
+def refused():
+    for _ in range(300):
+        for call in (client.status, lambda: client.get_into("x", bytearray(1)), lambda: client.contains("x")):
+            try:
+                call()
+            except plasmon.Disconnected:
+                continue
+            raise AssertionError(call)
+
+threads = [threading.Thread(target=refused) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+    subprocess.run([sys.executable, "-c", program, near.socket], check=True, timeout=ANTI_HANG)
     until("pins to go", lambda: held(near) == 0)
 
 
