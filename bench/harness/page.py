@@ -5,12 +5,16 @@ The text between the two marks of a section is written anew. The text around the
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness import paths
+
+_COLUMNS = 110
+"""Columns of a line of the page, as the repository's other lines have at most."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,21 @@ def replace(section: str, body: str, path: Path | None = None) -> None:
     _, found, after = rest.partition(end)
     if not found:
         raise SystemExit(f"{path} lacks the marks of {section!r} between which figures belong")
-    path.write_text(f"{before}{begin}\n\n{body}\n\n{end}{after}")
+    path.write_text(f"{before}{begin}\n\n{_wrapped(body)}\n\n{end}{after}")
+
+
+def _wrapped(body: str) -> str:
+    """Text whose paragraphs and points have lines of at most 110 columns. Tables and images keep theirs."""
+    lines = []
+    for line in body.splitlines():
+        if line.startswith(("|", "!")) or len(line) <= _COLUMNS:
+            lines.append(line)
+            continue
+        indent = "  " if line.startswith("- ") else ""
+        lines += textwrap.wrap(
+            line, _COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    return "\n".join(lines)
 
 
 def machine(run: dict[str, Any]) -> list[str]:

@@ -163,8 +163,9 @@ def text(rows: list[Row], described: dict[str, Any]) -> list[str]:
         "Milliseconds: median (least to most).",
         table(["", "", "with Plasmon", "without", "without / with"], [*_times(times, labels)]),
         "![With Plasmon and without](img/python.png)",
-        "Memory by which each of four readers grows, which hold one value at a time, in MiB: of its own / "
-        "its share (PSS) / resident.",
+        "Memory by which a process grows that has got a value, in MiB: of its own / its share (PSS) / "
+        "resident. Four readers hold a value of the first cases at a time, both processes of joblib the "
+        "program's own array, and one worker of Dask a frame that the other has made.",
         table(["", "size", "with Plasmon", "without"], [*_memory(memory, labels)]),
     ]
 

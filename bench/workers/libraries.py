@@ -205,14 +205,34 @@ def look(matrix: Any, number: int) -> float:
     return float(matrix[number::64].sum())
 
 
+def in_process(matrix: Any) -> tuple[int, dict[str, float]]:
+    """Process of this call, and its memory while it holds an array that it has read."""
+    matrix.sum()
+    return os.getpid(), memory()
+
+
 def measure_joblib(client: plasmon.Client, size: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Times of calls with one array, of the program's own and one that lies in the store."""
+    """Times of calls with one array, of the program's own and one that lies in the store.
+
+    Memory of a process that makes calls with the program's own.
+    """
     import joblib
     import plasmon.joblib
 
     plasmon.joblib.register()
     own = array(size)
     stored = client.get(client.put(own))
+    # Memory comes first, as long as no page of the node's memory is mapped in the processes.
+    for way in WAYS:
+        words = {"socket": client.socket} if way == "plasmon" else {}
+        with joblib.parallel_config("plasmon" if way == "plasmon" else "loky", n_jobs=2, **words):
+            # Both processes are there, and have imported what a call needs.
+            before = dict(joblib.Parallel()(joblib.delayed(in_process)(own[:SMALL]) for _ in range(16)))
+            after = dict(joblib.Parallel()(joblib.delayed(in_process)(own) for _ in range(16)))
+        for process, held in after.items():
+            if process in before:
+                growth = {name: size - before[process][name] for name, size in held.items()}
+                yield {"way": way, "operation": "memory", **growth}
     for turn in range(rounds + 1):
         for way in WAYS if turn % 2 else reversed(WAYS):
             words = {"socket": client.socket} if way == "plasmon" else {}
@@ -254,8 +274,27 @@ JOBS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+def received(dask: Any, frame: Any) -> dict[str, float]:
+    """Growth of the memory of a worker that reads a frame of the other worker."""
+    maker, reader = sorted(dask.scheduler_info()["workers"])
+    for rows in (1, len(frame)):  # The first imports what a transfer needs.
+        before = dask.run(memory, workers=[reader])[reader]
+        made = dask.submit(frame.head, rows, workers=[maker], pure=False)
+        dask.submit(read_numbers, made, workers=[reader], pure=False).result()
+        after = dask.run(memory, workers=[reader])[reader]
+    return {name: size - before[name] for name, size in after.items()}
+
+
+def read_numbers(frame: Any) -> object:
+    """Reads all columns of numbers."""
+    return frame.sum().sum()
+
+
 def measure_dask(client: plasmon.Client, size: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Times of a shuffle of a frame, by tasks and peer to peer, and of a join with a smaller one."""
+    """Times of a shuffle of a frame, by tasks and peer to peer, and of a join with a smaller one.
+
+    Memory of a worker that gets a frame of another worker.
+    """
     import dask.dataframe as dd
     import numpy as np
     import pandas as pd
@@ -266,6 +305,9 @@ def measure_dask(client: plasmon.Client, size: int, rounds: int) -> Iterator[dic
     right = pd.DataFrame({"k": np.arange(rows // 4), "x": array(8 * (rows // 4))})
     with dask_client("plasmon", client) as first, dask_client("without", client) as second:
         clients = {"plasmon": first, "without": second}
+        # Memory comes first, as long as no page of the node's memory is mapped in the workers.
+        for way, one in clients.items():
+            yield {"way": way, "operation": "memory", **received(one, left)}
         inputs = {}
         for way, one in clients.items():
             with one.as_current():
