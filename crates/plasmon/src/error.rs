@@ -50,8 +50,14 @@ crate::wire::codes! {
 }
 
 /// Error of the client: what happened, to which object, node or path, and what to do about it.
+///
+/// It is a pointer, so that results of calls that succeed stay small.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Told>);
+
+/// What an error tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Told {
     kind: ErrorKind,
     message: String,
     id: Option<ObjectId>,
@@ -62,13 +68,13 @@ pub struct Error {
 impl Error {
     /// Makes an error of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), id: None, name: None, amounts: None }
+        Self(Box::new(Told { kind, message: message.into(), id: None, name: None, amounts: None }))
     }
 
     /// Says which object the error is about, unless it says so already.
     #[must_use]
     pub fn about(mut self, id: ObjectId) -> Self {
-        self.id.get_or_insert(id);
+        self.0.id.get_or_insert(id);
         self
     }
 
@@ -76,16 +82,16 @@ impl Error {
     /// few nodes keep.
     #[must_use]
     pub fn counting(mut self, needed: u64, held: u64) -> Self {
-        self.amounts = Some((needed, held));
+        self.0.amounts = Some((needed, held));
         self
     }
 
     /// Says by which name the caller called the object, which then stands beside the id in the message.
     #[must_use]
     pub fn naming(mut self, name: &str) -> Self {
-        if let Some(id) = self.id.filter(|_| self.name.is_none()) {
-            self.message = self.message.replacen(&id.to_string(), &format!("'{name}' ({id})"), 1);
-            self.name = Some(name.to_owned());
+        if let Some(id) = self.0.id.filter(|_| self.0.name.is_none()) {
+            self.0.message = self.0.message.replacen(&id.to_string(), &format!("'{name}' ({id})"), 1);
+            self.0.name = Some(name.to_owned());
         }
         self
     }
@@ -93,44 +99,44 @@ impl Error {
     /// Says what failed, in front of the message.
     #[must_use]
     pub fn while_doing(mut self, what: &str) -> Self {
-        self.message = format!("{what}: {}", self.message);
+        self.0.message = format!("{what}: {}", self.0.message);
         self
     }
 
     /// Kind of the error, for a program to act on.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// Object that the error is about, if it is about one.
     pub fn id(&self) -> Option<ObjectId> {
-        self.id
+        self.0.id
     }
 
     /// Name by which the caller called the object.
     pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.0.name.as_deref()
     }
 
     /// What was needed: bytes if the store is full, copies if too few nodes keep an object.
     pub fn needed(&self) -> Option<u64> {
-        self.amounts.map(|(needed, _)| needed)
+        self.0.amounts.map(|(needed, _)| needed)
     }
 
     /// What is held, in the unit of [`Error::needed`].
     pub fn held(&self) -> Option<u64> {
-        self.amounts.map(|(_, held)| held)
+        self.0.amounts.map(|(_, held)| held)
     }
 
     /// Message of the error, for a person to read.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
