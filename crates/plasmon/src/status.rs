@@ -281,6 +281,9 @@ pub struct TransferStatus {
     pub rendezvous_served: u64,
     /// Number of fetches under way now, including those that wait for their object to be created.
     pub fetching: u64,
+    /// Number of fetches that wait for a place at their holder: a node reads few objects from one holder at a
+    /// time.
+    pub queued: u64,
     /// Number of failed attempts to fetch from a holder. Each was repeated at another holder or reported.
     pub fetch_failures: u64,
     /// Number of leases: pins that readers on other nodes hold now.

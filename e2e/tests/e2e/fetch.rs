@@ -10,6 +10,9 @@ use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, kind, put, try_get, try_put};
 
+/// Times that a holder is stopped in the middle of what it gives.
+const STOPS: usize = 10;
+
 /// Number and bytes of objects fetched from other nodes, by any protocol.
 fn fetched(status: &Status) -> (u64, u64) {
     let TransferStatus {
@@ -209,4 +212,42 @@ fn cannot_be_found(client: &Client, id: ObjectId) {
         let result = client.get(&[id], Some(Duration::ZERO)).expect("get").remove(0);
         result.is_err_and(|error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::NotFound))
     });
+}
+
+#[test]
+fn a_stopped_holder_holds_up_no_other_holders_objects() {
+    const LEN: usize = 4 * MIB;
+    // A stopped node stays a member, so that attempts at it end late.
+    let cluster = Cluster::builder().nodes(3).memory("320MiB").args(&["--lease", "60"]).start();
+    let reader = cluster.client(0);
+    let put_some = |node, count| -> Vec<ObjectId> {
+        let client = cluster.client(node);
+        (0..count).map(|number| put(&client, Pattern(number), LEN)).collect()
+    };
+    let get_all = |ids: &[ObjectId]| {
+        for (number, id) in ids.iter().enumerate() {
+            Pattern(number as u64).check(get(&reader, *id).data());
+        }
+    };
+    for _ in 0..STOPS {
+        // More objects than are read from one holder at a time.
+        let (wanted, others) = (put_some(1, 32), put_some(2, 4));
+        let before = cluster.status(0).transfer;
+        reader.prefetch(&wanted, PATIENCE).expect("prefetch");
+        eventually("objects wait for their holder", || {
+            let now = cluster.status(0).transfer;
+            now.queued > 0 || now.rendezvous_fetched == before.rendezvous_fetched + wanted.len() as u64
+        });
+        cluster.pause(1);
+        get_all(&others);
+        let after = cluster.status(0).transfer;
+        cluster.resume(1);
+        get_all(&wanted);
+        // No attempt at the stopped node had ended when the other node's objects had come.
+        if after.queued > 0 && after.fetch_failures == before.fetch_failures {
+            return;
+        }
+        reader.delete(&[wanted, others].concat()).expect("delete");
+    }
+    panic!("the others' objects waited for those of the stopped node, {STOPS} times");
 }

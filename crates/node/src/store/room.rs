@@ -273,7 +273,7 @@ impl Store {
     }
 
     /// Whether evicting everything that may leave could make room.
-    fn could_hold(&self, len: u64) -> bool {
+    pub(crate) fn could_hold(&self, len: u64) -> bool {
         let objects = self.objects.borrow();
         let (primary, _, unsealed) = objects.bytes();
         let stays = if objects.keeping() == Keeping::Memory { primary + unsealed } else { unsealed };

@@ -101,7 +101,7 @@ impl Transfer {
     }
 
     async fn measure(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Failure> {
-        let landing = self.landing(&scratch(LARGE_BYTES), &Target::replica()).await?;
+        let landing = self.landing(&scratch(LARGE_BYTES), &Target::Replica).await?;
         let asked_at = self.kernel.clock.now();
         let mut call = Call::open(&self.network, Some(peer));
         if !call.send(peer, 0, Message::Lend { len: LARGE_BYTES }) {

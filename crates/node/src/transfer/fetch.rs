@@ -41,7 +41,7 @@ impl Transfer {
     /// reason why it will never be; it has no deadline of its own.
     pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
-        self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::replica())))
+        self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::Replica)))
     }
 
     /// Returns the fetch of an object for a user that is under way, or begins one.
@@ -63,7 +63,7 @@ impl Transfer {
         let transfer = Rc::clone(self);
         self.share_fetch(id, tenant, move || {
             Box::pin(async move {
-                let target = Target::replica();
+                let target = Target::Replica;
                 if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
                     let mut trace = Trace::begin(&transfer.records, id, tenant, target.clone());
                     let _noted = Noted::begin(&transfer.directory.arrivals, id);

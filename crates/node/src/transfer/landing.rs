@@ -18,6 +18,7 @@ use tracing::debug;
 
 use super::failure::{Failure, STALLED};
 use super::pieces::Span;
+use crate::kernel::counted::Counted;
 use crate::memory::{Extent, IoRange, OutOfBounds, Piece, Run, Writer, Zone};
 use crate::net::registrations::Adopted;
 use crate::object::{Head, Held, Role, Sealing};
@@ -29,28 +30,23 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// The receiver of a fetched object's bytes.
 #[derive(Clone)]
 pub(super) enum Target {
-    /// A replica on this node. The memory of attempts that failed may still be written to.
-    Replica(Rc<Attempts>),
+    /// A replica on this node. Each attempt takes other memory.
+    Replica,
     /// A client's memory, for the object's data alone.
     Given(Rc<Given>),
 }
 
 impl Target {
-    /// A new replica.
-    pub(super) fn replica() -> Self {
-        Self::Replica(Rc::default())
-    }
-
     /// The name of the target, for `explain`.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Replica(_) => "replica",
+            Self::Replica => "replica",
             Self::Given(_) => "given",
         }
     }
 }
 
-/// The landings of a fetch.
+/// The landings of a fetch in memory that a client has given.
 #[derive(Default)]
 pub(super) struct Attempts(RefCell<Vec<Weak<Landing>>>);
 
@@ -91,7 +87,11 @@ pub(super) struct Landing {
 }
 
 enum Place {
-    Replica(Extent),
+    Replica {
+        extent: Extent,
+        /// Others that find no room wait for this memory to be a replica, which may leave, or free.
+        _counted: Counted<Rc<Cell<u64>>>,
+    },
     Lent {
         given: Rc<Given>,
         run: Run,
@@ -153,7 +153,7 @@ impl Landing {
     /// The place of a replica's memory; `None` if the memory is a client's.
     pub(super) fn replica(&self) -> Option<Run> {
         match &self.place {
-            Place::Replica(extent) => Some(Run::clone(extent)),
+            Place::Replica { extent, .. } => Some(Run::clone(extent)),
             Place::Lent { .. } | Place::Adopted { .. } => None,
         }
     }
@@ -161,7 +161,7 @@ impl Landing {
     /// The pieces of the memory in order.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         match &self.place {
-            Place::Replica(extent) => extent.pieces().collect(),
+            Place::Replica { extent, .. } => extent.pieces().collect(),
             Place::Lent { run, .. } => run.pieces().collect(),
             Place::Adopted { at, .. } => vec![Piece { segment: 0, offset: *at, len: self.len }],
         }
@@ -173,7 +173,7 @@ impl Landing {
         let bytes = &bytes[..bytes.len().min(room)];
         if !bytes.is_empty() {
             match &self.place {
-                Place::Replica(extent) => extent.write(at, bytes)?,
+                Place::Replica { extent, .. } => extent.write(at, bytes)?,
                 Place::Lent { run, .. } => run.write(at, bytes)?,
                 Place::Adopted { adopted, at: start, .. } => adopted.memory().write(start + at, bytes)?,
             }
@@ -185,7 +185,7 @@ impl Landing {
     /// owned.
     pub(super) fn io_range(&self) -> Result<IoRange, OutOfBounds> {
         match &self.place {
-            Place::Replica(extent) => Ok(extent.io_range()),
+            Place::Replica { extent, .. } => Ok(extent.io_range()),
             Place::Lent { run, .. } => Ok(run.io_range()),
             Place::Adopted { adopted, at, .. } => adopted.memory().io_range(*at, self.len),
         }
@@ -200,7 +200,7 @@ impl Landing {
         piece: Piece,
     ) -> Result<Slice, Failure> {
         let slice = match &self.place {
-            Place::Replica(_) | Place::Lent { .. } => {
+            Place::Replica { .. } | Place::Lent { .. } => {
                 transfer.network.local(on, &transfer.store.arena.borrow(), piece).ok_or_else(|| {
                     let text =
                         format!("segment {} of this node is not registered with the fabric", piece.segment);
@@ -226,7 +226,7 @@ impl Landing {
         on: usize,
     ) -> Result<Vec<Span<Rc<Region>>>, FabricError> {
         let run = match &self.place {
-            Place::Replica(extent) => extent,
+            Place::Replica { extent, .. } => extent,
             Place::Lent { run, .. } => run,
             Place::Adopted { adopted, at, .. } => {
                 let memory = Rc::clone(adopted.memory()) as Rc<dyn Memory>;
@@ -261,23 +261,26 @@ impl Transfer {
     ) -> Result<Rc<Landing>, Failure> {
         match target {
             Target::Given(given) => given.take(head),
-            Target::Replica(attempts) => {
-                let extent = self.room(head, attempts).await.map_err(Failure::Here)?;
-                let landing = Rc::new(Landing { len: extent.len(), place: Place::Replica(extent) });
-                attempts.begin(&landing);
-                Ok(landing)
+            Target::Replica => {
+                let extent = self.room(head).await.map_err(Failure::Here)?;
+                let len = extent.len();
+                let place = Place::Replica { extent, _counted: Counted::new(Rc::clone(&self.landings)) };
+                Ok(Rc::new(Landing { place, len }))
             }
         }
     }
 
-    /// Finds room for a replica. Memory that attempts before this one still own is waited for.
-    async fn room(self: &Rc<Self>, head: &Head, attempts: &Attempts) -> Result<Extent, Error> {
+    /// Finds room for a replica. Other replicas that are on their way here are waited for, if these could
+    /// leave when they have come; so is the memory of attempts that failed.
+    async fn room(self: &Rc<Self>, head: &Head) -> Result<Extent, Error> {
         let zone = Zone { domain: head.domain(), writer: Writer::Engine };
         let due = self.kernel.clock.now() + STALLED;
         loop {
-            let over = attempts.are_over() || self.kernel.clock.now() > due;
+            let may_help = self.landings.get() > 0 && self.kernel.clock.now() <= due;
             match self.store.room(zone, head.len(), Duration::ZERO).await {
-                Err(error) if error.kind() == ErrorKind::Full && !over => {
+                Err(error)
+                    if error.kind() == ErrorKind::Full && may_help && self.store.could_hold(head.len()) =>
+                {
                     self.kernel.clock.sleep(LOOK_AGAIN_AFTER).await;
                 }
                 found => return found,
@@ -298,7 +301,7 @@ impl Transfer {
         let held = || Error::new(ErrorKind::Internal, "a transfer that is over still owns its memory");
         let landing = Rc::into_inner(landing).ok_or_else(|| Failure::Here(held()))?;
         let extent = match landing.place {
-            Place::Replica(extent) => extent,
+            Place::Replica { extent, .. } => extent,
             Place::Lent { given, .. } | Place::Adopted { given, .. } => {
                 given.landed.set(Some(head.data_len));
                 return Ok(());
@@ -323,7 +326,7 @@ impl Transfer {
     pub(super) async fn settle_target(&self, target: &Target) -> Result<(), Error> {
         match target {
             // The next attempt takes other memory.
-            Target::Replica(_) => Ok(()),
+            Target::Replica => Ok(()),
             Target::Given(given) => self.settle(given).await,
         }
     }

@@ -20,7 +20,7 @@
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
-//! | 0 | [`pieces`]: cutting objects; [`failure`]: why an attempt fails |
+//! | 0 | [`pieces`]: cutting objects; [`slots`]: places at holders; [`failure`]: why an attempt fails |
 
 mod asking;
 mod calibrate;
@@ -42,6 +42,7 @@ mod relayed_read;
 mod send;
 mod serve;
 mod service;
+mod slots;
 mod socket;
 mod striped_read;
 mod tuning;
@@ -53,7 +54,6 @@ use std::time::Instant;
 use plasmon::status::TransferStatus;
 use plasmon::{NodeId, ObjectId};
 use plasmon_fabric::{Domain, FabricError, Region};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::fetch::WeakFetch;
 pub(crate) use self::landing::{Given, GivenMemory};
@@ -64,6 +64,7 @@ use self::record::Records;
 use self::relay::Relays;
 use self::relayed_read::Feeds;
 use self::send::Incoming;
+use self::slots::Slots;
 use self::socket::Service;
 use self::tuning::Tuner;
 pub(crate) use self::tuning::Tunings;
@@ -77,9 +78,6 @@ use crate::net::network::Network;
 use crate::net::registrations::Adopted;
 use crate::net::registrations::Registrations;
 use crate::store::{Lessor, Store};
-
-/// Maximum number of objects being read at once.
-const OBJECTS_AT_ONCE: usize = 8;
 
 /// The transfers of this node.
 pub(crate) struct Transfer {
@@ -101,8 +99,10 @@ pub(crate) struct Transfer {
     registrations: RefCell<Registrations>,
     /// Number of prefetched objects that are still being fetched.
     pub(crate) prefetched: Rc<Cell<u64>>,
-    /// The free places on the bulk lane.
-    slots: Semaphore,
+    /// The places at holders.
+    slots: Slots,
+    /// Number of replicas whose memory is being filled, or may still be written to.
+    landings: Rc<Cell<u64>>,
     /// The thread of sockets, started when the protocol is first used.
     socket: OnceCell<Service>,
     waker: Waker,
@@ -131,20 +131,16 @@ impl Transfer {
             tuner: Tuner::new(kernel, cluster, tunings),
             registrations: RefCell::new(Registrations::new()),
             prefetched: Rc::default(),
-            slots: Semaphore::new(OBJECTS_AT_ONCE),
+            slots: Slots::default(),
+            landings: Rc::default(),
             socket: OnceCell::new(),
             waker,
         }
     }
 
-    /// Waits for a place on the bulk lane, for one object.
-    async fn slot(&self) -> SemaphorePermit<'_> {
-        self.slots.acquire().await.expect("the semaphore is never closed")
-    }
-
     /// Whether an object is being read.
     pub(crate) fn moves(&self) -> bool {
-        self.slots.available_permits() < OBJECTS_AT_ONCE
+        self.slots.taken() > 0
     }
 
     /// The present counters.
@@ -153,6 +149,7 @@ impl Transfer {
         TransferStatus {
             leases: self.leases.granted.borrow().len() as u64,
             fetching: self.fetches.borrow().values().filter(alive).count() as u64,
+            queued: self.slots.waiting(),
             frames_dropped: self.socket.get().map_or(0, Service::garbage),
             registrations: self.registrations.borrow().status(),
             ..self.records.counters.borrow().clone()
@@ -169,10 +166,11 @@ impl Transfer {
         self.registrations.borrow_mut().region(on, adopted)
     }
 
-    /// Ends the leases whose readers have not renewed them, and forgets fetches that are over.
+    /// Ends the leases whose readers have not renewed them, and forgets what is over.
     pub(crate) fn expire(&self, now: Instant) {
         self.leases.expire(now);
         self.fetches.borrow_mut().retain(|_, fetch| fetch.upgrade().is_some());
         self.registrations.borrow_mut().tidy();
+        self.slots.tidy();
     }
 }

@@ -34,11 +34,11 @@ impl Transfer {
         others: &[NodeId],
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
-        let _slot = self.slot().await;
+        let slot = self.slots.take(offer.lease.holder).await;
         let landing = self.landing(&offer.head, &trace.target).await?;
         trace.allocated();
         if is_striped(&offer.head, others) {
-            self.read_striped(offer, others, &landing, trace).await?;
+            self.read_striped((offer, slot), others, &landing, trace).await?;
         } else {
             self.read_all(offer.lease.holder, &offer.pieces, &landing, None, trace).await?;
         }

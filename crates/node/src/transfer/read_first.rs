@@ -35,7 +35,7 @@ impl Transfer {
         let remote = self.network.remote_stamp(holder, *stamp).ok_or_else(unknown)?;
         let word = self.network.word(remote.on)?;
         trace.answered(holder, "read-first", head.len(), "it was fetched from there before");
-        let _slot = self.slot().await;
+        let _slot = self.slots.take(holder).await;
         let landing = self.landing(head, &trace.target).await?;
         trace.allocated();
         // The stamp is read behind the last byte: a later read sees a later state.

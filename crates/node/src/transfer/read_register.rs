@@ -61,7 +61,7 @@ impl Transfer {
         lease: &Lease,
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
-        let _slot = self.slot().await;
+        let _slot = self.slots.take(lease.holder).await;
         let landing = self.landing(head, &trace.target).await?;
         trace.allocated();
         let on = self.network.fabric_to(lease.holder);

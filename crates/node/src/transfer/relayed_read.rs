@@ -186,7 +186,7 @@ impl Transfer {
         following: &Following,
         trace: &mut Trace,
     ) -> Result<(Rc<Landing>, Option<Passer>), Failure> {
-        let _slot = self.slot().await;
+        let _slot = self.slots.take(offer.lease.holder).await;
         let landing = self.landing(&offer.head, &trace.target).await?;
         trace.allocated();
         let passer = Passer::begin(&self.relays, &offer.head, &landing);

@@ -1,16 +1,20 @@
 //! *striped-read*: a large object that several nodes hold is read from all of them. A holder whose piece is
-//! done gets the next. Engine thread only.
+//! done gets the next. A holder that has no free place, or that offers nothing until all pieces are being
+//! read, is left out. Engine thread only.
 //!
-//! Invariant: an attempt in which any holder fails is given up as a whole, with its memory: the provider
-//! may still write the bytes of a failed read.
+//! Invariants: an attempt in which any holder fails is given up as a whole, with its memory: the provider
+//! may still write the bytes of a failed read. Each holder's place is free again when nothing more is read
+//! from that holder, whatever the others do.
 
 use std::cell::RefCell;
 use std::iter::{Peekable, from_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::future::{join, join_all};
+use futures::future::{Either, join, join_all, select};
 use plasmon::{NodeId, Protocol};
+use tokio::sync::watch;
 
 use super::failure::Failure;
 use super::landing::Landing;
@@ -18,6 +22,7 @@ use super::lease::Lease;
 use super::pieces::cut;
 use super::reading::{Here, Offer, in_window};
 use super::record::Trace;
+use super::slots::Slot;
 use crate::memory::Piece;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Stage, Wish};
@@ -38,10 +43,11 @@ pub(super) fn is_striped(head: &Head, others: &[NodeId]) -> bool {
 }
 
 impl Transfer {
-    /// Reads an object from the holder that offered it, and from those of `others` that offer it too.
+    /// Reads an object from the holder that offered it, at which it has a place, and from those of `others`
+    /// that offer it too.
     pub(super) async fn read_striped(
         self: &Rc<Self>,
-        offer: &Offer,
+        (offer, slot): (&Offer, Slot),
         others: &[NodeId],
         landing: &Rc<Landing>,
         trace: &mut Trace,
@@ -49,8 +55,15 @@ impl Transfer {
         let pieces = Box::new(cut(landing.pieces())) as Box<dyn Iterator<Item = _>>;
         let work: Work = RefCell::new(pieces.peekable());
         let here = Here { landing, arrived: &trace.arrived() };
-        let first = self.stripe(offer, &work, here);
-        let rest = others.iter().map(|other| self.stripe_of(*other, trace.tenant, offer, &work, here));
+        // Closed when the first holder has given its last piece: no other holder is waited for any more.
+        let (reading, read) = watch::channel(());
+        let first = async {
+            let reads = self.stripe(offer, &work, here).await;
+            drop((slot, reading));
+            reads
+        };
+        let asked = (trace.tenant, offer);
+        let rest = others.iter().map(|other| self.stripe_of(*other, asked, &work, here, read.clone()));
         let (first, rest) = join(first, join_all(rest)).await;
         trace.read(first?);
         for (holder, reads) in others.iter().zip(rest) {
@@ -70,11 +83,12 @@ impl Transfer {
     async fn stripe_of(
         self: &Rc<Self>,
         holder: NodeId,
-        tenant: u32,
-        first: &Offer,
+        (tenant, first): (u32, &Offer),
         work: &Work,
         here: Here<'_>,
+        mut read: watch::Receiver<()>,
     ) -> Result<Option<u64>, Failure> {
+        let Some(_slot) = self.slots.try_take(holder) else { return Ok(None) };
         let asked_at = self.kernel.clock.now();
         let mut call = Call::open(&self.network, Some(holder));
         let wish = Wish { protocol: Protocol::Read, eager_max: 0 };
@@ -83,10 +97,12 @@ impl Transfer {
             return Ok(None);
         }
         let due = self.kernel.clock.now() + OTHERS_PATIENCE;
-        let Some(Some(Envelope { request, message: Message::Offer { head, lease_ms, pieces, .. }, .. })) =
-            self.kernel.clock.bounded(Some(due), call.answer()).await
-        else {
+        let answer = pin!(self.kernel.clock.bounded(Some(due), call.answer()));
+        let Either::Left((Some(Some(answer)), _)) = select(answer, pin!(read.changed())).await else {
             // The first holder goes on without this one.
+            return Ok(None);
+        };
+        let Envelope { request, message: Message::Offer { head, lease_ms, pieces, .. }, .. } = answer else {
             return Ok(None);
         };
         let offer =

@@ -233,6 +233,8 @@ fn transfer_metrics(out: &mut Out<'_>, transfer: &TransferStatus) -> fmt::Result
     out.counters("plasmon_served_objects", served, name, &each(|one| one.served))?;
     out.counters("plasmon_served_bytes", "Bytes of served objects", name, &each(|one| one.served_bytes))?;
     out.gauge("plasmon_fetches", "Fetches under way", real(transfer.fetching))?;
+    let queued = "Fetches that wait for a place at their holder";
+    out.gauge("plasmon_fetches_queued", queued, real(transfer.queued))?;
     out.counter("plasmon_fetch_failures", "Attempts at a holder that failed", transfer.fetch_failures)?;
     out.gauge("plasmon_leases", "Objects pinned for other nodes", real(transfer.leases))?;
     out.counter("plasmon_frames_dropped", "Frames dropped", transfer.frames_dropped)?;

@@ -7,13 +7,15 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use plasmon::wire::Request;
+use plasmon::wire::{NewObject, Request, Terms};
+use plasmon::{ObjectId, Rights};
 use plasmon_linear::Action;
 
 use super::Simulation;
 use super::host::Host;
 use super::worker::USER;
 use crate::control::Event;
+use crate::transfer::LEASE;
 
 /// Seeds of each case: of clusters without disks.
 const SEEDS: RangeInclusive<u64> = 1..=3;
@@ -27,6 +29,10 @@ const ID: usize = 0;
 const SHORT: usize = 100;
 /// Length in bytes of an object that moves for a while.
 const LONG: usize = 6_000_000;
+/// Length in bytes of an object that is put with a message, and read by a fetch.
+const READ: usize = 60_000;
+/// Number of objects that one node wants from another: more than it reads from one holder at a time.
+const MANY: usize = 24;
 
 impl Simulation {
     /// Has the coordinator take a node for gone, which fences itself first.
@@ -54,6 +60,43 @@ impl Simulation {
             self.pass(Duration::from_secs(1));
         }
         assert_eq!(puts(self), before + 1, "node {host} puts id {id}: {:?}", self.histories[id]);
+    }
+
+    /// Has a client of a host put objects of ids that nobody else uses.
+    fn put_many(&mut self, host: usize) -> Vec<ObjectId> {
+        let name = |number| format!("{number} of node {host}");
+        let ids: Vec<_> = (0..MANY).map(|number| ObjectId::from_name(&name(number))).collect();
+        for id in &ids {
+            let object = NewObject {
+                id: *id,
+                rights: Rights::default(),
+                name: String::new(),
+                metadata: Default::default(),
+                terms: Terms { fresh: true, copies: 1, ttl_ms: 0, owned: false },
+            };
+            let put = Request::Put { object, digest: 0, room_us: 1_000_000, data: vec![1; READ].into() };
+            self.with_worker(host, |worker, simulation| worker.ask_further(simulation, put));
+        }
+        self.pass(VIEW);
+        assert_eq!(self.here(host, &ids), MANY, "node {host} has put them");
+        ids
+    }
+
+    /// Has a node bring objects.
+    fn prefetch(&mut self, host: usize, ids: &[ObjectId]) {
+        let prefetch = Request::Prefetch { timeout_us: 60_000_000, ids: ids.to_vec() };
+        self.with_worker(host, |worker, simulation| worker.ask_further(simulation, prefetch));
+    }
+
+    /// How many of these objects a node has.
+    fn here(&self, host: usize, ids: &[ObjectId]) -> usize {
+        let objects = self.hosts[host].core().expect("it runs").store.objects.borrow();
+        ids.iter().filter(|id| objects.get(id).is_some()).count()
+    }
+
+    /// How many objects wait on a node for a place at their holder.
+    fn queued(&self, host: usize) -> u64 {
+        self.hosts[host].core().expect("it runs").services.status().transfer.queued
     }
 
     /// Has a client of a host delete an object.
@@ -131,4 +174,32 @@ fn an_order_to_keep_what_is_deleted_meanwhile_ends() {
         simulation.end(seed);
     }
     assert!(met > 0, "no object was deleted during its fetch");
+}
+
+#[test]
+fn a_holder_that_stands_still_holds_up_no_other_holders_objects() {
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        let [stalled, others] = [1, 2].map(|host| simulation.put_many(host));
+        simulation.prefetch(0, &stalled);
+        let until = simulation.time.now() + Duration::from_secs(1);
+        while simulation.time.now() < until && simulation.queued(0) == 0 {
+            simulation.step(until, false);
+        }
+        simulation.network.partition(0, 1, true);
+        simulation.prefetch(0, &others);
+        // Attempts at the holder that stands still fail only later.
+        simulation.pass(LEASE / 4);
+        assert!(simulation.queued(0) > 0, "seed {seed}: nothing waits for the holder that stands still");
+        assert_eq!(simulation.here(0, &others), MANY, "seed {seed}: objects that node 2 gives");
+        simulation.network.partition(0, 1, false);
+        simulation.pass(LEASE);
+        assert_eq!(simulation.here(0, &stalled), MANY, "seed {seed}: objects that node 1 gives again");
+        for ids in [stalled, others] {
+            let delete = Request::Delete { ids };
+            simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
+            simulation.pass(VIEW);
+        }
+        simulation.end(seed);
+    }
 }

@@ -108,7 +108,11 @@ impl Transfer {
         let address = self.cluster.address(lease.holder).ok_or_else(Failure::gone)?;
         let from = SocketAddr::new(address, port);
         let ask = Ask { id: head.id, reader: self.kernel.node, request: lease.request, secret };
-        let landing = lease.during(self.receive(&head, from, ask, trace)).await?;
+        let receiving = async {
+            let _slot = self.slots.take(lease.holder).await;
+            self.receive(&head, from, ask, trace).await
+        };
+        let landing = lease.during(receiving).await?;
         let copied = landing.len();
         trace.copied(copied);
         trace.moved();
@@ -124,7 +128,6 @@ impl Transfer {
         ask: Ask,
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
-        let _slot = self.slot().await;
         let service = self.sockets().map_err(Failure::Here)?;
         let landing = self.landing(head, &trace.target).await?;
         trace.allocated();
