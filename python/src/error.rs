@@ -40,7 +40,8 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     if let Some(signal) = SIGNAL.take() {
         return signal;
     }
-    let raised = exception(py, class_of(error.kind()), error.message());
+    let lines: Vec<_> = error.lines().map(printable).collect();
+    let raised = exception(py, class_of(error.kind()), &lines.join("\n"));
     let value = raised.value(py);
     let set = || {
         if let Some(id) = error.id() {
@@ -76,7 +77,7 @@ pub(crate) fn closed() -> Error {
 
 /// Exception for an invalid argument.
 pub(crate) fn invalid(py: Python<'_>, message: &str) -> PyErr {
-    exception(py, class_of(ErrorKind::Invalid), message)
+    exception(py, class_of(ErrorKind::Invalid), &printable(message))
 }
 
 fn class_of(kind: ErrorKind) -> &'static str {
@@ -98,10 +99,11 @@ fn class_of(kind: ErrorKind) -> &'static str {
     }
 }
 
+/// Exception of a class with a message that is printable.
 fn exception(py: Python<'_>, class: &str, message: &str) -> PyErr {
     let made = || {
         let class = py.import("plasmon.errors")?.getattr(class)?.cast_into::<PyType>()?;
-        PyResult::Ok(PyErr::from_type(class, printable(message).into_owned()))
+        PyResult::Ok(PyErr::from_type(class, message.to_owned()))
     };
     made().unwrap_or_else(|error| error)
 }

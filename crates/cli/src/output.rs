@@ -90,6 +90,11 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "plasmon: {}", printable(text));
 }
 
+/// Prints a further line of a message on standard error. A failure to print is ignored.
+pub(crate) fn complain_further(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", printable(text));
+}
+
 /// Prints help and version, or an error in the command line.
 pub(crate) fn about_arguments(error: &clap::Error) -> Result<(), Failure> {
     if !error.use_stderr() {

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::ObjectId;
+use crate::text::printable;
 
 /// Result of a call of the client.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -90,7 +91,8 @@ impl Error {
     #[must_use]
     pub fn naming(mut self, name: &str) -> Self {
         if let Some(id) = self.0.id.filter(|_| self.0.name.is_none()) {
-            self.0.message = self.0.message.replacen(&id.to_string(), &format!("'{name}' ({id})"), 1);
+            let shown = format!("'{}' ({id})", printable(name));
+            self.0.message = self.0.message.replacen(&id.to_string(), &shown, 1);
             self.0.name = Some(name.to_owned());
         }
         self
@@ -128,15 +130,22 @@ impl Error {
         self.0.amounts.map(|(_, held)| held)
     }
 
-    /// Message of the error, for a person to read.
+    /// Message of the error, for a person to read. [`Error::lines`] says when it has several lines.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// Lines of the message. That of a full store ([`ErrorKind::Full`]) tells in further lines what holds the
+    /// room; any other message is one line. [`fmt::Display`] shows the first line, which stands alone.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        let has_lines = self.kind() == ErrorKind::Full;
+        self.0.message.split(move |char| has_lines && char == '\n')
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        f.write_str(self.lines().next().unwrap_or_default())
     }
 }
 
@@ -155,5 +164,17 @@ mod tests {
         assert_eq!((named.id(), named.name()), (Some(id), Some("flights")));
         let unnamed = error.naming("flights");
         assert_eq!((unnamed.id(), unnamed.name()), (None, None));
+    }
+
+    #[test]
+    fn only_what_a_full_store_holds_is_told_in_lines() {
+        let full = Error::new(ErrorKind::Full, "the store is full\n  primary: 1 B");
+        assert_eq!(full.lines().collect::<Vec<_>>(), ["the store is full", "  primary: 1 B"]);
+        assert_eq!(full.to_string(), "the store is full");
+        let other = Error::new(ErrorKind::Invalid, "a\nb");
+        assert_eq!((other.lines().count(), other.to_string()), (1, "a\nb".to_owned()));
+        let id = ObjectId::from_name("a\nb");
+        let named = Error::new(ErrorKind::Full, format!("no room for object {id}")).about(id).naming("a\nb");
+        assert_eq!(named.message(), format!("no room for object 'a\\nb' ({id})"));
     }
 }

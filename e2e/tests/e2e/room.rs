@@ -1,8 +1,11 @@
 //! Tests of a full store: objects that do not fit are refused, and no sealed object is lost.
 
+use std::fs;
+use std::process::Command;
+
 use plasmon::wire::{Reply, Request};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
-use plasmon_e2e::{Cluster, Pattern, eventually};
+use plasmon_e2e::{Cluster, Pattern, binary, eventually};
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 
 use crate::raw::Raw;
@@ -63,24 +66,71 @@ fn a_refusal_counts_what_is_held_and_names_who_has_it_pinned() {
     };
     let says = |parts: &[&str]| {
         let message = refusal();
+        assert!(message.lines().all(|line| line.len() < 200), "{message}");
         parts.iter().for_each(|part| assert!(message.contains(part), "no {part:?} in {message:?}"));
         assert!(!message.contains("80.0 MiB"), "the refused object counts: {message}");
     };
     let user = format!("user {} 60.0 MiB", geteuid().as_raw());
-    says(&["60.0 MiB are held (60.0 MiB primaries)", "nothing of it is pinned", &user]);
+    says(&[
+        "the store is full: 20.0 MiB wanted, 4.0 MiB free\n",
+        "  primary: 60.0 MiB\n",
+        "  pinned: nothing",
+    ]);
+    says(&[&status_of_memory(&cluster), &user]);
 
     let held = [get(&reader, ids[0]), get(&reader, ids[1])];
-    says(&["40.0 MiB of it is pinned, by client \"the reader\""]);
+    says(&["  pinned: 40.0 MiB; by client \"the reader\""]);
     maker.delete(&ids[..1]).expect("delete");
     says(&[
-        "60.0 MiB are held (40.0 MiB primaries, 20.0 MiB deleted but pinned)",
-        "40.0 MiB of it is pinned",
+        "  primary: 40.0 MiB\n  deleted but pinned: 20.0 MiB\n",
+        "  pinned: 20.0 MiB, and 20.0 MiB that are deleted; by client",
     ]);
     let objects = cluster.status(0).objects;
     assert_eq!((objects.pinned_bytes, objects.doomed_bytes), (20 * MIB as u64, 20 * MIB as u64));
     let last = get(&maker, ids[2]);
-    says(&["all sealed objects are pinned, by client \"the reader\" (process", ", client \"the maker\""]);
+    says(&[
+        "  pinned: 40.0 MiB, which is all that is sealed, and 20.0 MiB",
+        "\"the reader\" (process",
+        "\"the maker\"",
+    ]);
     drop((held, last));
+}
+
+/// What `plasmon status` says of a node's memory, from the bytes that are used to the largest free piece.
+fn status_of_memory(cluster: &Cluster) -> String {
+    let mut command = Command::new(binary());
+    let output = command.arg("status").arg("--socket").arg(cluster.socket(0)).output().expect("plasmon runs");
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("memory    ")).expect("it has a line for memory");
+    line.splitn(3, ", ").take(2).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn a_refusal_says_that_free_memory_lies_in_pieces() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let ids: Vec<_> = (0..16).map(|seed| put(&client, Pattern(seed), 4 * MIB)).collect();
+    let held: Vec<_> = ids.iter().step_by(2).map(|id| get(&client, *id)).collect();
+    let rest: Vec<_> = ids.iter().skip(1).step_by(2).copied().collect();
+    client.delete(&rest).expect("delete");
+    let refused =
+        try_put(&client, ObjectId::random(), Pattern(9), 20 * MIB).expect_err("no piece is large enough");
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+    let said = "the store is full: 20.0 MiB wanted, 32.0 MiB free, but in pieces of at most 4.0 MiB";
+    assert!(refused.to_string().ends_with(said), "the first line stands alone: {refused}");
+    let (message, status) = (refused.message(), status_of_memory(&cluster));
+    assert!(
+        message.contains(&status) && status.ends_with("largest free piece 4.0 MiB"),
+        "{status}: {message}"
+    );
+    let mut command = Command::new(binary());
+    fs::write(cluster.folder().join("in"), vec![0; 20 * MIB]).expect("the folder is ours");
+    let output =
+        command.arg("put").arg(cluster.folder().join("in")).arg("--socket").arg(cluster.socket(0)).output();
+    let told = String::from_utf8(output.expect("plasmon runs").stderr).expect("it is text");
+    assert!(told.contains(&format!("{said}\n  memory: ")) && told.lines().count() > 4, "{told}");
+    drop(held);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_get_from_disk_says_that_all_memory_is_pinned() {
     eventually("the node cannot make room", || {
         let refused = client.get(&ids[..1], short).expect("the daemon lives").remove(0).err();
         let error = refused.expect("all memory is pinned");
-        let told = error.message().contains("all sealed objects are pinned, by client");
+        let told = error.message().contains("which is all that is sealed; by client");
         assert!(told || error.kind() == ErrorKind::TimedOut, "{error}");
         told && error.kind() == ErrorKind::Full
     });

@@ -66,7 +66,13 @@ class ObjectTooLarge(Error):  # noqa: N818
 
 
 class StoreFull(Error):  # noqa: N818
-    """The store has no room: its objects are pinned or have no other replica."""
+    """The store has no room: its objects are pinned or have no other replica.
+
+    The first line of the message says what was wanted and is free, the further ones what holds the room.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(_internal.printable(line) for line in Exception.__str__(self).split("\n"))
 
 
 class TimedOut(Error, TimeoutError):  # noqa: N818

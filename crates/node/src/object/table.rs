@@ -118,15 +118,21 @@ pub(crate) struct Table {
     pub(crate) shared: SharedTables,
     /// The stamps that peers read to see whether an object is where it was.
     pub(crate) stamps: Rc<RefCell<Stamps>>,
-    /// Numbers of bytes in memory: of sealed objects that stay, of those that may leave, and of creations.
-    primary_bytes: u64,
-    cached_bytes: u64,
-    unsealed_bytes: u64,
+    in_memory: InMemory,
     /// Number and bytes of sealed objects that stay, in memory or not.
     staying: (u64, u64),
     evicted: u64,
     /// Events that were not told yet; `None` while no client watches.
     pub(crate) happenings: Option<Vec<Happening>>,
+}
+
+/// Numbers of bytes in memory: of sealed objects by role, and of objects that are being created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct InMemory {
+    pub(crate) primary: u64,
+    pub(crate) kept: u64,
+    pub(crate) cached: u64,
+    pub(crate) unsealed: u64,
 }
 
 impl Table {
@@ -145,9 +151,7 @@ impl Table {
             primary: Ring::default(),
             shared: SharedTables::new(home, Rc::clone(&stamps)),
             stamps,
-            primary_bytes: 0,
-            cached_bytes: 0,
-            unsealed_bytes: 0,
+            in_memory: InMemory::default(),
             staying: (0, 0),
             evicted: 0,
             happenings: None,
@@ -174,7 +178,7 @@ impl Table {
 
     /// Enters a creation; the caller has checked for a [`Conflict`].
     pub(crate) fn begin(&mut self, creation: Creation) {
-        self.unsealed_bytes += creation.head.len();
+        self.in_memory.unsealed += creation.head.len();
         self.creating.insert(creation.head.id, creation);
     }
 
@@ -191,7 +195,7 @@ impl Table {
     /// Removes and returns a creation, which is sealed next or given up.
     pub(crate) fn end(&mut self, id: &ObjectId) -> Option<Creation> {
         let creation = self.creating.remove(id)?;
-        self.unsealed_bytes -= creation.head.len();
+        self.in_memory.unsealed -= creation.head.len();
         Some(creation)
     }
 
@@ -291,9 +295,9 @@ impl Table {
         self.doomed.retain(|replica| replica.strong_count() > 0);
     }
 
-    /// Numbers of bytes in memory of primaries, cached replicas and creations.
-    pub(crate) fn bytes(&self) -> (u64, u64, u64) {
-        (self.primary_bytes, self.cached_bytes, self.unsealed_bytes)
+    /// Numbers of bytes in memory.
+    pub(crate) fn in_memory(&self) -> InMemory {
+        self.in_memory
     }
 
     /// Number and bytes of sealed objects that stay, and number of objects that are being written.
@@ -315,10 +319,11 @@ impl Table {
         self.count_staying(&replica, before, -1);
         self.count_staying(&replica, role, 1);
         replica.set_role(role);
+        if replica.in_memory() {
+            *self.bytes_of(before) -= replica.len();
+            *self.bytes_of(role) += replica.len();
+        }
         if before.stays() != role.stays() && replica.in_memory() {
-            let len = replica.len();
-            *self.bytes_of(before) -= len;
-            *self.bytes_of(role) += len;
             if !role.stays() {
                 // The replica may be in any ring from before. In two rings it would be evicted twice.
                 for ring in [&mut self.cached, &mut self.clean, &mut self.primary] {
@@ -332,8 +337,9 @@ impl Table {
 
     fn bytes_of(&mut self, role: Role) -> &mut u64 {
         match role {
-            Role::Primary | Role::Kept => &mut self.primary_bytes,
-            Role::Cached => &mut self.cached_bytes,
+            Role::Primary => &mut self.in_memory.primary,
+            Role::Kept => &mut self.in_memory.kept,
+            Role::Cached => &mut self.in_memory.cached,
         }
     }
 

@@ -14,8 +14,8 @@ use super::quotas::largest;
 use super::{Pinned, Store};
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
-use crate::memory::Domain;
-use crate::object::{Replica, Table};
+use crate::memory::{Domain, Usage};
+use crate::object::{InMemory, Replica, Table};
 
 /// Maximum number of pins that an error looks at.
 const MAX_PINS: usize = 1 << 16;
@@ -33,18 +33,21 @@ struct Pins {
     seen: HashSet<(Holder, Domain, u32)>,
     objects: HashSet<(Domain, u32)>,
     holders: HashMap<Holder, u64>,
+    /// Bytes of pinned objects that are not deleted, and of those that are.
     bytes: u64,
+    deleted_bytes: u64,
     looked_at: usize,
 }
 
 impl Pins {
-    fn add(&mut self, holder: Holder, replica: &Replica) -> ControlFlow<()> {
+    /// Adds a pin on a replica, which may have been deleted.
+    fn add(&mut self, holder: Holder, replica: &Replica, is_deleted: bool) -> ControlFlow<()> {
         let (entry, len) = ((replica.domain(), replica.entry()), replica.len());
         if self.seen.insert((holder, entry.0, entry.1)) {
             *self.holders.entry(holder).or_default() += len;
         }
         if self.objects.insert(entry) {
-            self.bytes += len;
+            *(if is_deleted { &mut self.deleted_bytes } else { &mut self.bytes }) += len;
         }
         self.count()
     }
@@ -61,31 +64,32 @@ impl Pins {
 }
 
 impl Store {
-    /// Describes what the store holds: parts that add up, what is pinned and by whom, and whose it is.
-    pub(super) fn holding(&self) -> String {
-        let used = self.arena.borrow_mut().usage().used;
+    /// Describes what the store holds, in lines with the words of `plasmon status`: parts that add up, what
+    /// is pinned and by whom, and whose it is.
+    pub(super) fn holding(&self, usage: &Usage) -> Vec<String> {
         let objects = self.objects.borrow();
-        let (primary, cached, unsealed) = objects.bytes();
+        let InMemory { primary, kept, cached, unsealed } = objects.in_memory();
         let doomed = objects.doomed().map(|replica| replica.len()).sum();
-        let objects_bytes = primary + cached + unsealed + doomed;
+        let others = usage.used.saturating_sub(primary + kept + cached + unsealed + doomed);
         let parts = [
-            (primary, "primaries"),
-            (cached, "cached replicas"),
-            (unsealed, "objects being created"),
+            (primary, "primary"),
+            (kept, "kept for others"),
+            (cached, "cached"),
+            (unsealed, "unsealed"),
             (doomed, "deleted but pinned"),
-            (used.saturating_sub(objects_bytes), "buffers of clients, objects on their way and rounding"),
+            (others, "buffers of clients, objects on their way and rounding"),
         ];
+        let mut lines = vec![format!(
+            "memory: {} of {} used, largest free piece {}",
+            size(usage.used),
+            size(usage.capacity),
+            size(usage.largest_run)
+        )];
         let parts = parts.into_iter().filter(|(bytes, _)| *bytes > 0);
-        let parts: Vec<_> = parts.map(|(bytes, what)| format!("{} {what}", size(bytes))).collect();
-        let pins = self.pins(&objects);
-        let sealed = primary + cached + doomed;
-        format!(
-            "{} are held ({}); {}{}",
-            size(used),
-            if parts.is_empty() { "nothing".into() } else { parts.join(", ") },
-            self.tell_pins(&pins, sealed),
-            self.tell_creators()
-        )
+        lines.extend(parts.map(|(bytes, what)| format!("{what}: {}", size(bytes))));
+        lines.push(self.tell_pins(&self.pins(&objects), primary + kept + cached));
+        lines.extend(self.tell_creators());
+        lines
     }
 
     /// Everything that clients and other nodes have pinned.
@@ -96,6 +100,7 @@ impl Store {
                 place.insert(replica);
             }
         }
+        let is_removed = |replica: &Replica| removed.contains_key(&(replica.domain(), replica.entry()));
         let mut pins = Pins::default();
         let enough = self.readers.each_pin(&mut |client, pinned| {
             let replica = match pinned {
@@ -105,22 +110,23 @@ impl Store {
                 }
             };
             match replica.filter(|replica| replica.in_memory()) {
-                Some(replica) => pins.add(Holder::Client(client), replica),
+                Some(replica) => pins.add(Holder::Client(client), replica, is_removed(replica)),
                 None => pins.count(),
             }
         });
         if enough.is_continue()
             && let Some(lessor) = self.lessor.get().and_then(Weak::upgrade)
         {
-            let _ = lessor.each_lease(&mut |node, replica| pins.add(Holder::Node(node), replica));
+            let _ = lessor
+                .each_lease(&mut |node, replica| pins.add(Holder::Node(node), replica, is_removed(replica)));
         }
         pins
     }
 
-    /// Tells how much of the sealed and deleted objects is pinned, and by whom.
+    /// Tells how much of the `sealed` bytes is pinned, and by whom, deleted objects included.
     fn tell_pins(&self, pins: &Pins, sealed: u64) -> String {
-        if pins.bytes == 0 {
-            return "nothing of it is pinned".into();
+        if pins.holders.is_empty() {
+            return "pinned: nothing".into();
         }
         let holders = largest(pins.holders.iter().map(|(holder, bytes)| (*holder, *bytes)));
         let more = pins.holders.len() - holders.len();
@@ -133,16 +139,20 @@ impl Store {
         if more > 0 {
             named.push(format!("{more} more"));
         }
-        let pinned = match pins.bytes {
-            all if all >= sealed => "all sealed objects are pinned".into(),
-            bytes if pins.is_cut() => format!("at least {} of it is pinned", size(bytes)),
-            bytes => format!("{} of it is pinned", size(bytes)),
+        let extent = match pins.bytes {
+            all if sealed > 0 && all >= sealed => ", which is all that is sealed",
+            _ if pins.is_cut() => " or more",
+            _ => "",
         };
-        format!("{pinned}, by {}", named.join(", "))
+        let deleted = match pins.deleted_bytes {
+            0 => String::new(),
+            bytes => format!(", and {} that are deleted", size(bytes)),
+        };
+        format!("pinned: {}{extent}{deleted}; by {}", size(pins.bytes), named.join(", "))
     }
 
     /// Tells which users and clients have created most of what is here, in memory or on disk.
-    fn tell_creators(&self) -> String {
+    fn tell_creators(&self) -> Option<String> {
         let quotas = self.quotas.borrow();
         let users = quotas.largest_users().into_iter();
         let users: Vec<_> = users.map(|(user, bytes)| format!("user {user} {}", size(bytes))).collect();
@@ -155,11 +165,8 @@ impl Store {
         } else {
             format!(" (of clients that are connected: {})", clients.join(", "))
         };
-        if users.is_empty() {
-            String::new()
-        } else {
-            format!("; created here, in memory or on disk: {}{by_clients}", users.join(", "))
-        }
+        let told = || format!("created here, in memory or on disk: {}{by_clients}", users.join(", "));
+        (!users.is_empty()).then(told)
     }
 }
 

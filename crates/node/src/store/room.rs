@@ -19,7 +19,7 @@ use plasmon::{Error, ErrorKind};
 use super::Store;
 use crate::memory::{AllocError, Extent, Zone};
 use crate::net::frame::Withdrawal;
-use crate::object::{FastPins, Keeping, Replica};
+use crate::object::{FastPins, InMemory, Keeping, Replica};
 
 /// Interval at which a queue that only clients can help is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
@@ -275,8 +275,8 @@ impl Store {
     /// Whether evicting everything that may leave could make room.
     pub(crate) fn could_hold(&self, len: u64) -> bool {
         let objects = self.objects.borrow();
-        let (primary, _, unsealed) = objects.bytes();
-        let stays = if objects.keeping() == Keeping::Memory { primary + unsealed } else { unsealed };
+        let InMemory { primary, kept, unsealed, .. } = objects.in_memory();
+        let stays = if objects.keeping() == Keeping::Memory { primary + kept + unsealed } else { unsealed };
         len <= self.arena.borrow().capacity().saturating_sub(stays)
     }
 
@@ -293,28 +293,36 @@ impl Store {
                     self.what_limits()
                 ),
             ),
-            AllocError::Full { free_total, largest_run, .. } => Error::new(
-                ErrorKind::Full,
-                format!(
-                    "the store is full: {} wanted, {} free in segments that such an object may use ({} in \
-                     one piece); {}; delete objects, release what is held, or start the node with more {}{}",
+            AllocError::Full { free_total, largest_run, .. } => {
+                let usage = self.arena.borrow_mut().usage();
+                let why_not = match () {
+                    () if len > usage.free => String::new(),
+                    () if len > *free_total => {
+                        format!(", but only {} of it where such an object may lie", size(*free_total))
+                    }
+                    () => format!(", but in pieces of at most {}", size(*largest_run)),
+                };
+                let mut lines = vec![format!(
+                    "the store is full: {} wanted, {} free{why_not}",
                     size(len),
-                    size(*free_total),
-                    size(*largest_run),
-                    self.holding(),
+                    size(usage.free)
+                )];
+                lines.extend(self.holding(&usage).into_iter().map(|line| format!("  {line}")));
+                lines.push(format!(
+                    "delete objects, release what is pinned, or start the node with more {}{}",
                     self.what_limits(),
-                    self.spill_advice(),
-                ),
-            )
-            .counting(len, self.held()),
+                    self.spill_advice()
+                ));
+                Error::new(ErrorKind::Full, lines.join("\n")).counting(len, self.held())
+            }
             other => Error::new(ErrorKind::Internal, format!("cannot allocate {}: {other}", size(len))),
         }
     }
 
     /// Bytes of memory that objects hold.
     fn held(&self) -> u64 {
-        let (primary, cached, unsealed) = self.objects.borrow().bytes();
-        primary + cached + unsealed
+        let InMemory { primary, kept, cached, unsealed } = self.objects.borrow().in_memory();
+        primary + kept + cached + unsealed
     }
 
     /// The settings that limit the store.

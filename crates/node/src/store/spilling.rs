@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use futures::future::{FutureExt, Shared};
+use plasmon::text::printable;
 use plasmon::{Error, ErrorKind, ObjectId};
 use tracing::{debug, info, warn};
 
@@ -132,7 +133,7 @@ impl Store {
     /// Explains for an error why the store is full although it spills.
     pub(crate) fn spill_advice(&self) -> String {
         match (self.spill_failure(), self.spill_store()) {
-            (Some(failure), _) => format!(". Spilling failed: {failure}"),
+            (Some(failure), _) => format!(". Spilling failed: {}", printable(&failure)),
             (None, None) => ", or with --spill-dir".into(),
             (None, Some(_)) => String::new(),
         }
