@@ -171,7 +171,11 @@ fn tell_cluster(cluster: &ClusterStatus) -> Result<(), Failure> {
              what it holds; it joins again as soon as its coordinator answers",
         )?;
     } else if !cluster.coordinator_connected {
-        line("          without the coordinator no node can join, and no death is detected")?;
+        let back = match cluster.coordinator_kind.as_str() {
+            "etcd" => String::new(),
+            _ => format!("; start it again with `plasmon serve --listen {}`", cluster.coordinator),
+        };
+        line(&format!("          without the coordinator no node can join, and no death is detected{back}"))?;
     }
     let copies = &cluster.copies;
     if copies.short + copies.ordered + copies.restoring > 0 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use plasmon::ErrorKind;
 use plasmon::status::Status;
@@ -250,6 +251,30 @@ mod embedded {
         Pattern(1).check(object.data());
         cluster.add_node();
         agree(&cluster, &[0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn who_joins_through_a_member_learns_that_the_coordinator_is_away() {
+        let mut cluster = By::Node.cluster(2).start();
+        let id = put(&cluster.client(0), Pattern(1), 10);
+        cluster.kill(0);
+        eventually("it knows that it is gone", || !cluster.status(1).cluster.coordinator_connected);
+        let (first, member) = (cluster.listen(0).to_string(), cluster.listen(1).to_string());
+        let mut command = cluster.serve_at(1, &cluster.node_folder(1).join("other.sock"));
+        command.args(["--listen", &format!("{}:0", cluster.address(1)), "--join", &member]);
+        let Err(refused) = cluster.launch(1, command) else { panic!("it joined a cluster without a head") };
+        assert_eq!(refused.status.code(), Some(1), "{}", refused.log);
+        let said = [
+            format!("cannot join the cluster through {member}: the node there answers"),
+            format!("the cluster's coordinator at {first}"),
+            format!("plasmon serve --listen {first}"),
+        ];
+        said.iter().for_each(|said| assert!(refused.log.contains(said), "no {said:?} in {}", refused.log));
+        // The member names the coordinator to its own clients as well.
+        assert_eq!(cluster.status(1).cluster.coordinator, first);
+        let waited = cluster.client(1).get(&[id], Some(Duration::from_millis(50))).expect("get").remove(0);
+        let error = waited.expect_err("its holder is gone");
+        assert!(error.kind() == ErrorKind::Lost || error.message().contains(&said[2]), "{error}");
     }
 
     #[test]

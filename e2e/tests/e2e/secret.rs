@@ -158,7 +158,10 @@ fn certificates_that_are_given_are_looked_at_beside_the_secret() {
     let member = cluster.launch(0, serve(&cluster, "member", &[join.clone(), ours].concat()));
     let member = member.expect("it is vouched for");
     assert_ne!(member.listen(), first.listen());
-    for (stranger, why) in [(join.clone(), "certificate away"), ([join, theirs].concat(), "no TLS with")] {
+    for (stranger, why) in [
+        (join.clone(), "it wants a certificate: start this node with --tls-cert"),
+        ([join, theirs].concat(), "this node's --tls-ca does not vouch for its certificate"),
+    ] {
         let said_within = |seconds: &str| {
             let mut command = Command::new("timeout");
             let serve = serve(&cluster, "stranger", &stranger);

@@ -38,8 +38,8 @@ impl Coordinator for Leading {
         "in this node".into()
     }
 
-    fn unreachable(&self, reason: String) -> ControlError {
-        ControlError::Unreachable { join: self.place(), reason }
+    fn unreachable(&self, error: JoinError) -> ControlError {
+        ControlError::Unreachable { join: self.place(), reason: error.to_string() }
     }
 
     async fn join(&mut self, _: &Member) -> Result<Joined, JoinError> {
@@ -87,14 +87,21 @@ impl Coordinator for Following {
         format!("at {}", self.join)
     }
 
-    fn unreachable(&self, reason: String) -> ControlError {
-        ControlError::Unreachable { join: self.join.clone(), reason }
+    fn unreachable(&self, error: JoinError) -> ControlError {
+        match error {
+            JoinError::Headless { asked, coordinator, source } => {
+                ControlError::Headless { asked, coordinator, reason: source.to_string() }
+            }
+            error => ControlError::Unreachable { join: self.join.clone(), reason: error.to_string() },
+        }
     }
 
     /// Makes one attempt to join, following redirections.
     async fn join(&mut self, member: &Member) -> Result<Joined, JoinError> {
         self.membership = None;
         let mut address = self.join.clone();
+        // The node that has named the address.
+        let mut asked: Option<String> = None;
         for _ in 0..4 {
             let attempt = async {
                 let mut wire = self.guard.connect(&address).await?;
@@ -107,9 +114,16 @@ impl Coordinator for Following {
                 }
                 Ok::<_, JoinError>((wire, answer))
             };
-            let (wire, answer) = timeout(CONNECT_PATIENCE, attempt).await.map_err(|_| {
-                io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer"))
-            })??;
+            let attempt = timeout(CONNECT_PATIENCE, attempt).await.unwrap_or_else(|_| {
+                let late = format!("no answer within {CONNECT_PATIENCE:?}");
+                Err(io::Error::new(io::ErrorKind::TimedOut, late).into())
+            });
+            let (wire, answer) = attempt.map_err(|error| match (error, &asked) {
+                (JoinError::Connection(source), Some(asked)) => {
+                    JoinError::Headless { asked: asked.clone(), coordinator: address.clone(), source }
+                }
+                (error, _) => error,
+            })?;
             match answer {
                 Some(FromCoordinator::Welcome { view, coordinator, lease_ms, .. }) => {
                     let coordinator = parse_node(&coordinator)?;
@@ -120,7 +134,7 @@ impl Coordinator for Following {
                     self.membership = Some(Membership { wire, lease, beat, heard });
                     return Ok(Joined { view, coordinator: Some(coordinator) });
                 }
-                Some(FromCoordinator::Redirect(to)) => address = to,
+                Some(FromCoordinator::Redirect(to)) => asked = Some(std::mem::replace(&mut address, to)),
                 Some(FromCoordinator::Refused(reason)) => return Err(JoinError::Refused(reason)),
                 Some(_) => return Err(invalid("an unexpected answer").into()),
                 None => return Err(closed().into()),

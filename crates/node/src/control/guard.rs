@@ -140,7 +140,7 @@ impl Closed {
                                                            the cluster's with --secret-file"
                         .into()
                 }
-                _ => format!("it does not speak TLS as this cluster does ({error})"),
+                _ => in_words(&error),
             })
         })?;
         let exporter = stream.get_ref().1.export_keying_material([0; 32], EXPORTER, None);
@@ -175,20 +175,14 @@ impl Closed {
                      without --secret-file, or all nodes of the cluster with one secret"
                 ));
             }
-            let hint = match error.kind() {
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                    ": it closes TLS connections; does its cluster have a secret?"
-                }
-                _ => "",
-            };
-            io::Error::new(error.kind(), format!("no TLS with {address}: {error}{hint}")).into()
+            io::Error::new(error.kind(), format!("no TLS with {address}: {}", in_words(&error))).into()
         })?;
         let exporter = stream.get_ref().1.export_keying_material([0; 32], EXPORTER, None);
         let exporter = exporter.map_err(io::Error::other)?;
         // With TLS 1.3, the other end can reject this end's certificate only now.
         let turned = |error: io::Error| match error.kind() {
             io::ErrorKind::InvalidData => {
-                Turned::Away(format!("{address} turns this node's certificate away: {error}"))
+                Turned::Away(format!("{address} turns this node's certificate away: {}", in_words(&error)))
             }
             _ => error.into(),
         };
@@ -211,6 +205,31 @@ async fn timed(through: impl Future<Output = Result<Wire, Turned>>) -> Result<Wi
     let late =
         || io::Error::new(io::ErrorKind::TimedOut, "it took too long to prove that it knows the secret");
     timeout(PROOF_PATIENCE, through).await.unwrap_or_else(|_| Err(late().into()))
+}
+
+/// Why there is no TLS with the other end, with the words of the library in brackets.
+fn in_words(error: &io::Error) -> String {
+    use rustls::Error::{AlertReceived, InvalidCertificate, NoCertificatesPresented, PeerIncompatible};
+    let words = match (tls_error(error), error.kind()) {
+        (Some(InvalidCertificate(_)), _) => {
+            "this node's --tls-ca does not vouch for its certificate, or not now or not for this address"
+        }
+        (Some(NoCertificatesPresented), _) => {
+            "it shows no certificate, and this node was started with some: start all nodes with --tls-cert, \
+             --tls-key and --tls-ca, or none"
+        }
+        (Some(AlertReceived(AlertDescription::CertificateRequired)), _) => {
+            "it wants a certificate: start this node with --tls-cert, --tls-key and --tls-ca"
+        }
+        (Some(AlertReceived(_)), _) => "it refuses what this node shows, and its log says why",
+        (Some(PeerIncompatible(_)), _) => "it does not speak TLS 1.3",
+        (Some(_), _) => "it does not speak TLS as a node does",
+        (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+            "it closed the connection; is it a node, and does its cluster have a secret?"
+        }
+        (None, _) => "the connection failed",
+    };
+    format!("{words} ({error})")
 }
 
 /// What TLS itself has to say about a failure.

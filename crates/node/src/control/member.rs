@@ -28,7 +28,7 @@ pub(crate) trait Coordinator {
     fn place(&self) -> String;
 
     /// The error of a start that did not reach the coordinator.
-    fn unreachable(&self, reason: String) -> ControlError;
+    fn unreachable(&self, error: JoinError) -> ControlError;
 
     /// Makes this node a member. It is called again after a loss, with a later incarnation.
     async fn join(&mut self, member: &Member) -> Result<Joined, JoinError>;
@@ -75,6 +75,11 @@ pub(crate) enum JoinError {
     Connection(#[from] io::Error),
     #[error("the coordinator refused: {0}")]
     Refused(String),
+    /// A node answers, and the coordinator that it names does not.
+    #[error(
+        "the node at {asked} answers, but its cluster's coordinator at {coordinator} does not ({source})"
+    )]
+    Headless { asked: String, coordinator: String, source: io::Error },
 }
 
 /// Joins for the first time, then keeps the membership until `stop`.
@@ -127,7 +132,7 @@ pub(crate) async fn run(
                 return Err(ControlError::Refused { join: coordinator.place(), reason });
             }
             Err(error) if first && Instant::now() > given_up => {
-                return Err(coordinator.unreachable(error.to_string()));
+                return Err(coordinator.unreachable(error));
             }
             Err(error) => {
                 warn!(coordinator = coordinator.place(), %error, "cannot join yet; trying again");

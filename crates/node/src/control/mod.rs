@@ -116,6 +116,21 @@ pub enum ControlError {
         /// The last reason.
         reason: String,
     },
+    /// A node of the cluster answers, and the coordinator does not.
+    #[error(
+        "cannot join the cluster through {asked}: the node there answers, but the cluster's coordinator at \
+         {coordinator}, which alone admits nodes, does not ({reason}); start the cluster's first node again \
+         with `plasmon serve --listen {coordinator}` and the cluster's secret, or see whether this host \
+         reaches that address"
+    )]
+    Headless {
+        /// The address that was asked for.
+        asked: String,
+        /// The address of the coordinator, as the node there names it.
+        coordinator: String,
+        /// The last reason.
+        reason: String,
+    },
     /// etcd does not answer, or gives a faulty answer.
     #[error(
         "cannot join the cluster at {place}: {reason}; is etcd running, and reachable from here? `etcdctl \

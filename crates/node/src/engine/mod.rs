@@ -123,6 +123,8 @@ impl Node {
         let address = listener.address();
         let sockets = Sockets::bind(&config)?;
         config.socket = sockets.path().to_owned();
+        let is_first = config.join.is_none() && config.etcd.is_none();
+        sockets.leave_address(is_first.then_some(address));
         let source = source_of(&address);
         let provider = choose_provider(&config, &address, source.as_deref())?;
         // Before there is memory to be placed, and before other threads, which inherit it.

@@ -58,6 +58,8 @@ pub(crate) struct Cluster {
     pub(crate) unsettled: Duration,
     /// The node in which the coordinator is embedded, if it is embedded.
     pub(crate) coordinator: Cell<Option<NodeId>>,
+    /// The address of that node.
+    pub(crate) coordinator_at: RefCell<Option<String>>,
     pub(crate) connected: Cell<bool>,
     /// Number of times the coordinator was lost.
     pub(crate) losses: Cell<u64>,
@@ -96,6 +98,7 @@ impl Cluster {
             moved: RefCell::new(vec![(0, None); shards::SHARDS]),
             unsettled: UNSETTLED_TIME.max(kernel.config.lease + LEASE_MARGIN),
             coordinator: Cell::new(None),
+            coordinator_at: RefCell::default(),
             connected: Cell::new(false),
             losses: Cell::new(0),
             validity: Arc::new(Validity::forever()),
@@ -180,17 +183,24 @@ impl Cluster {
     }
 
     /// The trouble with the membership of this node, if there is any.
-    pub(crate) fn trouble(&self) -> Option<&'static str> {
+    pub(crate) fn trouble(&self) -> Option<String> {
         if self.fenced.get() {
-            Some(
-                "this node is not a member of its cluster at the moment, and cannot know what others hold or \
-                 delete",
-            )
-        } else if !self.connected.get() && !self.solo.get() {
-            Some("this node's coordinator does not answer, so this node does not notice that members die")
-        } else {
-            None
+            let text = "this node is not a member of its cluster at the moment, and cannot know what others \
+                        hold or delete";
+            return Some(text.into());
         }
+        if self.connected.get() || self.solo.get() {
+            return None;
+        }
+        Some(match &*self.coordinator_at.borrow() {
+            Some(at) => format!(
+                "the cluster's coordinator at {at} does not answer, so that this node does not notice that \
+                 members die (start the first node again with `plasmon serve --listen {at}`)"
+            ),
+            None => {
+                "this node's coordinator does not answer, so that it does not notice that members die".into()
+            }
+        })
     }
 
     /// Fails when this node cannot speak for the cluster.

@@ -23,7 +23,11 @@ impl Cluster {
         });
         ClusterStatus {
             epoch: view.epoch,
-            coordinator: self.kernel.config.coordinator(),
+            coordinator: match (&*self.coordinator_at.borrow(), &self.kernel.config.join) {
+                // The node that was named for joining may be another one.
+                (Some(at), Some(_)) => at.clone(),
+                _ => self.kernel.config.coordinator(),
+            },
             coordinator_kind: if self.kernel.config.etcd.is_some() { "etcd" } else { "embedded" }.into(),
             coordinator_endpoints: match (&self.kernel.config.etcd, &self.kernel.config.join) {
                 (Some(etcd), _) => etcd.endpoints.clone(),

@@ -14,7 +14,7 @@ use super::Cluster;
 use super::shards::ShardMap;
 use crate::control::Event;
 use crate::kernel::random::HashSet;
-use crate::net::members::{Incarnation, View};
+use crate::net::members::{Incarnation, Member, View};
 
 /// Minimum time in which a node has to join anew, however short the lease.
 const MIN_REJOIN_PATIENCE: Duration = Duration::from_secs(5);
@@ -54,6 +54,9 @@ impl Cluster {
         match event {
             Event::Joined { incarnation, view, coordinator } => {
                 self.coordinator.set(coordinator);
+                let own = |member: &&Member| Some(member.node) == coordinator;
+                let at = view.members.iter().find(own).map(|member| member.listen.clone());
+                self.coordinator_at.replace(at);
                 self.connected.set(true);
                 if self.fenced.replace(false) {
                     info!("this node is a member again, as incarnation {incarnation}");
@@ -156,10 +159,11 @@ impl Cluster {
         if self.connected() || self.losses.get() != loss {
             return;
         }
+        let at = self.coordinator_at.borrow().clone().unwrap_or_default();
         warn!(
             node = %coordinator,
-            "the coordinator's node is gone: the other members go on without it. Until it is back, at the \
-             same address, no node can join, and no further death is noticed"
+            "the coordinator's node is gone: the other members go on without it. Until it is back at the \
+             same address (`plasmon serve --listen {at}`), no node can join, and no further death is noticed"
         );
         self.outlived.set(Some(coordinator));
     }

@@ -3,7 +3,8 @@
 //! A path is taken under a lock of its directory, so that two starts at once cannot both find a stale
 //! socket there. The kernel drops that lock with the process, so that it leaves nothing behind. A daemon that
 //! yields goes on from `plasmon.sock` to `plasmon-2.sock` and so on, under the same lock, to the first path
-//! at which no daemon serves.
+//! at which no daemon serves. The first daemon of a cluster leaves its address beside the socket, so that
+//! who finds a dead socket learns how it is started again.
 //!
 //! Below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the socket
 //! must belong to root or to this daemon's user, and be writable by nobody else: whoever could exchange one
@@ -12,11 +13,13 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Component, Path, PathBuf};
 
+use plasmon::Socket;
 use plasmon::wire::{Peer, peer_of};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
@@ -132,6 +135,20 @@ impl Listener {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Leaves beside the socket the address at which other nodes find this one, for whoever starts it again
+    /// after its death. A node that is not the first of its cluster has none, and removes that of another
+    /// one. The file goes with the socket.
+    pub(crate) fn leave_address(&self, address: Option<SocketAddr>) {
+        let file = Socket::address_file(&self.path);
+        // In a folder that everybody may write, a link may stand there, which is not followed.
+        let _ = fs::remove_file(&file);
+        let Some(address) = address else { return };
+        let made = File::options().write(true).create_new(true).open(&file);
+        if let Err(error) = made.and_then(|mut made| writeln!(made, "{address}")) {
+            tracing::warn!("cannot leave this node's address in {}: {error}", file.display());
+        }
+    }
 }
 
 /// The rights to search a directory that those need who may write to a socket of this mode.
@@ -242,6 +259,10 @@ impl Drop for Listener {
         if ours && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!("cannot remove {}: {error}", self.path.display());
         }
+        if ours {
+            // There is none if this node is not the first of its cluster.
+            let _ = fs::remove_file(Socket::address_file(&self.path));
+        }
     }
 }
 
@@ -314,6 +335,24 @@ mod tests {
         fs::write(at("plasmon-2.sock"), "precious").unwrap();
         let refused = bind(true).map(drop).unwrap_err();
         assert!(matches!(refused, ListenError::NotSocket(_)), "{refused}");
+    }
+
+    #[test]
+    fn the_address_lies_beside_the_socket_and_follows_no_link() {
+        let own = tempfile::tempdir().unwrap();
+        let path = own.path().join("s");
+        let (file, victim) = (Socket::address_file(&path), own.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        symlink(&victim, &file).unwrap();
+        let listener = Listener::bind(&path, 0o600, false).unwrap();
+        listener.leave_address(Some("10.0.0.1:4740".parse().unwrap()));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "10.0.0.1:4740\n");
+        listener.leave_address(None);
+        assert!(!file.exists(), "the address is another node's");
+        listener.leave_address(Some("10.0.0.1:4741".parse().unwrap()));
+        drop(listener);
+        assert!(!file.exists() && !path.exists());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -106,6 +107,11 @@ impl Sockets {
     /// The path of the listening socket.
     pub(crate) fn path(&self) -> &Path {
         self.listener.path()
+    }
+
+    /// Leaves beside the socket the address at which other nodes find this one, if it is the first.
+    pub(crate) fn leave_address(&self, address: Option<SocketAddr>) {
+        self.listener.leave_address(address);
     }
 
     /// The set of descriptors on which the engine sleeps.

@@ -190,6 +190,7 @@ fn exchange(
 }
 
 fn unreachable(path: &Path, errno: Errno) -> Error {
+    let address = Socket::former_address(path);
     let (serve, path) = (Socket::serve(path), path.display());
     let (kind, message) = match errno {
         Errno::NOENT | Errno::NOTDIR => (
@@ -201,9 +202,16 @@ fn unreachable(path: &Path, errno: Errno) -> Error {
         ),
         Errno::CONNREFUSED => (
             ErrorKind::Disconnected,
-            format!(
-                "nothing answers at {path}: the node that listened there is gone. Start it again (`{serve}`)"
-            ),
+            match address {
+                Some(address) => format!(
+                    "nothing answers at {path}: the node that listened there is gone. Start it again \
+                     (`{serve} --listen {address}`: nodes that had joined it look for it at that address)"
+                ),
+                None => format!(
+                    "nothing answers at {path}: the node that listened there is gone. Start it again \
+                     (`{serve}`, with the other arguments that it had)"
+                ),
+            },
         ),
         Errno::ACCESS | Errno::PERM => (
             ErrorKind::NotAllowed,

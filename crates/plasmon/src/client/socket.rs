@@ -6,6 +6,8 @@
 
 use std::env;
 use std::fs;
+use std::io::Read;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +19,8 @@ use crate::{Error, ErrorKind, Result};
 /// Folder of the node that serves the whole host. It lies in `/run`, where only root can create it.
 const HOST_FOLDER: &str = "/run/plasmon";
 const ROOT_UID: u32 = 0;
+/// Longest text of an address and a port.
+const MAX_ADDRESS_BYTES: u64 = 100;
 /// User id that the kernel shows for users outside this user namespace, unless it is configured otherwise.
 const OVERFLOW_UID: u32 = 65534;
 const OVERFLOW_FILE: &str = "/proc/sys/kernel/overflowuid";
@@ -76,6 +80,25 @@ impl Socket {
 
     fn in_folder(folder: &Path) -> Self {
         Self { path: folder.join("plasmon.sock"), named: false }
+    }
+
+    /// File beside a socket in which the first node of a cluster leaves the address at which other nodes find
+    /// it. If the node dies, it is to be started again with that address.
+    pub fn address_file(path: &Path) -> PathBuf {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".listen");
+        name.into()
+    }
+
+    /// Address at which other nodes found the node that listened at `path`, if it was the first of a cluster.
+    pub(super) fn former_address(path: &Path) -> Option<SocketAddr> {
+        let mut text = String::new();
+        fs::File::open(Self::address_file(path))
+            .ok()?
+            .take(MAX_ADDRESS_BYTES)
+            .read_to_string(&mut text)
+            .ok()?;
+        text.trim().parse().ok()
     }
 
     /// Command that starts a node at `path`. The socket is named only if the node would not take it anyway.

@@ -333,8 +333,8 @@ impl Coordinator for Etcd {
         format!("at {}", self.config.place())
     }
 
-    fn unreachable(&self, reason: String) -> ControlError {
-        ControlError::Etcd { place: self.config.place(), reason }
+    fn unreachable(&self, error: JoinError) -> ControlError {
+        ControlError::Etcd { place: self.config.place(), reason: error.to_string() }
     }
 
     async fn join(&mut self, member: &Member) -> Result<Joined, JoinError> {

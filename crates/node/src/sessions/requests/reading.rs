@@ -66,7 +66,7 @@ impl Requests {
             }
             if self.cluster.withholds() {
                 match self.kernel.clock.bounded(due, self.cluster.next_view()).await {
-                    None => return Err(self.timed_out(id)),
+                    None => return Err(self.timed_out(id, tenant)),
                     Some(_) => continue,
                 }
             }
@@ -77,7 +77,7 @@ impl Requests {
                 match self.kernel.clock.bounded(due, self.store.bring_back(&replica)).await {
                     None => {
                         let no_memory = self.store.cannot_come_back(&replica);
-                        return Err(no_memory.unwrap_or_else(|| self.timed_out(id)));
+                        return Err(no_memory.unwrap_or_else(|| self.timed_out(id, tenant)));
                     }
                     Some(restored) => restored?,
                 }
@@ -98,7 +98,7 @@ impl Requests {
             };
             let brought = std::pin::pin!(brought);
             match self.kernel.clock.bounded(due, select(sealed, brought)).await {
-                None => return Err(self.timed_out(id)),
+                None => return Err(self.timed_out(id, tenant)),
                 Some(Either::Left(_) | Either::Right((Ok(()), _))) => {}
                 Some(Either::Right((Err(error), _))) => return Err(error),
             }
@@ -132,7 +132,7 @@ impl Requests {
                 true => self.vanishing(id, tenant).await,
                 false => {
                     self.kernel.clock.bounded(due, pending::<()>()).await;
-                    self.timed_out(id)
+                    self.timed_out(id, tenant)
                 }
             }
         };
@@ -153,19 +153,31 @@ impl Requests {
         Error::new(ErrorKind::NotFound, format!("object {id} {}", self.whereabouts(&id)))
     }
 
-    pub(super) fn timed_out(&self, id: ObjectId) -> Error {
-        let text = format!("object {id} did not come within the time-out: it {}", self.whereabouts(&id));
-        Error::new(ErrorKind::TimedOut, text)
+    pub(super) fn timed_out(&self, id: ObjectId, tenant: u32) -> Error {
+        let known = self.store.objects.borrow().conflict(&id).is_some() || self.directory.deleted(&id);
+        let why = match self.transfer.records.explain(&id, tenant).arriving {
+            Some(arriving) => format!(
+                "{} of its {} bytes have come from node {}",
+                arriving.arrived_bytes,
+                arriving.bytes,
+                arriving.holders.join(", ")
+            ),
+            None if known => format!("it {}", self.whereabouts(&id)),
+            None => format!(
+                "it {}; nobody has put it, or it is another user's private object, or the nodes that have it \
+                 do not answer: `plasmon explain {id}` says what is known of it",
+                self.whereabouts(&id)
+            ),
+        };
+        Error::new(ErrorKind::TimedOut, format!("object {id} did not come within the time-out: {why}"))
     }
 
     /// Describes what this node knows of an object that is not here.
     fn whereabouts(&self, id: &ObjectId) -> String {
         match self.store.objects.borrow().conflict(id) {
             Some(Conflict::Sealed) if self.cluster.withholds() => {
-                let why = self
-                    .cluster
-                    .trouble()
-                    .unwrap_or("this node has just become a member of its cluster again");
+                let again = || "this node has just become a member of its cluster again".to_owned();
+                let why = self.cluster.trouble().unwrap_or_else(again);
                 format!("is on this node, but may have been deleted meanwhile: {why}")
             }
             Some(Conflict::Creating { client }) => {
