@@ -1,6 +1,6 @@
 //! `plasmon explain`, `locations` and `prefetch`: where objects are, and how they came.
 
-use plasmon::transfer::Fetched;
+use plasmon::transfer::{Fetched, Location};
 use plasmon::{Error, ErrorKind, ObjectId, Socket};
 
 use crate::args::{Located, Prefetch};
@@ -12,6 +12,12 @@ pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<
     let client = connect(socket, "plasmon explain")?;
     let id = args.object.id(&client, &args.whose);
     let explanation = client.explain(id).map_err(args.object.named(id))?;
+    let seen =
+        explanation.here != "absent" || explanation.arriving.is_some() || explanation.fetched.is_some();
+    let elsewhere = if seen { Vec::new() } else { client.locations(id).map_err(args.object.named(id))? };
+    if !seen && elsewhere.is_empty() {
+        return Err(unknown(args, id));
+    }
     if as_json {
         return json(&serde_json::to_string_pretty(&explanation).expect("plain values"));
     }
@@ -22,6 +28,9 @@ pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<
         _ => "this node has no replica",
     };
     line(&format!("object {}: {here}", explanation.id))?;
+    for Location { node, role } in &elsewhere {
+        line(&format!("elsewhere node {node} has a {role} replica"))?;
+    }
     if let Some(arriving) = &explanation.arriving {
         line(&format!(
             "arriving  {} of {} from {}, by {} over {}, for {:.1} s",
@@ -41,6 +50,16 @@ pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<
                       fetches",
         ),
     }
+}
+
+/// Failure for an object that no node is known to hold.
+fn unknown(args: &Located, id: ObjectId) -> Failure {
+    let private = if args.whose.private { "" } else { ", --private is missing" };
+    let text = format!(
+        "no node is known to hold object {id}: nobody has put it{private}, it was deleted, or every node \
+         that held it is gone"
+    );
+    args.object.named(id)(Error::new(ErrorKind::NotFound, text)).into()
 }
 
 fn print(fetched: &Fetched) -> Result<(), Failure> {
@@ -84,8 +103,7 @@ pub(crate) fn locations(socket: &Socket, as_json: bool, args: &Located) -> Resul
         return json(&serde_json::to_string_pretty(&locations).expect("plain values"));
     }
     if locations.is_empty() {
-        let text = format!("no node is known to hold {}", args.object.text);
-        return Err(Error::new(ErrorKind::NotFound, text).into());
+        return Err(unknown(args, id));
     }
     let rows: Vec<_> = locations.into_iter().map(|one| [one.node, one.role]).collect();
     table(["NODE", "ROLE"], &rows)

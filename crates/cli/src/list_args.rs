@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{ArgGroup, Args as ClapArgs};
 
 use crate::args::{Quiet, Which, Whose, name, which};
 use crate::serve_args::seconds;
@@ -34,6 +34,7 @@ pub(crate) struct Ls {
 
 /// Arguments of `plasmon rm`.
 #[derive(Debug, ClapArgs)]
+#[command(group = ArgGroup::new("what").required(true).args(["objects", "unnamed"]))]
 #[command(after_help = "\
 A pattern stands for all objects of the cluster with such names, as in `plasmon ls --help`; quote it for \
 the shell. That it stands for none is no error. Nothing is asked: --dry-run shows what would be deleted. A \
@@ -45,14 +46,14 @@ Examples:
   plasmon rm --unnamed --older 1h")]
 pub(crate) struct Rm {
     /// Objects to delete
-    #[arg(value_name = "NAME|ID|PATTERN", required_unless_present = "unnamed", value_parser = which)]
+    #[arg(value_name = "NAME|ID|PATTERN", value_parser = which)]
     pub(crate) objects: Vec<Which>,
     #[command(flatten)]
     pub(crate) whose: Whose,
     /// Delete all objects without a name
-    #[arg(long, conflicts_with = "objects")]
+    #[arg(long)]
     pub(crate) unnamed: bool,
-    /// Only objects that were sealed at least this long ago, as in 90s, 10m, 1h or 2d
+    /// Of these, only objects that were sealed at least this long ago, as in 90s, 10m, 1h or 2d
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) older: Option<Duration>,
     /// Print what would be deleted, and delete nothing

@@ -37,7 +37,7 @@ pub(crate) fn man(args: &ManPages, command: Command) -> Result<(), Failure> {
     fs::create_dir_all(&args.directory).map_err(Failure::file("create", &args.directory))?;
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+    for command in command.get_subcommands() {
         write(&args.directory, command)?;
     }
     write(&args.directory, &command)
@@ -103,10 +103,9 @@ mod tests {
         settings::with_environment(Args::command())
     }
 
-    /// Names of the commands that help shows.
+    /// Names of all commands.
     fn commands() -> Vec<String> {
-        let shown = |command: &&Command| !command.is_hide_set();
-        definitions().get_subcommands().filter(shown).map(|command| command.get_name().to_owned()).collect()
+        definitions().get_subcommands().map(|command| command.get_name().to_owned()).collect()
     }
 
     #[test]

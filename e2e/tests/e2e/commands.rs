@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 
-use plasmon::ObjectId;
+use plasmon::{ObjectId, Socket};
 use plasmon_e2e::{Cluster, Pattern, binary, eventually};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{MIB, get, put};
@@ -142,6 +143,38 @@ fn exit_codes_say_what_happened() {
     let (code, message) = failure(&cluster, 0, &["status"]);
     assert_eq!(code, 7, "{message}");
     assert!(message.contains(cluster.socket(0).to_str().expect("it is text")), "{message}");
+    // Other nodes would not find it at another address.
+    assert!(message.contains(&format!("--listen {}", cluster.listen(0))), "{message}");
+    cluster.start_again(0, &[]);
+    cluster.terminate(0, Signal::TERM);
+    assert!(!Socket::address_file(&cluster.socket(0)).exists(), "the address goes with the socket");
+}
+
+#[test]
+fn errors_say_what_is_known_and_what_to_do() {
+    let cluster = Cluster::builder().nodes(2).start();
+    fs::write(cluster.folder().join("in"), b"data").expect("the folder is ours");
+    let id = ObjectId::from_name("nothing").to_string();
+    let explain = format!("`plasmon explain {id}`");
+    output(&cluster, 0, &["put", "in", "--name", "taken"]);
+    let cases: [(i32, &[&str], &[&str]); 8] = [
+        (4, &["get", "nothing", "--timeout", "0.05"], &["nobody has put it", &explain]),
+        (3, &["get", "nothing", "--timeout", "0"], &["nobody has put it", "a get with a time-out waits"]),
+        (3, &["explain", "nothing"], &["object 'nothing' (", "no node is known to hold"]),
+        (3, &["explain", "nothing", "--json"], &["no node is known to hold"]),
+        (3, &["locations", "nothing"], &["object 'nothing' (", "no node is known to hold"]),
+        (5, &["put", "in", "--name", "taken"], &["another name or id"]),
+        (2, &["rm", "--older", "1h"], &["<NAME|ID|PATTERN", "--unnamed"]),
+        (2, &["rm", "taken", "--unnamed"], &["cannot be used with"]),
+    ];
+    for (code, words, said) in cases {
+        let (was, message) = failure(&cluster, 0, words);
+        assert_eq!(was, code, "{words:?}: {message}");
+        said.iter().for_each(|said| assert!(message.contains(said), "no {said:?} in {message:?}"));
+    }
+    // What another node has is explained, and is no failure.
+    let elsewhere = output(&cluster, 1, &["explain", "taken"]);
+    assert!(String::from_utf8_lossy(&elsewhere).contains("has a primary replica"), "{elsewhere:?}");
 }
 
 #[test]

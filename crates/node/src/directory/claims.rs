@@ -473,6 +473,7 @@ impl Claims {
 }
 
 fn taken(id: ObjectId, what: &str) -> Error {
-    let text = format!("object {id} {what}; objects never change: use another id, or delete it first");
+    let text =
+        format!("object {id} {what}; objects never change: put another name or id, or delete this one first");
     Error::new(ErrorKind::Exists, text)
 }

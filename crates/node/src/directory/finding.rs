@@ -158,7 +158,8 @@ pub(super) fn lost(id: ObjectId) -> Error {
     Error::new(
         ErrorKind::Lost,
         format!(
-            "object {id} is lost: every node that held it is gone; create it again, under another id or this"
+            "object {id} is lost: every node that held it is gone; put it again, under this name or id or \
+             another"
         ),
     )
 }

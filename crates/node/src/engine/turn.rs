@@ -12,6 +12,7 @@ use tracing::info;
 
 use super::Core;
 use crate::control::Event;
+use crate::kernel::clock::rounded;
 use crate::memory::Heap;
 use crate::net::frame::Envelope;
 
@@ -102,6 +103,7 @@ impl Core {
                 self.cluster.forget_watchers();
             }
             if let Some((bytes, took)) = heap.tend() {
+                let took = rounded(took);
                 info!("{bytes} bytes that nobody uses any more went back to the system, in {took:?}");
             }
         }

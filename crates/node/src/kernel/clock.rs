@@ -15,6 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::{Either, select};
 
+/// A time for people: rounded to milliseconds.
+pub(crate) fn rounded(time: Duration) -> Duration {
+    Duration::from_millis((time.as_secs_f64() * 1000.0).round() as u64)
+}
+
 /// Time and timers.
 pub(crate) struct Clock {
     source: Box<dyn Fn() -> Instant>,
@@ -199,6 +204,14 @@ mod tests {
         let now = Rc::new(Cell::new(Instant::now()));
         let source = Rc::clone(&now);
         (Clock::with_source(move || source.get(), Duration::ZERO), now)
+    }
+
+    #[test]
+    fn times_for_people_are_whole_milliseconds() {
+        for (nanos, shown) in [(999_997_957, "1s"), (1_250_400_000, "1.25s"), (3_600_000, "4ms"), (0, "0ns")]
+        {
+            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), shown);
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use plasmon::{Error, ErrorKind, NodeId};
 use super::class::Class;
 use super::frame::{Ask, Envelope, Frames, Message};
 use super::network::Network;
+use crate::kernel::clock::rounded;
 use crate::kernel::random::HashMap;
 
 /// The calls that have no answer yet.
@@ -187,7 +188,8 @@ impl Network {
             }
             Some(None) => Err(gone()),
             None => {
-                Err(Error::new(ErrorKind::TimedOut, format!("node {to} did not answer within {patience:?}")))
+                let text = format!("node {to} did not answer within {:?}", rounded(patience));
+                Err(Error::new(ErrorKind::TimedOut, text))
             }
         }
     }

@@ -116,9 +116,9 @@ impl Requests {
                 format!(": it is being created by {} and not sealed yet", self.store.readers.describe(client))
             }
             _ if self.directory.deleted(id) => ": it was deleted".into(),
-            _ => String::new(),
+            _ => ": nobody has put it where this user may see it, or every node that held it is gone".into(),
         };
-        let text = format!("object {id} is not in the cluster{why}; a call with a time-out waits for it");
+        let text = format!("object {id} is not in the cluster{why}; a get with a time-out waits for it");
         Error::new(ErrorKind::NotFound, text)
     }
 }
