@@ -92,6 +92,92 @@ def test_what_cannot_be_put_or_printed_is_told(near: plasmon.Client, tmp_path: P
     assert refused("get", "nothing", "--as", "json", "--timeout", "0.1")[0] == 4
 
 
+def test_values_are_written_as_the_kind_or_the_name_of_the_file_says(
+    near: plasmon.Client, tmp_path: Path
+) -> None:
+    table, array = pa.table({"number": [1, 2, 3], "text": ["a", None, "c"]}), np.arange(6.0).reshape(2, 3)
+    near.put(table, name="t")
+    near.put(array, name="a")
+    near.put({"frame": 1}, name="pickle")
+
+    def written(*arguments: object) -> Path:
+        path = tmp_path / str(arguments[-1])
+        assert str(path) in told(near, "get", *arguments[:-1], "-o", path)
+        return path
+
+    assert pyarrow.parquet.read_table(written("t", "x.parquet")).equals(table)
+    assert pyarrow.parquet.read_table(written("t", "--as", "parquet", "y")).equals(table)
+    assert pyarrow.feather.read_table(written("t", "x.arrow")).equals(table)
+    assert written("t", "x.csv").read_text().splitlines()[1] == '1,"a"'
+    assert np.array_equal(np.load(written("a", "x.npy")), array)
+    assert json.loads(written("a", "x.json").read_text()) == array.tolist()
+    assert json.loads(written("pickle", "--as", "json", "p.json").read_text()) == {"frame": 1}
+    # The bytes as they are.
+    assert written("t", "--raw", "z.parquet").read_bytes() == bytes(near.get_buffers(["t"])[0])
+    assert written("t", "x.bin").read_bytes() == bytes(near.get_buffers(["t"])[0])
+    said = json.loads(told(near, "--json", "get", "a", "-o", tmp_path / "j.npy"))
+    assert said == {
+        "id": str(plasmon.ObjectId.from_name("a")),
+        "bytes": (tmp_path / "j.npy").stat().st_size,
+        "output": str(tmp_path / "j.npy"),
+    }
+    # What a put reads, a get has written.
+    told(near, "put", tmp_path / "x.arrow", "--as", "table", "--name", "again")
+    assert near.get("again", 30).equals(table)
+
+
+def test_a_file_is_not_written_if_the_value_is_of_another_kind(near: plasmon.Client, tmp_path: Path) -> None:
+    near.put({"a": 1}, name="pickle")
+    near.put(np.zeros(3), name="array")
+    near.put(pa.table({"a": [1]}), name="table")
+    for name, path, code, what in [
+        ("pickle", "x.parquet", 1, "`--as parquet` writes it so"),
+        ("array", "x.csv", 1, "is no table, but a ndarray"),
+        ("table", "x.npy", 1, "is no array, but a Table"),
+    ]:
+        done = command(near, "get", name, "-o", tmp_path / path)
+        assert done.returncode == code
+        assert what in done.stderr.decode()
+        assert not (tmp_path / path).exists()
+    done = command(near, "get", "nothing", "--as", "json", "--timeout", "0", "-o", tmp_path / "x.json")
+    assert (done.returncode, list(tmp_path.iterdir())) == (3, [])
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    done = command(near, "put", tmp_path / "table.csv", "--as", "array")
+    assert done.returncode == 1
+    assert "is no array: it is not in NumPy's format .npy" in done.stderr.decode()
+
+
+def test_a_reader_that_has_read_enough_is_no_failure(near: plasmon.Client) -> None:
+    near.put(pa.table({"a": range(1_000_000)}), name="long")
+    shell = subprocess.run(
+        ["bash", "-c", '"$0" get long --as csv | head -n 1; exit ${PIPESTATUS[0]}', str(find_binary())],
+        env={**os.environ, "PLASMON_SOCKET": near.socket},
+        capture_output=True,
+        timeout=ANTI_HANG,
+        check=False,
+    )
+    assert (shell.returncode, shell.stdout, shell.stderr) == (0, b'"a"\n', b"")
+
+
+def test_a_full_store_is_told_in_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("x" * (40 << 20))
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        client = cluster.client()
+        held = client.get(client.put(bytes(40 << 20)))
+        with pytest.raises(plasmon.StoreFull) as full:
+            client.put(bytes(40 << 20))
+        lines = str(full.value).splitlines()
+        assert "the store is full: 40.0 MiB wanted, 24.0 MiB free" in lines[0]
+        assert "  primary: 40.0 MiB" in lines
+        assert all(len(line) < 200 for line in lines)
+        done = command(client, "put", tmp_path / "x.txt", "--as", "text")
+        assert done.returncode == 6
+        told = done.stderr.decode().splitlines()
+        assert "the store is full: 40.0 MiB wanted" in told[0]
+        assert "  primary: 40.0 MiB" in told
+        del held
+
+
 @pytest.mark.parametrize(
     ("value", "what"),
     [

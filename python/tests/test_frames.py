@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import plasmon
 import pyarrow as pa
 import pytest
+from conftest import ANTI_HANG
 from plasmon import _values
 
 N = 200_000
@@ -88,3 +93,19 @@ def test_a_slice_within_a_value_does_not_bring_its_whole_table(
     got = reader.get(near.put(value), timeout=30)
     assert got["table"].equals(value["table"])
     assert got["batch"].equals(value["batch"])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_the_command_line_writes_frames_as_tables(near: plasmon.Client, library: str) -> None:
+    frames = pytest.importorskip(library)
+    near.put(frames.DataFrame({"number": [1, 2]}), name="frame")
+    # `plasmon get --as csv` runs this with the Python beside it, which may not have the library.
+    options = json.dumps({"as": "csv", "private": False, "timeout": 30})
+    written = subprocess.run(
+        [sys.executable, "-m", "plasmon._files", "get", options, "--", "frame"],
+        env={**os.environ, "PLASMON_SOCKET": near.socket},
+        capture_output=True,
+        timeout=ANTI_HANG,
+        check=False,
+    )
+    assert (written.returncode, written.stdout.splitlines()) == (0, [b'"number"', b"1", b"2"]), written.stderr

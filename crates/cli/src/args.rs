@@ -113,7 +113,6 @@ out, and a line says how many. With --json each event is a line of its own.")]
     /// Print the script with which a shell completes the commands and options of plasmon
     Completions(Completions),
     /// Write man pages of all commands into a directory
-    #[command(hide = true)]
     Man(ManPages),
 }
 
@@ -231,13 +230,20 @@ pub(crate) struct Get {
     #[command(flatten)]
     pub(crate) whose: Whose,
     /// Write to this file, as a whole or not at all [default: standard output]
-    #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Print a value of Python: json, or for tables csv. A pickle can run any code: print only values of
+    /// Print or write a value of Python: json; for arrays npy; for tables and frames csv, parquet or arrow
+    /// [default: what the end of the output's name says, if that is one of these and the value an array or an
+    /// Arrow table; else the bytes as they are]. A pickle can run any code: name a kind only for values of
     /// users that you trust
-    #[arg(long = "as", value_name = "KIND", value_parser = ["json", "csv"], conflicts_with = "raw")]
+    #[arg(
+        long = "as",
+        value_name = "KIND",
+        value_parser = ["json", "csv", "npy", "parquet", "arrow"],
+        conflicts_with = "raw"
+    )]
     pub(crate) kind: Option<String>,
-    /// Write the bytes of a value of Python to a terminal, too
+    /// Write the bytes of a value of Python, to a terminal and to a file of any name
     #[arg(long)]
     pub(crate) raw: bool,
     /// Seconds to wait for the object; 0 does not wait for one that is not in the cluster

@@ -36,6 +36,15 @@ pub(crate) enum Failure {
          in Python `plasmon.connect().get({object:?})` returns it"
     )]
     NoText { object: String, what: String },
+    /// The bytes of a value of Python are not what a file's name promises.
+    #[error(
+        "{object} is {what}, and its bytes are no {kind}: `--as {kind}` writes it so to {path}, `--raw` its \
+         bytes; a pickle can run any code, so use `--as` only if you trust who put it"
+    )]
+    Pickled { object: String, what: String, kind: &'static str, path: PathBuf },
+    /// The Python package has not written a value, and has said why.
+    #[error("{path} was not written")]
+    Unwritten { path: PathBuf, code: u8 },
     /// A file changed while the command read it.
     #[error("{path} changed while it was read: it had {expected} bytes; nothing was stored")]
     Changed { path: PathBuf, expected: u64 },
@@ -76,6 +85,7 @@ impl Failure {
             Self::Absent(_) => 3,
             Self::TooFew { .. } | Self::Incomplete(_) => 4,
             Self::Unreached(_) => 10,
+            Self::Unwritten { code, .. } => *code,
             Self::Alone => 11,
             Self::Store(error) => match error.kind() {
                 ErrorKind::NotFound => 3,
@@ -94,6 +104,7 @@ impl Failure {
             | Self::NoDaemon(_)
             | Self::NoPython { .. }
             | Self::NoText { .. }
+            | Self::Pickled { .. }
             | Self::Changed { .. }
             | Self::Problems(_) => 1,
         })

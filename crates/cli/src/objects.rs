@@ -96,35 +96,71 @@ fn put_file(
 
 pub(crate) fn get(socket: &Socket, as_json: bool, args: &Get) -> Result<(), Failure> {
     if let Some(kind) = &args.kind {
-        return Err(python::get(socket, args, kind));
+        return get_as(socket, as_json, args, kind);
     }
     let quiet = as_json || args.quiet.quiet;
     let object = fetch(socket, "plasmon get", (&args.object, &args.whose), args.timeout, quiet)?;
-    if args.output.is_none()
-        && !args.raw
-        && io::stdout().is_terminal()
-        && let Some(what) = python::described(&object)
+    if !args.raw
+        && let Some(value) = python::described(&object)
     {
-        return Err(Failure::NoText { object: args.object.text.clone(), what });
+        let name = || args.object.text.clone();
+        match args.output.as_deref().map(|path| (path, python::promised(path))) {
+            None if io::stdout().is_terminal() => {
+                return Err(Failure::NoText { object: name(), what: value.what });
+            }
+            Some((path, Some(kind))) if value.is_pickle => {
+                return Err(Failure::Pickled {
+                    object: name(),
+                    what: value.what,
+                    kind,
+                    path: path.to_owned(),
+                });
+            }
+            Some((_, Some(kind))) => return get_as(socket, as_json, args, kind),
+            _ => {}
+        }
     }
     let data = object.data();
     let progress = Progress::bytes("writing", data.len() as u64, quiet);
     match &args.output {
-        None => {
-            tolerant(standard().and_then(|mut out| write_all(&mut out, data, &progress)))?;
-        }
+        None => tolerant(standard().and_then(|mut out| write_all(&mut out, data, &progress))),
         Some(path) => {
-            write_file(path, data, &progress)?;
+            let failed = |source| Failure::File { action: "write", path: path.to_owned(), source };
+            write_file(path, |file| write_all(file, data, &progress).map_err(failed))?;
             drop(progress);
-            if as_json {
-                let id = object.id().to_string();
-                output::json(&json!({ "id": id, "bytes": data.len(), "output": path }).to_string())?;
-            } else {
-                line(&format!("{} in {}", size(data.len() as u64), path.display()))?;
-            }
+            tell_written(as_json, object.id(), data.len() as u64, path)
         }
     }
-    Ok(())
+}
+
+/// Gets a value of Python, and prints or writes it in the format of a kind.
+fn get_as(socket: &Socket, as_json: bool, args: &Get, kind: &str) -> Result<(), Failure> {
+    let mut command = python::get(socket, args, kind)?;
+    let Some(path) = &args.output else { return Err(python::become_it(command)) };
+    let mut bytes = 0;
+    write_file(path, |file| {
+        let failed = |source| Failure::File { action: "write", path: path.to_owned(), source };
+        command.stdout(file.try_clone().map_err(failed)?);
+        let ended = command.status().map_err(Failure::file("run", command.get_program()))?;
+        bytes = file.metadata().map_err(failed)?.len();
+        match ended.code() {
+            Some(0) => Ok(()),
+            code => {
+                Err(Failure::Unwritten { path: path.to_owned(), code: code.map_or(1, |code| code as u8) })
+            }
+        }
+    })?;
+    let id = args.object.id(&connect(socket, "plasmon get")?, &args.whose);
+    tell_written(as_json, id, bytes, path)
+}
+
+/// Tells which file was written.
+fn tell_written(as_json: bool, id: ObjectId, bytes: u64, path: &Path) -> Result<(), Failure> {
+    if as_json {
+        let id = id.to_string();
+        return output::json(&json!({ "id": id, "bytes": bytes, "output": path }).to_string());
+    }
+    line(&format!("{} in {}", size(bytes), path.display()))
 }
 
 /// Waits for an object, and shows that it waits and how far the object has come.
@@ -214,19 +250,19 @@ fn write_all(to: &mut impl Write, data: &[u8], progress: &Progress) -> io::Resul
     to.flush()
 }
 
-/// Writes a file as a whole or not at all: it has no name until its last byte is written. Links are followed,
-/// and a replaced file keeps its mode.
-fn write_file(path: &Path, data: &[u8], progress: &Progress) -> Result<(), Failure> {
-    let failed = Failure::file("write", path);
-    let written = target(path).and_then(|path| match fs::metadata(&path) {
-        Ok(existing) if !existing.is_file() => {
-            let mut device = File::options().write(true).open(&path)?;
-            write_all(&mut device, data, progress)
-        }
-        Ok(existing) => write_new(&path, data, Some(existing.permissions()), progress),
-        Err(_) => write_new(&path, data, None, progress),
-    });
-    written.map_err(failed)
+/// Has a file written as a whole or not at all: it has no name until its last byte is written. Links are
+/// followed, and a replaced file keeps its mode.
+fn write_file(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Failure>) -> Result<(), Failure> {
+    let failed = |source| Failure::File { action: "write", path: path.to_owned(), source };
+    let to = target(path).map_err(failed)?;
+    let existing = fs::metadata(&to).ok();
+    if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
+        return fill(&mut File::options().write(true).open(&to).map_err(failed)?);
+    }
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::tempfile_in(directory).map_err(failed)?;
+    fill(&mut file)?;
+    name(&file, directory, &to, existing.map(|existing| existing.permissions())).map_err(failed)
 }
 
 /// File that a chain of links leads to, whether it exists or not.
@@ -244,11 +280,9 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many links"))
 }
 
-fn write_new(path: &Path, data: &[u8], mode: Option<Permissions>, progress: &Progress) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+/// Gives a file without a name its name, in place of another one.
+fn name(file: &File, directory: &Path, path: &Path, mode: Option<Permissions>) -> io::Result<()> {
     let beside = directory.join(format!(".{}.plasmon", ObjectId::random()));
-    let mut file = tempfile::tempfile_in(directory)?;
-    write_all(&mut file, data, progress)?;
     if let Some(mode) = mode {
         file.set_permissions(mode)?;
     }

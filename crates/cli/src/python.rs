@@ -61,39 +61,58 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put, kind: &str) -> Fai
         "ttl": args.ttl.map(|ttl| ttl.as_secs_f64()),
         "timeout": args.timeout.map(|timeout| timeout.as_secs_f64()),
     });
-    files(socket, "put", &args.file, &options)
+    files(socket, "put", &args.file, &options).map_or_else(|failure| failure, become_it)
 }
 
-/// Prints a value of Python.
-pub(crate) fn get(socket: &Socket, args: &Get, kind: &str) -> Failure {
+/// Command that writes a value of Python to its standard output in the format of a kind.
+pub(crate) fn get(socket: &Socket, args: &Get, kind: &str) -> Result<Command, Failure> {
     let (private, timeout) = (args.whose.private, args.timeout.as_secs_f64());
     let options = json!({ "as": kind, "private": private, "timeout": timeout });
     files(socket, "get", Path::new(&args.object.text), &options)
 }
 
-fn files(socket: &Socket, call: &str, what: &Path, options: &Value) -> Failure {
-    let mut command = match command(FILES) {
-        Ok(command) => command,
-        Err(failure) => return failure,
-    };
+fn files(socket: &Socket, call: &str, what: &Path, options: &Value) -> Result<Command, Failure> {
+    let mut command = command(FILES)?;
     command.arg(call).arg(options.to_string()).arg("--").arg(what);
     // The package finds a socket that was not named as this program does, and asks whose it is.
     if *socket != Socket::find() {
         command.env(SOCKET, socket.path());
     }
-    become_it(command)
+    Ok(command)
+}
+
+/// Value that the Python package stored.
+pub(crate) struct Described {
+    /// What the value is, for people.
+    pub(crate) what: String,
+    /// Whether reading the value runs code that its bytes choose.
+    pub(crate) is_pickle: bool,
 }
 
 /// What an object is, if the Python package stored a value in it.
-pub(crate) fn described(object: &Object) -> Option<String> {
+pub(crate) fn described(object: &Object) -> Option<Described> {
     let header = object.metadata().strip_prefix(STORED_BY_PYTHON)?;
     let header: Value = serde_json::from_slice(header).unwrap_or_default();
-    let what = match header["kind"].as_str() {
-        Some("numpy") => format!("a NumPy array of shape {} and type {}", header["shape"], header["dtype"]),
-        Some("arrow") => format!("an Arrow {}", header["type"].as_str().unwrap_or("table")),
-        _ => "a pickled value of Python".to_owned(),
+    let (what, is_pickle) = match header["kind"].as_str() {
+        Some("numpy") => {
+            (format!("a NumPy array of shape {} and type {}", header["shape"], header["dtype"]), false)
+        }
+        Some("arrow") => (format!("an Arrow {}", header["type"].as_str().unwrap_or("table")), false),
+        _ => ("a pickled value of Python".to_owned(), true),
     };
-    Some(format!("{what}, {}", size(object.data().len() as u64)))
+    Some(Described { what: format!("{what}, {}", size(object.data().len() as u64)), is_pickle })
+}
+
+/// Kind that the end of a file's name promises.
+pub(crate) fn promised(path: &Path) -> Option<&'static str> {
+    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "json" => Some("json"),
+        "csv" => Some("csv"),
+        "npy" => Some("npy"),
+        "parquet" | "pq" => Some("parquet"),
+        "arrow" | "feather" => Some("arrow"),
+        _ => None,
+    }
 }
 
 /// Pythons that may have the package: that of the environment in which this program was called, that beside

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import plasmon
 from plasmon import errors
@@ -59,6 +60,11 @@ def _read(file: str, kind: str) -> Any:
     if kind == "array":
         import numpy as np
 
+        if not data.startswith(np.lib.format.MAGIC_PREFIX):
+            raise ValueError(
+                f"{file} is no array: it is not in NumPy's format .npy, which numpy.save writes. A table in "
+                "CSV is put by `--as table`"
+            )
         return np.load(io.BytesIO(data), allow_pickle=False)
     return json.loads(data) if kind == "json" else data.decode()
 
@@ -81,17 +87,56 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} has no form in JSON: get it in Python")
 
 
-def _get(client: plasmon.Client, which: str, options: dict[str, Any]) -> None:
-    value = client.get(which, options["timeout"], private=options["private"])
-    if options["as"] == "json":
-        print(json.dumps(value, default=_plain))
-        return
+def _as_table(which: str, value: Any) -> Any:
+    """Arrow table of a value that is one, or a frame of Polars or pandas."""
     import pyarrow as pa
-    from pyarrow import csv
 
-    if not isinstance(value, (pa.Table, pa.RecordBatch)):
-        raise TypeError(f"{which} is no table, but a {type(value).__name__}: `--as json` prints other values")
-    csv.write_csv(value, sys.stdout.buffer)
+    pandas = sys.modules.get("pandas")  # Who has got a frame of it has imported it.
+    if pandas and isinstance(value, pandas.DataFrame):
+        return pa.Table.from_pandas(value)
+    table = value.to_arrow() if hasattr(value, "to_arrow") else value
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise TypeError(
+            f"{which} is no table, but a {type(value).__name__}: `--as npy` writes arrays, `--as json` other "
+            "values"
+        )
+    return table
+
+
+def _write(which: str, value: Any, kind: str, out: BinaryIO) -> None:
+    """Writes a value in the format of a kind."""
+    if kind == "json":
+        out.write(json.dumps(value, default=_plain).encode() + b"\n")
+    elif kind == "npy":
+        import numpy as np
+
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"{which} is no array, but a {type(value).__name__}: `--as json` prints it")
+        np.lib.format.write_array(out, value, allow_pickle=False)
+    elif kind == "csv":
+        from pyarrow import csv
+
+        csv.write_csv(_as_table(which, value), out)
+    elif kind == "parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(_as_table(which, value), out)
+    else:
+        import pyarrow as pa
+
+        table = _as_table(which, value)
+        with pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+
+
+def _get(client: plasmon.Client, which: str, options: dict[str, Any]) -> None:
+    kind, out = options["as"], sys.stdout.buffer
+    if kind in ("npy", "parquet", "arrow") and out.isatty():
+        raise ValueError(f"{kind} is no text for a terminal: `-o FILE` writes it to a file")
+    _write(which, client.get(which, options["timeout"], private=options["private"]), kind, out)
+    out.flush()
 
 
 def main(arguments: list[str]) -> int:
@@ -101,12 +146,18 @@ def main(arguments: list[str]) -> int:
         with plasmon.connect() as client:
             (_put if call == "put" else _get)(client, what, json.loads(options))
         return 0
+    except BrokenPipeError:  # Whoever reads has read enough, and what Python still writes goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except ModuleNotFoundError as error:
         told = f"this needs {error.name}, which {sys.executable} does not have: install it there"
         code = 1
     except (errors.Error, OSError, ValueError, TypeError, LookupError, ArithmeticError) as error:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), 1)
         told = str(error)
+        if isinstance(error, errors.StoreFull):  # Its lines are printable.
+            print(f"plasmon: {told}", file=sys.stderr)
+            return code
     print(printable(f"plasmon: {told}"), file=sys.stderr)
     return code
 
