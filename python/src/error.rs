@@ -80,6 +80,11 @@ pub(crate) fn invalid(py: Python<'_>, message: &str) -> PyErr {
     exception(py, class_of(ErrorKind::Invalid), &printable(message))
 }
 
+/// Exception for an argument of another type.
+pub(crate) fn wrong_type(py: Python<'_>, message: &str) -> PyErr {
+    exception(py, "WrongType", message)
+}
+
 fn class_of(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Exists => "ObjectExists",

@@ -6,7 +6,7 @@ use plasmon::ParseIdError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use crate::error::invalid;
+use crate::error::{invalid, wrong_type};
 
 /// Id of an object: 20 bytes, the same on every node.
 ///
@@ -144,7 +144,7 @@ pub(crate) fn object_id(given: &Bound<'_, PyAny>) -> PyResult<plasmon::ObjectId>
     } else {
         let kind = given.get_type();
         let message = format!("an object id is an ObjectId, 20 bytes or a name, not {}", kind.name()?);
-        Err(pyo3::exceptions::PyTypeError::new_err(message))
+        Err(wrong_type(py, &message))
     }
 }
 

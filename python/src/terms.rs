@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use plasmon::{CreateOptions, Rights};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
-use crate::error::{invalid, raised};
+use crate::error::{invalid, raised, wrong_type};
 
 /// Terms on which a new object is kept, with the attributes of `plasmon._terms.Terms`.
-#[derive(FromPyObject)]
 pub(crate) struct Terms {
     /// Name behind the id.
     name: Option<String>,
@@ -27,6 +27,36 @@ pub(crate) struct Terms {
     ttl: Option<f64>,
     /// Whether the object ends with its client.
     owned: bool,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Terms {
+    type Error = PyErr;
+
+    fn extract(terms: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            name: field(terms, "name")?,
+            rights: field(terms, "rights")?,
+            timeout: field(terms, "timeout")?,
+            digest: field(terms, "digest")?,
+            fresh: field(terms, "fresh")?,
+            replicas: field(terms, "replicas")?,
+            ttl: field(terms, "ttl")?,
+            owned: field(terms, "owned")?,
+        })
+    }
+}
+
+/// Term that an argument of a call of this name gave.
+fn field<'py, T: for<'a> FromPyObject<'a, 'py>>(terms: Borrowed<'_, 'py, PyAny>, name: &str) -> PyResult<T> {
+    let py = terms.py();
+    let given = terms.getattr(name)?;
+    given.extract().map_err(Into::<PyErr>::into).map_err(|error| {
+        if error.is_instance_of::<PyTypeError>(py) {
+            wrong_type(py, &format!("argument '{name}': {}", error.value(py)))
+        } else {
+            error
+        }
+    })
 }
 
 impl Terms {

@@ -133,14 +133,98 @@ def test_arguments_of_other_types_are_refused(near: plasmon.Client) -> None:
         wrong.create("x", "1")
     with pytest.raises(TypeError):
         wrong.create("x", 1, "text")
-    with pytest.raises(TypeError):
-        wrong.get(5)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="'timeout': must be real number, not str"):
         wrong.get("x", timeout="1")
-    with pytest.raises(TypeError):
-        wrong.put(b"", name=5)
     with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
         near.put(lambda: 0)
+
+
+WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
+    "get": (
+        lambda client: client.get(5),
+        "ids are an ObjectId, 20 bytes or a name, or a list of these, not int",
+    ),
+    "get of one of many": (lambda client: client.get(["x", 5]), "an object id is an ObjectId, .* not int"),
+    "get of none": (lambda client: client.get(None, default=1), "not NoneType"),
+    "get_buffers": (lambda client: client.get_buffers(5), "not int"),
+    "get_into": (lambda client: client.get_into(5, bytearray(1)), "not int"),
+    "wait": (lambda client: client.wait(5), "not int"),
+    "contains": (lambda client: client.contains(5.0), "not float"),
+    "delete": (lambda client: client.delete(5), "not int"),
+    "prefetch": (lambda client: client.prefetch(5), "not int"),
+    "of private objects": (lambda client: client.get(5, private=True), "not int"),
+    "type": (lambda client: client.get("here", type=7), "type= is a type .* not 7"),
+    "types": (lambda client: client.get(["here"], default=1, type=(int, str)), "type= is a type"),
+    "put by id": (lambda client: client.put(1, id=5), "an object id is an ObjectId, .* not int"),
+    "put by name": (lambda client: client.put(1, name=5), "a name is a str, not int"),
+    "ttl": (lambda client: client.put(1, ttl="1"), "^argument 'ttl': must be real number, not str"),
+    "replicas": (lambda client: client.put_many([1], replicas=1.5), "^argument 'replicas': .*float"),
+    "mapping": (lambda client: client.mapping(5), "the prefix of names is a str, not int"),
+    "key": (lambda client: client.mapping().setdefault(5, 1), "a name is a str, not int"),
+    "namespace": (
+        lambda client: type(client)(client.socket, namespace=5),
+        "a namespace is a str, not int",
+    ),
+    "item": (lambda client: client.__setitem__("x", 1), r"name='x'\).*client.mapping\(\)\['x'\] = value"),
+    "item by id": (lambda client: client.__setitem__(5, 1), "objects never change: .*name='NAME'"),
+    "mapping of values": (
+        lambda client: client.put_many({"a": 1}),
+        r"put_many\(m.values\(\), ids=m.keys\(\)\)",
+    ),
+    "a text of values": (lambda client: client.put_many("ab"), "put_many takes values in a list .* not str"),
+    "a value": (lambda client: client.put_many(5), "put_many takes values in a list .* not int"),
+    "a text of ids": (
+        lambda client: client.put_many([1, 2], ids="ab"),
+        "put_many takes ids in a list .* not str",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_wrong_types_are_errors_that_say_what_is_right(near: plasmon.Client, call: str) -> None:
+    near.put(b"here", name="here")
+    wrong, text = WRONG[call]
+    with pytest.raises(plasmon.WrongType, match=text) as raised:
+        wrong(near)
+    assert isinstance(raised.value, TypeError)
+    assert [row.name for row in near.list()] == ["here"], "nothing was stored"
+
+
+def test_wrong_types_are_errors_of_tasks_too(near: plasmon.Client) -> None:
+    for call in (
+        lambda aio: aio.get(5),
+        lambda aio: aio.get("x", type=7),
+        lambda aio: aio.wait(5),
+        lambda aio: aio.put_many({"a": 1}),
+    ):
+        with pytest.raises(plasmon.WrongType):
+            asyncio.run(in_aio(near, call))
+
+
+def test_a_value_of_another_type_names_its_object(near: plasmon.Client) -> None:
+    id = near.put({"a": 1})
+    with pytest.raises(plasmon.WrongType, match="is of type dict, not list") as raised:
+        near.get(id, type=list)
+    assert raised.value.id == id
+
+
+def test_a_mapping_is_put_as_the_message_says(near: plasmon.Client) -> None:
+    values = {"one": 1, "two": [2]}
+    near.put_many(values.values(), ids=values.keys())
+    assert {name: near[name] for name in values} == values
+
+
+def test_messages_of_python_name_the_client(near: plasmon.Client) -> None:
+    wrong: Any = near
+    for call in (lambda: wrong.put(1, nme="x"), wrong.put, lambda: wrong.get("x", 1, 2), wrong.migrate):
+        with pytest.raises(TypeError, match=r"^Client\.(put|get|migrate)\(\) "):
+            call()
+    assert pickle.loads(pickle.dumps(plasmon.Client.put)) is plasmon.Client.put
+
+    class Mine(plasmon.Client):
+        def mine(self) -> None: ...
+
+    assert Mine.mine.__qualname__.endswith("Mine.mine")
 
 
 def test_a_full_store_says_so_and_recovers() -> None:

@@ -56,6 +56,7 @@ ERRORS
     Disconnected      the node is gone, or the client was closed [ConnectionError]
     NotAllowed        this user may not do that [PermissionError]
     InvalidArgument   an argument is wrong [ValueError]
+    WrongType         an argument, or a value, is of another type [TypeError]
     MalformedValue    the bytes of an object do not match its metadata [ValueError]
     Busy              too many requests are under way
 
@@ -107,3 +108,4 @@ from plasmon.errors import ReadOnlyMemory as ReadOnlyMemory
 from plasmon.errors import StoreFull as StoreFull
 from plasmon.errors import TimedOut as TimedOut
 from plasmon.errors import TooFewReplicas as TooFewReplicas
+from plasmon.errors import WrongType as WrongType

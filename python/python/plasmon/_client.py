@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 from weakref import WeakSet
 
 from plasmon import _internal
@@ -22,7 +22,7 @@ from plasmon._reads import Reads
 from plasmon._records import ObjectInfo, Public
 from plasmon._subscription import Subscription
 from plasmon._writes import Writes
-from plasmon.errors import Disconnected, IncompleteList, InvalidArgument, ObjectNotFound
+from plasmon.errors import Disconnected, IncompleteList, InvalidArgument, ObjectNotFound, WrongType
 
 _clients: WeakSet[Client] = WeakSet()
 """Clients of this process that are open."""
@@ -192,11 +192,20 @@ class Client(Writes, Reads, Places, Closing):
             replicas: As in `put`.
             ttl: As in `put`.
         """
+        if not isinstance(prefix, str):
+            raise WrongType(f"the prefix of names is a str, not {type(prefix).__name__}")
         names = Names(self, private=private, public=public, timeout=timeout, replicas=replicas, ttl=ttl)
         return NamedObjects(names, prefix)
 
     def __getitem__(self, id: IdLike) -> Any:
         return self.get(id, timeout=0)
+
+    def __setitem__(self, id: IdLike, value: object) -> NoReturn:
+        name = id if isinstance(id, str) else "NAME"
+        raise WrongType(
+            f"objects never change: client.put(value, name={name!r}) stores a new one, and "
+            f"client.mapping()[{name!r}] = value replaces the one of that name"
+        )
 
     def __delitem__(self, id: IdLike) -> None:
         if not self.delete(id):

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import FunctionType
 
 from plasmon import _internal
-from plasmon._ids import ONE, IdLike, identify, is_hex, named
+from plasmon._ids import IdLike, identify, is_hex, named, several
 from plasmon._internal import Named, ObjectId
 
 
 class Handle:
     """Connection to the node of this host."""
+
+    def __init_subclass__(cls) -> None:
+        """Has Python's messages about calls of a group name them as users know them: `Client.put()`."""
+        if Handle in cls.__bases__:
+            for call in vars(cls).values():
+                if isinstance(call, FunctionType):
+                    call.__module__, call.__qualname__ = "plasmon._client", f"Client.{call.__name__}"
 
     _native: _internal.Client
     _prefix: str
@@ -33,5 +41,5 @@ class Handle:
 
     def _all(self, ids: IdLike | Iterable[IdLike], private: bool) -> Iterable[IdLike | Named]:
         """Ids for a call, of several objects or of a single one."""
-        some: Iterable[IdLike] = [ids] if isinstance(ids, ONE) else ids
+        some = several(ids)
         return [self._one(id, private) for id in some] if private or self._prefix else some

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from plasmon._internal import ObjectId
-from plasmon.errors import InvalidArgument
+from plasmon.errors import InvalidArgument, WrongType
 
 IdLike = ObjectId | bytes | str
 """Argument that names an object in calls: an `ObjectId`, its 20 bytes, its 40 hexadecimal digits, or a name,
@@ -11,6 +13,19 @@ which is hashed to an id."""
 
 ONE = (ObjectId, bytes, str)
 """Types of `IdLike`. A value of these types is one id, where several may be given as well."""
+
+
+def several(ids: IdLike | Iterable[IdLike]) -> Iterable[IdLike]:
+    """Ids of a call that takes one or several."""
+    if isinstance(ids, ONE):
+        return [ids]
+    try:
+        iter(ids)
+    except TypeError:
+        raise WrongType(
+            f"ids are an ObjectId, 20 bytes or a name, or a list of these, not {type(ids).__name__}"
+        ) from None
+    return ids
 
 
 _HEX_DIGITS = 2 * ObjectId.LENGTH
@@ -30,7 +45,7 @@ def prefix_of(namespace: str | None) -> str:
     if namespace is None:
         return ""
     if not isinstance(namespace, str):
-        raise TypeError(f"a namespace is a str, not {type(namespace).__name__}")
+        raise WrongType(f"a namespace is a str, not {type(namespace).__name__}")
     wrong = (
         "it is empty"
         if not namespace
@@ -49,6 +64,8 @@ def prefix_of(namespace: str | None) -> str:
 
 def named(name: str, user: int | None, prefix: str) -> ObjectId:
     """Id of the object of this name. `user` owns the object if it is private, and is `None` otherwise."""
+    if not isinstance(name, str):
+        raise WrongType(f"a name is a str, not {type(name).__name__}")
     if not name:
         raise InvalidArgument("the name of an object cannot be empty")
     if is_hex(name):
@@ -81,5 +98,5 @@ def identify(
             raise InvalidArgument(f"object {id} cannot have the name {name!r}, which stands for {meant}")
         return meant, prefix + name
     if not isinstance(id, ObjectId):
-        raise TypeError(f"an object id is an ObjectId, 20 bytes or a name, not {type(id).__name__}")
+        raise WrongType(f"an object id is an ObjectId, 20 bytes or a name, not {type(id).__name__}")
     return id, None

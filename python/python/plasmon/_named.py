@@ -13,7 +13,7 @@ from plasmon._internal import Buffer, ObjectId, Scratch, default_socket
 from plasmon._records import ObjectInfo, Public
 from plasmon._terms import Terms, rights
 from plasmon._values import Encoded
-from plasmon.errors import Disconnected, ObjectExists, ObjectNotFound
+from plasmon.errors import Disconnected, ObjectExists, ObjectNotFound, WrongType
 
 if TYPE_CHECKING:
     from plasmon._client import Client
@@ -351,7 +351,7 @@ class NamedObjects(MutableMapping[str, Any]):
 
     def _name(self, key: str) -> str:
         if not isinstance(key, str):
-            raise TypeError(f"a name is a str, not {type(key).__name__}")
+            raise WrongType(f"a name is a str, not {type(key).__name__}")
         return self._prefix + key
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from plasmon import _values
 from plasmon._handle import Handle
-from plasmon._ids import ONE, IdLike
+from plasmon._ids import ONE, IdLike, several
 from plasmon._internal import Buffer, ObjectId
 from plasmon.errors import InvalidArgument
 
@@ -108,12 +108,13 @@ class Reads(Handle):
             NotAllowed: An object is private to another user.
             StoreFull: There is no room here for an object from another node.
             MalformedValue: An object does not match its metadata.
-            TypeError: A value is not of the `type`.
+            WrongType: A value is not of the `type`, or the `type` is none.
         """
         if type is None and default is NO_DEFAULT and isinstance(id_or_ids, ONE):
             id = self._one(id_or_ids, private) if private or self._prefix else id_or_ids
             buffer = self._native.get_one(id, timeout)
             return _values.decode(buffer) if buffer._encoded else buffer
+        _values.check_type(type)
         ids = self._all(id_or_ids, private)
         found: Sequence[Buffer | None]
         if default is NO_DEFAULT:
@@ -139,7 +140,7 @@ class Reads(Handle):
         Raises:
             TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
         """
-        return self._native.get(self._all(ids, private) if private or self._prefix else ids, timeout)
+        return self._native.get(self._all(ids, private), timeout)
 
     def get_into(
         self, id: IdLike, into: Readable, timeout: float | None = None, *, private: bool = False
@@ -214,7 +215,7 @@ class Reads(Handle):
         Raises:
             InvalidArgument: There are too many ids, or the count is not between 0 and their number.
         """
-        object_ids = [self._identify(id, None, private)[0] for id in ([ids] if isinstance(ids, ONE) else ids)]
+        object_ids = [self._identify(id, None, private)[0] for id in several(ids)]
         if count is None:
             count = len(object_ids)
         if not 0 <= count <= len(object_ids):

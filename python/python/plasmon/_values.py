@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plasmon import _reduction
 from plasmon._internal import Buffer
-from plasmon.errors import MalformedValue
+from plasmon.errors import MalformedValue, WrongType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,11 +109,21 @@ def decode(buffer: Buffer) -> Any:
         ) from error
 
 
+def check_type(wanted: type | None) -> None:
+    """Refuses what `decode_as` cannot compare with the type of a value.
+
+    Raises:
+        WrongType: It is no type.
+    """
+    if wanted is not None and not isinstance(wanted, type):
+        raise WrongType(f"type= is a type that the value is to have, such as bytes, and not {wanted!r}")
+
+
 def decode_as(buffer: Buffer, wanted: type | None) -> Any:
     """Decodes the value in an object as `decode` does, and converts bytes to a type that is wanted.
 
     Raises:
-        TypeError: The value is not of the type.
+        WrongType: The value is not of the type.
     """
     value = decode(buffer)
     if wanted is None or isinstance(value, wanted):
@@ -122,7 +132,9 @@ def decode_as(buffer: Buffer, wanted: type | None) -> Any:
         return wanted(value)
     if type(value) is Buffer and wanted is str:
         return value.decode()
-    raise TypeError(f"object {buffer.id} is of type {type(value).__name__}, not {wanted.__name__}")
+    error = WrongType(f"object {buffer.id} is of type {type(value).__name__}, not {wanted.__name__}")
+    error.id = buffer.id
+    raise error
 
 
 @lru_cache(maxsize=1024)

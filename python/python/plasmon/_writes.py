@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, overload
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from plasmon import _values
 from plasmon._handle import Handle
@@ -12,10 +12,12 @@ from plasmon._ids import ONE, IdLike
 from plasmon._internal import Creation, ObjectId, Scratch
 from plasmon._records import Public
 from plasmon._terms import Terms, left, rights
-from plasmon.errors import InvalidArgument
+from plasmon.errors import InvalidArgument, WrongType
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
+
+_T = TypeVar("_T")
 
 
 class Writes(Handle):
@@ -109,7 +111,8 @@ class Writes(Handle):
         """Stores values as `put` does. Small values share requests, which is several times as fast.
 
         Args:
-            values: Values to store.
+            values: Values to store. A mapping is refused: `put_many(m.values(), ids=m.keys())` stores each of
+                its values under its key.
             ids: Ids of the objects, as many as values. `None` for random ids. A name given here determines
                 the object's id, but is not shown in lists.
             private: As in `put`.
@@ -126,12 +129,18 @@ class Writes(Handle):
         Raises:
             ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`, for the first
                 value that failed. The other values are stored.
+            WrongType: The values are a mapping, or one text or bytes.
         """
-        encoded = [_values.encode(value) for value in values]
+        if isinstance(values, Mapping):
+            raise WrongType(
+                "put_many takes values, and iteration over a mapping gives its keys: put_many(m.values(), "
+                "ids=m.keys()) puts each value under its key"
+            )
+        encoded = [_values.encode(value) for value in _several(values, "values")]
         if ids is None:
             object_ids = [ObjectId.random() for _ in encoded]
         else:
-            object_ids = [self._identify(id, None, private)[0] for id in ids]
+            object_ids = [self._identify(id, None, private)[0] for id in _several(ids, "ids")]
         if len(object_ids) != len(encoded):
             raise InvalidArgument(f"{len(object_ids)} ids for {len(encoded)} values")
         terms = Terms(None, rights(private, public), timeout, digest, ids is None, replicas, ttl, owned)
@@ -376,3 +385,10 @@ class Writes(Handle):
         if isinstance(id_or_ids, ONE):
             return self._native.delete([self._one(id_or_ids, private)])[0]
         return self._native.delete(self._all(id_or_ids, private))
+
+
+def _several(some: Iterable[_T], what: str) -> Iterable[_T]:
+    """Values or ids of a call that takes several, refused where iteration would take one to pieces."""
+    if isinstance(some, (str, bytes, bytearray, memoryview)) or not isinstance(some, Iterable):
+        raise WrongType(f"put_many takes {what} in a list or another iterable, not {type(some).__name__}")
+    return some

@@ -30,7 +30,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import plasmon
 from plasmon import _internal, _values
-from plasmon._ids import ONE, IdLike
+from plasmon._ids import ONE, IdLike, several
 from plasmon._internal import Buffer, ObjectId
 from plasmon._reads import NO_DEFAULT
 from plasmon._records import Event
@@ -190,7 +190,8 @@ class Client:
 
         Pickles are unpickled on the thread of the event loop.
         """
-        ids = [id_or_ids] if isinstance(id_or_ids, ONE) else id_or_ids
+        _values.check_type(type)
+        ids = several(id_or_ids)
         found: Sequence[Buffer | None]
         if default is NO_DEFAULT:
             found = await self.get_buffers(ids, timeout, private=private)
@@ -260,8 +261,7 @@ class Client:
     ) -> tuple[builtins.list[ObjectId], builtins.list[ObjectId]]:
         """Waits until some of the objects are in the memory of this host, as `plasmon.Client.wait` does."""
         self._check()
-        some = [ids] if isinstance(ids, ONE) else ids
-        wanted = [self._client._identify(id, None, private)[0] for id in some]
+        wanted = [self._client._identify(id, None, private)[0] for id in several(ids)]
         count = len(wanted) if count is None else count
         if not 0 <= count <= len(wanted):
             raise InvalidArgument(f"cannot wait for {count} of {len(wanted)} objects")

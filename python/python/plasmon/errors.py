@@ -101,6 +101,10 @@ class InvalidArgument(Error, ValueError):  # noqa: N818
     """An argument is invalid."""
 
 
+class WrongType(Error, TypeError):  # noqa: N818
+    """An argument, or a value that was got, is of another type than the call takes."""
+
+
 class NotAllowed(Error, PermissionError):  # noqa: N818
     """This user may not do that to this object, or may not connect to this node."""
 
