@@ -21,16 +21,14 @@ use crate::id::{object_id, object_ids};
 use crate::listing::{Listed, rows};
 use crate::lock::{cloned, lock, taken};
 use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
+use crate::placing::{Spread, found, spread};
 use crate::subscription::Subscription;
-use crate::terms::{Terms, duration, room};
+use crate::terms::{Terms, duration, left, room};
 
 /// Pieces of a value, each with its offset.
 type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
 /// Value to store: id, size, pieces and metadata.
 type Value<'py> = (Bound<'py, PyAny>, usize, Parts<'py>, Bound<'py, PyBytes>);
-
-/// Nodes that hold an object, and nodes that do not, with the reason.
-type Spread = (Vec<String>, Vec<(String, String)>);
 
 /// Connection to the node of this host.
 #[pyclass(frozen, module = "plasmon._internal")]
@@ -143,7 +141,6 @@ impl Client {
             let mut whole = Vec::with_capacity(values.len());
             let mut results = Vec::new();
             let (began, room) = (Instant::now(), options.room.filter(|room| !room.is_zero()));
-            let left = || room.map(|room| room.saturating_sub(began.elapsed()).max(Duration::from_micros(1)));
             for (id, size, parts, metadata) in &values {
                 match parts.as_slice() {
                     [] if *size == 0 => whole.push((*id, &[][..], *metadata)),
@@ -151,7 +148,7 @@ impl Client {
                         whole.push((*id, data.as_slice(), *metadata))
                     }
                     parts => {
-                        options.room = left();
+                        options.room = left(room, began);
                         results.push(client.put_parts(*id, *size, &slices(parts), metadata, &options));
                         // No further value is tried after the time-out.
                         if room.is_some_and(|room| began.elapsed() >= room) {
@@ -160,7 +157,7 @@ impl Client {
                     }
                 }
             }
-            options.room = left();
+            options.room = left(room, began);
             results.extend(client.put_many(&whole, &options)?);
             results.into_iter().collect()
         })
@@ -441,11 +438,14 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        node: &str,
+        node: String,
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
-        let (id, node, timeout) = (object_id(given)?, node_id(py, node)?, duration(py, timeout)?);
-        Ok(spread(self.call_for(py, given, |client| client.migrate(id, node, timeout))?))
+        let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
+        Ok(spread(self.call_for(py, given, |client| {
+            let (nodes, left) = found(client, &[node], timeout)?;
+            client.migrate(id, nodes[0], left)
+        })?))
     }
 
     /// Brings an object to `nodes`, or to all nodes.
@@ -461,9 +461,10 @@ impl Client {
         if nodes.as_ref().is_some_and(Vec::is_empty) {
             return Ok((Vec::new(), Vec::new()));
         }
-        let nodes =
-            nodes.unwrap_or_default().iter().map(|node| node_id(py, node)).collect::<PyResult<Vec<_>>>()?;
-        Ok(spread(self.call_for(py, given, |client| client.broadcast(id, &nodes, timeout))?))
+        Ok(spread(self.call_for(py, given, |client| {
+            let (nodes, left) = found(client, &nodes.unwrap_or_default(), timeout)?;
+            client.broadcast(id, &nodes, left)
+        })?))
     }
 
     /// Brings an object to this node and keeps it in memory here.
@@ -581,16 +582,4 @@ fn held(parts: &[(usize, Bound<'_, PyAny>)]) -> PyResult<Vec<(usize, Bytes)>> {
 
 fn slices(parts: &[(usize, Bytes)]) -> Vec<(usize, &[u8])> {
     parts.iter().map(|(at, part)| (*at, part.as_slice())).collect()
-}
-
-fn node_id(py: Python<'_>, node: &str) -> PyResult<plasmon::NodeId> {
-    let wrong = |_| {
-        invalid(py, &format!("{node:?} is no id of a node: 32 hexadecimal digits, as `Client.node` has them"))
-    };
-    node.parse().map_err(wrong)
-}
-
-fn spread(spread: plasmon::Spread) -> Spread {
-    let failed = spread.failed.into_iter().map(|one| (one.node, one.reason));
-    (spread.holders, failed.collect())
 }

@@ -1,6 +1,6 @@
 //! Terms on which a new object is kept: a named tuple of Python (`plasmon/_terms.py`), read here.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plasmon::{CreateOptions, Rights};
 use pyo3::exceptions::PyTypeError;
@@ -102,4 +102,11 @@ pub(crate) fn room(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Dura
 pub(crate) fn duration(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let seconds = timeout.unwrap_or(f64::INFINITY);
     plasmon::timeout(seconds).map_err(|error| raised(py, &error))
+}
+
+/// Rest of a time-out since `began`. It is zero only if the time-out itself is, because zero has another
+/// meaning.
+pub(crate) fn left(timeout: Option<Duration>, began: Instant) -> Option<Duration> {
+    let rest = |timeout: Duration| timeout.saturating_sub(began.elapsed()).max(Duration::from_micros(1));
+    timeout.map(|timeout| if timeout.is_zero() { timeout } else { rest(timeout) })
 }

@@ -78,11 +78,35 @@ def test_objects_are_replicated_moved_and_broadcast(three: plasmon.LocalCluster)
     second.delete(oid)
     with pytest.raises(plasmon.ObjectNotFound):
         first.broadcast(oid, [second.node])
-    with pytest.raises(plasmon.InvalidArgument, match="no id of a node"):
-        first.broadcast(oid, ["second"])
+    with pytest.raises(plasmon.InvalidArgument, match=r"no node of the cluster is 0\.0\.0\.1;"):
+        first.broadcast(oid, ["0.0.0.1"])
     with pytest.raises(plasmon.InvalidArgument, match="not in this cluster"):
         first.migrate(oid, "0" * 32)
     assert first.broadcast(oid, []) == plasmon.Spread([], [])
+
+
+def test_nodes_are_named_as_on_the_command_line(three: plasmon.LocalCluster) -> None:
+    first, second, third = map(three.client, range(3))
+    listen = {member["node"]: member["listen"] for member in first.status()["cluster"]["members"]}
+    port = listen[second.node].rpartition(":")[2]
+    oid = first.put(b"moves")
+    for name, wanted in (
+        (listen[third.node], third),
+        (f"localhost:{port}", second),
+        (third.node[:31], third),
+        (first.node, first),
+    ):
+        assert first.migrate(oid, name, timeout=ANTI_HANG).holders == [wanted.node]
+    spread = first.broadcast(oid, [third.node, listen[second.node]], timeout=ANTI_HANG)
+    assert sorted(spread.holders) == sorted([second.node, third.node])
+    for several in ("localhost", "127.0.0.1"):
+        with pytest.raises(plasmon.InvalidArgument, match=f"several nodes are {several}: ") as ambiguous:
+            first.migrate(oid, several)
+        assert all(f"{node} at {at}" in str(ambiguous.value) for node, at in listen.items())
+    for nobody in ("0.0.0.1", "localhost:1", "no host", ""):
+        with pytest.raises(plasmon.InvalidArgument, match="no node of the cluster is"):
+            first.migrate(oid, nobody, timeout=ANTI_HANG)
+    first.delete(oid)
 
 
 def test_an_object_ends_with_its_time(three: plasmon.LocalCluster) -> None:

@@ -53,6 +53,9 @@ CALLS: dict[str, Callable[[plasmon.Client], object]] = {
     "get_into": lambda client: client.get_into("absent", bytearray(8), timeout=SOON),
     "pin": lambda client: client.pin("absent", timeout=SOON),
     "replicate": lambda client: client.replicate("absent", 2, timeout=SOON),
+    "migrate": lambda client: client.migrate("absent", client.node, timeout=SOON),
+    "migrate to a host": lambda client: client.migrate("absent", "localhost", timeout=SOON),
+    "broadcast to a host": lambda client: client.broadcast("absent", ["localhost"], timeout=SOON),
     "metadata": lambda client: client.metadata("absent", timeout=SOON),
 }
 WITHOUT: dict[str, Callable[[plasmon.Client], object]] = {

@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use plasmon::transfer::Calibration;
-use plasmon::{Client, NodeId, Socket};
+use plasmon::{Client, NodeId, Socket, find_among};
 use plotters::prelude::*;
 
 use crate::args::Calibrate;
 use crate::connecting::connect;
 use crate::failure::Failure;
 use crate::output::{json, line, size, table};
-use crate::placing;
 
 /// Length of the longest bar, in characters.
 const BAR_CHARS: f64 = 40.0;
@@ -50,7 +49,7 @@ fn peers(client: &Client, wanted: Option<&str>) -> Result<Vec<(NodeId, String)>,
     if others.is_empty() {
         return Err(Failure::Alone);
     }
-    let wanted = wanted.map(|wanted| placing::node(&others, wanted)).transpose()?;
+    let wanted = wanted.map(|wanted| find_among(client, &others, wanted)).transpose()?;
     let peers = others.into_iter().filter_map(|member| Some((member.node.parse().ok()?, member.listen)));
     Ok(peers.filter(|(node, _)| wanted.is_none_or(|wanted| wanted == *node)).collect())
 }

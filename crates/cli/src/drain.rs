@@ -4,13 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::drain::{DrainStatus, DrainStep};
-use plasmon::{Client, Error, ErrorKind, NodeId, Socket};
+use plasmon::{Client, Error, ErrorKind, NodeId, Socket, find_nodes};
 
 use crate::args::Drain;
 use crate::connecting::Within;
 use crate::failure::Failure;
 use crate::output::{Progress, json, line, size};
-use crate::placing;
 
 /// Time between two questions for the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -20,7 +19,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) fn drain(socket: &Socket, as_json: bool, args: &Drain) -> Result<(), Failure> {
     let client = Within::new(args.spreading.timeout).connect(socket, "plasmon drain")?;
     let node = match &args.node {
-        Some(wanted) => placing::node(&client.status()?.cluster.members, wanted)?,
+        Some(wanted) => find_nodes(&client, &[wanted], args.spreading.timeout)?[0],
         None => client.node(),
     };
     if args.call_off {

@@ -1,21 +1,17 @@
 //! `plasmon replicate`, `migrate` and `broadcast`: moves and copies objects to nodes.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plasmon::status::MemberStatus;
-use plasmon::{Client, Error, ErrorKind, NodeId, ObjectId, Socket, Spread};
+use plasmon::{Client, ObjectId, Socket, Spread, find_nodes};
 
 use crate::args::{Broadcast, Migrate, Replicate, Which, Whose};
 use crate::connecting::Within;
 use crate::failure::Failure;
 use crate::output::{Progress, counted, json, table};
 
-/// Smallest number of characters of a node's id that stand for it.
-const SHORTEST_ID_CHARS: usize = 6;
 /// Time between two questions for the holders of an object.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -31,8 +27,8 @@ pub(crate) fn migrate(socket: &Socket, as_json: bool, args: &Migrate) -> Result<
     let quiet = as_json || args.spreading.quiet.quiet;
     let within = Within::new(args.spreading.timeout);
     let (client, id) = watched(&within, socket, "plasmon migrate", (&args.object, &args.whose), quiet)?;
-    let node = node(&client.status()?.cluster.members, &args.node)?;
-    let spread = client.migrate(id, node, within.left()).map_err(args.object.named(id))?;
+    let nodes = find_nodes(&client, &[&args.node], within.left())?;
+    let spread = client.migrate(id, nodes[0], within.left()).map_err(args.object.named(id))?;
     show(&client, as_json, &spread)
 }
 
@@ -40,9 +36,8 @@ pub(crate) fn broadcast(socket: &Socket, as_json: bool, args: &Broadcast) -> Res
     let quiet = as_json || args.spreading.quiet.quiet;
     let within = Within::new(args.spreading.timeout);
     let (client, id) = watched(&within, socket, "plasmon broadcast", (&args.object, &args.whose), quiet)?;
-    let members = client.status()?.cluster.members;
-    let nodes: Result<Vec<_>, _> = args.nodes.iter().map(|wanted| node(&members, wanted)).collect();
-    let spread = client.broadcast(id, &nodes?, within.left()).map_err(args.object.named(id))?;
+    let nodes = find_nodes(&client, &args.nodes, within.left())?;
+    let spread = client.broadcast(id, &nodes, within.left()).map_err(args.object.named(id))?;
     show(&client, as_json, &spread)?;
     match spread.failed.as_slice() {
         [] => Ok(()),
@@ -93,46 +88,6 @@ fn watched(
         false
     });
     Ok((client, id))
-}
-
-/// Id of the member that an argument names.
-pub(crate) fn node(members: &[MemberStatus], wanted: &str) -> Result<NodeId, Failure> {
-    let named = |member: &&MemberStatus| {
-        member.listen == wanted || (wanted.len() >= SHORTEST_ID_CHARS && member.node.starts_with(wanted))
-    };
-    let mut found: Vec<_> = members.iter().filter(named).collect();
-    if found.is_empty() {
-        // Users name hosts, whereas members have addresses. Looking a name up may take time.
-        let (port, addresses) = addresses(wanted);
-        let there = |member: &&MemberStatus| {
-            let listen = member.listen.parse::<SocketAddr>().ok();
-            let at = |listen: SocketAddr| port.is_none_or(|port| port == listen.port());
-            listen.is_some_and(|listen| addresses.contains(&listen.ip()) && at(listen))
-        };
-        found = members.iter().filter(there).collect();
-    }
-    let mut found = found.into_iter().filter_map(|member| member.node.parse().ok());
-    match (found.next(), found.next()) {
-        (Some(node), None) => Ok(node),
-        (first, _) => {
-            let text = match first {
-                Some(_) => format!("several nodes are {wanted}: name one with its port, or by its id"),
-                None => format!("no node of the cluster is {wanted}; `plasmon status` lists them"),
-            };
-            Err(Error::new(ErrorKind::Invalid, text).into())
-        }
-    }
-}
-
-/// Addresses of `HOST` or `HOST:PORT`, and the port.
-fn addresses(wanted: &str) -> (Option<u16>, Vec<IpAddr>) {
-    if let Ok(address) = wanted.parse() {
-        return (None, vec![address]);
-    }
-    let with_port = wanted.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    let (host, port) = with_port.map_or((wanted, None), |(host, port)| (host, Some(port)));
-    let found = (host, 0).to_socket_addrs().into_iter().flatten();
-    (port, found.map(|address| address.ip()).collect())
 }
 
 fn show(client: &Client, as_json: bool, spread: &Spread) -> Result<(), Failure> {

@@ -35,7 +35,7 @@ pub mod wire;
 #[cfg(not(loom))]
 pub use client::{
     Client, ClusterList, CreateOptions, Creation, CreationMemory, Object, Pending, Scratch, Socket,
-    Subscription, Turn,
+    Subscription, Turn, find_among, find_nodes,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use filter::{Filter, Prepared};

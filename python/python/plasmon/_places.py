@@ -70,7 +70,8 @@ class Places(Handle):
 
         Args:
             id: Id or name of the object.
-            node: Id of the node, as in `Client.node` of a client there, or in `status`.
+            node: Node: its id (`Client.node` of a client there) or the id's first characters, at least 6; the
+                "HOST:PORT" where it listens; or the name or address of its host, if no other node is there.
             timeout: Time in seconds to wait. `None` waits without limit.
             private: Whether a name is that of this user's private object.
 
@@ -78,7 +79,8 @@ class Places(Handle):
             Node that is the primary now.
 
         Raises:
-            InvalidArgument: There is no such node in the cluster.
+            InvalidArgument: There is no such node in the cluster, or several are called so: the message has
+                their ids.
             StoreFull: The node has no room. The object stays where it is.
             Busy: The object is being moved already, or its primary was ordered meanwhile to keep it.
             ObjectNotFound, NotAllowed: As `replicate`.
@@ -100,7 +102,7 @@ class Places(Handle):
 
         Args:
             id: Id or name of the object.
-            nodes: Ids of the nodes. `None` stands for every node of the cluster.
+            nodes: Nodes, each as in `migrate`. `None` stands for every node of the cluster.
             timeout: Time in seconds to wait. `None` waits without limit.
             private: Whether a name is that of this user's private object.
 
@@ -108,7 +110,7 @@ class Places(Handle):
             Nodes of the broadcast that hold the object now, and the others, each with the reason.
 
         Raises:
-            InvalidArgument: A node is not in the cluster, or there are more than 1,024 nodes.
+            InvalidArgument: As `migrate` for a node, or there are more than 1,024 nodes.
             ObjectNotFound, NotAllowed: As `replicate`.
         """
         if isinstance(nodes, str):

@@ -2,8 +2,9 @@
 //!
 //! [`Client`] finds objects in shared memory and makes small ones there ([`fast`]). It turns other calls into
 //! frames ([`connection`]), and extents of the arena into slices ([`mapping`], [`copying`]). Calls block only
-//! the thread that makes them; the client has no thread and no runtime. A call ends by the client's own clock
-//! ([`due`]), whatever the daemon does, and when the function given to [`Client::interruptible`] says so.
+//! the thread that makes them; the client has no runtime, and no thread but to look up a host ([`nodes`]). A
+//! call ends by the client's own clock ([`due`]), whatever the daemon does, and when the function given to
+//! [`Client::interruptible`] says so.
 
 mod connection;
 mod copies;
@@ -17,6 +18,7 @@ mod handshake;
 mod listing;
 mod looping;
 mod mapping;
+mod nodes;
 mod object;
 mod range;
 mod reading;
@@ -38,6 +40,7 @@ pub use connection::{Pending, Turn};
 pub use creation::Creation;
 pub use listing::ClusterList;
 pub use mapping::CreationMemory;
+pub use nodes::{find_among, find_nodes};
 pub use object::Object;
 pub use scratch::Scratch;
 pub use socket::Socket;
