@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 from conftest import is_in_store, until
 
 distributed = pytest.importorskip("distributed")
+of_dask = pytest.importorskip("dask")
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
 
@@ -21,6 +25,8 @@ from distributed.protocol import deserialize, serialize  # noqa: E402
 HERE = {"sender": {"address": "tcp://127.0.0.1:1"}, "recipient": {"address": "tcp://127.0.0.1:2"}}
 ELSEWHERE = {"sender": {"address": "tcp://127.0.0.1:1"}, "recipient": {"address": "tcp://192.0.2.1:2"}}
 N = 200_000
+WHERE_TOLD = {"distributed.scheduler.work-stealing": False}
+"""Has tasks that name a worker run there as long as that worker lives."""
 
 
 @pytest.fixture
@@ -100,12 +106,34 @@ def test_a_value_goes_as_usual_if_the_store_is_full(shared: plasmon.Client) -> N
 def dask(near: plasmon.Client) -> Iterator[Any]:
     """Client of Dask with two workers, which share values."""
     with (
+        of_dask.config.set(WHERE_TOLD),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
         plasmon.dask.install(client, near.socket)
+        yield client
+    plasmon.dask.unregister()
+    plasmon.dask._sharing = None
+
+
+@pytest.fixture
+def apart(cluster: plasmon.LocalCluster, near: plasmon.Client) -> Iterator[Any]:
+    """Client of Dask with a worker at each of two nodes, as on two hosts: each finds its node by itself."""
+    options = {"host": "127.0.0.1", "nthreads": 1, "memory_limit": 0, "dashboard": False}
+    workers = {
+        number: {"cls": distributed.Nanny, "options": {**options, "env": {"PLASMON_SOCKET": socket}}}
+        for number, socket in enumerate(cluster.sockets)
+    }
+    scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard": False}}
+    with (
+        of_dask.config.set(WHERE_TOLD),
+        distributed.SpecCluster(workers=workers, scheduler=scheduler) as cluster_of_dask,
+        distributed.Client(cluster_of_dask) as client,
+    ):
+        plasmon.dask.register(near.socket)
+        client.register_plugin(plasmon.dask.Plugin())
         yield client
     plasmon.dask.unregister()
     plasmon.dask._sharing = None
@@ -196,3 +224,126 @@ def test_objects_of_values_that_are_no_results_end_by_themselves(
     until("the object to end", lambda: not shared.list())
     with pytest.raises(plasmon.Error):
         shared.get(pickle.loads(message[1][0])[0], timeout=0)
+
+
+def ids_of(client: plasmon.Client) -> set[plasmon.ObjectId]:
+    return {row.id for row in client.list(cluster=True)}
+
+
+def test_a_value_whose_sender_has_ended_is_lost_like_a_connection(
+    shared: plasmon.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, frames = serialize(make(1), context=HERE)
+    arrived = deserialize(header, frames)
+    sharing = plasmon.dask._sharing
+    assert sharing is not None
+    sharing.client.close()
+    plasmon.dask._sharing = None
+    until("its objects to end", lambda: [row.state for row in shared.list()] == ["doomed"])
+    monkeypatch.setattr(plasmon.dask, "ARRIVAL_SECONDS", 0.1)
+    with pytest.raises(plasmon.dask.SenderEnded, match="is gone with the process that sent it") as lost:
+        deserialize(header, frames)
+    assert isinstance(lost.value, OSError), "by which Dask knows that a connection broke"
+    assert np.array_equal(arrived, make(1)), "what has arrived stays readable"
+
+
+def lose_the_next_object() -> None:
+    """Has this worker's next object be gone before anybody reads it, as with a worker that ends then."""
+    sharing = plasmon.dask._sharing
+    assert sharing is not None
+    put = sharing._put
+
+    def put_and_lose(value: Any, ttl: float | None) -> Any:
+        id = put(value, ttl)
+        sharing._put = put  # type: ignore[method-assign]
+        if id is not None:
+            sharing.client.delete(id)
+        return id
+
+    sharing._put = put_and_lose  # type: ignore[method-assign]
+
+
+def wait_shortly() -> None:
+    """Has this worker give objects less time to arrive."""
+    plasmon.dask.ARRIVAL_SECONDS = 0.1
+
+
+def test_dask_gets_a_value_again_whose_object_is_gone(dask: Any, near: plasmon.Client) -> None:
+    first, second = dask.scheduler_info()["workers"]
+    made = dask.submit(make, 1, workers=[first])
+    distributed.wait(made)
+    dask.run(lose_the_next_object, workers=[first])
+    dask.run(wait_shortly, workers=[second])
+    there = dask.submit(look, made, workers=[second])
+    assert there.result() == (True, False, float(make(1).sum()))
+    # It is put anew, too, if the object was deleted or evicted later.
+    near.delete(list(ids_of(near)))
+    assert made.result().sum() == make(1).sum()
+
+
+def test_a_client_gets_a_value_again_whose_object_is_gone(dask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plasmon.dask, "ARRIVAL_SECONDS", 0.1)
+    first = next(iter(dask.scheduler_info()["workers"]))
+    made = dask.submit(make, 1, workers=[first])
+    distributed.wait(made)
+    dask.run(lose_the_next_object, workers=[first])
+    with pytest.raises(plasmon.dask.SenderEnded):
+        made.result()
+    assert made.result().sum() == make(1).sum()
+    other = dask.submit(make, 2, workers=[first])
+    distributed.wait(other)
+    dask.run(lose_the_next_object, workers=[first])
+    with of_dask.config.set({"distributed.comm.retry.count": 1}):
+        assert other.result().sum() == make(2).sum()
+
+
+@pytest.mark.parametrize("nodes", ["dask", "apart"])
+def test_what_a_killed_worker_has_put_ends_with_it(
+    near: plasmon.Client, nodes: str, request: pytest.FixtureRequest
+) -> None:
+    dask = request.getfixturevalue(nodes)
+    pids = dask.run(os.getpid)
+    first, second = pids
+    put = {"workers": [first], "allow_other_workers": True}
+    made = [dask.submit(make, seed, **put) for seed in range(6)]
+    sums = [dask.submit(np.add, one, other, **put) for one, other in pairwise(made)]
+    distributed.wait(made + sums)
+    # The second worker maps some values, and others are only in the first worker.
+    looks = [dask.submit(look, one, workers=[second]) for one in made[:2] + sums[:2]]
+    assert all(is_mapped for is_mapped, _, _ in dask.gather(looks))
+    in_store = ids_of(near)
+    assert len(in_store) == 4
+    os.kill(pids[first], signal.SIGKILL)
+    until("the objects of the killed worker to end", lambda: not any(near.contains(list(in_store))))
+    again = [dask.submit(look, one, workers=[second], pure=False) for one in made + sums]
+    arrays = [make(seed) for seed in range(6)]
+    wanted = arrays + [one + other for one, other in pairwise(arrays)]
+    assert [total for _, _, total in dask.gather(again)] == [float(array.sum()) for array in wanted]
+
+
+def test_a_worker_is_killed_amid_a_job(dask: Any, near: plasmon.Client) -> None:
+    pids = dask.run(os.getpid)
+    made = dask.map(make, range(12))
+    sums = [dask.submit(np.add, one, other) for one, other in zip(made, reversed(made), strict=True)]
+    totals = [dask.submit(look, one) for one in sums]
+    distributed.wait(totals, return_when="FIRST_COMPLETED")
+    os.kill(next(iter(pids.values())), signal.SIGKILL)
+    wanted = [make(seed) + make(11 - seed) for seed in range(12)]
+    assert [total for _, _, total in dask.gather(totals)] == [float(array.sum()) for array in wanted]
+    del made, sums, totals
+    until("no object to be left", lambda: not near.list())
+
+
+def test_workers_at_two_nodes_read_each_other_s_results(
+    apart: Any, near: plasmon.Client, far: plasmon.Client
+) -> None:
+    workers = {info["name"]: address for address, info in apart.scheduler_info()["workers"].items()}
+    one = apart.submit(make, 1, workers=[workers[0]])
+    other = apart.submit(make, 2, workers=[workers[1]])
+    assert apart.submit(look, one, workers=[workers[1]]).result() == (True, False, float(make(1).sum()))
+    assert apart.submit(look, other, workers=[workers[0]]).result() == (True, False, float(make(2).sum()))
+    states = {row.state for row in near.list()}, {row.state for row in far.list()}
+    assert states == ({"primary", "cached"}, {"primary", "cached"}), "each put at its own node"
+    assert np.array_equal(other.result(), make(2))
+    del one, other
+    until("the objects to end on both", lambda: not ids_of(near) and not ids_of(far))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import numpy as np
 import plasmon
 import pytest
-from conftest import is_in_store, until
+from conftest import ANTI_HANG, is_in_store, until
 
 joblib = pytest.importorskip("joblib")
 
@@ -165,3 +168,82 @@ def test_two_threads_have_processes_of_their_own(near: plasmon.Client) -> None:
     until("no object to be left", lambda: not near.list())
     for pool in plasmon.joblib._pools.values():
         pool.processes.shutdown(wait=True)
+
+
+PROGRAM = """
+import os
+import sys
+import joblib
+import numpy as np
+import plasmon.joblib
+from joblib import Parallel, delayed
+
+def twice(array):
+    return 2 * array
+
+plasmon.joblib.register()
+with joblib.parallel_config("plasmon", socket=sys.argv[1]):
+    with Parallel(n_jobs=2) as parallel:
+        print(*parallel(delayed(os.getpid)() for _ in range(10)), flush=True)
+        array = np.ones(300_000)
+        while True:
+            parallel(delayed(twice)(array) for _ in range(100))
+"""
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process, other than one that has ended and that nobody has waited for."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_of_a_killed_program_nothing_is_left(near: plasmon.Client) -> None:
+    command = [sys.executable, "-c", PROGRAM, near.socket]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        processes = {int(pid) for pid in program.stdout.readline().split()}
+        until("an argument to be put", lambda: bool(near.list()))
+        # Nobody takes the results of a program that is stopped.
+        program.send_signal(signal.SIGSTOP)
+        until("results to be put", lambda: len(near.list()) > 2)
+        program.kill()
+    until("all objects to end", lambda: not near.list())
+    until("its processes to end", lambda: not any(runs(pid) for pid in processes))
+
+
+PROGRAM_WITH_A_KILLED_PROCESS = """
+import os
+import signal
+import sys
+import joblib
+import numpy as np
+import plasmon.joblib
+from joblib import Parallel, delayed
+
+def twice(array, number):
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * array
+
+plasmon.joblib.register()
+with joblib.parallel_config("plasmon", socket=sys.argv[1]):
+    try:
+        Parallel(n_jobs=2)(delayed(twice)(np.ones(300_000), number) for number in range(8))
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+        input()
+"""
+
+
+def test_of_a_killed_process_nothing_is_left(near: plasmon.Client) -> None:
+    command = [sys.executable, "-c", PROGRAM_WITH_A_KILLED_PROCESS, near.socket]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "TerminatedWorkerError\n"
+        # The error holds results that have arrived, which nobody else finds.
+        until("objects to end", lambda: {row.state for row in near.list()} <= {"doomed"})
+        program.communicate("\n", timeout=ANTI_HANG)
+    until("all objects to end", lambda: not near.list())

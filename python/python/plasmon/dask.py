@@ -14,9 +14,12 @@ A value goes as usual if it is small, if pickle copies most of it, if the store 
 address is neither that of the sender nor that of a node of the cluster. So do all values that Dask writes to
 disk.
 
-The object of a task's result ends with the result: when Dask releases it on the worker that has put it.
-Objects of other values (`Client.scatter`, results of actors) end after `IN_FLIGHT_SECONDS`, and so do those
-of a worker that was killed after `RESULT_SECONDS`. Values that were received stay readable.
+The process that puts an object owns it: with the process, however that ends, the object ends. The object of a
+task's result ends before, when Dask releases the result on the worker that has put it, and objects of other
+values (`Client.scatter`, results of actors) end after `IN_FLIGHT_SECONDS`. A receiver reads a value in place:
+what has arrived stays readable, whatever becomes of the sender. A value whose sender ends before the receiver
+has mapped it is lost like one of which Dask's connection breaks: the receiver raises `SenderEnded`, and Dask
+gets the value from another worker, or computes it again.
 
 Any thread: Dask serializes in its event loop and beside it. A thread of this module deletes objects.
 """
@@ -49,20 +52,29 @@ from distributed.protocol.serialize import (
 import plasmon
 from plasmon import _values
 from plasmon._internal import ObjectId
-from plasmon._mapped import GET_SECONDS, client_of
+from plasmon._mapped import client_of
 from plasmon._terms import Terms
 
 LEAST_BYTES = 256 << 10
 """Size of a value in bytes from which it goes through the store."""
 IN_FLIGHT_SECONDS = 120.0
 """Time in seconds after which objects end that are no results of tasks."""
-RESULT_SECONDS = 3600.0
-"""Time in seconds after which objects end whose worker was killed."""
+ARRIVAL_SECONDS = 10.0
+"""Time in seconds for news of an object to come to the receiver's node, before the object counts as gone."""
 
+_GONE = object()
+"""Stands for the value of an object that is gone."""
 _PACKAGES = frozenset(["numpy", "pandas", "polars", "pyarrow", "scipy", "xarray"])
 """Packages of whose types values go through the store."""
 _MEMBERS_SECONDS = 5.0
 """Time in seconds for which the addresses of the cluster's nodes are taken to be the same."""
+
+
+class SenderEnded(plasmon.Error, ConnectionError):  # noqa: N818
+    """The object of a value is gone, because the process has ended that sent the value.
+
+    Dask takes a `ConnectionError` for that of its own connection, and gets or computes the value again.
+    """
 
 
 class Handle:
@@ -80,7 +92,7 @@ class Sharing:
         self.client = client
         self.least_bytes = least_bytes
         self.workers: weakref.WeakSet[Worker] = weakref.WeakSet()
-        self._results: dict[int, tuple[weakref.ref[Any], ObjectId, float]] = {}
+        self._results: dict[int, tuple[weakref.ref[Any], ObjectId]] = {}
         self._putting = threading.Lock()
         self._ended: SimpleQueue[tuple[int, ObjectId]] = SimpleQueue()
         self._hosts: frozenset[str] = frozenset()
@@ -124,20 +136,25 @@ class Sharing:
 
     def _handle(self, value: Any) -> Handle | None:
         """Puts a value, unless it has an object already. `None` if it should go as usual."""
-        with self._putting:
-            if not self._is_result(value):
-                id = self._put(value, IN_FLIGHT_SECONDS)
-                return None if id is None else Handle(id, self.client.socket)
-            key = builtins.id(value)
-            if (entry := self._results.get(key)) and entry[0]() is value and time.monotonic() < entry[2]:
-                return Handle(entry[1], self.client.socket)
-            id = self._put(value, RESULT_SECONDS)
-            if id is None:
-                return None
-            self._results[key] = weakref.ref(value), id, time.monotonic() + RESULT_SECONDS / 2
+        try:
+            with self._putting:
+                is_result = self._is_result(value)
+                id = self._put_result(value) if is_result else self._put(value, IN_FLIGHT_SECONDS)
+        except plasmon.Error:  # The node is gone, or has no room.
+            return None
+        return None if id is None else Handle(id, self.client.socket)
+
+    def _put_result(self, value: Any) -> ObjectId | None:
+        """Puts the result of a task, unless its object is there. The object ends with the result."""
+        key = builtins.id(value)
+        if (entry := self._results.get(key)) and entry[0]() is value and self.client.contains(entry[1]):
+            return entry[1]
+        id = self._put(value, None)
+        if id is not None:
+            self._results[key] = weakref.ref(value), id
             # The callback runs in any thread, at any of its instructions: it only leaves a note.
             weakref.finalize(value, self._ended.put, (key, id)).atexit = False
-            return Handle(id, self.client.socket)
+        return id
 
     def _is_result(self, value: Any) -> bool:
         """Whether a value is a task's result in the memory of a worker of this process.
@@ -151,8 +168,8 @@ class Sharing:
                 return True
         return False
 
-    def _put(self, value: Any, ttl: float) -> ObjectId | None:
-        """Puts a value, of which pickle may copy less than half."""
+    def _put(self, value: Any, ttl: float | None) -> ObjectId | None:
+        """Puts a value that ends with this process. `None` if pickle would copy more than half of it."""
         try:
             encoded = _values.encode(value)
         except Exception:  # Dask tells what cannot be serialized.
@@ -161,10 +178,7 @@ class Sharing:
         if encoded.size - copied < max(self.least_bytes, encoded.size // 2):
             return None
         id = ObjectId.random()
-        try:
-            self.client._store(id, encoded, Terms(None, "private", None, False, True, 1, ttl))
-        except plasmon.Error:
-            return None
+        self.client._store(id, encoded, Terms(None, "private", None, False, True, 1, ttl, owned=True))
         return id
 
     def _delete_ended(self) -> None:
@@ -234,7 +248,8 @@ def install(
 
     Args:
         client: Client of Dask.
-        socket: Path of the node's socket on every host, as for `plasmon.connect`.
+        socket: Path of the node's socket on every host. By default each process finds its node by itself, as
+            `plasmon.connect` does: by `$PLASMON_SOCKET` of its own environment, else at the default socket.
         least_bytes: Size of a value in bytes from which it goes through the store.
 
     Raises:
@@ -254,6 +269,8 @@ def _dump_handle(handle: Handle) -> tuple[dict[str, Any], list[bytes]]:
 def _load_handle(_header: dict[str, Any], frames: list[Any]) -> Any:
     """Value behind a handle. A process that shares nothing reads from the sender's node if it can."""
     id, socket = pickle.loads(b"".join(frames))
-    if _sharing is not None:
-        return _sharing.client.get(id, timeout=GET_SECONDS)
-    return client_of(socket if os.path.exists(socket) else None).get(id, timeout=GET_SECONDS)
+    client = _sharing.client if _sharing else client_of(socket if os.path.exists(socket) else None)
+    value = client.get(id, timeout=ARRIVAL_SECONDS, default=_GONE)
+    if value is _GONE:
+        raise SenderEnded(f"object {id} is gone with the process that sent it: ask for its value again")
+    return value

@@ -11,12 +11,17 @@ on its own or within a frame or another value, is put once for all calls of a `P
 that. A large array that a process returns comes back through the store. All of them are read-only where they
 arrive. What the store has no room for is pickled.
 
+Every object is owned by the process that has put it, and ends with it. A process of loky ends only when the
+program has read its results. If the program is killed, its processes end as well.
+
 Threads of joblib run the reducers. `_Arguments` owns the objects of the arguments, under its lock.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 import weakref
 from contextlib import suppress
 from typing import Any, Self
@@ -33,10 +38,8 @@ from plasmon._mapped import GET_SECONDS, Reference, client_of, reference, restor
 
 LEAST_BYTES = 1_000_000
 """Size of an array in bytes from which it is put, unless `Parallel(max_nbytes=)` says otherwise."""
-ARGUMENT_SECONDS = 86400.0
-"""Time in seconds after which an argument's object ends if the program that has put it was killed."""
-RESULT_SECONDS = 600.0
-"""Time in seconds after which a result's object ends if nobody has taken it."""
+LOOK_SECONDS = 0.5
+"""Time in seconds after which a process looks again whether its program still runs."""
 
 
 def register(name: str = "plasmon") -> None:
@@ -119,6 +122,8 @@ class _Pool:
             n_jobs,
             timeout=idle,
             env=environment,
+            initializer=_end_with,
+            initargs=(os.getpid(),),
             job_reducers={np.ndarray: self.arguments, np.memmap: self.arguments},
             result_reducers={np.ndarray: results, np.memmap: results},
         )
@@ -150,6 +155,21 @@ def _begin(
         return pool
 
 
+def _end_with(program: int) -> None:
+    """Has this process end when its program has ended, which loky's processes do not notice.
+
+    A process of a program that was killed would keep the arrays that it works on, and wait for ever to hand
+    over a result.
+    """
+
+    def look() -> None:
+        while os.getppid() == program:
+            time.sleep(LOOK_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=look, name="plasmon-joblib", daemon=True).start()
+
+
 class _Arguments:
     """Reduces the arrays among arguments, in the program that calls `Parallel`."""
 
@@ -178,7 +198,7 @@ class _Arguments:
                 return
             ids, self._ids = self._ids, []
             self._put.clear()
-        with suppress(plasmon.Error):  # The objects end by themselves.
+        with suppress(plasmon.Error):  # The objects end with this process.
             self._client.delete(ids)
 
     def __call__(self, array: np.ndarray[Any, Any]) -> Any:
@@ -191,7 +211,7 @@ class _Arguments:
         with self._lock:
             of, place = self._put.get(id(array), (None, None))
             if of is None or of() is not array:
-                place = _put(self._client, array, ARGUMENT_SECONDS)
+                place = _put(self._client, array)
                 if place is not None:
                     self._ids.append(place.id)
                     self._put[id(array)] = weakref.ref(array), place
@@ -212,7 +232,7 @@ class _Results:
         if place is not None and client.contains(place.id):
             return _map, (self._socket, place)
         if _is_large(array, self._least):
-            place = _put(client, array, RESULT_SECONDS)
+            place = _put(client, array)
             if place is not None:
                 return _take, (self._socket, place)
         return _plain(array)
@@ -222,12 +242,12 @@ def _is_large(array: np.ndarray[Any, Any], least: float | None) -> bool:
     return least is not None and array.nbytes > least and not array.dtype.hasobject
 
 
-def _put(client: Client, array: np.ndarray[Any, Any], seconds: float) -> Reference | None:
-    """Puts an array. `None` if the store does not take it."""
+def _put(client: Client, array: np.ndarray[Any, Any]) -> Reference | None:
+    """Puts an array that ends with this process. `None` if the store does not take it."""
     in_order_of_fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     elements = np.asarray(array, order="F" if in_order_of_fortran else "C")
     try:
-        id = client.put(elements.reshape(-1, order="A").view(np.uint8), private=True, ttl=seconds)
+        id = client.put(elements.reshape(-1, order="A").view(np.uint8), private=True, owned=True)
     except plasmon.Error:
         return None
     return Reference(id, 0, array.dtype, array.shape, elements.strides)
@@ -247,6 +267,6 @@ def _map(socket: str, place: Reference) -> np.ndarray[Any, Any]:
 def _take(socket: str, place: Reference) -> np.ndarray[Any, Any]:
     """Array over the memory of an object that nobody else will read: the object ends with the array."""
     array = _map(socket, place)
-    with suppress(plasmon.Error):  # The object ends by itself.
+    with suppress(plasmon.Error):  # The object ends with its process.
         client_of(socket).delete(place.id)
     return array
