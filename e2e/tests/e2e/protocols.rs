@@ -48,6 +48,28 @@ fn messages_carry_objects_of_any_size() {
 }
 
 #[test]
+fn an_object_comes_in_messages_up_to_a_limit() {
+    const LIMIT: usize = 48 << 10;
+    let cluster = cluster(Protocol::Auto);
+    let (holder, reader) = (cluster.client(0), cluster.client(1));
+    let sizes = [(0, 1), (100, 1), (16 << 10, 2), (30_000, 2), (LIMIT - 10, 4), (LIMIT - 9, 0)];
+    for (seed, (len, messages)) in sizes.into_iter().enumerate() {
+        let (data, metadata) = (Pattern(seed as u64).bytes(len), Pattern(99).bytes(10));
+        let id = ObjectId::random();
+        holder.put(id, &data, &metadata, &Default::default()).expect("put");
+        let object = get(&reader, id);
+        assert!(object.data() == data && object.metadata() == metadata, "{len} bytes");
+        let fetched = reader.explain(id).expect("explain").fetched.expect("it was fetched");
+        let (protocol, why) = match messages {
+            0 => ("read", "it is too large for messages".to_owned()),
+            1 => ("eager", "it fits a message".to_owned()),
+            _ => ("eager", format!("it fits {messages} messages")),
+        };
+        assert_eq!((fetched.protocol.as_str(), fetched.why), (protocol, why), "{len} bytes");
+    }
+}
+
+#[test]
 fn sockets_carry_objects_of_any_size() {
     let cluster = cluster(Protocol::Socket);
     let (objects, bytes) = get_all(&cluster);

@@ -31,7 +31,7 @@ use super::members::Incarnation;
 use crate::object::Head;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 6;
+pub(crate) const VERSION: u8 = 7;
 /// Length in bytes of the largest frame: what libfabric's rxm moves in one piece, less its own header.
 pub(crate) const FRAME_MAX: usize = 16 << 10;
 /// Maximum number of entries in a frame that lists ids.
@@ -208,12 +208,12 @@ impl Message {
         row.is_some_and(|row| matches!(row.name, "Segment" | "Stamps"))
     }
 
-    /// Whether an object with this head fits inside a message.
-    pub(crate) fn fits_eager(head: &Head) -> bool {
+    /// Number of bytes of an object with this head that fit a message beside it.
+    pub(crate) fn eager_room(head: &Head) -> u64 {
         let mut frame = BytesMut::with_capacity(128);
         Head::put(head, &mut frame);
         let fixed = HEADER_LEN + frame.len() + size_of::<u32>();
-        head.len() <= FRAME_MAX.saturating_sub(fixed) as u64
+        FRAME_MAX.saturating_sub(fixed) as u64
     }
 }
 

@@ -41,6 +41,9 @@ use crate::object::Stamp;
 const POSTED_PER_PEER: usize = WINDOW as usize + 8;
 /// Number of frames below which a queue is short.
 const SHORT_QUEUE_FRAMES: usize = 2 * WINDOW as usize;
+/// Number of frames in a queue up to which it takes objects in messages. Further ones are read, so that they
+/// wait in no queue.
+const OBJECTS_QUEUE_FRAMES: usize = 8 * WINDOW as usize;
 /// Maximum number of frames that may wait for a peer; a peer that takes none is as good as gone.
 const MAX_QUEUED_FRAMES: usize = 1 << 16;
 /// The divisor of the polls that look at a fabric by which no peer is reached.
@@ -380,6 +383,11 @@ impl Network {
                 let _ = waiter.send(());
             }
         }
+    }
+
+    /// Whether the queue for a peer has room for an object that comes in messages.
+    pub(crate) fn takes_more(&self, node: NodeId) -> bool {
+        self.peers.borrow().get(&node).is_some_and(|peer| peer.queue.len() < OBJECTS_QUEUE_FRAMES)
     }
 
     /// Waits until the queue for a peer is short, or the peer is gone.

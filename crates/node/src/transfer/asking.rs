@@ -13,9 +13,11 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures::future::{Either, select};
 use plasmon::{NodeId, ObjectId};
 
+use super::rooms::{MESSAGES_BYTES_MAX, ONE_MESSAGE_BYTES, Room};
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message};
 use crate::transfer::Transfer;
@@ -47,6 +49,8 @@ pub(super) struct Asking {
 /// An answer to a get: the object, how it can be read, or a refusal.
 pub(super) struct Answered {
     pub(super) answer: Envelope,
+    /// Pieces of the object that came before the answer.
+    pub(super) pieces: Vec<Bytes>,
     /// When the request was made.
     pub(super) asked_at: Instant,
 }
@@ -57,6 +61,7 @@ struct Ask {
     call: Call,
     id: ObjectId,
     keeper: NodeId,
+    room: Room,
     at: Instant,
     /// Whether the receiver need not be told of the end: it has answered, or could not be asked.
     settled: bool,
@@ -162,9 +167,12 @@ impl Asking {
         let keeper = self.transfer.cluster.keeper_for(&self.id, self.attempt, at);
         self.attempt += 1;
         let call = Call::open(&self.transfer.network, None);
-        let mut ask =
-            Ask { transfer: Rc::clone(&self.transfer), call, id: self.id, keeper, at, settled: false };
-        let (avoid, wish) = (self.avoid.clone(), self.transfer.tuner.wish());
+        // What did not come whole in messages is read.
+        let most = if self.avoid.is_empty() { MESSAGES_BYTES_MAX } else { ONE_MESSAGE_BYTES };
+        let (room, wish) = self.transfer.wish(call.request(), most);
+        let avoid = self.avoid.clone();
+        let transfer = Rc::clone(&self.transfer);
+        let mut ask = Ask { transfer, call, id: self.id, keeper, room, at, settled: false };
         let find = Message::Find { id: self.id, missed: false, wish, avoid };
         if !ask.call.send(keeper, self.tenant, find) && self.attempt % 2 == 1 {
             // The keeper cannot be reached.
@@ -198,7 +206,7 @@ impl Ask {
     /// Ends the request with its answer; `None` if there will be none.
     fn settle(mut self, answer: Option<Envelope>) -> Option<Answered> {
         self.settled = true;
-        answer.map(|answer| Answered { answer, asked_at: self.at })
+        answer.map(|answer| Answered { pieces: self.room.pieces_of(answer.from), answer, asked_at: self.at })
     }
 }
 

@@ -18,6 +18,7 @@ use super::lease::{LEASE_MS, Lease};
 use super::pieces::{locate, whole};
 use super::reading::Here;
 use super::record::Arrived;
+use super::rooms::MESSAGES_BYTES_MAX;
 use super::tuning::Plan;
 use crate::memory::{Domain, Writer, Zone};
 use crate::net::calls::Call;
@@ -28,8 +29,22 @@ use crate::transfer::Transfer;
 
 /// The zone of the memory that is lent.
 const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
-/// The small sizes in bytes, up to what fits a message beside its header.
-const SMALL_BYTES: [u64; 9] = [64, 256, 1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 15 << 10];
+/// The small sizes in bytes, up to the longest that comes in messages.
+const SMALL_BYTES: [u64; 13] = [
+    64,
+    256,
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    6 << 10,
+    8 << 10,
+    12 << 10,
+    15 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+];
 /// Number of rounds for each small size.
 const SMALL_ROUNDS: usize = 41;
 /// The lengths of chunks that are compared, in bytes.
@@ -53,10 +68,8 @@ impl Transfer {
         let lent = self.leases.granted.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
         let head = scratch(len);
         let message = match lent {
-            Some(lent) if Message::fits_eager(&head) && len <= lent.len() => {
-                let mut bytes = vec![0; len as usize];
-                lent.read(0, &mut bytes).expect("inside the memory");
-                Message::Eager { head, bytes: bytes.into() }
+            Some(lent) if len <= lent.len().min(MESSAGES_BYTES_MAX.into()) => {
+                self.in_messages(asked, head, &lent)
             }
             _ => {
                 let text = "not served: this memory was not lent to it";
@@ -149,16 +162,13 @@ struct Measurement<'a> {
 
 impl Measurement<'_> {
     async fn small(&self) -> Result<Vec<SmallPoint>, Failure> {
-        let Self { transfer, lease, here, .. } = self;
+        let Self { transfer, lease, .. } = self;
         let mut points = Vec::new();
         for bytes in SMALL_BYTES {
             let (mut eager, mut read) = (Vec::new(), Vec::new());
             for _ in 0..SMALL_ROUNDS {
                 let began = self.transfer.kernel.clock.now();
-                let probe = ask::Probe { of: lease.request, len: bytes };
-                let probed = transfer.network.ask(lease.holder, 0, probe, PEER_PATIENCE).await;
-                let sent = probed.map_err(|error| Failure::Holder(error.message().to_owned()))?;
-                here.landing.write(0, &sent.bytes).map_err(|error| Failure::Holder(error.to_string()))?;
+                self.bring(bytes).await?;
                 eager.push(self.micros_since(began));
                 let began = self.transfer.kernel.clock.now();
                 // A read of an object begins with such a message and its answer.
@@ -172,6 +182,28 @@ impl Measurement<'_> {
             points.push(SmallPoint { bytes, eager_us: median(&mut eager), read_us: median(&mut read) });
         }
         Ok(points)
+    }
+
+    /// Has so many of the lent bytes come in messages, and copies them.
+    async fn bring(&self, bytes: u64) -> Result<(), Failure> {
+        let Self { transfer, lease, here, .. } = self;
+        let mut call = Call::open(&transfer.network, Some(lease.holder));
+        let room = transfer.rooms.make(call.request(), MESSAGES_BYTES_MAX);
+        call.send(lease.holder, 0, Message::Probe { of: lease.request, len: bytes });
+        let due = transfer.kernel.clock.now() + PEER_PATIENCE;
+        let answer = transfer.kernel.clock.bounded(Some(due), call.answer()).await.flatten();
+        let mut pieces = room.pieces_of(lease.holder);
+        match answer.map(|answer| answer.message) {
+            Some(Message::Eager { bytes, .. }) => pieces.push(bytes),
+            Some(Message::Refused { error }) => return Err(Failure::Holder(error.message().to_owned())),
+            _ => return Err(Failure::Holder("it did not send what it had lent".into())),
+        }
+        let mut at = 0;
+        for piece in pieces {
+            here.landing.write(at, &piece).map_err(|error| Failure::Holder(error.to_string()))?;
+            at += piece.len() as u64;
+        }
+        if at == bytes { Ok(()) } else { Err(Failure::Holder("it sent another length".into())) }
     }
 
     async fn large(&self) -> Result<Vec<LargePoint>, Failure> {

@@ -1,42 +1,66 @@
-//! *eager*: the object comes inside a message. It takes one copy on each side and one round trip. Engine
-//! thread only.
+//! *eager*: the object comes inside the answer, in one round trip, with one copy on each side. If it does not
+//! fit the message, all pieces but the last come in messages right before. Engine thread only.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
 
 use super::failure::Failure;
+use super::pieces::PART_BYTES;
 use super::record::Trace;
-use crate::net::frame::Message;
+use crate::memory::Run;
+use crate::net::frame::{Envelope, Message};
 use crate::object::{Head, Pin};
 use crate::transfer::Transfer;
 
 impl Transfer {
-    /// Makes the holder's answer to a fetch: the object, inside the message.
-    pub(super) fn enclose(&self, pin: &Pin, head: Head, protocol: &str) -> Message {
-        let mut bytes = vec![0; head.len() as usize];
-        pin.run().read(0, &mut bytes).expect("as long as its object");
+    /// Makes the holder's answer to a fetch: the object, inside the message and those before it.
+    pub(super) fn enclose(&self, asked: &Envelope, pin: &Pin, head: Head, protocol: &str) -> Message {
         self.records.count_served(protocol, &head);
         self.records.count(protocol, |count| count.copied_bytes += head.len());
         let mut counters = self.records.counters.borrow_mut();
         counters.eager_served += 1;
         counters.cpu_copied_bytes += head.len();
-        Message::Eager { head, bytes: bytes.into() }
+        drop(counters);
+        self.in_messages(asked, head, &pin.run())
     }
 
-    /// Takes an object that came inside a message.
+    /// Sends an asker the first bytes of a run in messages, as many as an object with this head has. Returns
+    /// the answer, which brings the last of them.
+    pub(super) fn in_messages(&self, asked: &Envelope, head: Head, run: &Run) -> Message {
+        let piece = |at: u64, len: u64| {
+            let mut bytes = vec![0; len as usize];
+            run.read(at, &mut bytes).expect("as long as its object");
+            Bytes::from(bytes)
+        };
+        let (len, room, part) = (head.len(), Message::eager_room(&head), PART_BYTES as u64);
+        let mut at = 0;
+        while len - at > room {
+            let bytes = piece(at, part.min(len - at));
+            // An asker that is gone gets no answer either.
+            self.network.tell(asked.reply_to, Message::Part { request: asked.request, at, bytes });
+            at += part.min(len - at);
+        }
+        Message::Eager { head, bytes: piece(at, len - at) }
+    }
+
+    /// Takes an object that came in messages: its pieces in order.
     pub(super) async fn take_eager(
         self: &Rc<Self>,
         head: Head,
-        bytes: &Bytes,
+        pieces: &[Bytes],
         trace: &mut Trace,
     ) -> Result<(), Failure> {
-        if head.id != trace.id || bytes.len() as u64 != head.len() {
-            return Err(Failure::Holder("it sent another object or another length".into()));
+        if head.id != trace.id || pieces.iter().map(|piece| piece.len() as u64).sum::<u64>() != head.len() {
+            return Err(Failure::Holder("it sent another object, or not all of it came".into()));
         }
         let landing = self.landing(&head, &trace.target).await?;
         trace.allocated();
-        let copied = landing.write(0, bytes).map_err(|error| Failure::Holder(error.to_string()))?;
+        let (mut at, mut copied) = (0, 0);
+        for piece in pieces {
+            copied += landing.write(at, piece).map_err(|error| Failure::Holder(error.to_string()))?;
+            at += piece.len() as u64;
+        }
         trace.copied(copied);
         trace.moved();
         let mut counters = self.records.counters.borrow_mut();

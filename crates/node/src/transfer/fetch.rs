@@ -23,6 +23,7 @@ use super::landing::{Given, Target};
 use super::lease::Lease;
 use super::reading::Offer;
 use super::record::Trace;
+use super::rooms::MESSAGES_BYTES_MAX;
 use crate::directory::arrivals::Noted;
 use crate::directory::arrivals::Place;
 use crate::net::calls::Call;
@@ -186,12 +187,16 @@ impl Transfer {
     async fn fetch_direct(self: &Rc<Self>, holder: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(holder));
         let asked_at = self.kernel.clock.now();
-        let (id, others, wish) = (trace.id, Vec::new(), self.tuner.wish());
+        let (room, wish) = self.wish(call.request(), MESSAGES_BYTES_MAX);
+        let (id, others) = (trace.id, Vec::new());
         if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, wish, others }) {
             return Err(Failure::gone());
         }
         match self.kernel.clock.bounded(Some(asked_at + ASK_AGAIN), call.answer()).await {
-            Some(Some(answer)) => self.take(Answered { answer, asked_at }, trace).await,
+            Some(Some(answer)) => {
+                let pieces = room.pieces_of(answer.from);
+                self.take(Answered { answer, pieces, asked_at }, trace).await
+            }
             Some(None) => Err(Failure::gone()),
             None => Err(Failure::Holder(format!("it did not answer within {ASK_AGAIN:?}"))),
         }
@@ -199,7 +204,7 @@ impl Transfer {
 
     /// Fetches an object as a holder's answer says.
     async fn take(self: &Rc<Self>, answered: Answered, trace: &mut Trace) -> Result<(), Failure> {
-        let Answered { answer: Envelope { from, request, message, .. }, asked_at } = answered;
+        let Answered { answer: Envelope { from, request, message, .. }, mut pieces, asked_at } = answered;
         let epoch = self.cluster.epoch();
         let lease = |lease_ms| Lease::new(&self.leases, from, request, lease_ms, asked_at);
         let protocol = self.kernel.config.protocol;
@@ -212,16 +217,18 @@ impl Transfer {
             Message::Eager { head, bytes } => {
                 let (name, why) = match protocol {
                     Protocol::Send => ("send", asked_for()),
-                    _ => ("eager", "it fits a message".to_owned()),
+                    _ if pieces.is_empty() => ("eager", "it fits a message".to_owned()),
+                    _ => ("eager", format!("it fits {} messages", pieces.len() + 1)),
                 };
                 trace.answered(from, name, head.len(), why);
                 let life = head.life;
-                self.take_eager(head, &bytes, trace).await?;
+                pieces.push(bytes);
+                self.take_eager(head, &pieces, trace).await?;
                 (life, None)
             }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
                 let why = match protocol {
-                    Protocol::Auto => "it does not fit a message".to_owned(),
+                    Protocol::Auto => "it is too large for messages".to_owned(),
                     _ => asked_for(),
                 };
                 trace.answered(from, "read", head.len(), why);

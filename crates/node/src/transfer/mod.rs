@@ -1,13 +1,13 @@
 //! Moving objects between arenas: serving them, fetching them, and the leases in between.
 //!
-//! Engine thread only. A holder answers a fetch with the object itself (*eager*, when it fits a message) or
-//! with its location and a lease (*rendezvous*): the requester then reads it, arena to arena, on the bulk
-//! lane. The holder cannot see those reads, so its pin is a lease that the reader renews while it reads.
-//! Both clocks only measure spans: the reader counts from before it asked, the holder from when it
-//! answered, so bytes read before the reader's end of the lease are certainly the object's. The place of a
-//! fetched object is remembered ([`read_first`]). When the object is needed again, it is asked for at its
-//! holder without the directory, or read without asking any node; then a stamp at the holder tells whether
-//! the object was still there.
+//! Engine thread only. A holder answers a fetch with the object itself (*eager*, up to a limit) or with its
+//! location and a lease (*rendezvous*): the requester then reads it, arena to arena, on the bulk lane. The
+//! holder cannot see those reads, so its pin is a lease that the reader renews while it reads. Both clocks
+//! only measure spans: the reader counts from before it asked, the holder from when it answered, so bytes
+//! read before the reader's end of the lease are certainly the object's. The place of a fetched object is
+//! remembered ([`read_first`]). When the object is needed again, it is asked for at its holder without the
+//! directory, or read without asking any node; then a stamp at the holder tells whether the object was still
+//! there.
 //!
 //! This file composes the other files. A file imports only from files on floors below its own, and from
 //! files that the table names before it on the same floor:
@@ -20,7 +20,8 @@
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
-//! | 0 | [`pieces`]: cutting objects; [`slots`]: places at holders; [`failure`]: why an attempt fails |
+//! | 0 | [`pieces`]: cutting objects; [`rooms`]: pieces that come before their answer |
+//! | 0 | [`slots`]: places at holders; [`failure`]: why an attempt fails |
 
 mod asking;
 mod calibrate;
@@ -39,6 +40,7 @@ mod reading;
 mod record;
 mod relay;
 mod relayed_read;
+mod rooms;
 mod send;
 mod serve;
 mod service;
@@ -63,6 +65,7 @@ use self::lease::Leases;
 use self::record::Records;
 use self::relay::Relays;
 use self::relayed_read::Feeds;
+use self::rooms::{Room, Rooms};
 use self::send::Incoming;
 use self::slots::Slots;
 use self::socket::Service;
@@ -74,6 +77,7 @@ use crate::kernel::random::HashMap;
 use crate::kernel::waker::Waker;
 use crate::membership::Cluster;
 use crate::memory::ForeignMemory;
+use crate::net::frame::Wish;
 use crate::net::network::Network;
 use crate::net::registrations::Adopted;
 use crate::net::registrations::Registrations;
@@ -91,6 +95,8 @@ pub(crate) struct Transfer {
     fetches: RefCell<HashMap<(ObjectId, u32), WeakFetch>>,
     /// Objects that come in parts, by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
+    /// Pieces that have come before the answers that they belong to.
+    rooms: Rc<Rooms>,
     relays: Rc<Relays>,
     feeds: Rc<Feeds>,
     /// What was fetched and served.
@@ -124,6 +130,7 @@ impl Transfer {
             directory: Rc::clone(directory),
             fetches: RefCell::default(),
             incoming: RefCell::default(),
+            rooms: Rc::default(),
             relays: Rc::new(Relays::new(store, &leases, &records)),
             feeds: Rc::new(Feeds::new(kernel)),
             leases,
@@ -136,6 +143,14 @@ impl Transfer {
             socket: OnceCell::new(),
             waker,
         }
+    }
+
+    /// Makes room for an answer in messages of at most `most` bytes. Returns it with how the object is to
+    /// come.
+    fn wish(&self, request: u64, most: u32) -> (Room, Wish) {
+        let room = self.rooms.make(request, self.tuner.eager_max().min(most));
+        let wish = Wish { protocol: self.kernel.config.protocol, eager_max: room.bytes };
+        (room, wish)
     }
 
     /// Whether an object is being read.

@@ -7,9 +7,11 @@
 use plasmon_fabric::RemoteRegion;
 
 use crate::memory::{Piece, Run};
-use crate::net::frame::Location;
+use crate::net::frame::{FRAME_MAX, HEADER_LEN, Location};
 use crate::store::Store;
 
+/// Number of bytes of a part: what fits a message beside its header and the part's position.
+pub(super) const PART_BYTES: usize = FRAME_MAX - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
 /// Number of bytes of an object that a node takes on at a time when several nodes take part.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
 

@@ -25,6 +25,7 @@ use super::pieces::cut;
 use super::reading::{Here, Offer, in_window};
 use super::record::Trace;
 use super::relay::Passer;
+use super::rooms::ONE_MESSAGE_BYTES;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::memory::Piece;
@@ -132,13 +133,9 @@ impl Transfer {
     pub(super) async fn relayed(self: &Rc<Self>, parent: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(parent));
         let following = Following::begin(&self.feeds, parent, call.request());
+        let (room, wish) = self.wish(call.request(), ONE_MESSAGE_BYTES);
         let asked_at = self.kernel.clock.now();
-        let fetch = Message::Fetch {
-            id: trace.id,
-            stage: Stage::Relayed,
-            wish: self.tuner.wish(),
-            others: Vec::new(),
-        };
+        let fetch = Message::Fetch { id: trace.id, stage: Stage::Relayed, wish, others: Vec::new() };
         if !call.send(parent, trace.tenant, fetch) {
             return Err(Failure::gone());
         }
@@ -154,7 +151,9 @@ impl Transfer {
             }
             Message::Eager { head, bytes } => {
                 trace.answered(from, "eager", head.len(), "it fits a message");
-                self.take_eager(head, &bytes, trace).await
+                let mut pieces = room.pieces_of(from);
+                pieces.push(bytes);
+                self.take_eager(head, &pieces, trace).await
             }
             Message::Refused { error } => Err(Failure::Holder(error.message().to_owned())),
             other => Err(Failure::Holder(format!("an answer of the wrong kind: {other:?}"))),

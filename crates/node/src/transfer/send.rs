@@ -14,13 +14,11 @@ use plasmon::NodeId;
 use super::failure::{Failure, STALLED};
 use super::landing::Landing;
 use super::lease::{Lease, Owed};
+use super::pieces::PART_BYTES;
 use super::record::{Arrived, Trace};
-use crate::net::frame::{FRAME_MAX, HEADER_LEN, Message};
+use crate::net::frame::Message;
 use crate::object::Head;
 use crate::transfer::Transfer;
-
-/// Number of bytes of a part: what fits a message beside its header and the part's position.
-const PART_BYTES: usize = FRAME_MAX - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
 
 /// An object that comes in parts.
 pub(super) struct Incoming {
@@ -105,6 +103,9 @@ impl Transfer {
     pub(crate) fn take_part(&self, holder: NodeId, request: u64, at: u64, bytes: &Bytes) {
         let mut incoming = self.incoming.borrow_mut();
         let Some(object) = incoming.get_mut(&(holder, request)) else {
+            if self.rooms.take(holder, request, at, bytes) {
+                return;
+            }
             // The rest of a transfer that was given up comes here as well.
             self.network.drop_frame(&format!("a part from node {holder} that nobody waits for"));
             return;

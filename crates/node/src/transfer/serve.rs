@@ -8,6 +8,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 
 use super::lease::{LEASE_MS, Owed};
 use super::pieces::locate;
+use super::rooms::MESSAGES_BYTES_MAX;
 use crate::net::frame::{Envelope, Message, Stage, Wish, Withdrawal};
 use crate::object::{Head, Pin, Replica, not_visible};
 use crate::transfer::Transfer;
@@ -80,12 +81,13 @@ impl Transfer {
     /// Makes the answer to a fetch: the object itself, or how it can be read and for how long.
     fn offer(self: &Rc<Self>, asked: &Envelope, pin: Pin, wish: Wish, others: &[NodeId]) -> Message {
         let head = pin.head();
-        let fits = Message::fits_eager(&head);
+        let fits = head.len() <= Message::eager_room(&head);
+        let eager = head.len() <= u64::from(wish.eager_max.min(MESSAGES_BYTES_MAX));
         match wish.protocol {
-            Protocol::Auto if fits && head.len() <= u64::from(wish.eager_max) => {
-                self.enclose(&pin, head, "eager")
+            Protocol::Auto if eager && (fits || self.network.takes_more(asked.reply_to)) => {
+                self.enclose(asked, &pin, head, "eager")
             }
-            Protocol::Send if fits => self.enclose(&pin, head, "send"),
+            Protocol::Send if fits => self.enclose(asked, &pin, head, "send"),
             Protocol::Auto | Protocol::Read => self.location(asked, pin, head, others),
             Protocol::Send => {
                 self.records.count_served("send", &head);

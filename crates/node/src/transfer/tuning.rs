@@ -18,12 +18,13 @@ use tracing::{info, warn};
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
-use crate::net::frame::Wish;
 
 /// Number of bytes of a read. It is small enough that reads of several objects share the lane fairly, and
 /// that over TCP one end takes a read out of its socket while the other puts in the next. TCP's sender does
 /// not look for acknowledgements in the middle of a read.
 const CHUNK_BYTES: u64 = 512 << 10;
+/// Number of bytes up to which an object comes in messages. Longer ones came sooner by a read over TCP.
+const EAGER_BYTES: u32 = 48 << 10;
 /// The bounds of chunks in bytes.
 const CHUNK_BYTES_RANGE: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
 /// Number of reads of one object that are under way at one holder.
@@ -181,10 +182,10 @@ impl Tunings {
         self.by_host.get_mut(host).expect("just made")
     }
 
-    /// The number of bytes up to which objects are to come inside a message. The holder that will answer a
+    /// The number of bytes up to which objects are to come in messages. The holder that will answer a
     /// fetch is not known before, so this is the smallest of the calibrated values.
     fn eager_max(&self) -> u32 {
-        self.calibrations.values().map(|one| one.eager_max).min().unwrap_or(u32::MAX)
+        self.calibrations.values().map(|one| one.eager_max).min().unwrap_or(EAGER_BYTES)
     }
 }
 
@@ -215,10 +216,9 @@ impl Tuner {
         }
     }
 
-    /// How objects are to come to this node.
-    pub(super) fn wish(&self) -> Wish {
-        let eager_max = self.tunings.borrow().eager_max();
-        Wish { protocol: self.kernel.config.protocol, eager_max }
+    /// Number of bytes up to which objects are to come to this node in messages.
+    pub(super) fn eager_max(&self) -> u32 {
+        self.tunings.borrow().eager_max()
     }
 
     /// Puts a calibration in force and keeps it for later starts.
@@ -325,6 +325,6 @@ mod tests {
         assert_eq!(tunings.of("b").plan, DEFAULT);
         assert_eq!(tunings.eager_max(), 9000);
         fs::write(&path, "nonsense").unwrap();
-        assert_eq!(Tunings::load(Some(&path), "verbs").eager_max(), u32::MAX);
+        assert_eq!(Tunings::load(Some(&path), "verbs").eager_max(), EAGER_BYTES);
     }
 }

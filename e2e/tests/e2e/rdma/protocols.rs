@@ -17,7 +17,7 @@ const METADATA: usize = 100;
 /// Name of the protocol that moves an object of `len` bytes on a node with this setting.
 fn mover(protocol: Protocol, len: usize) -> &'static str {
     match protocol {
-        Protocol::Auto if len < 16 << 10 => "eager",
+        Protocol::Auto if len + METADATA <= 48 << 10 => "eager",
         Protocol::Auto => "read",
         protocol => protocol.name(),
     }

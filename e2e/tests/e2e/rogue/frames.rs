@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 6;
+pub(crate) const VERSION: u8 = 7;
 /// Length of a frame's header in bytes.
 pub(crate) const HEADER_LEN: usize = 88;
 /// Largest length of a frame in bytes.

@@ -49,7 +49,27 @@ fn lies() -> Vec<(&'static str, u64, Answer)> {
             rogue.reply(asked, opcode::EAGER, body::eager(&other(head), &vec![1; len]));
         })
     };
+    let messages = |parts: fn(u64) -> Vec<(u64, usize)>, last: usize| -> Answer {
+        Box::new(move |rogue, asked, head| {
+            for (at, len) in parts(head.len) {
+                rogue.reply(asked, opcode::PART, body::part(asked.request, at, &vec![1; len]));
+            }
+            rogue.reply(asked, opcode::EAGER, body::eager(head, &vec![1; last]));
+        })
+    };
     vec![
+        ("messages out of order", 20_000, messages(|_| vec![(8000, 8000), (0, 8000)], 4000)),
+        ("a message twice", 20_000, messages(|_| vec![(0, 8000), (0, 8000)], 4000)),
+        ("messages with a gap", 20_000, messages(|_| vec![(0, 4000), (8000, 8000)], 12_000)),
+        ("too few messages", 20_000, messages(|_| vec![(0, 8000)], 11_999)),
+        ("messages beyond the end", 20_000, messages(|_| vec![(0, 15_000), (15_000, 15_000)], 15_000)),
+        ("messages beyond all", 20_000, messages(|_| vec![(u64::MAX, 8000)], 12_000)),
+        ("messages of nothing", 20_000, messages(|_| vec![(0, 0); 100], 15_000)),
+        (
+            "more messages than it was told to send",
+            300_000,
+            messages(|len| (0..len).step_by(15_000).map(|at| (at, 15_000)).collect(), 0),
+        ),
         ("fewer bytes than it says", 100, eager(Head::clone, 99)),
         ("more bytes than it says", 100, eager(Head::clone, 101)),
         ("more than there can be", 100, eager(|head| Head { len: 1 << 62, ..head.clone() }, 100)),
@@ -129,12 +149,21 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
     };
 
     let bytes = Pattern(7).bytes(4 * MIB);
-    let honest: [(&str, usize, Answer); 4] = [
+    let honest: [(&str, usize, Answer); 5] = [
         (
             "inside a message",
             100,
             Box::new(|rogue, asked, head| {
                 rogue.reply(asked, opcode::EAGER, body::eager(head, &Pattern(7).bytes(100)));
+            }),
+        ),
+        (
+            "in messages",
+            20_000,
+            Box::new(|rogue, asked, head| {
+                let bytes = Pattern(7).bytes(20_000);
+                rogue.reply(asked, opcode::PART, body::part(asked.request, 0, &bytes[..15_000]));
+                rogue.reply(asked, opcode::EAGER, body::eager(head, &bytes[15_000..]));
             }),
         ),
         (

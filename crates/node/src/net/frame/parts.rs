@@ -94,8 +94,8 @@ record! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Wish {
         pub(crate) protocol: Protocol,
-        /// With [`Protocol::Auto`]: the number of bytes of data and metadata up to which the object comes
-        /// inside a message, if it fits.
+        /// With [`Protocol::Auto`]: the number of bytes of data and metadata up to which the object comes in
+        /// messages.
         pub(crate) eager_max: u32,
     }
 }

@@ -94,7 +94,8 @@ table! {
         /// too.
         30 Fetch { id: ObjectId, stage: Stage, wish: Wish, others: Vec<NodeId> }
             -> Eager | Offer | Registered | Stream | Dial,
-        /// Brings a whole object.
+        /// Brings a whole object, or the last piece of one whose other pieces came right before, in *parts*
+        /// of the same request.
         31 Eager { head: Head, bytes: Bytes },
         /// Says where an object can be read, for `lease_ms` from the sending of the request on. The bytes are
         /// there as long as the stamp has this value. The nodes `others` hold the object too.
@@ -120,7 +121,7 @@ table! {
         38 Release { requests: Vec<u64> },
         /// Says that the sender has memory for the object of this request of its own.
         39 Ready { request: u64 },
-        /// Brings a piece of the object of this request of the receiver's.
+        /// Brings a piece of the object of this request of the receiver's, in order.
         40 Part { request: u64, at: u64, bytes: Bytes },
         /// Says how many bytes of an object, from the beginning, the sender has. The receiver reads them
         /// there, by this request of its own.

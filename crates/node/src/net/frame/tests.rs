@@ -72,7 +72,7 @@ fn what_fits_eager_fits_a_frame() {
             Envelope::draw(&mut Draw::new(SEED), Message::Eager { head: head.clone(), bytes }).encode(0).len()
         };
         head.data_len = (FRAME_MAX - eager(&head) + spare) as u64;
-        assert_eq!(eager(&head) <= FRAME_MAX, Message::fits_eager(&head));
+        assert_eq!(eager(&head) <= FRAME_MAX, head.len() <= Message::eager_room(&head));
     }
 }
 
