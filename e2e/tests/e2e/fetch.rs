@@ -251,3 +251,17 @@ fn a_stopped_holder_holds_up_no_other_holders_objects() {
     }
     panic!("the others' objects waited for those of the stopped node, {STOPS} times");
 }
+
+#[test]
+fn more_objects_than_there_is_room_for_come_one_after_the_other() {
+    const LEN: usize = 10 * MIB;
+    // As many objects are read from two holders at a time as the store has no room for.
+    let cluster = Cluster::builder().nodes(3).memory("128MiB").start();
+    let wanted = [1, 2].map(|node| {
+        let client = cluster.client(node);
+        (0..11).map(|number| put(&client, Pattern(number), LEN)).collect::<Vec<_>>()
+    });
+    let wanted = wanted.concat();
+    cluster.client(0).prefetch(&wanted, PATIENCE).expect("prefetch");
+    eventually("all have come", || cluster.status(0).transfer.rendezvous_fetched == wanted.len() as u64);
+}
