@@ -322,12 +322,17 @@ fn a_put_waits_for_room_as_long_as_it_says() {
     put(&client, Pattern(3), MIB);
     let impatient = CreateOptions { room: Some(Duration::from_millis(50)), ..CreateOptions::default() };
     let data = Pattern(4).bytes(40 * MIB);
-    let begun = Instant::now();
-    let refused = client.put(ObjectId::random(), &data, b"", &impatient);
-    ended_in_time("a put without room", begun, Duration::from_millis(50));
-    let error = refused.expect_err("there is no room");
-    assert_eq!(error.kind(), ErrorKind::Full);
-    assert!(error.message().contains("user"), "it does not say who holds what: {error}");
+    eventually("a put without room is refused", || {
+        let begun = Instant::now();
+        let refused = client.put(ObjectId::random(), &data, b"", &impatient);
+        ended_in_time("a put without room", begun, Duration::from_millis(50));
+        let error = refused.expect_err("there is no room");
+        let full = error.kind() == ErrorKind::Full;
+        assert!(!full || error.message().contains("user"), "it does not say who holds what: {error}");
+        // The client ends the call itself if the daemon does not run in time.
+        assert!(full || error.kind() == ErrorKind::TimedOut, "{error}");
+        full
+    });
 
     client.delete(&[first]).expect("delete");
     let id = waiting.join().expect("no panic").expect("room was made");
