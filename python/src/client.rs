@@ -348,8 +348,12 @@ impl Client {
     }
 
     /// Subscribes to the objects of the node.
-    fn subscribe(&self, py: Python<'_>, name: &str) -> PyResult<Subscription> {
-        Ok(Subscription::new(self.call(py, |client| client.subscribe(name))?)?)
+    fn subscribe(&self, py: Python<'_>, name: &str, cluster: bool) -> PyResult<Subscription> {
+        let subscribe = |client: &plasmon::Client| match cluster {
+            true => client.subscribe_cluster(name),
+            false => client.subscribe(name),
+        };
+        Ok(Subscription::new(self.call(py, subscribe)?)?)
     }
 
     /// Size of the node's store in bytes.

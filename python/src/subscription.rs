@@ -1,4 +1,4 @@
-//! Subscription to the objects of a node, for Python.
+//! Subscription to the objects of a node, or of all nodes, for Python.
 //!
 //! Invariant: no thread waits for the lock of the stream with the GIL, because a thread that waits for an
 //! event holds that lock and takes the GIL to check for signals. [`Subscription::close`] does not wait for
@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
-use plasmon::{Error, ErrorKind, Event};
+use plasmon::{Error, ErrorKind, Event, NodeId};
 use pyo3::prelude::*;
 
 use crate::detached::detached;
@@ -19,8 +19,8 @@ use crate::lock::{lock, taken};
 use crate::terms::duration;
 
 /// Row of an event: kind, id (`None` for a gap), data size and metadata size in bytes, number of missed
-/// events, name.
-type Row = (&'static str, Option<ObjectId>, u64, u32, u64, Option<String>);
+/// events, name, node.
+type Row = (&'static str, Option<ObjectId>, u64, u32, u64, Option<String>, String);
 
 /// Subscription to the objects of a node.
 #[pyclass(frozen, module = "plasmon._internal")]
@@ -97,13 +97,14 @@ fn closed() -> Error {
     Error::new(ErrorKind::Disconnected, "this subscription is closed: subscribe again")
 }
 
-fn row(event: Event) -> Row {
+fn row((node, event): (NodeId, Event)) -> Row {
+    let node = node.to_string();
     match event {
         Event::Sealed { id, name, data_len, metadata_len } => {
-            ("sealed", Some(ObjectId(id)), data_len, metadata_len, 0, named(name))
+            ("sealed", Some(ObjectId(id)), data_len, metadata_len, 0, named(name), node)
         }
-        Event::Deleted { id, name } => ("deleted", Some(ObjectId(id)), 0, 0, 0, named(name)),
-        Event::Gap { missed } => ("gap", None, 0, 0, missed, None),
+        Event::Deleted { id, name } => ("deleted", Some(ObjectId(id)), 0, 0, 0, named(name), node),
+        Event::Gap { missed } => ("gap", None, 0, 0, missed, None, node),
     }
 }
 

@@ -242,6 +242,18 @@ def test_events(near: plasmon.Client) -> None:
     run(main())
 
 
+def test_events_of_all_nodes(near: plasmon.Client, far: plasmon.Client) -> None:
+    async def main() -> None:
+        async with plasmon.aio.connect(near.socket) as client, client.subscribe(cluster=True) as events:
+            id = far.put(b"seen")
+            async for event in events:
+                if event.id == id:
+                    assert (event.kind, event.node) == ("sealed", far.node)
+                    break
+
+    run(main())
+
+
 def test_another_loop_is_refused(near: plasmon.Client) -> None:
     clients: list[plasmon.aio.Client] = []
 

@@ -17,11 +17,11 @@ MEBI = 1 << 20
 def test_what_is_there_comes_first_then_what_happens(near: plasmon.Client) -> None:
     there = near.put(bytes(100_000))
     with near.subscribe() as events:
-        assert events.next(ANTI_HANG) == plasmon.Event("sealed", there, 100_000, 0, 0)
+        assert events.next(ANTI_HANG) == plasmon.Event("sealed", there, 100_000, 0, 0, node=near.node)
         later = near.create_and_seal(plasmon.ObjectId.random(), b"later", b"md")
         near.delete(there)
-        assert events.next(ANTI_HANG) == plasmon.Event("sealed", later, 5, 2, 0)
-        assert events.next(ANTI_HANG) == plasmon.Event("deleted", there, 0, 0, 0)
+        assert events.next(ANTI_HANG) == plasmon.Event("sealed", later, 5, 2, 0, node=near.node)
+        assert events.next(ANTI_HANG) == plasmon.Event("deleted", there, 0, 0, 0, node=near.node)
         assert events.next(0) is None
         assert events.next(0.01) is None
     assert events.closed
@@ -43,6 +43,22 @@ def test_events_have_names(near: plasmon.Client) -> None:
             if event.id == oid:
                 seen.append((event.kind, event.name))
         assert seen == [("sealed", "event/named"), ("deleted", "event/named")]
+
+
+def test_events_of_all_nodes_come_with_their_node(near: plasmon.Client, far: plasmon.Client) -> None:
+    there = far.put(b"there", name="event/there")
+    with near.subscribe(cluster=True) as events:
+
+        def next_of(id: plasmon.ObjectId) -> plasmon.Event:
+            while (event := events.next(ANTI_HANG)) is None or event.id != id:
+                assert event is not None
+            return event
+
+        assert next_of(there) == plasmon.Event("sealed", there, 5, 0, 0, "event/there", far.node)
+        here = near.put(b"here")
+        assert next_of(here) == plasmon.Event("sealed", here, 4, 0, 0, node=near.node)
+        far.delete(there)
+        assert next_of(there) == plasmon.Event("deleted", there, 0, 0, 0, "event/there", far.node)
 
 
 def test_it_can_be_polled(near: plasmon.Client) -> None:

@@ -82,8 +82,14 @@ pub(crate) enum Command {
     /// Print the objects that are sealed on this node or leave it, until Ctrl-C
     #[command(after_help = "\
 Objects that are there already come first. If events come faster than they are read, some are left \
-out, and a line says how many. With --json each event is a line of its own.")]
-    Subscribe,
+out, and a line says how many. With --json each event is a line of its own. With --cluster each line \
+begins with the node; the lines of a node are in order, those of several nodes are not. A node that is \
+out of reach, and one that comes, has a line that says so.")]
+    Subscribe {
+        /// Print the events of all nodes
+        #[arg(long)]
+        cluster: bool,
+    },
     /// Show the state of the node, or of the whole cluster
     Status(StatusOf),
     /// Show the nodes of the cluster and their activity, updated continuously

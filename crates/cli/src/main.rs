@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         Command::Ls(ls) => listing::ls(&socket, json, &ls),
         Command::Hash(hash) => objects::hash(&socket, json, &hash),
         Command::Evict(evict) => objects::evict(&socket, json, &evict),
-        Command::Subscribe => watch::subscribe(&socket, json),
+        Command::Subscribe { cluster } => watch::subscribe(&socket, json, cluster),
         Command::Status(StatusOf { cluster: false }) => status::status(&socket, json),
         Command::Status(StatusOf { cluster: true }) => overview::status(&socket, json),
         Command::Top(args) => top::top(&socket, json, &args),

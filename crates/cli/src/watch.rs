@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use plasmon::{Event, ObjectId, Socket};
+use plasmon::{Event, NodeId, ObjectId, Socket};
 use serde_json::{Value, json};
 
 use crate::args::{Wait, Which};
@@ -43,12 +43,17 @@ pub(crate) fn wait(socket: &Socket, as_json: bool, args: &Wait) -> Result<(), Fa
 }
 
 /// Prints events until standard output is closed, the daemon ends, or a signal comes.
-pub(crate) fn subscribe(socket: &Socket, as_json: bool) -> Result<(), Failure> {
+pub(crate) fn subscribe(socket: &Socket, as_json: bool, cluster: bool) -> Result<(), Failure> {
     const NAME: &str = "plasmon subscribe";
-    let mut events = connect(socket, NAME)?.subscribe(NAME)?;
+    let client = connect(socket, NAME)?;
+    let mut events = if cluster { client.subscribe_cluster(NAME)? } else { client.subscribe(NAME)? };
     loop {
-        let Some(event) = events.next(None, None)? else { continue };
-        let text = if as_json { describe_json(&event).to_string() } else { describe(&event) };
+        let Some((node, event)) = events.next(None, None)? else { continue };
+        let text = match as_json {
+            true => describe_json(node, &event).to_string(),
+            false if cluster => format!("{node}  {}", describe(&event)),
+            false => describe(&event),
+        };
         let written = standard().and_then(|mut out| writeln!(out, "{text}"));
         if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
             return Ok(());
@@ -63,14 +68,17 @@ fn describe(event: &Event) -> String {
             format!("sealed   {id}  {:>10}  {name}", size(*data_len)).trim_end().to_owned()
         }
         Event::Deleted { id, name } => format!("deleted  {id}  {:>10}  {name}", "").trim_end().to_owned(),
+        Event::Gap { missed: 0 } => {
+            "gap      events may be missing: the node is out of reach, or what it has follows".to_owned()
+        }
         Event::Gap { missed } => {
             format!("gap      {missed} events are missing: they came faster than they were read")
         }
     }
 }
 
-fn describe_json(event: &Event) -> Value {
-    match event {
+fn describe_json(node: NodeId, event: &Event) -> Value {
+    let mut row = match event {
         Event::Sealed { id, name, data_len, metadata_len } => {
             let (id, name) = (id.to_string(), named(name));
             json!({
@@ -81,7 +89,9 @@ fn describe_json(event: &Event) -> Value {
             json!({ "event": "deleted", "id": id.to_string(), "name": named(name) })
         }
         Event::Gap { missed } => json!({ "event": "gap", "missed": missed }),
-    }
+    };
+    row["node"] = node.to_string().into();
+    row
 }
 
 /// Name of an object, if it has one.
@@ -95,18 +105,20 @@ mod tests {
 
     #[test]
     fn events_are_told_in_words_and_in_json() {
-        let id = ObjectId::from_name("x");
+        let (node, id) = (NodeId::from_bytes([7; 16]), ObjectId::from_name("x"));
         let cases = [
             (Event::Sealed { id, name: "x".into(), data_len: 2048, metadata_len: 3 }, "sealed"),
             (Event::Deleted { id, name: "".into() }, "deleted"),
             (Event::Gap { missed: 7 }, "gap"),
+            (Event::Gap { missed: 0 }, "gap"),
         ];
         for (event, word) in cases {
             assert!(describe(&event).starts_with(word), "{event:?}");
-            assert_eq!(describe_json(&event)["event"], word);
+            assert_eq!(describe_json(node, &event)["event"], word);
         }
-        let sealed = describe_json(&Event::Sealed { id, name: "x".into(), data_len: 2048, metadata_len: 3 });
+        let sealed =
+            describe_json(node, &Event::Sealed { id, name: "x".into(), data_len: 2048, metadata_len: 3 });
         assert_eq!((&sealed["id"], &sealed["bytes"]), (&json!(id.to_string()), &json!(2048)));
-        assert_eq!(sealed["name"], "x");
+        assert_eq!((&sealed["name"], &sealed["node"]), (&json!("x"), &json!(node.to_string())));
     }
 }

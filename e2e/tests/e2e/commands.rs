@@ -297,6 +297,25 @@ fn events_are_printed_until_nobody_reads() {
 }
 
 #[test]
+fn events_of_all_nodes_are_printed_with_their_nodes() {
+    let cluster = Cluster::builder().nodes(2).start();
+    fs::write(cluster.folder().join("in"), b"data").expect("the folder is ours");
+    output(&cluster, 1, &["put", "in", "--name", "far"]);
+    let node = cluster.client(1).node().to_string();
+    for words in [&["--cluster"][..], &["--cluster", "--json"]] {
+        let mut command = Command::new(binary());
+        command.arg("subscribe").args(words).arg("--socket").arg(cluster.socket(0)).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("plasmon runs");
+        let mut line = String::new();
+        let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        lines.read_line(&mut line).expect("it is text");
+        assert!(line.contains(&node) && line.contains("sealed") && line.contains("far"), "{line}");
+        child.kill().expect("it is our child");
+        child.wait().expect("it is our child");
+    }
+}
+
+#[test]
 fn objects_are_put_where_they_are_wanted() {
     let cluster = Cluster::builder().nodes(3).start();
     fs::write(cluster.folder().join("in"), Pattern(1).bytes(3 * MIB)).expect("the folder is ours");

@@ -154,13 +154,23 @@ pub(crate) const NOBODY: u32 = 65534;
 
 /// Client of a node that another user runs. The node must admit that user.
 pub(crate) fn client_of(uid: u32, cluster: &Cluster, node: usize) -> Client {
+    connected_as(uid, cluster, node, |client| client)
+}
+
+/// What another user's thread makes of a client of a node. The node must admit that user.
+pub(crate) fn connected_as<T: Send + 'static>(
+    uid: u32,
+    cluster: &Cluster,
+    node: usize,
+    make: impl FnOnce(Client) -> T + Send + 'static,
+) -> T {
     fs::set_permissions(cluster.folder(), Permissions::from_mode(0o755)).expect("the folder is ours");
     let socket = cluster.socket(node);
     // The user belongs to the thread alone, and ends with it.
     let connecting = thread::spawn(move || {
         let uid = Uid::from_raw(uid);
         set_thread_res_uid(uid, uid, uid).expect("root may become anybody");
-        Client::connect(socket).unwrap_or_else(|error| panic!("{uid:?}: {error}"))
+        make(Client::connect(socket).unwrap_or_else(|error| panic!("{uid:?}: {error}")))
     });
     connecting.join().expect("connecting does not panic")
 }

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use plasmon::{CreateOptions, ErrorKind, Event, ObjectId};
+use plasmon::{CreateOptions, ErrorKind, Event, NodeId, ObjectId, Rights, Subscription};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, until};
+use rustix::process::geteuid;
 
-use crate::support::{MIB, get, kind, put, try_put};
+use crate::support::{MIB, NOBODY, client_of, connected_as, get, kind, put, try_put};
 
 #[test]
 fn a_subscriber_hears_what_is_there_and_what_happens() {
@@ -14,7 +15,7 @@ fn a_subscriber_hears_what_is_there_and_what_happens() {
     let (here, there) = (cluster.client(0), cluster.client(1));
     let before: HashSet<_> = (0..3).map(|seed| put(&here, Pattern(seed), 1000)).collect();
     let mut events = here.subscribe("watcher").expect("subscribe");
-    let mut next = || events.next(Some(PATIENCE), None).expect("the daemon lives").expect("an event comes");
+    let mut next = || events.next(Some(PATIENCE), None).expect("the daemon lives").expect("an event comes").1;
     let mut seen = HashSet::new();
     for _ in 0..3 {
         let Event::Sealed { id, data_len, metadata_len, .. } = next() else { panic!("not a seal") };
@@ -61,7 +62,7 @@ fn a_subscriber_that_does_not_read_is_told_how_much_it_missed() {
     // Everything that happened was told, or counted.
     let (mut told, mut missed) = (0, 0);
     while told + missed < 2 * OBJECTS {
-        match events.next(Some(PATIENCE), None).expect("the daemon lives").expect("an event comes") {
+        match events.next(Some(PATIENCE), None).expect("the daemon lives").expect("an event comes").1 {
             Event::Gap { missed: more } => missed += more as usize,
             _ => told += 1,
         }
@@ -72,8 +73,129 @@ fn a_subscriber_that_does_not_read_is_told_how_much_it_missed() {
     let id = put(&client, Pattern(1), 1);
     assert_eq!(
         events.next(Some(PATIENCE), None).expect("the daemon lives"),
-        Some(Event::Sealed { id, name: "".into(), data_len: 1, metadata_len: 0 })
+        Some((client.node(), Event::Sealed { id, name: "".into(), data_len: 1, metadata_len: 0 }))
     );
+}
+
+/// Reads events of the whole cluster until one is as wanted.
+fn heard(events: &mut Subscription, wanted: impl Fn(NodeId, &Event) -> bool) -> Vec<(NodeId, Event)> {
+    let mut told = Vec::new();
+    loop {
+        let event = events.next(Some(PATIENCE), None).expect("the daemon lives");
+        let (node, event) = event.unwrap_or_else(|| panic!("the event comes, after {told:?}"));
+        let found = wanted(node, &event);
+        told.push((node, event));
+        if found {
+            return told;
+        }
+    }
+}
+
+fn is_seal(event: &Event, of: ObjectId) -> bool {
+    matches!(event, Event::Sealed { id, .. } if *id == of)
+}
+
+#[test]
+fn a_subscriber_to_the_cluster_hears_all_nodes() {
+    const MANY: usize = 1000;
+    let cluster = Cluster::builder().nodes(3).start();
+    let clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
+    // More than a frame between nodes has room for, with long names.
+    let name = |n: usize| format!("{n:0>255}");
+    let mut expected = HashSet::new();
+    for (at, client) in clients.iter().enumerate() {
+        for n in 0..MANY {
+            let name = name(at * MANY + n);
+            let id = ObjectId::from_name(&name);
+            let options = CreateOptions { name: Some(name.clone()), ..CreateOptions::default() };
+            client.put(id, b"x", b"", &options).expect("put");
+            expected.insert((client.node(), id, name));
+        }
+    }
+    let mut events = clients[0].subscribe_cluster("watcher").expect("subscribe");
+    while !expected.is_empty() {
+        let event = events.next(Some(PATIENCE), None).expect("the daemon lives").expect("an event comes");
+        let (node, Event::Sealed { id, name, .. }) = event else { panic!("not a seal: {event:?}") };
+        assert!(expected.remove(&(node, id, name.into())), "{id} of {node} comes once");
+    }
+    // The events of one node come in order.
+    let far = &clients[2];
+    let ids: Vec<_> = (0..100).map(|seed| put(far, Pattern(seed), 10)).collect();
+    for id in &ids {
+        far.delete(&[*id]).expect("delete");
+    }
+    for (at, id) in ids.iter().chain(&ids).enumerate() {
+        let event = events.next(Some(PATIENCE), None).expect("the daemon lives").expect("an event comes");
+        let name = "".into();
+        let wanted = match at < ids.len() {
+            true => Event::Sealed { id: *id, name, data_len: 10, metadata_len: 0 },
+            false => Event::Deleted { id: *id, name },
+        };
+        assert_eq!(event, (far.node(), wanted));
+    }
+}
+
+#[test]
+fn a_node_that_dies_and_comes_back_gives_gaps() {
+    let mut cluster = Cluster::builder().nodes(3).start();
+    let here = cluster.client(0);
+    let mut events = here.subscribe_cluster("watcher").expect("subscribe");
+    let (near, far) = (cluster.client(1), cluster.client(2));
+    let lost = put(&far, Pattern(1), 10);
+    let lost_from = far.node();
+    heard(&mut events, |node, event| node == lost_from && is_seal(event, lost));
+    cluster.kill(2);
+    let gap = |event: &Event| matches!(event, Event::Gap { missed: 0 });
+    heard(&mut events, |node, event| node == lost_from && gap(event));
+    // The others are heard meanwhile.
+    let other = put(&near, Pattern(2), 10);
+    let told = heard(&mut events, |node, event| node == near.node() && is_seal(event, other));
+    assert!(told.iter().all(|(node, event)| !gap(event) || *node == lost_from), "{told:?}");
+    cluster.start_again(2, &[]);
+    let far = cluster.client(2);
+    let new = put(&far, Pattern(3), 10);
+    let told = heard(&mut events, |node, event| node == far.node() && is_seal(event, new));
+    assert!(told.iter().any(|(node, event)| *node == far.node() && gap(event)), "{told:?}");
+    assert!(told.iter().all(|(node, _)| *node == far.node()), "{told:?}");
+}
+
+#[test]
+fn a_subscriber_to_the_cluster_hears_nothing_of_others_private_objects() {
+    if !geteuid().is_root() {
+        eprintln!("Only root can be another user: not tested.");
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).args(&["--socket-mode", "0666"]).start();
+    let private = CreateOptions { rights: Rights::Private, ..CreateOptions::default() };
+    for (owner, stranger) in [(0, NOBODY), (NOBODY, 0)] {
+        let far = client_of(owner, &cluster, 1);
+        let subscription_of = |user| {
+            connected_as(user, &cluster, 0, |client| client.subscribe_cluster("watcher").expect("subscribe"))
+        };
+        let [mut owners, mut strangers] = [owner, stranger].map(subscription_of);
+        let put_secret = || {
+            let id = ObjectId::random();
+            far.put(id, b"mine", b"", &private).expect("put");
+            id
+        };
+        let secret = put_secret();
+        let public = put(&far, Pattern(1), 10);
+        // One that begins later is not told either: the objects that are there come first.
+        let mut late = subscription_of(stranger);
+        far.delete(&[secret]).expect("delete");
+        let last = put(&far, Pattern(2), 10);
+        let told = heard(&mut owners, |_, event| is_seal(event, last));
+        assert!(told.iter().any(|(_, event)| is_seal(event, secret)), "{told:?}");
+        for events in [&mut strangers, &mut late] {
+            let told = heard(events, |_, event| is_seal(event, last));
+            assert!(told.iter().any(|(_, event)| is_seal(event, public)), "{told:?}");
+            let of_secret = |event: &Event| match event {
+                Event::Sealed { id, .. } | Event::Deleted { id, .. } => *id == secret,
+                Event::Gap { .. } => false,
+            };
+            assert!(!told.iter().any(|(_, event)| of_secret(event)), "{told:?}");
+        }
+    }
 }
 
 #[test]

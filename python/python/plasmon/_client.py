@@ -117,13 +117,17 @@ class Client(Writes, Reads, Places, Closing):
             raise InvalidArgument(f"a quota cannot be {quota} bytes")
         self._native.set_options(name, quota)
 
-    def subscribe(self) -> Subscription:
+    def subscribe(self, *, cluster: bool = False) -> Subscription:
         """Subscribes to the objects of this node: those that are there, then all that come and leave.
+
+        Args:
+            cluster: Whether to subscribe to all nodes (`Event.node`). The events of each node come in order;
+                there is no order between nodes. A node that is lost gives a gap, and so does one that comes.
 
         Raises:
             Disconnected: The node is gone.
         """
-        return Subscription(self._native.subscribe(_program()))
+        return Subscription(self._native.subscribe(_program(), cluster))
 
     @property
     def capacity(self) -> int:

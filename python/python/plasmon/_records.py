@@ -63,7 +63,7 @@ class Event:
 
     kind: Literal["sealed", "deleted", "gap"]
     """Kind: the object is here now ("sealed"), is not here any more ("deleted"), or events are missing
-    because they were not read for too long ("gap")."""
+    because they were not read for too long, or the node was out of reach ("gap")."""
     id: ObjectId | None
     """Id of the object. `None` for a gap."""
     size: int
@@ -71,6 +71,8 @@ class Event:
     metadata_size: int
     """Size of the metadata in bytes, for a sealed object."""
     missed: int
-    """Number of missing events, for a gap."""
+    """Number of missing events, for a gap. 0 if nobody knows: the node is out of reach, or has just come."""
     name: str | None = None
     """Name of the object, if it was created with one."""
+    node: str = ""
+    """Id of the node, 32 hexadecimal digits."""

@@ -1,4 +1,4 @@
-"""Subscriptions to the objects of a node, for threads."""
+"""Subscriptions to the objects of a node, or of all nodes, for threads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from plasmon.errors import Disconnected
 
 
 class Subscription(Closing):
-    """Events of a node's objects, in order: an iterator, and a context manager that closes it.
+    """Events of a node's objects, or of all nodes': an iterator, and a context manager that closes it.
 
     `Client.subscribe` makes subscriptions. The first events are those of the objects that are there, as if
-    they were sealed now. An object that the node drops to make room counts as deleted.
+    they were sealed now. An object that the node drops to make room counts as deleted. The events of each
+    node are in order.
     """
 
     def __init__(self, native: _internal.Subscription) -> None:

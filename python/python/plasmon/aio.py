@@ -310,14 +310,15 @@ class Client:
         """Deletes objects from every node, as `plasmon.Client.delete` does."""
         return await self._run(self._prompt, lambda: self._client.delete(id_or_ids, private=private))
 
-    def subscribe(self) -> _Opening[Subscription]:
-        """Subscribes to the objects of this node, as `plasmon.Client.subscribe` does.
+    def subscribe(self, *, cluster: bool = False) -> _Opening[Subscription]:
+        """Subscribes to the objects of this node, or of all nodes, as `plasmon.Client.subscribe` does.
 
         The result is awaited, or entered by `async with`.
         """
 
         async def subscribe() -> Subscription:
-            return Subscription(await self._run(self._prompt, self._client.subscribe))
+            opened = await self._run(self._prompt, partial(self._client.subscribe, cluster=cluster))
+            return Subscription(opened)
 
         return _Opening(subscribe)
 

@@ -69,6 +69,11 @@ impl<T: Indexed> Index<T> {
         Some(held.remove().0)
     }
 
+    /// The shard that an id is in.
+    pub(crate) fn shard_of(&self, id: &ObjectId) -> usize {
+        self.place(id).0
+    }
+
     /// The values of one shard.
     pub(crate) fn shard(&self, shard: usize) -> impl Iterator<Item = &T> {
         self.shards[shard].iter()

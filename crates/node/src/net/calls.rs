@@ -19,12 +19,14 @@ use crate::kernel::random::HashMap;
 /// The calls that have no answer yet.
 pub(super) struct Calls {
     open: RefCell<HashMap<u64, Open>>,
+    /// The open calls whose answers come when something happens: nobody looks out for those.
+    held: RefCell<HashMap<u64, Open>>,
     next_request: Cell<u64>,
 }
 
 impl Default for Calls {
     fn default() -> Self {
-        Self { open: RefCell::default(), next_request: Cell::new(1) }
+        Self { open: RefCell::default(), held: RefCell::default(), next_request: Cell::new(1) }
     }
 }
 
@@ -35,21 +37,32 @@ struct Open {
     answer: oneshot::Sender<Envelope>,
 }
 
+impl Calls {
+    fn of(&self, is_held: bool) -> &RefCell<HashMap<u64, Open>> {
+        if is_held { &self.held } else { &self.open }
+    }
+}
+
 /// A request under way.
 pub(crate) struct Call {
     network: Rc<Network>,
     request: u64,
+    is_held: bool,
     answer: oneshot::Receiver<Envelope>,
 }
 
 impl Call {
     /// Opens a call that fails when `to` goes; with `None`, only an answer ends it.
     pub(crate) fn open(network: &Rc<Network>, to: Option<NodeId>) -> Self {
+        Self::open_as(network, to, false)
+    }
+
+    fn open_as(network: &Rc<Network>, to: Option<NodeId>, is_held: bool) -> Self {
         let next = &network.calls.next_request;
         let request = next.replace(next.get() + 1);
         let (sender, answer) = oneshot::channel();
-        network.calls.open.borrow_mut().insert(request, Open { to, answer: sender });
-        Self { network: Rc::clone(network), request, answer }
+        network.calls.of(is_held).borrow_mut().insert(request, Open { to, answer: sender });
+        Self { network: Rc::clone(network), request, is_held, answer }
     }
 
     /// The number that joins answer and request.
@@ -76,19 +89,19 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.network.calls.open.borrow_mut().remove(&self.request);
+        self.network.calls.of(self.is_held).borrow_mut().remove(&self.request);
     }
 }
 
 impl Network {
     /// Hands an answer to its call; returns it when nobody waits for it, or not from that node.
     pub(crate) fn complete(&self, envelope: Envelope) -> Option<Envelope> {
-        let mut calls = self.calls.open.borrow_mut();
         let meant = |call: &Open| call.to.is_none_or(|to| to == envelope.from);
-        if !calls.get(&envelope.request).is_some_and(meant) {
-            return Some(envelope);
-        }
-        match calls.remove(&envelope.request) {
+        let take = |is_held| {
+            let mut calls = self.calls.of(is_held).borrow_mut();
+            calls.get(&envelope.request).is_some_and(meant).then(|| calls.remove(&envelope.request))?
+        };
+        match take(false).or_else(|| take(true)) {
             Some(call) => call.answer.send(envelope).err(),
             None => Some(envelope),
         }
@@ -96,10 +109,13 @@ impl Network {
 
     /// Ends the calls to nodes that have gone.
     pub(crate) fn abandon(&self, gone: &[NodeId]) {
-        self.calls.open.borrow_mut().retain(|_, call| !call.to.is_some_and(|to| gone.contains(&to)));
+        for is_held in [false, true] {
+            let mut calls = self.calls.of(is_held).borrow_mut();
+            calls.retain(|_, call| !call.to.is_some_and(|to| gone.contains(&to)));
+        }
     }
 
-    /// Whether a call waits for an answer of another node.
+    /// Whether a call waits for an answer of another node, which that node does not hold.
     pub(crate) fn asks(&self) -> bool {
         !self.calls.open.borrow().is_empty()
     }
@@ -165,7 +181,31 @@ impl Network {
         question: Q,
         patience: Duration,
     ) -> Result<Q::Answer, Error> {
-        let mut call = Call::open(self, Some(to));
+        self.ask_by(Call::open(self, Some(to)), to, tenant, question, patience).await
+    }
+
+    /// The same for a question whose answer the other node holds until something happens.
+    ///
+    /// # Errors
+    /// As [`Network::ask`].
+    pub(crate) async fn ask_held<Q: Ask>(
+        self: &Rc<Self>,
+        to: NodeId,
+        tenant: u32,
+        question: Q,
+        patience: Duration,
+    ) -> Result<Q::Answer, Error> {
+        self.ask_by(Call::open_as(self, Some(to), true), to, tenant, question, patience).await
+    }
+
+    async fn ask_by<Q: Ask>(
+        self: &Rc<Self>,
+        mut call: Call,
+        to: NodeId,
+        tenant: u32,
+        question: Q,
+        patience: Duration,
+    ) -> Result<Q::Answer, Error> {
         let gone = || {
             Error::new(
                 ErrorKind::Disconnected,

@@ -31,7 +31,7 @@ use super::members::Incarnation;
 use crate::object::Head;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 7;
+pub(crate) const VERSION: u8 = 8;
 /// Length in bytes of the largest frame: what libfabric's rxm moves in one piece, less its own header.
 pub(crate) const FRAME_MAX: usize = 16 << 10;
 /// Maximum number of entries in a frame that lists ids.

@@ -77,24 +77,30 @@ impl FastPins {
     }
 }
 
-/// An event for the clients that watch this node's objects.
-#[derive(Debug, Clone)]
+/// An event for those who watch this node's objects.
+#[derive(Debug)]
 pub(crate) struct Happening {
-    pub(crate) event: Event,
+    pub(crate) event: Rc<Event>,
+    /// The share of the table that the object is in, or was.
+    pub(crate) share: usize,
     /// The only user that may know of the event; `None` if all may.
-    pub(crate) owner: Option<u32>,
+    owner: Option<u32>,
 }
 
 impl Happening {
-    pub(crate) fn sealed(replica: &Replica) -> Self {
-        let Snapshot { id, data_len, metadata_len, .. } = replica.snapshot();
-        let name = replica.name().into();
-        Self { event: Event::Sealed { id, name, data_len, metadata_len }, owner: replica.owner() }
+    /// Whether this user may know of the event.
+    pub(crate) fn is_for(&self, tenant: u32) -> bool {
+        self.owner.is_none_or(|owner| owner == tenant)
     }
 
-    fn deleted(replica: &Replica) -> Self {
-        let (id, name) = (replica.id(), replica.name().into());
-        Self { event: Event::Deleted { id, name }, owner: replica.owner() }
+    /// The event that tells of an object which is here.
+    pub(crate) fn sealed(replica: &Replica) -> Event {
+        let Snapshot { id, data_len, metadata_len, .. } = replica.snapshot();
+        Event::Sealed { id, name: replica.name().into(), data_len, metadata_len }
+    }
+
+    fn deleted(replica: &Replica) -> Event {
+        Event::Deleted { id: replica.id(), name: replica.name().into() }
     }
 }
 
@@ -122,7 +128,7 @@ pub(crate) struct Table {
     /// Number and bytes of sealed objects that stay, in memory or not.
     staying: (u64, u64),
     evicted: u64,
-    /// Events that were not told yet; `None` while no client watches.
+    /// Events that were not told yet; `None` while nobody watches.
     pub(crate) happenings: Option<Vec<Happening>>,
 }
 
@@ -252,7 +258,7 @@ impl Table {
             self.enter_ring(&replica);
         }
         self.count_staying(&replica, replica.role(), 1);
-        self.happened(|| Happening::sealed(&replica));
+        self.happened(&replica, Happening::sealed);
         for waiter in self.waiting.remove(&id).into_iter().flatten() {
             // A waiter that has gone needs no news.
             let _ = waiter.send(());
@@ -270,9 +276,11 @@ impl Table {
         }
     }
 
-    fn happened(&mut self, happening: impl FnOnce() -> Happening) {
+    /// Notes an event for those who watch, if anybody does.
+    fn happened(&mut self, replica: &Replica, tell: fn(&Replica) -> Event) {
         if let Some(happenings) = &mut self.happenings {
-            happenings.push(happening());
+            let share = self.sealed.shard_of(&replica.id());
+            happenings.push(Happening { event: Rc::new(tell(replica)), share, owner: replica.owner() });
         }
     }
 
@@ -356,13 +364,13 @@ impl Table {
         Some(replica)
     }
 
-    /// Subtracts a removed object from the counts, and tells the clients that watch.
+    /// Subtracts a removed object from the counts, and tells those who watch.
     fn take_out(&mut self, replica: &Replica) {
         if replica.in_memory() {
             *self.bytes_of(replica.role()) -= replica.len();
         }
         self.count_staying(replica, replica.role(), -1);
-        self.happened(|| Happening::deleted(replica));
+        self.happened(replica, Happening::deleted);
     }
 
     /// Number of removed objects that clients may still have pinned.

@@ -37,7 +37,7 @@ impl Sessions {
             | Request::Page { .. }
             | Request::Status
             | Request::Overview
-            | Request::Subscribe => WALK_WEIGHT,
+            | Request::Subscribe { .. } => WALK_WEIGHT,
             _ => 1,
         };
         let (client, number) = (asked.session, asked.number);

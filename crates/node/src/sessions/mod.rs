@@ -5,12 +5,13 @@
 //! [`places`] limits the number of clients, [`sharing`] hands out descriptors, and [`answering`] has requests
 //! answered by their services. [`Requests`] stands above [`Sessions`]: [`requests`] answers each kind of
 //! request, [`counting`] counts gets and puts, [`rings`] serves what comes through shared memory, and
-//! [`subscriptions`] tells clients what is sealed or deleted.
+//! [`subscriptions`] tells clients what is sealed or deleted, and [`feeds`] tells other nodes.
 
 mod answering;
 pub(crate) mod client;
 mod connection;
 pub(crate) mod counting;
+mod feeds;
 pub(crate) mod listener;
 pub(crate) mod places;
 pub(crate) mod requests;

@@ -79,7 +79,7 @@ impl Creation {
         let digest = self.digest_with.as_ref();
         let digest = digest.map_or(0, |metadata| digest_of(&[(0, bytes)], bytes.len(), metadata));
         let seal = requests::Seal { id: self.id, digest, data };
-        let due = self.client.due_of_creation(&self.options);
+        let due = self.options.due(&self.client);
         self.client.ask_until(seal, Undo::Nothing, due)?;
         self.open = false;
         self.client.await_copies(self.id, &self.options, due)

@@ -183,8 +183,16 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn subscribe(&self, name: &str) -> Result<Subscription> {
-        let mut interrupt = || self.interrupt.as_ref().is_some_and(|interrupt| interrupt());
-        Subscription::open(self.connection.at(), name, Until::new(self.patience, Some(&mut interrupt)))
+        Subscription::open(self, name, false)
+    }
+
+    /// Subscribes to the objects of all nodes, on a separate connection. The events of each node come in
+    /// order; there is no order between nodes.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn subscribe_cluster(&self, name: &str) -> Result<Subscription> {
+        Subscription::open(self, name, true)
     }
 
     /// Ends the objects that were created on this connection as owned: they are deleted everywhere, soon
@@ -237,17 +245,17 @@ impl CreateOptions {
     fn timeout(&self) -> Option<Duration> {
         self.room.filter(|room| !room.is_zero())
     }
+
+    /// End of a call of the client's that begins now and creates an object.
+    fn due(&self, client: &Client) -> Due {
+        self.timeout().map_or_else(|| client.due_of_answer(), |timeout| due::due(Some(timeout)))
+    }
 }
 
 impl Client {
     /// End of a call that begins now and waits for the daemon's answer alone.
     fn due_of_answer(&self) -> Due {
         due::due(Some(self.patience.unwrap_or(ANSWER_TIMEOUT)))
-    }
-
-    /// End of a call that begins now and creates an object.
-    fn due_of_creation(&self, options: &CreateOptions) -> Due {
-        options.timeout().map_or_else(|| self.due_of_answer(), |timeout| due::due(Some(timeout)))
     }
 
     /// End of a call that begins now and gets objects, as long as the daemon lives; `None` if it is that of

@@ -100,7 +100,7 @@ impl Client {
     pub fn buffer(&self, len: usize, private: bool, room: Option<Duration>) -> Result<Scratch> {
         let options = CreateOptions { room, ..CreateOptions::default() };
         let lend = requests::Lend { len: len as u64, private, room_us: room_us(&options) };
-        let due = self.due_of_creation(&options);
+        let due = options.due(self);
         let replies::Lent { buffer, offset, capacity, .. } = self.ask_until(lend, Undo::Lend, due)?;
         let span = Span { offset, data_len: len as u64, metadata_len: 0, digest: 0 };
         let memory = if len == 0 { Writable::anonymous(0) } else { self.connection.arena().writable(span) };
@@ -211,7 +211,7 @@ impl Client {
             from.memory.freeze()?;
             let object = new_object(id, metadata, options);
             let put = requests::PutFrom { object, digest, buffer: from.number, data_len: len as u64 };
-            let due = self.due_of_creation(options);
+            let due = options.due(self);
             match self.ask_until(put, Undo::Nothing, due) {
                 // The node refused before it changed anything.
                 Err(error) if REFUSED.contains(&error.kind()) => return from.memory.thaw().and(Err(error)),

@@ -1,4 +1,4 @@
-//! Subscriptions to the objects of a node.
+//! Subscriptions to the objects of a node, or of all nodes.
 //!
 //! Owns a connection apart from the client's. The thread that asks for the next event reads it.
 
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::Client;
 use super::connection::{check_process, disconnected, malformed, unexpected};
 use super::fork::Process;
 use super::handshake::{Until, stream_to};
-use super::socket::Socket;
 use crate::wire::{Event, Header, Receiver, Reply, Request, send_with_descriptors};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, NodeId, Result};
 
 /// Time between two checks whether a wait was interrupted.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -28,19 +28,26 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// now, then an event for each object that is sealed or leaves the node. No event is lost silently: a
 /// subscriber that does not read for long gets an [`Event::Gap`]. A subscription does not work in a forked
 /// child.
+///
+/// A subscription to the whole cluster has the events of every node in this form. A node that is out of
+/// reach gives an [`Event::Gap`] of 0 events, and so does one that comes, before the events for the objects
+/// that are there. After such a gap, nothing that was told of the node before is certain.
 pub struct Subscription {
     socket: UnixStream,
     receiver: Receiver,
-    events: VecDeque<Event>,
+    events: VecDeque<(NodeId, Event)>,
     path: PathBuf,
     process: Process,
 }
 
 impl Subscription {
-    pub(super) fn open(at: &Socket, name: &str, until: Until<'_>) -> Result<Self> {
+    pub(super) fn open(client: &Client, name: &str, cluster: bool) -> Result<Self> {
+        let mut interrupt = || client.interrupt.as_ref().is_some_and(|interrupt| interrupt());
+        let until = Until::new(client.patience, Some(&mut interrupt));
+        let at = client.connection.at();
         let (path, (socket, receiver)) = (at.path(), stream_to(at, name, until)?);
         let mut frame = BytesMut::new();
-        Request::Subscribe.encode(1, &mut frame);
+        Request::Subscribe { cluster }.encode(1, &mut frame);
         // The buffer of a new socket takes these few bytes at once, or the connection is broken.
         match send_with_descriptors(&socket, &frame, &[]) {
             Ok(sent) if sent == frame.len() => {}
@@ -56,8 +63,9 @@ impl Subscription {
         })
     }
 
-    /// Waits for the next event. Returns `None` if none came within the time-out; without a time-out the call
-    /// waits without limit. The call asks `interrupt` about every 50 ms whether to end.
+    /// Waits for the next event, and says of which node it is. Returns `None` if none came within the
+    /// time-out; without a time-out the call waits without limit. The call asks `interrupt` about every 50 ms
+    /// whether to end.
     ///
     /// # Errors
     /// `Disconnected` if the daemon has gone. `Interrupted` after `interrupt` returned `true`.
@@ -65,7 +73,7 @@ impl Subscription {
         &mut self,
         timeout: Option<Duration>,
         mut interrupt: Option<&mut dyn FnMut() -> bool>,
-    ) -> Result<Option<Event>> {
+    ) -> Result<Option<(NodeId, Event)>> {
         check_process(self.process, &self.path)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -104,7 +112,9 @@ impl Subscription {
                 return Ok(true);
             };
             match Reply::decode(&header, body).map_err(|error| malformed(&self.path, &error))? {
-                Reply::Events(events) => self.events.extend(events),
+                Reply::Events { node, events } => {
+                    self.events.extend(events.into_iter().map(|event| (node, event)));
+                }
                 Reply::Failed { error, .. } => return Err(error),
                 _ => return Err(unexpected("a frame that has no events")),
             }

@@ -46,7 +46,7 @@ impl Client {
         metadata: &[u8],
         options: &CreateOptions,
     ) -> Result<()> {
-        self.put_until(id, len, parts, metadata, options, self.due_of_creation(options))
+        self.put_until(id, len, parts, metadata, options, options.due(self))
     }
 
     fn put_until(
@@ -92,7 +92,7 @@ impl Client {
         objects: &[(ObjectId, &[u8], &[u8])],
         options: &CreateOptions,
     ) -> Result<Vec<Result<()>>> {
-        let due = self.due_of_creation(options);
+        let due = options.due(self);
         let mut results: Vec<Option<Result<()>>> = Vec::with_capacity(objects.len());
         let mut small = Vec::new();
         for (at, (id, data, metadata)) in objects.iter().enumerate() {
@@ -349,7 +349,7 @@ impl Client {
         options: &CreateOptions,
     ) -> Result<Creation> {
         check(metadata, options)?;
-        let placement = self.reserve(id, data_len, metadata, options, self.due_of_creation(options))?;
+        let placement = self.reserve(id, data_len, metadata, options, options.due(self))?;
         let inline = placement == Placement::Inline;
         let memory = match placement {
             Placement::Mapped(span) => self.connection.arena().writable(span),

@@ -211,9 +211,10 @@ crate::wire::table! {
             /// Name behind the id. Empty if there is none.
             name: Box<str> as AtMost<MAX_NAME>,
         },
-        /// The subscriber was too slow, and events are missing here.
+        /// Events are missing here, since the subscriber was too slow. In a subscription to the whole
+        /// cluster, events may be missing since the node is out of reach, or has come.
         3 Gap {
-            /// Number of missing events.
+            /// Number of missing events. 0 if nobody knows.
             missed: u64,
         },
     }
@@ -280,7 +281,12 @@ crate::wire::table! {
             bytes: u64,
         },
         /// Answers `Subscribe`, again and again.
-        17 Events(events: Vec<Event>),
+        17 Events {
+            /// The node of the objects.
+            node: NodeId,
+            /// Events, in their order.
+            events: Vec<Event>,
+        },
         /// Answers `Channel`: two descriptors, of the page set and the doorbell, and one for each part.
         18 Channel {
             /// Parts of the object tables.

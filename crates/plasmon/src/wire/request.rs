@@ -154,7 +154,10 @@ crate::wire::table! {
         } -> Done,
         /// Subscribes to the events of this node's objects, beginning with those that are there, until the
         /// connection ends. It is the last request on its connection.
-        17 Subscribe -> Events,
+        17 Subscribe {
+            /// Whether to the events of all other nodes as well.
+            cluster: bool,
+        } -> Events,
         /// Asks for memory shared with this client: a page set of its own, and the object tables that it may
         /// read.
         18 Channel -> Channel,

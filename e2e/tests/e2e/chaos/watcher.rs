@@ -34,7 +34,7 @@ impl Watch {
             self.0.lock().unwrap().entry(place).or_default();
             while !ground.ends() {
                 match events.next(Some(Duration::from_millis(100)), None) {
-                    Ok(event) => event.into_iter().for_each(|event| self.hear(place, event)),
+                    Ok(event) => event.into_iter().for_each(|(_, event)| self.hear(place, event)),
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
                         assert!(!ground.model.lives(place), "the daemon of node {node} lives: {error}");

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 7;
+pub(crate) const VERSION: u8 = 8;
 /// Length of a frame's header in bytes.
 pub(crate) const HEADER_LEN: usize = 88;
 /// Largest length of a frame in bytes.
@@ -42,6 +42,9 @@ pub(crate) mod opcode {
     pub(crate) const DIAL: u8 = 35;
     pub(crate) const LOCATE: u8 = 16;
     pub(crate) const LOCATED: u8 = 17;
+    pub(crate) const WATCH: u8 = 72;
+    pub(crate) const WATCHED: u8 = 73;
+    pub(crate) const UNWATCH: u8 = 74;
     pub(crate) const ENLIST: u8 = 7;
     pub(crate) const ENLISTED: u8 = 8;
     /// Highest opcode in use.
@@ -280,6 +283,13 @@ pub(crate) mod body {
         out.put_u32_le(segment);
         out.put_u32_le(version);
         out.put_slice(&words(&[base, key, len]));
+        out
+    }
+
+    pub(crate) fn watch(feed: u64, begins: bool, most: u32) -> Vec<u8> {
+        let mut out = words(&[feed]);
+        out.put_u8(begins.into());
+        out.put_u32_le(most);
         out
     }
 

@@ -11,9 +11,9 @@ use plasmon::wire::{NewObject, Request, Terms};
 use plasmon::{ObjectId, Rights};
 use plasmon_linear::Action;
 
-use super::Simulation;
 use super::host::Host;
 use super::worker::USER;
+use super::{REST, Simulation};
 use crate::control::Event;
 use crate::transfer::LEASE;
 
@@ -200,6 +200,30 @@ fn a_holder_that_stands_still_holds_up_no_other_holders_objects() {
             simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
             simulation.pass(VIEW);
         }
+        simulation.end(seed);
+    }
+}
+
+#[test]
+fn who_watches_all_nodes_knows_what_they_have_after_they_died_and_came_back() {
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        simulation.put(0, ID, SHORT);
+        simulation.pass(VIEW);
+        assert_eq!((simulation.check_watcher(), simulation.watcher.gaps), (Vec::new(), 0));
+        // One comes back with what it had, another without.
+        simulation.expel(0);
+        simulation.hosts[1].kill();
+        simulation.note_loss(1);
+        simulation.pass(VIEW);
+        simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
+        simulation.pass(VIEW);
+        assert_eq!(simulation.watcher.gaps, 2, "each of them is out of reach");
+        simulation.bring_back(0);
+        simulation.bring_back(1);
+        // The first gives nobody its objects until it knows which were deleted.
+        simulation.pass(REST);
+        assert_eq!(simulation.watcher.gaps, 4, "each of them comes");
         simulation.end(seed);
     }
 }

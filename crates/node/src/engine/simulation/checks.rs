@@ -13,6 +13,8 @@ use crate::transfer::LEASE;
 const SHOWN: usize = 2;
 /// Longest time until a call at rest is answered.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Longest time until a watcher was told what has happened at rest.
+const TELLING_TIME: Duration = Duration::from_secs(1);
 /// Times that a deletion is tried.
 const DELETIONS: usize = 5;
 
@@ -55,6 +57,8 @@ impl Simulation {
                 }
             }
         }
+        self.pass(TELLING_TIME);
+        wrong.extend(self.check_watcher());
         wrong
     }
 
@@ -135,6 +139,8 @@ impl Simulation {
             }
         }
         self.pass(REST);
+        wrong.extend(self.check_watcher());
+        self.end_watcher();
         for host in &self.hosts {
             let Some(core) = host.core() else { continue };
             let status = core.services.status();
@@ -145,6 +151,7 @@ impl Simulation {
                 ("leases", status.transfer.leases),
                 ("fetches", status.transfer.fetching),
                 ("open calls", u64::from(core.network.asks())),
+                ("subscriptions", u64::from(core.store.objects.borrow().happenings.is_some())),
             ];
             for (what, count) in left.into_iter().filter(|(_, count)| *count > 0) {
                 wrong.push(format!("node {} is left with {count} {what}", host.number));

@@ -9,8 +9,8 @@
 //!
 //! A run has two parts. First clients work while things break. Then all is mended, the cluster comes to rest,
 //! and [`checks`] looks at what is left. The answers of all clients must fit one register an id
-//! ([`plasmon_linear`]); what was promised to be kept is kept; nothing waits for ever, and no table keeps
-//! what nobody needs.
+//! ([`plasmon_linear`]); what was promised to be kept is kept; a client that watches all nodes knows what
+//! they have ([`watcher`]); nothing waits for ever, and no table keeps what nobody needs.
 //!
 //! `make simulate SEED=n` runs one seed, and `make simulate SECONDS=n` as many as fit, from a seed that is
 //! drawn.
@@ -21,6 +21,7 @@ mod coordinator;
 mod echo;
 mod host;
 mod tests;
+mod watcher;
 mod weather;
 mod worker;
 
@@ -34,6 +35,7 @@ use plasmon_linear::{Action, Call};
 
 use self::coordinator::Coordinator;
 use self::host::{Further, Host};
+use self::watcher::Watcher;
 use self::weather::Weather;
 use self::worker::Worker;
 use crate::kernel::random::{random_u64, seeded};
@@ -112,6 +114,7 @@ struct Simulation {
     coordinator: Coordinator,
     hosts: Vec<Host>,
     workers: Vec<Worker>,
+    watcher: Watcher,
     weather: Weather,
     ids: Vec<ObjectId>,
     /// What happened to each id.
@@ -140,6 +143,7 @@ impl Simulation {
             network,
             coordinator: Coordinator::default(),
             workers: Vec::new(),
+            watcher: Watcher::on(count - 1),
             weather: Weather::default(),
             ids: (0..IDS).map(|number| ObjectId::from_name(&format!("{seed} {number}"))).collect(),
             histories: vec![Vec::new(); IDS],
@@ -273,6 +277,7 @@ impl Simulation {
             }
         }
         self.hear_workers();
+        self.hear_watcher();
         if works {
             self.let_workers_act();
         }

@@ -35,7 +35,7 @@ const MAPPED_LENGTHS: [usize; 3] = [300_000, 1_100_000, 2_100_000];
 
 /// A session that keeps its replies.
 #[derive(Default)]
-pub(super) struct Replies(RefCell<VecDeque<(u64, Reply)>>);
+pub(super) struct Replies(pub(super) RefCell<VecDeque<(u64, Reply)>>);
 
 impl Session for Replies {
     fn tenant(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use plasmon::drain::DrainStep;
 use plasmon::wire::{Each, record, table};
-use plasmon::{DeleteOutcome, Error, Filter, NodeId, ObjectId, ObjectInfo};
+use plasmon::{DeleteOutcome, Error, Event, Filter, NodeId, ObjectId, ObjectInfo};
 use plasmon_fabric::RemoteRegion;
 
 use super::*;
@@ -147,6 +147,14 @@ table! {
         70 List { filter: Filter, from: u64 } -> Listed,
         /// Answers a *list*, with the place at which the next page begins, if there is one.
         71 Listed { objects: Vec<ObjectInfo>, next: Option<u64> },
+        /// Asks for the next events of a feed, at most so many. The receiver answers when there are some, or
+        /// after 2 s; at once if none are wanted. A feed `begins` with the receiver's objects that the user
+        /// may see. Its number is the sender's.
+        72 Watch { feed: u64, begins: bool, most: u32 } -> Watched,
+        /// Answers a *watch*.
+        73 Watched { events: Vec<Event> },
+        /// Ends a feed of the sender's.
+        74 Unwatch { feed: u64 },
         /// Asks a node for its part of the overview.
         80 Report -> Reported,
         /// Answers a *report* with the node's summary, and a *drain* with how far that is, as JSON.

@@ -8,8 +8,10 @@
 //! [`writing`] makes objects, [`reading`] finds them,
 //! [`seeking`] those alone that exist, [`listing`] lists them, [`removing`] deletes and
 //! evicts them, and [`lending`] lends memory to work in. [`placement`] puts objects where they are wanted,
-//! [`transfer`] tells and asks how they move, and [`overseeing`] asks the other nodes.
+//! [`transfer`] tells and asks how they move, and [`overseeing`] and
+//! [`following`] ask the other nodes.
 
+mod following;
 mod lending;
 mod listing;
 mod overseeing;
@@ -21,6 +23,7 @@ mod service;
 mod transfer;
 mod writing;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use plasmon::wire::Reply;
@@ -56,6 +59,10 @@ pub(crate) struct Requests {
     pub(crate) creations: Rc<Creations>,
     lending: Rc<Lending>,
     subscriptions: Subscriptions,
+    /// Held by each subscription to the whole cluster, so that its count tells their number.
+    followers: Rc<()>,
+    /// The number of the next feed.
+    next_feed: Cell<u64>,
 }
 
 impl Requests {
@@ -73,7 +80,9 @@ impl Requests {
             sessions: Rc::clone(sessions),
             lending: Rc::new(Lending::new(placement, sessions, &creations)),
             creations,
-            subscriptions: Subscriptions::new(sessions),
+            subscriptions: Subscriptions::new(sessions, &placement.network),
+            followers: Rc::default(),
+            next_feed: Cell::new(1),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::status::Status;
 use plasmon::wire::{FIRST_OTHER, Reply, Request, Table, WireError};
-use plasmon::{Error, ErrorKind};
+use plasmon::{Error, ErrorKind, NodeId};
 
 use super::{Requests, writing};
 use crate::kernel::ClientKey;
@@ -30,6 +30,11 @@ impl Service for Requests {
     fn on_frame(self: Rc<Self>, frame: Envelope) -> Result<(), WireError> {
         match &frame.message {
             Message::List { filter, from } => self.on_list(&frame, filter, *from),
+            Message::Watch { .. } if frame.reply_to != frame.from => {
+                return Err(WireError::Malformed("watch: it is for another node"));
+            }
+            &Message::Watch { feed, begins, most } => self.on_watch(frame, feed, begins, most),
+            Message::Unwatch { feed } => self.subscriptions.feeds.end(frame.from, *feed),
             // An answer that nobody waits for any more.
             _ if frame.is_answer() => {}
             other => return Err(WireError::Opcode(other.opcode())),
@@ -41,6 +46,10 @@ impl Service for Requests {
         self.on_object_request(asked)
     }
 
+    fn on_gone(&self, gone: &[NodeId]) {
+        self.subscriptions.feeds.on_gone(gone);
+    }
+
     fn on_session_end(&self, client: ClientKey) {
         self.subscriptions.end(client);
         self.placement.end_owned(client);
@@ -48,6 +57,7 @@ impl Service for Requests {
 
     fn on_tick(self: Rc<Self>, now: Instant) {
         self.sessions.dismiss_silent(now);
+        self.subscriptions.feeds.on_tick(now);
     }
 
     fn on_turn_end(self: Rc<Self>) -> bool {
@@ -172,10 +182,7 @@ impl Requests {
                 let reply = self.set_options(client, name, quota);
                 Answer::now(Ok(reply))
             }
-            Request::Subscribe => {
-                self.subscriptions.subscribe(client, request);
-                Answer::Silent
-            }
+            Request::Subscribe { cluster } => self.subscribe(client, request, cluster),
             Request::Channel => Answer::Now(self.sessions.open_channel(client)),
             Request::Tables => Answer::Now(self.sessions.share_tables(client)),
             Request::Calibrate { peer } => Answer::plain(WALK_WEIGHT, Rc::clone(self).calibrate_to(peer)),
