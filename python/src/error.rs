@@ -82,7 +82,7 @@ pub(crate) fn invalid(py: Python<'_>, message: &str) -> PyErr {
 
 /// Exception for an argument of another type.
 pub(crate) fn wrong_type(py: Python<'_>, message: &str) -> PyErr {
-    exception(py, "WrongType", message)
+    exception(py, "WrongType", &printable(message))
 }
 
 fn class_of(kind: ErrorKind) -> &'static str {
