@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use plasmon_e2e::{Cluster, Pattern, own_namespaces, until};
+use plasmon_e2e::{Cluster, Pattern, eventually, own_namespaces, until};
 
 use crate::support::{get, put};
 
@@ -44,6 +44,17 @@ fn agree(nodes: usize) {
         let this = report.cluster.members.iter().filter(|member| member.this).map(|member| &member.node);
         assert_eq!(this.collect::<Vec<_>>(), [&report.node]);
     }
+}
+
+#[test]
+fn nodes_are_connected_before_anybody_wants_something() {
+    const NODES: usize = 3;
+    let cluster = Cluster::builder().nodes(NODES).start();
+    eventually("all are connected, and each has read from each other", || {
+        let reports: Vec<_> = (0..NODES).map(|node| cluster.status(node)).collect();
+        let connected = reports.iter().flat_map(|report| &report.cluster.members).all(|it| it.connected);
+        connected && reports.iter().all(|report| report.fabric.reads == NODES as u64 - 1)
+    });
 }
 
 #[test]

@@ -12,6 +12,7 @@ use plasmon::wire::MAX_DESCRIPTORS;
 use plasmon_fabric::{Event, RemoteRegion};
 use tracing::{debug, warn};
 
+use super::class::Class;
 use super::faults::{self, MAX_FORGIVEN_FAULTS};
 use super::frame::{Envelope, Message};
 use super::members::Incarnation;
@@ -126,8 +127,10 @@ impl Network {
         }
         peer.owed += u32::from(credits.is_some());
         if let Message::Stamps { base, key, len } = envelope.message {
-            if let Some(lane) = peer.lane_on(on) {
-                lane.stamps = Some(RemoteRegion { base, key, len });
+            if let Some(lane) = peer.lane_on(on)
+                && lane.stamps.replace(RemoteRegion { base, key, len }).is_none()
+            {
+                self.ahead.borrow_mut().want(envelope.from, Class::Bulk, now);
             }
             return None;
         }

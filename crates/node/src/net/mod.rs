@@ -1,10 +1,12 @@
 //! Frames between nodes, and the fabrics that carry them.
 //!
 //! Engine thread only, except [`door`], which every thread that accepts connections uses. [`frame`] defines
-//! the frames, [`network`] and [`peer`] send them, [`incoming`] receives them, [`calls`] joins answers to
-//! questions, and [`faults`] counts invalid frames of peers. [`pool`] and [`registrations`] hold memory
-//! that the fabric may use, and [`rekey`] gives the arena new keys when a member goes.
+//! the frames, [`network`] and [`peer`] send them, [`incoming`] receives them, [`ahead`] connects before
+//! there are any, [`calls`] joins answers to questions, and [`faults`] counts invalid frames of peers.
+//! [`pool`] and [`registrations`] hold memory that the fabric may use, and [`rekey`] gives the arena new
+//! keys when a member goes.
 
+pub(crate) mod ahead;
 pub(crate) mod calls;
 pub(crate) mod class;
 pub(crate) mod door;

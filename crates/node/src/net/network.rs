@@ -25,6 +25,7 @@ use plasmon_fabric::{
 };
 use tracing::{info, warn};
 
+use super::ahead::Ahead;
 use super::calls::Calls;
 use super::class::Class;
 use super::fabric::Fabric;
@@ -50,7 +51,7 @@ const MAX_QUEUED_FRAMES: usize = 1 << 16;
 const IDLE_POLL_DIVISOR: u32 = 16;
 
 /// Length of a stamp in bytes.
-const STAMP_LEN: usize = size_of::<u64>();
+pub(super) const STAMP_LEN: usize = size_of::<u64>();
 
 /// A piece of a peer's memory, resolved to what a fabric needs.
 #[derive(Clone, Copy)]
@@ -86,6 +87,8 @@ pub(crate) struct Network {
     link: RefCell<String>,
     /// For each fabric, whether a peer is reached by it.
     busy: RefCell<Vec<bool>>,
+    /// Connections that are made before there is something to say.
+    pub(super) ahead: RefCell<Ahead>,
     /// Peers that were cut off, and that the cluster has not been told of yet.
     pub(super) cut_off: RefCell<Vec<NodeId>>,
 }
@@ -113,6 +116,7 @@ impl Network {
             polls: Cell::new(0),
             link: RefCell::default(),
             busy: RefCell::default(),
+            ahead: RefCell::default(),
             cut_off: RefCell::default(),
         })
     }
@@ -424,6 +428,7 @@ impl Network {
                 peer.disconnect(&self.fabrics);
             }
         }
+        let mut fresh = Vec::new();
         for member in members.iter().filter(|member| member.node != self.kernel.node) {
             if peers.contains_key(&member.node) {
                 continue;
@@ -435,6 +440,7 @@ impl Network {
                         warn!("this node and the one at {} talk over {name}: {why}", member.listen);
                     }
                     peers.insert(member.node, peer);
+                    fresh.push(member);
                 }
                 Err(error) => {
                     warn!(node = %member.node, listen = member.listen, %error, "cannot reach a node")
@@ -443,6 +449,7 @@ impl Network {
         }
         let wanted = POSTED_PER_PEER * peers.len();
         drop(peers);
+        self.want_ahead(&fresh);
         self.fabrics.iter().for_each(|fabric| fabric.expect(wanted));
         self.note_busy();
         self.abandon(&gone);
@@ -462,6 +469,7 @@ impl Network {
                 self.post(peer, envelope.encode(peer.member.token), true);
             }
         }
+        self.connect_ahead(now);
     }
 
     /// Checks the connections that are in use; called regularly.

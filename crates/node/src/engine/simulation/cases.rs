@@ -15,6 +15,7 @@ use super::host::Host;
 use super::worker::USER;
 use super::{REST, Simulation};
 use crate::control::Event;
+use crate::net::ahead::PATIENCE;
 use crate::transfer::LEASE;
 
 /// Seeds of each case: of clusters without disks.
@@ -97,6 +98,20 @@ impl Simulation {
     /// How many objects wait on a node for a place at their holder.
     fn queued(&self, host: usize) -> u64 {
         self.hosts[host].core().expect("it runs").services.status().transfer.queued
+    }
+
+    /// Whether two nodes have exchanged something.
+    fn are_connected(&self, one: usize, other: usize) -> bool {
+        let to = |from: usize, to: usize| {
+            let node = self.hosts[to].id().expect("it runs");
+            self.hosts[from].core().expect("it runs").network.connected(node)
+        };
+        to(one, other) && to(other, one)
+    }
+
+    /// Number of one-sided reads that a node has made.
+    fn reads(&self, host: usize) -> u64 {
+        self.hosts[host].core().expect("it runs").services.status().fabric.reads
     }
 
     /// Has a client of a host delete an object.
@@ -224,6 +239,43 @@ fn who_watches_all_nodes_knows_what_they_have_after_they_died_and_came_back() {
         // The first gives nobody its objects until it knows which were deleted.
         simulation.pass(REST);
         assert_eq!(simulation.watcher.gaps, 4, "each of them comes");
+        simulation.end(seed);
+    }
+}
+
+#[test]
+fn members_are_connected_before_anybody_wants_something() {
+    for seed in SEEDS {
+        let simulation = cluster(seed);
+        let count = simulation.hosts.len();
+        for one in 0..count {
+            assert!((0..one).all(|other| simulation.are_connected(one, other)), "seed {seed}: node {one}");
+        }
+        // Each has tried the bulk lane to each other.
+        let others = count as u64 - 1;
+        assert!((0..count).all(|host| simulation.reads(host) == others), "seed {seed}");
+        simulation.end(seed);
+    }
+}
+
+#[test]
+fn members_that_cannot_be_reached_delay_no_connection_to_others() {
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        let last = simulation.hosts.len() - 1;
+        simulation.hosts[0].kill();
+        simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
+        // The first refuses, the last can be reached, and those between are silent.
+        simulation.hosts[1].kill();
+        (2..last).for_each(|silent| simulation.network.partition(0, silent as u32, true));
+        simulation.hosts[0].start_again();
+        simulation.join(0);
+        simulation.pass(4 * PATIENCE);
+        assert!(simulation.are_connected(0, last), "seed {seed}");
+        (2..last).for_each(|silent| simulation.network.partition(0, silent as u32, false));
+        simulation.pass(PATIENCE);
+        assert!((2..last).all(|silent| simulation.are_connected(0, silent)), "seed {seed}");
+        simulation.bring_back(1);
         simulation.end(seed);
     }
 }
