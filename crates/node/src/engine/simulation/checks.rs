@@ -110,7 +110,10 @@ impl Simulation {
         let mut wrong: Vec<String> = Vec::new();
         for (id, history) in self.histories.iter().enumerate() {
             // An id is also refused while another client claims it for a put that does not end well.
-            let failed = &self.failed_puts[id];
+            let failed: Vec<_> = self.failed_puts[id]
+                .iter()
+                .map(|(begin, gone)| (*begin, refused_until(history, *gone)))
+                .collect();
             let overlaps = |call: &Call| {
                 let end = call.end.unwrap_or(u64::MAX);
                 failed.iter().any(|(begin, gone)| *begin <= end && call.begin <= *gone)
@@ -158,5 +161,15 @@ impl Simulation {
             }
         }
         wrong
+    }
+}
+
+/// End of the time in which an id is refused for a put that was `gone` without success. If the message was
+/// lost that it was given up, the next one who wants the id is refused once.
+fn refused_until(history: &[Call], gone: u64) -> u64 {
+    let wants = |call: &&Call| call.begin > gone && matches!(call.action, Action::Refused | Action::Put(_));
+    match history.iter().filter(wants).min_by_key(|call| call.end) {
+        Some(Call { action: Action::Refused, end: Some(end), .. }) => *end,
+        _ => gone,
     }
 }

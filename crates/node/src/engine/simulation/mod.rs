@@ -119,7 +119,7 @@ struct Simulation {
     ids: Vec<ObjectId>,
     /// What happened to each id.
     histories: Vec<Vec<Call>>,
-    /// Of each id, the puts that did not end well: when they began, and when their claims were gone.
+    /// Of each id, the puts that did not end well: when they began, and when they were gone.
     failed_puts: Vec<Vec<(u64, u64)>>,
     /// The last moment at which a call began or ended, in steps that people see as microseconds.
     moments: u64,
