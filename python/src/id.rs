@@ -157,5 +157,10 @@ pub(crate) fn object_ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<plasmon::Obje
     {
         return Ok(vec![object_id(given)?]);
     }
-    given.try_iter()?.map(|one| object_id(&one?)).collect()
+    let ids = given.try_iter().map_err(|_| {
+        let kind = given.get_type().name().map_or_else(|_| String::new(), |name| name.to_string());
+        let text = format!("ids are an ObjectId, 20 bytes or a name, or a list of these, not {kind}");
+        wrong_type(given.py(), &text)
+    })?;
+    ids.map(|one| object_id(&one?)).collect()
 }

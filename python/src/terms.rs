@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use plasmon::{CreateOptions, Rights};
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
+use pyo3::types::PyString;
 
 use crate::error::{invalid, raised, wrong_type};
 
@@ -33,21 +35,25 @@ impl<'py> FromPyObject<'_, 'py> for Terms {
     type Error = PyErr;
 
     fn extract(terms: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = terms.py();
         Ok(Self {
-            name: field(terms, "name")?,
-            rights: field(terms, "rights")?,
-            timeout: field(terms, "timeout")?,
-            digest: field(terms, "digest")?,
-            fresh: field(terms, "fresh")?,
-            replicas: field(terms, "replicas")?,
-            ttl: field(terms, "ttl")?,
-            owned: field(terms, "owned")?,
+            name: field(terms, intern!(py, "name"))?,
+            rights: field(terms, intern!(py, "rights"))?,
+            timeout: field(terms, intern!(py, "timeout"))?,
+            digest: field(terms, intern!(py, "digest"))?,
+            fresh: field(terms, intern!(py, "fresh"))?,
+            replicas: field(terms, intern!(py, "replicas"))?,
+            ttl: field(terms, intern!(py, "ttl"))?,
+            owned: field(terms, intern!(py, "owned"))?,
         })
     }
 }
 
 /// Term that an argument of a call of this name gave.
-fn field<'py, T: for<'a> FromPyObject<'a, 'py>>(terms: Borrowed<'_, 'py, PyAny>, name: &str) -> PyResult<T> {
+fn field<'py, T: for<'a> FromPyObject<'a, 'py>>(
+    terms: Borrowed<'_, 'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<T> {
     let py = terms.py();
     let given = terms.getattr(name)?;
     given.extract().map_err(Into::<PyErr>::into).map_err(|error| {

@@ -87,11 +87,12 @@ fn print(calibration: &Calibration) -> Result<(), Failure> {
     line(&format!("{} in reads of", size(bytes)))?;
     table(["SIZE", "AT A TIME", "GB/S", ""], &rows)?;
     let limit = match calibration.eager_max {
-        u32::MAX => "whenever they fit a message".into(),
-        max => format!("up to {} bytes", max),
+        u32::MAX => "up to 256 KiB".to_owned(),
+        0 => "never".to_owned(),
+        max => format!("up to {}", size(max.into())),
     };
     line(&format!(
-        "{}: objects come inside a message {limit}; larger ones in reads of {}, {} at a time",
+        "{}: objects come in messages {limit}; larger ones in reads of {}, {} at a time",
         calibration.provider,
         size(calibration.chunk),
         calibration.window

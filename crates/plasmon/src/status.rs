@@ -267,15 +267,15 @@ pub struct PoolStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferStatus {
-    /// Number of objects fetched inside a message.
+    /// Number of objects fetched in messages.
     pub eager_fetched: u64,
-    /// Size in bytes (data and metadata) of the objects fetched inside a message.
+    /// Size in bytes (data and metadata) of the objects fetched in messages.
     pub eager_fetched_bytes: u64,
     /// Number of objects fetched by one-sided reads.
     pub rendezvous_fetched: u64,
     /// Size in bytes (data and metadata) of the objects fetched by one-sided reads.
     pub rendezvous_fetched_bytes: u64,
-    /// Number of objects sent inside a message.
+    /// Number of objects sent in messages.
     pub eager_served: u64,
     /// Number of objects offered for one-sided reads.
     pub rendezvous_served: u64,

@@ -174,13 +174,13 @@ pub struct Calibration {
     pub host: String,
     /// Time of the measurement, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Size in bytes (data and metadata) of the largest object that is sent inside a message.
+    /// Size in bytes (data and metadata) of the largest object that is sent in messages.
     pub eager_max: u32,
     /// Size in bytes of one read of a large object.
     pub chunk: u64,
     /// Number of reads of a large object that are under way at a time.
     pub window: u32,
-    /// Measurements of small objects: inside a message against a read.
+    /// Measurements of small objects: in messages against a read.
     pub small: Vec<SmallPoint>,
     /// Measurements of a large object, by size and number of reads.
     pub large: Vec<LargePoint>,
@@ -192,7 +192,7 @@ pub struct Calibration {
 pub struct SmallPoint {
     /// Size of the object in bytes.
     pub bytes: u64,
-    /// Time until the object had come inside a message, from the request on, in microseconds.
+    /// Time until the object had come in messages, from the request on, in microseconds.
     pub eager_us: f64,
     /// Time until the object had been offered and read, from the request on, in microseconds.
     pub read_us: f64,

@@ -140,7 +140,7 @@ class Reads(Handle):
         Raises:
             TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
         """
-        return self._native.get(self._all(ids, private), timeout)
+        return self._native.get(self._all(ids, private) if private or self._prefix else ids, timeout)
 
     def get_into(
         self, id: IdLike, into: Readable, timeout: float | None = None, *, private: bool = False
