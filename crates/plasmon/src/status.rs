@@ -234,6 +234,8 @@ pub struct FabricStatus {
     pub messages_sent: u64,
     /// Number of messages received from other nodes.
     pub messages_received: u64,
+    /// Number of messages that were sent again, since they may have been lost.
+    pub messages_repeated: u64,
     /// Number of one-sided reads that this node made. Reads of this node's memory by others are not counted,
     /// because no CPU takes part in them.
     pub reads: u64,

@@ -86,16 +86,18 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
-    use plasmon::wire::Draw;
+    use plasmon::wire::{Draw, Wire};
 
     use super::*;
+    use crate::net::frame::MessageHeader;
 
     #[test]
     fn what_peers_said_to_the_new_membership_is_kept() {
         let early = Early::default();
         let news = |epoch| {
             let message = Message::Publish { holdings: Vec::new() };
-            Envelope { epoch, ..Envelope::draw(&mut Draw::new(1), message) }
+            let (mut draw, sender) = (Draw::new(1), MessageHeader::draw(&mut Draw::new(1)));
+            Envelope { epoch, ..Envelope::draw(&mut draw, &sender, message) }
         };
         let now = Instant::now();
         early.0.borrow_mut().extend([8, 11, 10, 12].map(|epoch| (now, news(epoch))));

@@ -14,7 +14,6 @@ use tracing::info;
 
 use super::Directory;
 use super::finding::lost;
-use super::repair::LAST_REPEAT;
 use super::table::Waiter;
 use crate::kernel::random::{HashMap, HashSet};
 use crate::membership::shards::shard_of;
@@ -46,19 +45,11 @@ impl Directory {
         self.deletion.enroll_again();
         if !cluster.solo() {
             self.repair_after(fresh, change.was_solo);
-            self.repeat_to(change.again.clone());
         }
         let was_solo = change.was_solo && !cluster.solo();
         self.claims.follow(&change.former, fresh, |node| change.alive.contains(&node), was_solo);
-        if change.begins {
-            if cluster.withholds() {
-                self.serve_when_seen();
-            }
-            if cluster.losses() > 0 {
-                // The other nodes close the connections of this node's former membership when they learn of
-                // the new one.
-                self.repeat_to(change.alive.iter().copied().collect());
-            }
+        if change.begins && cluster.withholds() {
+            self.serve_when_seen();
         }
         self.follow_early();
     }
@@ -90,10 +81,6 @@ impl Directory {
             directory.cluster.fenced() || directory.kernel.incarnation.get() != incarnation
         };
         self.kernel.spawn(async move {
-            if directory.cluster.losses() > 0 {
-                // Messages on connections of the former membership are then sent again.
-                directory.kernel.clock.sleep(LAST_REPEAT).await;
-            }
             loop {
                 // The pending news have left by then.
                 directory.kernel.clock.sleep(SEEN_INTERVAL).await;

@@ -22,11 +22,6 @@ use crate::net::frame::Message;
 use crate::net::frame::{Holding, MAX_ENTRIES};
 use crate::object::Table;
 
-/// When everything is told once more to nodes that joined anew: first when nearly all nodes will have
-/// followed the view, then when the slowest will have.
-const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
-/// When the messages of the last repeat are under way.
-pub(crate) const LAST_REPEAT: Duration = Duration::from_secs(7);
 /// Number of objects looked at in a turn.
 const LOT_OBJECTS: usize = 256;
 /// The pause between two lots, so that gets are hardly slowed down.
@@ -160,7 +155,7 @@ impl Directory {
         }
     }
 
-    /// Publishes again to keepers that may have missed something.
+    /// Publishes again to keepers for which there was no room in the queue for something.
     pub(crate) fn republish_to(self: &Rc<Self>, keepers: &[NodeId]) {
         if keepers.is_empty() || self.cluster.fenced() {
             return;
@@ -169,21 +164,6 @@ impl Directory {
         if self.repair.follow(&self.cluster.shards.borrow(), |node| !keepers.contains(&node)) {
             self.walk();
         }
-    }
-
-    /// Tells nodes once more, after a while: both sides close their connections with a node that joined
-    /// anew when they learn of it, and messages under way are lost without an error.
-    pub(crate) fn repeat_to(self: &Rc<Self>, nodes: Vec<NodeId>) {
-        if nodes.is_empty() {
-            return;
-        }
-        let directory = Rc::clone(self);
-        self.kernel.spawn(async move {
-            for pause in REPEATS {
-                directory.kernel.clock.sleep(pause).await;
-                directory.republish_to(&nodes);
-            }
-        });
     }
 
     /// Whether a walk is under way.

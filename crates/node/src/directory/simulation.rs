@@ -11,7 +11,9 @@ use super::table::{Lookup, Published, Table, Waiter};
 use crate::control::simulation::{change_text, members_text};
 use crate::membership::shards::{Keepers, ShardMap, shard_of};
 use crate::net::class::Class;
-use crate::net::frame::{Envelope, Holding, Kind, Location, MAX_ENTRIES, Message, Verdict, Wish};
+use crate::net::frame::{
+    Envelope, Holding, Kind, Location, MAX_ENTRIES, MESSAGE_HEADER_LEN, Message, Verdict, Wish,
+};
 use crate::net::members::{Change, Gone, Member, Reach};
 use crate::object::Stamp;
 use crate::object::{Head, Ownership, Role};
@@ -251,5 +253,5 @@ fn len(message: Message) -> usize {
         answers: false,
         message,
     };
-    envelope.encode(1).len()
+    MESSAGE_HEADER_LEN + envelope.encode().len()
 }

@@ -38,8 +38,6 @@ pub(crate) struct ViewChange {
     pub(crate) gone: Vec<NodeId>,
     /// Members that were not members before, or not in this incarnation.
     pub(crate) fresh: HashSet<NodeId>,
-    /// The fresh members that were members in an earlier incarnation.
-    pub(crate) again: Vec<NodeId>,
     /// All members.
     pub(crate) alive: HashSet<NodeId>,
     /// The keepers of the shards before.
@@ -205,14 +203,12 @@ impl Cluster {
             let fresh = view.members.iter().filter(|one| !known.contains(&(one.node, one.incarnation)));
             fresh.map(|member| member.node).collect()
         };
-        let again = |node: &NodeId| before.members.iter().any(|member| member.node == *node);
-        let again: Vec<NodeId> = fresh.iter().copied().filter(again).collect();
         let was_solo = self.solo.replace(self.solo.get() && nodes.len() == 1);
         self.store.set_solo(self.solo.get());
         self.note_dead(&gone, now);
         self.note_moved(&former, &fresh);
         self.former.replace((before.members.len() > 1).then(|| Rc::clone(&former)));
         let alive = nodes.into_iter().collect();
-        Some(Change::View(ViewChange { begins, gone, fresh, again, alive, former, was_solo }))
+        Some(Change::View(ViewChange { begins, gone, fresh, alive, former, was_solo }))
     }
 }

@@ -119,7 +119,7 @@ impl Network {
             let Some(peer) = peers.get_mut(&node) else { continue };
             match (class, result.is_ok()) {
                 (Class::Messages, true) => peer.used = true,
-                (Class::Messages, false) => peer.lane().knows_stamps = false,
+                (Class::Messages, false) => peer.lane().greeted = false,
                 (Class::Bulk, is_read) => {
                     peer.used_bulk |= is_read;
                     ahead.want(node, Class::Messages, now);
@@ -136,20 +136,16 @@ impl Network {
         }
     }
 
-    /// Tells a peer where this node's stamps are, outside the window; `None` if the peer knows.
+    /// Tells a peer where this node's stamps are, by a message that is not counted; `None` if that was done.
     fn greet(&self, peer: &mut Peer) -> Option<Op> {
-        if peer.lane().knows_stamps {
+        if peer.lane().greeted {
             return None;
         }
-        let fabric = &self.fabrics[peer.fabric()];
-        let frame = self.envelope(0, peer.member.node, 0, fabric.describe_stamps());
-        let message = frame.encode(peer.member.token);
+        let stamps = self.fabrics[peer.fabric()].describe_stamps();
         // Without a block there is no memory, which other code reports.
-        let block = fabric.pools.lend(message.len()).ok()?;
-        block.copy_from_slice(&message).ok()?;
-        let lane = peer.lane();
-        lane.knows_stamps = true;
-        Some(fabric.endpoint(Class::Messages).send(lane.end(Class::Messages), block))
+        let operation = self.post_uncounted(peer, Some(stamps)).ok()?;
+        peer.lane().greeted = true;
+        Some(operation)
     }
 
     /// Reads a stamp of a peer; `None` if it is not known where they are.

@@ -12,7 +12,7 @@ use plasmon_fabric::{Access, Domain, Endpoint, FabricError, Memory, Provider, Re
 use tracing::warn;
 
 use super::class::Class;
-use super::frame::{FRAME_MAX, Message};
+use super::frame::{MESSAGE_MAX, Message};
 use super::members::Reach;
 use super::pool::Pools;
 use crate::kernel::random::HashMap;
@@ -20,7 +20,7 @@ use crate::memory::{Arena, BlockMemory, Piece};
 
 /// Sizes in bytes of the message blocks. Most messages carry no object and are short, and the memory that
 /// they touch should fit a core's cache.
-const BLOCKS: [usize; 3] = [256, 2 << 10, FRAME_MAX];
+const BLOCKS: [usize; 3] = [256, 2 << 10, MESSAGE_MAX];
 
 /// The number of a segment and its version.
 pub(crate) type SegmentKey = (u32, u32);
@@ -120,20 +120,20 @@ impl Fabric {
     /// Describes a segment of this node, for a peer that is about to read from it.
     pub(crate) fn describe(&self, (segment, version): SegmentKey) -> Option<Message> {
         let RemoteRegion { base, key, len } = self.segments.borrow().get(&(segment, version))?.remote();
-        Some(Message::Segment { segment, version, base, key, len })
+        Some(Message::Segment { provider: self.name().to_owned(), segment, version, base, key, len })
     }
 
     /// Describes where this node's stamps are.
     pub(crate) fn describe_stamps(&self) -> Message {
         let RemoteRegion { base, key, len } = self.stamps.remote();
-        Message::Stamps { base, key, len }
+        Message::Stamps { provider: self.name().to_owned(), base, key, len }
     }
 
     /// Posts so many more blocks for messages to come.
     pub(crate) fn expect(&self, blocks: usize) {
         while self.posted.get() < blocks {
             if let Err(error) =
-                self.pools.keep(FRAME_MAX).and_then(|block| self.endpoint(Class::Messages).receive(block))
+                self.pools.keep(MESSAGE_MAX).and_then(|block| self.endpoint(Class::Messages).receive(block))
             {
                 warn!("cannot post a receive block: {error}");
                 break;

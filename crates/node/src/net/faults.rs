@@ -7,11 +7,6 @@
 
 use std::time::{Duration, Instant};
 
-use plasmon::NodeId;
-
-use super::frame::Header;
-use super::members::Incarnation;
-
 /// Number of invalid frames that are forgiven within [`FAULT_WINDOW`].
 pub(crate) const MAX_FORGIVEN_FAULTS: u32 = 64;
 /// The span in which invalid frames are counted.
@@ -36,17 +31,9 @@ impl Faults {
     }
 }
 
-/// The sender named by a frame that does not decode, if its header is whole and carries this node's token.
-pub(crate) fn sender(frame: &[u8], token: u64) -> Option<(NodeId, Incarnation)> {
-    let header = Header::of(frame)?;
-    (header.token == token).then_some((header.from, header.incarnation))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::class::Class;
-    use crate::net::frame::{Envelope, HEADER_LEN, Message};
 
     #[test]
     fn many_within_a_while_are_too_many() {
@@ -62,26 +49,5 @@ mod tests {
             assert!(!faults.another(last));
         }
         assert!(faults.another(last + FAULT_WINDOW / 2));
-    }
-
-    #[test]
-    fn a_frame_says_who_sent_it_if_its_token_is_right() {
-        let from = NodeId::from_bytes([7; 16]);
-        let envelope = Envelope {
-            request: 1,
-            from,
-            incarnation: 5,
-            reply_to: NodeId::from_bytes([8; 16]),
-            epoch: 2,
-            deadline_us: u64::MAX,
-            tenant: 0,
-            class: Class::Messages,
-            answers: false,
-            message: Message::Done,
-        };
-        let frame = envelope.encode(99);
-        assert_eq!(sender(&frame, 99), Some((from, 5)));
-        assert_eq!(sender(&frame, 98), None);
-        assert_eq!(sender(&frame[..HEADER_LEN - 1], 99), None);
     }
 }

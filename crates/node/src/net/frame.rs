@@ -1,8 +1,8 @@
 //! Frames between nodes: their meaning and their encoding.
 //!
-//! A frame is a [`Header`] and a body, little-endian. A fabric message is one frame or several, at most
-//! [`FRAME_MAX`] bytes so that it fits a block of the pool. `docs/design/net.md` lists the fields of the
-//! header and all bodies; the code generates these lists.
+//! A frame is a [`Header`] and a body, little-endian. A message of the fabric is a [`MessageHeader`] and any
+//! number of frames, at most [`MESSAGE_MAX`] bytes so that it fits a block of the pool. `docs/design/net.md`
+//! lists the fields of both headers and all bodies; the code generates these lists.
 //!
 //! Peers are trusted to be Plasmon, but their bytes are not: every field is checked on decode. A frame of
 //! another version, with an unknown opcode or flag, or with a wrong end is dropped and counted. A request
@@ -19,7 +19,7 @@ use plasmon::wire::Draw;
 use plasmon::wire::body::Reader;
 use plasmon::wire::{self, Table, Wire, WireError, answers};
 
-pub(crate) use self::header::{HEADER_LEN, Header};
+pub(crate) use self::header::{HEADER_LEN, Header, MESSAGE_HEADER_LEN, MessageHeader};
 pub(crate) use self::parts::{
     Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Verdict, Wish, Withdrawal,
 };
@@ -30,10 +30,12 @@ use super::class::Class;
 use super::members::Incarnation;
 use crate::object::Head;
 
-/// Version of the frames.
-pub(crate) const VERSION: u8 = 8;
-/// Length in bytes of the largest frame: what libfabric's rxm moves in one piece, less its own header.
-pub(crate) const FRAME_MAX: usize = 16 << 10;
+/// Version of messages and frames.
+pub(crate) const VERSION: u8 = 9;
+/// Length in bytes of the largest message: what libfabric's rxm moves in one piece, less its own header.
+pub(crate) const MESSAGE_MAX: usize = 16 << 10;
+/// Length in bytes of the largest frame.
+pub(crate) const FRAME_MAX: usize = MESSAGE_MAX - MESSAGE_HEADER_LEN;
 /// Maximum number of entries in a frame that lists ids.
 pub(crate) const MAX_ENTRIES: usize = 256;
 /// Header flag of a frame that answers a question, where its opcode alone does not say so to the receiver.
@@ -84,25 +86,20 @@ pub(crate) enum FrameError {
 }
 
 impl Envelope {
-    /// Encodes the frame. `token` proves to the receiver that the sender is a member.
-    pub(crate) fn encode(&self, token: u64) -> BytesMut {
+    /// Encodes the frame. Who sends it stands in the header of its message.
+    pub(crate) fn encode(&self) -> BytesMut {
         let mut out = BytesMut::with_capacity(256);
         let header = Header {
-            version: VERSION,
             opcode: self.message.opcode(),
+            class: self.class,
             flags: if self.answers { FLAG_ANSWER } else { 0 },
             body_len: 0,
-            token,
             request: self.request,
-            from: self.from,
             reply_to: self.reply_to,
-            incarnation: self.incarnation,
             epoch: self.epoch,
             deadline_us: self.deadline_us,
             tenant: self.tenant,
-            class: self.class,
             reserved: 0,
-            credits: 0,
         };
         Header::put(&header, &mut out);
         self.message.put_body(&mut out);
@@ -111,37 +108,34 @@ impl Envelope {
         out
     }
 
-    /// Draws a frame with this message.
+    /// Draws a frame with this message, from the sender of a message.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(crate) fn draw(draw: &mut Draw, message: Message) -> Self {
-        Self::of(Header::draw(draw), message)
+    pub(crate) fn draw(draw: &mut Draw, sender: &MessageHeader, message: Message) -> Self {
+        Self::of(sender, Header::draw(draw), message)
     }
 
-    fn of(header: Header, message: Message) -> Self {
-        let Header { request, from, reply_to, incarnation, epoch, deadline_us, tenant, class, .. } = header;
+    fn of(sender: &MessageHeader, header: Header, message: Message) -> Self {
+        let Header { request, reply_to, epoch, deadline_us, tenant, class, .. } = header;
+        let MessageHeader { from, incarnation, .. } = *sender;
         let answers = header.flags == FLAG_ANSWER && matches!(message, Message::Other(_));
         Self { request, from, incarnation, reply_to, epoch, deadline_us, tenant, class, answers, message }
     }
 
-    /// Takes the first frame off a message; returns the envelope, the token it carries and the credits it
-    /// returns.
-    pub(crate) fn decode_first(message: &mut Bytes) -> Result<(Self, u64, u16), FrameError> {
-        let body_len = Header::body_len(message).ok_or(FrameError::Malformed)?;
+    /// Takes the first frame off the frames of a message.
+    pub(crate) fn decode_first(sender: &MessageHeader, frames: &mut Bytes) -> Result<Self, FrameError> {
+        let body_len = Header::body_len(frames).ok_or(FrameError::Malformed)?;
         let len = (body_len as usize).saturating_add(HEADER_LEN);
-        if message.len() < len {
+        if frames.len() < len {
             return Err(FrameError::Malformed);
         }
-        let mut body = Reader::new(message.split_to(len), "node frame").with_most_items(MAX_ENTRIES);
+        let mut body = Reader::new(frames.split_to(len), "node frame").with_most_items(MAX_ENTRIES);
         let header = Header::take(&mut body)?;
-        if header.version != VERSION {
-            return Err(FrameError::Version(header.version));
-        }
         let message = Message::take_body(header.opcode, &mut body)?;
         let flags = if matches!(message, Message::Other(_)) { FLAG_ANSWER } else { 0 };
         if header.flags & !flags != 0 || header.reserved != 0 {
             return Err(FrameError::Malformed);
         }
-        Ok(body.finish((Self::of(header, message), header.token, header.credits))?)
+        Ok(body.finish(Self::of(sender, header, message))?)
     }
 }
 
@@ -200,12 +194,6 @@ impl Message {
     /// Whether the sender keeps a lease for the receiver of this answer.
     pub(crate) fn comes_with_a_lease(&self) -> bool {
         matches!(self, Self::Offer { .. } | Self::Registered { .. } | Self::Stream { .. } | Self::Dial { .. })
-    }
-
-    /// Whether an encoded frame describes memory as the fabric by which the frame is sent reaches it.
-    pub(crate) fn is_of_a_fabric(frame: &[u8]) -> bool {
-        let row = Header::of(frame).and_then(|header| Self::row_of(header.opcode));
-        row.is_some_and(|row| matches!(row.name, "Segment" | "Stamps"))
     }
 
     /// Number of bytes of an object with this head that fit a message beside it.

@@ -1,31 +1,31 @@
-//! The fuzzer's target for frames, and its seeds.
+//! The fuzzer's target for messages, and its seeds.
 
 use bytes::Bytes;
-use plasmon::wire::{Draw, Table};
+use plasmon::wire::{Draw, Table, Wire};
 
-use super::frame::{Envelope, Header, Message};
+use super::frame::{Envelope, Message, MessageHeader, VERSION};
 
-/// Decodes a message, frame by frame; each frame must decode to the same after encoding.
+/// Decodes a message, frame by frame; the header and each frame must decode to the same after encoding.
 pub(crate) fn message(mut bytes: Bytes) {
+    let Ok(header) = MessageHeader::take_first(&mut bytes) else { return };
+    assert_eq!(MessageHeader::take_first(&mut header.encode().freeze()), Ok(header));
     while !bytes.is_empty() {
         let before = bytes.len();
-        let Ok((envelope, token, credits)) = Envelope::decode_first(&mut bytes) else { return };
+        let Ok(envelope) = Envelope::decode_first(&header, &mut bytes) else { return };
         assert!(bytes.len() < before, "a frame of no bytes");
-        let mut again = envelope.encode(token);
-        Header::set_credits(&mut again, credits);
-        let mut again = again.freeze();
-        assert_eq!(Envelope::decode_first(&mut again), Ok((envelope, token, credits)));
+        let mut again = envelope.encode().freeze();
+        assert_eq!(Envelope::decode_first(&header, &mut again), Ok(envelope));
         assert!(again.is_empty(), "{} bytes behind it", again.len());
     }
 }
 
-/// Returns messages of one frame of each kind, and of several frames.
+/// Returns messages of one frame of each kind, of several frames, and of none.
 pub(crate) fn messages() -> Vec<Vec<u8>> {
     let mut draw = Draw::new(7);
-    let frames = Message::draw_all(3, 7).into_iter();
-    let frames = frames.map(|message| Envelope::draw(&mut draw, message).encode(6).to_vec());
-    let mut messages: Vec<_> = frames.collect();
-    let several = messages[..4].concat();
-    messages.push(several);
-    messages
+    let header = MessageHeader { version: VERSION, reserved: 0, ..MessageHeader::draw(&mut draw) };
+    let encode = |message| Envelope::draw(&mut draw, &header, message).encode().to_vec();
+    let frames: Vec<_> = Message::draw_all(3, 7).into_iter().map(encode).collect();
+    let several = [frames[..4].concat(), Vec::new()];
+    let messages = frames.iter().chain(&several);
+    messages.map(|frames| [&header.encode()[..], frames].concat()).collect()
 }

@@ -1,8 +1,8 @@
-//! Incoming messages: frames are accepted, held back, or dropped. Engine thread only.
+//! Incoming messages: they are accepted, held back, or dropped. Engine thread only.
 //!
-//! A frame is accepted if it carries this node's token, decodes, and names a member of this view. A frame
-//! of a node that may soon be a member waits for the view. Frames about the fabric itself (segments,
-//! stamps, credits) are handled here.
+//! A message is accepted if it carries this node's token and names a member of this view. A message of a node
+//! that may soon be a member waits for the view. Counted messages are acted on once and in order
+//! ([`stream`](super::stream)). Frames about the fabric itself (segments, stamps) are handled here.
 
 use std::time::Instant;
 
@@ -13,14 +13,14 @@ use plasmon_fabric::{Event, RemoteRegion};
 use tracing::{debug, warn};
 
 use super::class::Class;
-use super::faults::{self, MAX_FORGIVEN_FAULTS};
-use super::frame::{Envelope, Message};
+use super::faults::MAX_FORGIVEN_FAULTS;
+use super::frame::{Envelope, Message, MessageHeader};
 use super::members::Incarnation;
 use super::network::Network;
-use super::peer::WINDOW;
+use super::stream::Place;
 
-/// Maximum number of frames kept of senders that the next view may make members.
-const MAX_STRANGER_FRAMES: usize = 1024;
+/// Maximum number of messages kept of senders that the next view may make members.
+const MAX_STRANGER_MESSAGES: usize = 1024;
 
 impl Network {
     /// Takes an event of a fabric; adds the frames of members that are to be acted on.
@@ -38,25 +38,71 @@ impl Network {
         let message = slice.slice(0, len).map(|part| Bytes::from(part.to_vec()));
         self.fabrics[on].repost(slice);
         let Ok(mut message) = message else { return self.drop_frame("a message longer than a block") };
-        let mut is_first = true;
-        while is_first || !message.is_empty() {
-            let whole = message.clone();
-            match Envelope::decode_first(&mut message) {
-                Ok((envelope, token, credits)) if token == self.token => {
-                    // A message costs one credit, and its first frame returns some.
-                    let credits = std::mem::take(&mut is_first).then_some(credits);
-                    frames.extend(self.admit(envelope, on, credits, now));
-                }
-                Ok((envelope, ..)) => {
-                    return self.drop_frame(&format!("a wrong token from {}", envelope.from));
-                }
+        match MessageHeader::take_first(&mut message) {
+            Ok(header) if header.token == self.token => self.admit(&header, message, now, frames),
+            Ok(header) => self.drop_frame(&format!("a wrong token from {}", header.from)),
+            Err(error) => self.drop_frame(&error.to_string()),
+        }
+    }
+
+    /// Acts on a message of a member, or holds back that of a node that may soon be a member.
+    fn admit(&self, header: &MessageHeader, message: Bytes, now: Instant, frames: &mut Vec<Envelope>) {
+        let mut peers = self.peers.borrow_mut();
+        let peer = peers.get_mut(&header.from);
+        let Some(peer) = peer.filter(|peer| peer.member.incarnation >= header.incarnation) else {
+            let mut strangers = self.strangers.borrow_mut();
+            if strangers.len() == MAX_STRANGER_MESSAGES {
+                strangers.pop_front();
+                self.dropped.set(self.dropped.get() + 1);
+            }
+            return strangers.push_back((*header, message));
+        };
+        if peer.member.incarnation > header.incarnation {
+            drop(peers);
+            return self.drop_frame("a message from a former life of a node");
+        }
+        if peer.cut_off {
+            drop(peers);
+            return self.drop_frame("a message from a node that is cut off");
+        }
+        peer.used = true;
+        if header.of == peer.outgoing.stream {
+            peer.outgoing.acknowledge(header.received, header.missing, now);
+        }
+        if header.number == 0 {
+            drop(peers);
+            return self.open_message(header, message, now, frames);
+        }
+        let mut place = peer.incoming.take(header.stream, header.number, &message, now);
+        drop(peers);
+        let mut next = Some(message);
+        while let (Place::Next, Some(message)) = (&place, next.take()) {
+            self.open_message(header, message, now, frames);
+            match self.peers.borrow_mut().get_mut(&header.from).filter(|peer| !peer.cut_off) {
+                Some(peer) => next = peer.incoming.take_next(),
+                None => place = Place::Kept,
+            }
+        }
+        if place == Place::Outside {
+            self.drop_frame(&format!("a message of {} that is not expected", header.from));
+        }
+    }
+
+    /// Takes the frames of a message.
+    fn open_message(
+        &self,
+        header: &MessageHeader,
+        mut message: Bytes,
+        now: Instant,
+        frames: &mut Vec<Envelope>,
+    ) {
+        while !message.is_empty() {
+            match Envelope::decode_first(header, &mut message) {
+                Ok(envelope) => frames.extend(self.handle(envelope, now)),
                 Err(error) => {
                     self.drop_frame(&error.to_string());
-                    if let Some((from, incarnation)) = faults::sender(&whole, self.token) {
-                        self.blame(from, incarnation, now);
-                    }
                     // The start of the next frame is not known.
-                    return;
+                    return self.blame(header.from, header.incarnation, now);
                 }
             }
         }
@@ -95,66 +141,44 @@ impl Network {
         !self.cut_off.borrow().is_empty()
     }
 
-    /// Accepts a frame of a member, or holds back that of a node that may soon be a member. The first frame
-    /// of a message brings credits.
-    fn admit(&self, envelope: Envelope, on: usize, credits: Option<u16>, now: Instant) -> Option<Envelope> {
-        let mut peers = self.peers.borrow_mut();
-        let peer = peers.get_mut(&envelope.from);
-        let Some(peer) = peer.filter(|peer| peer.member.incarnation >= envelope.incarnation) else {
-            let mut strangers = self.strangers.borrow_mut();
-            if strangers.len() == MAX_STRANGER_FRAMES {
-                strangers.pop_front();
-                self.dropped.set(self.dropped.get() + 1);
+    /// Acts on a frame about the fabric itself; returns any other.
+    fn handle(&self, envelope: Envelope, now: Instant) -> Option<Envelope> {
+        let from = envelope.from;
+        let on = |name: &str| self.fabrics.iter().position(|fabric| fabric.name() == name);
+        match envelope.message {
+            Message::Stamps { ref provider, base, key, len } => {
+                let mut peers = self.peers.borrow_mut();
+                let lane = on(provider).and_then(|on| peers.get_mut(&from)?.lane_on(on));
+                if lane.is_some_and(|lane| lane.stamps.replace(RemoteRegion { base, key, len }).is_none()) {
+                    self.ahead.borrow_mut().want(from, Class::Bulk, now);
+                }
+                None
             }
-            strangers.push_back((envelope, on, credits));
-            return None;
-        };
-        if peer.member.incarnation > envelope.incarnation {
-            drop(peers);
-            self.drop_frame("a frame from a former life of a node");
-            return None;
-        }
-        if peer.cut_off {
-            drop(peers);
-            self.drop_frame("a frame from a node that is cut off");
-            return None;
-        }
-        peer.used = true;
-        peer.credits = (peer.credits + u32::from(credits.unwrap_or(0))).min(WINDOW);
-        if let Message::Credit { count } = envelope.message {
-            peer.credits = peer.credits.saturating_add(count).min(WINDOW);
-            return None;
-        }
-        peer.owed += u32::from(credits.is_some());
-        if let Message::Stamps { base, key, len } = envelope.message {
-            if let Some(lane) = peer.lane_on(on)
-                && lane.stamps.replace(RemoteRegion { base, key, len }).is_none()
-            {
-                self.ahead.borrow_mut().want(envelope.from, Class::Bulk, now);
-            }
-            return None;
-        }
-        if let Message::Segment { segment, version, base, key, len } = envelope.message {
-            if segment as usize >= MAX_DESCRIPTORS {
-                drop(peers);
+            Message::Segment { segment, .. } if segment as usize >= MAX_DESCRIPTORS => {
                 self.drop_frame("a segment beyond any arena");
-                self.blame(envelope.from, envelope.incarnation, now);
-                return None;
+                self.blame(from, envelope.incarnation, now);
+                None
             }
-            if let Some(lane) = peer.lane_on(on) {
-                lane.segments.retain(|(number, _), _| *number != segment);
-                lane.segments.insert((segment, version), RemoteRegion { base, key, len });
+            Message::Segment { ref provider, segment, version, base, key, len } => {
+                let mut peers = self.peers.borrow_mut();
+                if let Some(lane) = on(provider).and_then(|on| peers.get_mut(&from)?.lane_on(on)) {
+                    lane.segments.retain(|(number, _), _| *number != segment);
+                    lane.segments.insert((segment, version), RemoteRegion { base, key, len });
+                }
+                None
             }
-            return None;
+            _ => Some(envelope),
         }
-        Some(envelope)
     }
 
-    /// Takes the frames of nodes that have become members since the frames arrived.
+    /// Takes the frames of nodes that have become members since their messages arrived.
     pub(crate) fn admit_strangers(&self, now: Instant) -> Vec<Envelope> {
         let waiting = std::mem::take(&mut *self.strangers.borrow_mut());
-        let admitted = waiting.into_iter();
-        admitted.filter_map(|(envelope, on, credits)| self.admit(envelope, on, credits, now)).collect()
+        let mut frames = Vec::new();
+        for (header, message) in waiting {
+            self.admit(&header, message, now, &mut frames);
+        }
+        frames
     }
 
     /// Counts a frame that is dropped. The log reports the first and then fewer and fewer, since a peer

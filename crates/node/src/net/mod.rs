@@ -1,8 +1,9 @@
 //! Frames between nodes, and the fabrics that carry them.
 //!
 //! Engine thread only, except [`door`], which every thread that accepts connections uses. [`frame`] defines
-//! the frames, [`network`] and [`peer`] send them, [`incoming`] receives them, [`ahead`] connects before
-//! there are any, [`calls`] joins answers to questions, and [`faults`] counts invalid frames of peers.
+//! the frames, [`network`] and [`peer`] have the ways to other nodes, [`sending`] and [`incoming`] carry
+//! messages, [`stream`] counts them, so that each arrives once, [`ahead`] connects before there are any,
+//! [`calls`] joins answers to questions, and [`faults`] counts invalid frames of peers.
 //! [`pool`] and [`registrations`] hold memory that the fabric may use, and [`rekey`] gives the arena new
 //! keys when a member goes.
 
@@ -23,3 +24,5 @@ pub(crate) mod pool;
 pub(crate) mod registrations;
 pub(crate) mod rekey;
 mod report;
+mod sending;
+mod stream;

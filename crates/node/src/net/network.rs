@@ -4,10 +4,10 @@
 //! to themselves, so that they do not hold messages up. The provider makes connections with the first
 //! operation towards a peer.
 //!
-//! Frames are batched during a turn and leave at its end, as many in a message as fit a block. Messages are
-//! under credit control: a sender has at most [`WINDOW`] under way towards a peer. The peer returns credits
-//! with its own messages, or with a [`Message::Credit`], which costs none. The receiver posts blocks for
-//! every peer's window.
+//! Frames are batched during a turn and leave at its end, as many in a message as fit a block. A sender has
+//! at most [`WINDOW`] messages under way towards a peer, and keeps each until the peer has it
+//! ([`stream`](super::stream)). The receiver posts blocks for every peer's window. It says what it has with
+//! its own messages, or with one that has no frames and is not counted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,9 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
-use futures::FutureExt;
-use futures::channel::oneshot;
+use bytes::Bytes;
 use plasmon::NodeId;
 use plasmon::status::PoolStatus;
 use plasmon_fabric::{
@@ -29,24 +27,18 @@ use super::ahead::Ahead;
 use super::calls::Calls;
 use super::class::Class;
 use super::fabric::Fabric;
-use super::frame::{Envelope, FRAME_MAX, HEADER_LEN, Header, Location, Message};
+use super::frame::{Envelope, Location, Message, MessageHeader};
 use super::members::{Member, Reach};
-use super::peer::{Lane, Peer, WINDOW};
+use super::peer::{Lane, Peer};
+use super::stream::WINDOW;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::kernel::random::random_u64;
 use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
 use crate::object::Stamp;
 
-/// Number of blocks posted for each peer: its window, and credit frames, which come outside it.
-const POSTED_PER_PEER: usize = WINDOW as usize + 8;
-/// Number of frames below which a queue is short.
-const SHORT_QUEUE_FRAMES: usize = 2 * WINDOW as usize;
-/// Number of frames in a queue up to which it takes objects in messages. Further ones are read, so that they
-/// wait in no queue.
-const OBJECTS_QUEUE_FRAMES: usize = 8 * WINDOW as usize;
-/// Maximum number of frames that may wait for a peer; a peer that takes none is as good as gone.
-const MAX_QUEUED_FRAMES: usize = 1 << 16;
+/// Number of blocks posted for each peer: its window, and messages that are not counted or come again.
+const POSTED_PER_PEER: usize = WINDOW + 8;
 /// The divisor of the polls that look at a fabric by which no peer is reached.
 const IDLE_POLL_DIVISOR: u32 = 16;
 
@@ -62,8 +54,8 @@ pub(crate) struct Remote {
     pub(crate) offset: u64,
 }
 
-/// A frame of a node that is not a member, with the number of its fabric and the credits it brought.
-type Stranger = (Envelope, usize, Option<u16>);
+/// A message of a node that is not a member: its header, and its frames.
+type Stranger = (MessageHeader, Bytes);
 
 /// The fabrics and the peers.
 pub(crate) struct Network {
@@ -82,6 +74,12 @@ pub(crate) struct Network {
     pub(super) remote_writes: RefCell<Vec<(u32, usize)>>,
     pub(super) strangers: RefCell<VecDeque<Stranger>>,
     pub(super) dropped: Cell<u64>,
+    /// Number of messages that were sent again.
+    pub(super) repeated: Cell<u64>,
+    /// The number of the last stream that this node began.
+    streams: Cell<u32>,
+    /// When a message is to be sent that no other event causes.
+    pub(super) due: Cell<Option<Instant>>,
     polls: Cell<u32>,
     /// The state of the RDMA device's link; empty if there is no device, or no report of it yet.
     link: RefCell<String>,
@@ -113,6 +111,9 @@ impl Network {
             remote_writes: RefCell::default(),
             strangers: RefCell::default(),
             dropped: Cell::new(0),
+            repeated: Cell::new(0),
+            streams: Cell::new(0),
+            due: Cell::new(None),
             polls: Cell::new(0),
             link: RefCell::default(),
             busy: RefCell::default(),
@@ -202,7 +203,9 @@ impl Network {
 
     /// The longest time for which the engine may sleep.
     pub(crate) fn sleep_limit(&self) -> Option<Duration> {
-        self.fabrics.iter().filter_map(|fabric| fabric.domain.sleep_limit()).min()
+        let fabrics = self.fabrics.iter().filter_map(|fabric| fabric.domain.sleep_limit());
+        let due = self.due.get().map(|due| due.saturating_duration_since(self.kernel.clock.now()));
+        fabrics.chain(due).min()
     }
 
     /// Drives the fabrics; adds the frames of members to act on, and returns the number of events.
@@ -237,6 +240,11 @@ impl Network {
     /// Number of frames dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.get()
+    }
+
+    /// Number of messages that were sent again so far.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.repeated.get()
     }
 
     /// Gives a segment other keys; returns the former registrations, and the messages to the peers that
@@ -339,84 +347,6 @@ impl Network {
         self.peers.borrow().get(&node).is_some_and(|peer| peer.cut_off)
     }
 
-    /// Queues a frame for a peer; `false` when there is no such member, or it takes nothing.
-    pub(super) fn send_to_peer(&self, to: NodeId, envelope: Envelope) -> bool {
-        let mut peers = self.peers.borrow_mut();
-        let Some(peer) = peers.get_mut(&to).filter(|peer| !peer.cut_off) else {
-            return false;
-        };
-        if peer.queue.len() >= MAX_QUEUED_FRAMES {
-            peer.missed_frames = true;
-            return false;
-        }
-        peer.used = true;
-        peer.used_bulk |= matches!(envelope.message, Message::Offer { .. } | Message::Registered { .. });
-        if let Message::Offer { pieces, stamp, .. } = &envelope.message {
-            let fabric = &self.fabrics[peer.fabric()];
-            let lane = peer.lane();
-            let mut news = Vec::new();
-            if stamp.is_some() && !std::mem::replace(&mut lane.knows_stamps, true) {
-                news.push(fabric.describe_stamps());
-            }
-            let pieces = pieces.iter().map(|piece| (piece.segment, piece.version));
-            let unknown: Vec<_> = pieces.filter(|key| lane.announced.insert(*key)).collect();
-            news.extend(unknown.into_iter().filter_map(|key| fabric.describe(key)));
-            for message in news {
-                peer.enqueue(&Envelope { message, request: 0, ..envelope.clone() });
-            }
-        }
-        peer.enqueue(&envelope);
-        true
-    }
-
-    /// Sends as many frames as the credits allow, as many in a message as fit.
-    fn pump(&self, peer: &mut Peer) {
-        while peer.credits > 0
-            && let Some(mut message) = peer.queue.pop_front()
-        {
-            while let Some(next) = peer.queue.front().filter(|next| message.len() + next.len() <= FRAME_MAX) {
-                message.extend_from_slice(next);
-                peer.queue.pop_front();
-            }
-            peer.credits -= 1;
-            self.post(peer, message, false);
-        }
-        if peer.queue.len() < SHORT_QUEUE_FRAMES {
-            for waiter in peer.drained.drain(..) {
-                // A task that has given up needs no news.
-                let _ = waiter.send(());
-            }
-        }
-    }
-
-    /// Whether the queue for a peer has room for an object that comes in messages.
-    pub(crate) fn takes_more(&self, node: NodeId) -> bool {
-        self.peers.borrow().get(&node).is_some_and(|peer| peer.queue.len() < OBJECTS_QUEUE_FRAMES)
-    }
-
-    /// Waits until the queue for a peer is short, or the peer is gone.
-    pub(crate) fn drained(&self, node: NodeId) -> impl Future<Output = ()> + use<> {
-        let (sender, receiver) = oneshot::channel();
-        if let Some(peer) =
-            self.peers.borrow_mut().get_mut(&node).filter(|peer| peer.queue.len() >= SHORT_QUEUE_FRAMES)
-        {
-            peer.drained.push(sender);
-        }
-        receiver.map(drop)
-    }
-
-    /// Gives a message to the fabric. A `free` message costs no credit.
-    fn post(&self, peer: &mut Peer, mut message: BytesMut, free: bool) {
-        let credits = std::mem::take(&mut peer.owed).min(u32::from(u16::MAX)) as u16;
-        Header::set_credits(&mut message, credits);
-        let fabric = &self.fabrics[peer.fabric()];
-        let posted = fabric.pools.lend(message.len()).and_then(|block| {
-            block.copy_from_slice(&message)?;
-            Ok(fabric.endpoint(Class::Messages).send(peer.lane().end(Class::Messages), block))
-        });
-        peer.posted(posted, self.kernel.clock.now(), credits, free);
-    }
-
     /// Follows the members: connects the new, forgets the gone. Returns the nodes that have gone.
     pub(crate) fn follow(&self, epoch: u64, members: &[Member]) -> Vec<NodeId> {
         self.epoch.set(epoch);
@@ -433,7 +363,8 @@ impl Network {
             if peers.contains_key(&member.node) {
                 continue;
             }
-            match Peer::connect(&self.fabrics, member) {
+            self.streams.set(self.streams.get() + 1);
+            match Peer::connect(&self.fabrics, member, self.streams.get()) {
                 Ok(peer) => {
                     if let Some(why) = peer.why_not_better(&self.fabrics) {
                         let name = self.fabrics[peer.fabric()].name();
@@ -456,22 +387,6 @@ impl Network {
         gone
     }
 
-    /// Finishes a turn for the peers: sends what is queued, notes what failed, and returns credits that no
-    /// message has carried when half a window of them is owed.
-    pub(crate) fn end_turn(&self) {
-        let now = self.kernel.clock.now();
-        for (node, peer) in self.peers.borrow_mut().iter_mut().filter(|(_, peer)| !peer.cut_off) {
-            peer.reap(now);
-            self.pump(peer);
-            if peer.owed >= WINDOW / 2 {
-                let count = std::mem::take(&mut peer.owed);
-                let envelope = self.envelope(0, *node, 0, Message::Credit { count });
-                self.post(peer, envelope.encode(peer.member.token), true);
-            }
-        }
-        self.connect_ahead(now);
-    }
-
     /// Checks the connections that are in use; called regularly.
     pub(crate) fn look_after_peers(&self) {
         let now = self.kernel.clock.now();
@@ -487,13 +402,6 @@ impl Network {
         self.busy.replace((0..self.fabrics.len()).map(reached).collect());
     }
 
-    /// Takes the peers that missed a message since the last call and can be told again.
-    pub(crate) fn take_missed(&self) -> Vec<NodeId> {
-        let mut peers = self.peers.borrow_mut();
-        let missed = peers.iter_mut().filter(|(_, peer)| peer.queue.is_empty());
-        missed.filter_map(|(node, peer)| std::mem::take(&mut peer.missed_frames).then_some(*node)).collect()
-    }
-
     /// Ends the operations on a peer's bulk lane, which do not end by themselves, and opens the lane anew.
     pub(crate) fn reset_bulk(&self, node: NodeId) {
         if let Some(peer) = self.peers.borrow_mut().get_mut(&node).filter(|peer| !peer.cut_off) {
@@ -501,5 +409,3 @@ impl Network {
         }
     }
 }
-
-const _: () = assert!(HEADER_LEN < FRAME_MAX);

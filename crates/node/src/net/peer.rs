@@ -10,18 +10,17 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures::channel::oneshot;
-use plasmon_fabric::{FabricError, Op, RemoteRegion};
-use tracing::{info, warn};
+use plasmon_fabric::{FabricError, Op, RemoteRegion, Slice};
+use tracing::{error, info, warn};
 
 use super::class::Class;
 use super::fabric::{Fabric, SegmentKey};
 use super::faults::Faults;
-use super::frame::{Envelope, Message};
+use super::frame::{Envelope, FRAME_MAX};
 use super::members::{Member, Reach};
+use super::stream::{Incoming, Outgoing};
 use crate::kernel::random::{HashMap, HashSet};
 
-/// Maximum number of messages under way towards a peer.
-pub(crate) const WINDOW: u32 = 32;
 /// How long nothing may get through on a lane before the next lane is taken.
 const LANE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -31,20 +30,21 @@ pub(crate) struct Peer {
     /// The lanes, best first; never empty.
     lanes: Vec<Lane>,
     current: usize,
-    /// Number of messages that may still be sent.
-    pub(crate) credits: u32,
-    /// Number of credits to return.
-    pub(crate) owed: u32,
     /// Encoded frames to send.
     pub(crate) queue: VecDeque<BytesMut>,
-    /// Messages given to the fabric that may still fail, oldest first.
-    sending: VecDeque<Sending>,
+    /// Messages that may not have come to the peer.
+    pub(super) outgoing: Outgoing<Posted>,
+    /// What has come from the peer.
+    pub(super) incoming: Incoming,
     /// Tasks that wait for the queue to be short.
     pub(crate) drained: Vec<oneshot::Sender<()>>,
     pub(crate) used: bool,
     /// Whether something was read over the bulk lane, by either side.
     pub(crate) used_bulk: bool,
+    /// Whether there was no room in the queue for a frame.
     pub(crate) missed_frames: bool,
+    /// Whether the last message failed, which the log says once.
+    is_failing: bool,
     pub(crate) faults: Faults,
     /// Whether the peer is cut off because of too many invalid frames: nothing is sent to it or taken from
     /// it.
@@ -63,6 +63,8 @@ pub(crate) struct Lane {
     pub(crate) segments: HashMap<SegmentKey, RemoteRegion>,
     /// Whether the peer knows where this node's stamps are.
     pub(crate) knows_stamps: bool,
+    /// Whether a message was sent to the peer to make the connection.
+    pub(super) greeted: bool,
     /// Where the peer's stamps are.
     pub(crate) stamps: Option<RemoteRegion>,
     /// The last attempt to find out whether the connection is whole.
@@ -96,6 +98,7 @@ impl Lane {
             announced: HashSet::default(),
             segments: HashMap::default(),
             knows_stamps: false,
+            greeted: false,
             stamps: None,
             probe: None,
             whole: false,
@@ -126,20 +129,25 @@ impl Lane {
     }
 }
 
-/// A message under way.
-struct Sending {
+/// A message that was given to the fabric.
+pub(super) struct Posted {
+    /// The memory of the message.
+    pub(super) block: Slice,
     operation: Op,
     at: Instant,
     lane: usize,
-    /// Number of credits that the message returns.
-    credits: u16,
-    /// Whether the message itself costs no credit.
-    free: bool,
+}
+
+impl Posted {
+    /// Whether the message was not sent; `None` if that is not known yet.
+    fn failed(&self) -> Option<bool> {
+        self.operation.result().map(|result| result.is_err())
+    }
 }
 
 impl Peer {
-    /// Connects to a member by every fabric that both nodes have.
-    pub(crate) fn connect(fabrics: &[Fabric], member: &Member) -> Result<Self, String> {
+    /// Connects to a member by every fabric that both nodes have. Messages to it are counted in `stream`.
+    pub(crate) fn connect(fabrics: &[Fabric], member: &Member, stream: u32) -> Result<Self, String> {
         let mut lanes = Vec::new();
         for (number, fabric) in fabrics.iter().enumerate() {
             let own = fabric.reach();
@@ -154,14 +162,14 @@ impl Peer {
             member: member.clone(),
             lanes,
             current: 0,
-            credits: WINDOW,
-            owed: 0,
             queue: VecDeque::new(),
-            sending: VecDeque::new(),
+            outgoing: Outgoing::new(stream),
+            incoming: Incoming::default(),
             drained: Vec::new(),
             used: false,
             used_bulk: false,
             missed_frames: false,
+            is_failing: false,
             faults: Faults::default(),
             cut_off: false,
         })
@@ -177,7 +185,7 @@ impl Peer {
     pub(crate) fn cut_off(&mut self, fabrics: &[Fabric]) {
         self.cut_off = true;
         self.queue.clear();
-        self.sending.clear();
+        self.outgoing.clear();
         // Tasks that wait for the queue see that the peer takes nothing.
         self.drained.clear();
         for lane in &self.lanes {
@@ -221,46 +229,35 @@ impl Peer {
     }
 
     pub(crate) fn enqueue(&mut self, envelope: &Envelope) {
-        self.queue.push_back(envelope.encode(self.member.token));
-    }
-
-    /// Takes note of a message that was given to the fabric, or refused by it.
-    pub(crate) fn posted(&mut self, posted: Result<Op, FabricError>, at: Instant, credits: u16, free: bool) {
-        let lane = self.current;
-        match posted {
-            Ok(operation) => self.sending.push_back(Sending { operation, at, lane, credits, free }),
-            Err(error) => self.missed(&error, credits, free),
+        let frame = envelope.encode();
+        if frame.len() > FRAME_MAX {
+            error!("a frame of {} bytes is too long to be sent: {:?}", frame.len(), envelope.message);
+            return;
         }
+        self.queue.push_back(frame);
     }
 
-    /// Forgets messages that were sent, and handles those that failed.
-    pub(crate) fn reap(&mut self, now: Instant) {
-        while let Some(result) = self.sending.front().and_then(|sending| sending.operation.result()) {
-            let Some(Sending { credits, free, lane, .. }) = self.sending.pop_front() else { return };
-            let failing = &mut self.lanes[lane].failing;
-            match result {
-                Ok(()) => *failing = None,
-                Err(error) => {
-                    failing.get_or_insert(now);
-                    self.missed(&error, credits, free);
+    /// A message that was given to the fabric on the lane in use.
+    pub(super) fn posted(&self, block: Slice, operation: Op, at: Instant) -> Posted {
+        Posted { block, operation, at, lane: self.current }
+    }
+
+    /// Takes the numbers of the messages that are to be sent again. Notes what failed.
+    pub(super) fn take_lost(&mut self, now: Instant) -> Vec<u64> {
+        let lanes = &mut self.lanes;
+        for posted in self.outgoing.on_their_way() {
+            match posted.operation.result() {
+                None => {}
+                Some(Ok(())) => lanes[posted.lane].failing = None,
+                Some(Err(error)) => {
+                    lanes[posted.lane].failing.get_or_insert(now);
+                    if !std::mem::replace(&mut self.is_failing, true) {
+                        warn!(node = %self.member.node, %error, "a message was not sent: it is sent again");
+                    }
                 }
             }
         }
-    }
-
-    /// Handles a message that did not reach the peer: its credits are restored, and segments and objects
-    /// are described to the peer again. A task that waits for an answer asks again.
-    fn missed(&mut self, error: &FabricError, credits: u16, free: bool) {
-        if !self.missed_frames {
-            warn!(node = %self.member.node, %error, "a message was not sent");
-        }
-        self.owed += u32::from(credits);
-        self.credits = (self.credits + u32::from(!free)).min(WINDOW);
-        for lane in &mut self.lanes {
-            lane.announced.clear();
-            lane.knows_stamps = false;
-        }
-        self.missed_frames = true;
+        self.outgoing.take_lost(now, Posted::failed)
     }
 
     /// Probes the connections in use, and the better lane that is not: a peer that lost its end of a
@@ -294,7 +291,8 @@ impl Peer {
     fn is_stuck(&self, now: Instant) -> bool {
         let lane = &self.lanes[self.current];
         let probed = lane.probe.as_ref().map(|(at, _)| *at);
-        let sent = self.sending.front().filter(|sending| sending.lane == self.current).map(|it| it.at);
+        let pending = |posted: &&Posted| posted.lane == self.current && posted.failed().is_none();
+        let sent = self.outgoing.on_their_way().filter(pending).map(|posted| posted.at).min();
         let oldest = [probed, sent, lane.failing].into_iter().flatten().min();
         oldest.is_some_and(|since| now.duration_since(since) >= LANE_PATIENCE)
     }
@@ -317,13 +315,8 @@ impl Peer {
             info!("node {node} is reached by {} again", names[1]);
         }
         self.current = to;
-        let lane = self.lane();
-        lane.announced.clear();
-        lane.knows_stamps = false;
-        lane.failing = None;
-        // These frames describe memory as the other fabric reaches it.
-        self.queue.retain(|frame| !Message::is_of_a_fabric(frame));
-        self.missed_frames = true;
+        self.lane().failing = None;
+        self.outgoing.begin_again();
     }
 
     /// Ends the operations on the bulk lane, which do not end by themselves, and opens the lane anew.

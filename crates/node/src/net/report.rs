@@ -26,6 +26,7 @@ impl Network {
             registered_bytes: stats.registered_bytes,
             messages_sent: stats.sends,
             messages_received: stats.received,
+            messages_repeated: self.repeated(),
             reads: stats.reads,
             completions: stats.completed + stats.failed,
             in_flight: stats.in_flight,

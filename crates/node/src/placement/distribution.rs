@@ -34,9 +34,6 @@ const TAKEOVER_PATIENCE: Duration = Duration::from_secs(5);
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(8);
 /// How long orders may take when the caller sets no time-out.
 const DEFAULT_ORDER_PATIENCE: Duration = Duration::from_secs(3600);
-/// How long a node may take to become the primary before it is told again, because the order or its answer
-/// may be lost. An order that cannot be carried out is answered earlier.
-const ORDER_REPEAT: Duration = Duration::from_secs(40);
 /// Number of bytes that a node passes on at a time, for the shape of the tree.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -266,7 +263,7 @@ impl Placement {
         let mut former = found.primaries();
         let from = former.iter().find(|node| **node != to).or(found.nodes().first()).copied();
         let order = Order { id, life: found.life, role: Role::Primary, copies: 0, patient: false, from };
-        self.make_primary(to, tenant, order).await?;
+        self.network.ask(to, tenant, ask::Acquire { order }, DEFAULT_ORDER_PATIENCE).await?;
         // A node that asks the directory from now on must not learn that no node has the object.
         former.extend(self.await_primary(id, tenant, to).await?);
         former.retain(|node| *node != to);
@@ -287,20 +284,6 @@ impl Placement {
             }
         }
         Ok(())
-    }
-
-    /// Has a node become the primary. When a node joins anew, frames are lost without an error: the order is
-    /// given again until it is answered.
-    async fn make_primary(self: &Rc<Self>, to: NodeId, tenant: u32, order: Order) -> Result<(), Error> {
-        let due = self.kernel.clock.now() + DEFAULT_ORDER_PATIENCE;
-        loop {
-            let told = self.kernel.clock.now();
-            let done = self.network.ask(to, tenant, ask::Acquire { order }, ORDER_REPEAT).await;
-            let now = self.kernel.clock.now();
-            if done.is_ok() || now < told + ORDER_REPEAT || now >= due {
-                return done.map(drop);
-            }
-        }
     }
 
     /// Waits until the keepers know a new primary; returns all holders that they know.

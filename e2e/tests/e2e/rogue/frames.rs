@@ -7,11 +7,13 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 8;
-/// Length of a frame's header in bytes.
-pub(crate) const HEADER_LEN: usize = 88;
-/// Largest length of a frame in bytes.
-pub(crate) const FRAME_MAX: usize = 16 << 10;
+pub(crate) const VERSION: u8 = 9;
+/// Length of a message's header in bytes.
+pub(crate) const MESSAGE_HEADER_LEN: usize = 60;
+/// Length of the headers of a message and of its first frame in bytes.
+pub(crate) const HEADER_LEN: usize = MESSAGE_HEADER_LEN + 56;
+/// Largest length of a message in bytes.
+pub(crate) const MESSAGE_MAX: usize = 16 << 10;
 
 /// Opcodes of frames, from `docs/design/net.md`.
 pub(crate) mod opcode {
@@ -51,7 +53,8 @@ pub(crate) mod opcode {
     pub(crate) const LAST: u8 = 94;
 }
 
-/// Frame, field by field. [`Rogue::frame`] makes a valid one.
+/// Frame, field by field, with the header of a message that has it alone. [`Rogue::frame`] makes a valid one,
+/// which is not counted.
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub(crate) version: u8,
@@ -65,65 +68,85 @@ pub(crate) struct Frame {
     pub(crate) reply_to: [u8; 16],
     pub(crate) incarnation: u64,
     pub(crate) epoch: u64,
-    pub(crate) credits: u16,
+    /// Number of the message in its stream; 0 for a message that is not counted.
+    pub(crate) number: u64,
+    pub(crate) stream: u32,
+    /// What has come: the last message, and its stream.
+    pub(crate) received: (u64, u32),
     pub(crate) body: Vec<u8>,
 }
 
 impl Frame {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.put_slice(&[self.version, self.opcode]);
+        let mut out = self.header();
+        out.put_slice(&[self.opcode, 0]);
         out.put_u16_le(self.flags);
         out.put_u32_le(self.body_len.unwrap_or(self.body.len() as u32));
-        out.put_u64_le(self.token);
         out.put_u64_le(self.request);
-        out.put_slice(&self.from);
         out.put_slice(&self.reply_to);
-        out.put_u64_le(self.incarnation);
         out.put_u64_le(self.epoch);
         out.put_u64_le(u64::MAX);
-        out.put_u32_le(0);
-        out.put_slice(&[0, 0]);
-        out.put_u16_le(self.credits);
+        out.put_u64_le(0);
         assert_eq!(out.len(), HEADER_LEN);
         out.put_slice(&self.body);
         out
     }
 
-    /// Frames of a message.
-    pub(crate) fn decode(mut message: &[u8]) -> Vec<Self> {
-        let mut frames = Vec::new();
-        while !message.is_empty() {
-            let body_len = u32::from_le_bytes(message[4..8].try_into().expect("4 bytes")) as usize;
-            let (frame, rest) = message.split_at(HEADER_LEN + body_len);
-            frames.push(Self::decode_one(frame));
-            message = rest;
-        }
-        frames
+    /// Header of the message: a message without frames.
+    pub(crate) fn header(&self) -> Vec<u8> {
+        let mut out = vec![self.version, 0, 0, 0];
+        out.put_u32_le(self.stream);
+        out.put_u64_le(self.token);
+        out.put_slice(&self.from);
+        out.put_u64_le(self.incarnation);
+        out.put_u64_le(self.number);
+        out.put_u64_le(self.received.0);
+        out.put_u32_le(self.received.1);
+        assert_eq!(out.len(), MESSAGE_HEADER_LEN);
+        out
     }
+}
 
-    fn decode_one(bytes: &[u8]) -> Self {
-        let (mut header, body) = bytes.split_at(HEADER_LEN);
-        let header = &mut header;
-        let node = |from: &mut &[u8]| {
-            let mut node = [0; 16];
-            from.copy_to_slice(&mut node);
-            node
-        };
-        let (version, opcode, flags) = (header.get_u8(), header.get_u8(), header.get_u16_le());
-        let (body_len, token, request) =
-            (Some(header.get_u32_le()), header.get_u64_le(), header.get_u64_le());
-        let (from, reply_to) = (node(header), node(header));
-        let (incarnation, epoch) = (header.get_u64_le(), header.get_u64_le());
-        header.advance(8 + 4 + 2);
-        let (credits, body) = (header.get_u16_le(), body.to_vec());
-        #[rustfmt::skip]
-        let frame = Self {
-            version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, credits,
-            body,
-        };
-        frame
+/// Message of another member.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) from: [u8; 16],
+    pub(crate) stream: u32,
+    pub(crate) number: u64,
+    pub(crate) frames: Vec<Frame>,
+}
+
+impl Message {
+    pub(crate) fn decode(message: &[u8]) -> Self {
+        let (mut header, mut rest) = message.split_at(MESSAGE_HEADER_LEN);
+        let version = header.get_u8();
+        header.advance(3);
+        let (stream, token, from) = (header.get_u32_le(), header.get_u64_le(), node(&mut header));
+        let (incarnation, number) = (header.get_u64_le(), header.get_u64_le());
+        let received = (header.get_u64_le(), header.get_u32_le());
+        let mut frames = Vec::new();
+        while !rest.is_empty() {
+            let (opcode, _, flags) = (rest.get_u8(), rest.get_u8(), rest.get_u16_le());
+            let (body_len, request, reply_to) = (rest.get_u32_le(), rest.get_u64_le(), node(&mut rest));
+            let epoch = rest.get_u64_le();
+            rest.advance(8 + 8);
+            let (body, behind) = rest.split_at(body_len as usize);
+            let (body_len, body) = (Some(body_len), body.to_vec());
+            rest = behind;
+            #[rustfmt::skip]
+            frames.push(Frame {
+                version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, number,
+                stream, received, body,
+            });
+        }
+        Self { from, stream, number, frames }
     }
+}
+
+fn node(bytes: &mut &[u8]) -> [u8; 16] {
+    let mut node = [0; 16];
+    bytes.copy_to_slice(&mut node);
+    node
 }
 
 /// Description of an object by its holder: data without metadata, shared, of user 0.
@@ -278,11 +301,23 @@ pub(crate) mod body {
         out
     }
 
-    pub(crate) fn segment(segment: u32, version: u32, (base, key, len): (u64, u64, u64)) -> Vec<u8> {
+    pub(crate) fn segment(
+        provider: &str,
+        segment: u32,
+        version: u32,
+        (base, key, len): (u64, u64, u64),
+    ) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32_le(segment);
         out.put_u32_le(version);
-        out.put_slice(&words(&[base, key, len]));
+        out.put_slice(&stamps(provider, &[base, key, len]));
+        out
+    }
+
+    pub(crate) fn stamps(provider: &str, region: &[u64]) -> Vec<u8> {
+        let mut out = words(region);
+        out.put_u32_le(provider.len() as u32);
+        out.put_slice(provider.as_bytes());
         out
     }
 

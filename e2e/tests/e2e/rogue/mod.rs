@@ -11,7 +11,7 @@ mod leases;
 mod nonsense;
 mod offers;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
@@ -24,7 +24,7 @@ use plasmon::{NodeId, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use serde_json::Value;
 
-use self::frames::{Frame, HEADER_LEN, VERSION, opcode};
+use self::frames::{Frame, MESSAGE_HEADER_LEN, Message, VERSION, opcode};
 use crate::support::{MIB, get, try_put};
 
 /// Starts three nodes, and a rogue on the host of the last.
@@ -81,6 +81,11 @@ struct Rogue {
     region: (u64, u64, u64),
     view: Value,
     frames: VecDeque<Frame>,
+    provider: String,
+    /// Number and stream of the last message of each member.
+    received: HashMap<[u8; 16], (u64, u32)>,
+    /// Whether it tells other members that their messages have come.
+    tells_what_came: bool,
 }
 
 impl Rogue {
@@ -102,7 +107,7 @@ impl Rogue {
     fn join_as(cluster: &Cluster, host: usize, node: [u8; 16], incarnation: u64) -> Self {
         let mut command = cluster.command(host, Path::new(env!("CARGO_BIN_EXE_plasmon-e2e-rogue")));
         let provider = cluster.status(host).fabric.provider;
-        command.args([cluster.listen(0).to_string(), cluster.address(host).to_string(), provider]);
+        command.args([cluster.listen(0).to_string(), cluster.address(host).to_string(), provider.clone()]);
         command.args([hex(&node), incarnation.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // As `plasmon serve` does: libraries that would handle signals are told not to.
@@ -121,8 +126,12 @@ impl Rogue {
         let mut words = greeting.strip_prefix("self ").expect("it says who it is").split(' ');
         let mut number = || words.next().expect("a number").parse::<u64>().expect("a number");
         let region = (number(), number(), number());
-        let (view, frames) = (Value::Null, VecDeque::new());
-        let mut rogue = Self { child, stdin, lines, host, node, incarnation, region, view, frames };
+        let (view, frames, received) = (Value::Null, VecDeque::new(), HashMap::new());
+        #[rustfmt::skip]
+        let mut rogue = Self {
+            child, stdin, lines, host, node, incarnation, region, view, frames, provider, received,
+            tells_what_came: true,
+        };
         until("it is told who the members are", || {
             rogue.listen(Duration::from_millis(10));
             (!rogue.view.is_null()).then_some(())
@@ -161,10 +170,17 @@ impl Rogue {
             reply_to: self.node,
             incarnation: self.incarnation,
             epoch: self.epoch(),
-            // It takes what it is sent.
-            credits: 8,
+            number: 0,
+            stream: 1,
+            received: self.received_from(to),
             body,
         }
+    }
+
+    /// Last message of a node that has come, and its stream, as far as the rogue tells it.
+    fn received_from(&self, node: &str) -> (u64, u32) {
+        let known = self.received.get(&bytes(node)[..]).filter(|_| self.tells_what_came);
+        known.copied().unwrap_or_default()
     }
 
     /// Valid answer to a frame of a node.
@@ -189,7 +205,7 @@ impl Rogue {
     fn stands_for(&self, to: &str, message: &[u8]) -> bool {
         let honest = self.frame(to, 0, Vec::new()).encode();
         let same = |field: std::ops::Range<usize>| message[field.clone()] == honest[field];
-        message.len() >= HEADER_LEN && same(8..16) && same(24..40) && same(56..64)
+        message.len() >= MESSAGE_HEADER_LEN && same(0..1) && same(8..40)
     }
 
     fn send(&mut self, to: &str, frame: &Frame) {
@@ -240,9 +256,25 @@ impl Rogue {
 
     fn hear(&mut self, line: &str) {
         if let Some(frame) = line.strip_prefix("frame ") {
-            self.frames.extend(Frame::decode(&bytes(frame)));
+            self.take(Message::decode(&bytes(frame)));
         } else if let Some(view) = line.strip_prefix("view ") {
             self.view = serde_json::from_str(view).expect("a view is JSON");
+        }
+    }
+
+    /// Takes the frames of a message, unless it came before, and tells its sender that it has come.
+    fn take(&mut self, message: Message) {
+        let Message { from, stream, number, frames } = message;
+        let last = self.received.entry(from).or_default();
+        if number == 0 || (stream, number) > (last.1, last.0) {
+            self.frames.extend(frames);
+        }
+        let to = hex(&from);
+        let members = self.view["members"].as_array().cloned().unwrap_or_default();
+        if number > 0 && members.iter().any(|member| member["node"] == to) {
+            *last = if stream > last.1 { (number, stream) } else { (number.max(last.0), last.1) };
+            let header = self.frame(&to, 0, Vec::new()).header();
+            self.send_bytes(&to, &[header]);
         }
     }
 

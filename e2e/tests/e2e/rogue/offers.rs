@@ -138,7 +138,7 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
     let (base, key, len) = rogue.region;
     let segments = [(base, key, len), (base, !key, len), (!base, key, len), (0, key, u64::MAX)];
     for (number, region) in segments.into_iter().enumerate() {
-        let body = body::segment(number as u32, 1, region);
+        let body = body::segment(&rogue.provider, number as u32, 1, region);
         rogue.send(&to, &rogue.frame(&to, opcode::SEGMENT, body));
     }
     let publish = |rogue: &mut Rogue, head: &Head| {

@@ -205,6 +205,11 @@ fn spill_metrics(out: &mut Out<'_>, spill: &SpillStatus) -> fmt::Result {
 fn fabric_metrics(out: &mut Out<'_>, fabric: &FabricStatus) -> fmt::Result {
     out.counter("plasmon_fabric_messages_sent", "Messages sent to other nodes", fabric.messages_sent)?;
     out.counter("plasmon_fabric_messages_received", "Messages from other nodes", fabric.messages_received)?;
+    out.counter(
+        "plasmon_fabric_messages_repeated",
+        "Messages that were sent again",
+        fabric.messages_repeated,
+    )?;
     out.counter("plasmon_fabric_reads", "One-sided reads made by this node", fabric.reads)?;
     out.counter("plasmon_fabric_completions", "Operations that have ended", fabric.completions)?;
     out.gauge("plasmon_fabric_operations", "Operations under way", real(fabric.in_flight))?;

@@ -164,8 +164,8 @@ impl Simulation {
     }
 }
 
-/// End of the time in which an id is refused for a put that was `gone` without success. If the message was
-/// lost that it was given up, the next one who wants the id is refused once.
+/// End of the time in which an id is refused for a put that was `gone` without success. While the
+/// message that it was given up is still on its way, the next one who wants the id is refused once.
 fn refused_until(history: &[Call], gone: u64) -> u64 {
     let wants = |call: &&Call| call.begin > gone && matches!(call.action, Action::Refused | Action::Put(_));
     match history.iter().filter(wants).min_by_key(|call| call.end) {

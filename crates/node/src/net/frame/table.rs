@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use plasmon::drain::DrainStep;
-use plasmon::wire::{Each, record, table};
+use plasmon::wire::{AtMost, Each, record, table};
 use plasmon::{DeleteOutcome, Error, Event, Filter, NodeId, ObjectId, ObjectInfo};
 use plasmon_fabric::RemoteRegion;
 
@@ -16,6 +16,8 @@ record! {
     impl for RemoteRegion as Region { base: u64, key: u64, len: u64 }
 }
 
+/// Longest name of a provider in bytes.
+const MAX_PROVIDER: usize = 64;
 /// Numbers of the frames of the directory.
 pub(crate) const DIRECTORY_FRAMES: RangeInclusive<u8> = 1..=29;
 /// Numbers of the frames of transfers.
@@ -159,12 +161,17 @@ table! {
         80 Report -> Reported,
         /// Answers a *report* with the node's summary, and a *drain* with how far that is, as JSON.
         81 Reported { json: Bytes },
-        /// Describes a segment of the sender's arena to those who read from it.
-        90 Segment { segment: u32, version: u32, base: u64, key: u64, len: u64 },
-        /// Describes the memory that has the stamps of the sender's objects.
-        91 Stamps { base: u64, key: u64, len: u64 },
-        /// Says that so many messages were received and their blocks posted again.
-        92 Credit { count: u32 },
+        /// Describes a segment of the sender's arena to those who read from it by a provider.
+        90 Segment {
+            segment: u32,
+            version: u32,
+            base: u64,
+            key: u64,
+            len: u64,
+            provider: String as AtMost<MAX_PROVIDER>,
+        },
+        /// Describes the memory that has the stamps of the sender's objects, as a provider reaches it.
+        91 Stamps { base: u64, key: u64, len: u64, provider: String as AtMost<MAX_PROVIDER> },
         /// Says why a request cannot be served.
         93 Refused { error: Error },
         /// Says that a request was carried out.
