@@ -84,14 +84,14 @@ fn serve(engine: &EngineChannel) {
     for _ in 0..2 * ENTRIES {
         let Some(Ok(entry)) = engine.take() else { break };
         let len = match entry.operation {
-            Operation::Put => entry.data_len.min(1 << 16),
-            _ => 0,
+            Operation::Create | Operation::Abort => 0,
+            Operation::Put | Operation::Seal | Operation::Delete => entry.data_len.min(1 << 16),
         };
         let len = usize::from(entry.name_len) + entry.metadata_len.min(1 << 16) as usize + len as usize;
         let mut payload = vec![0; len];
         let inside = entry.payload as usize + len <= DATA_LEN;
         assert_eq!(engine.payload(entry.payload, &mut payload).is_ok(), inside);
-        let completion = Completion { token: entry.token, outcome: Outcome::Done, offset: entry.data_len };
+        let completion = Completion { token: entry.token, outcome: Outcome::Done, answer: entry.data_len };
         if !engine.complete(&completion) {
             break;
         }

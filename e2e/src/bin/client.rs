@@ -56,7 +56,7 @@ fn churn(client: &Client, seed: u64) -> Result<(), Box<dyn Error>> {
         let id = ObjectId::random();
         // The lengths are for puts through the ring, into one place of the arena, and across segments.
         let len = [1, 100, 4095, 60 << 10, 1 << 20, 3 << 20][round as usize % 6];
-        match client.put(id, &pattern.bytes(len), b"", &options) {
+        match make(client, id, &pattern.bytes(len), round % 3 == 0, &options) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Full => {
                 held.clear();
@@ -70,6 +70,7 @@ fn churn(client: &Client, seed: u64) -> Result<(), Box<dyn Error>> {
         held.push((pattern, object));
         if round % 2 == 0 {
             client.delete(&[id])?;
+            client.create(id, len as u64, b"", &options)?.abort()?;
         }
         if held.len() > 8 {
             let (pattern, object) = held.swap_remove(round as usize * 7 % held.len());
@@ -78,4 +79,20 @@ fn churn(client: &Client, seed: u64) -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// Puts an object, or creates, writes and seals it.
+fn make(
+    client: &Client,
+    id: ObjectId,
+    data: &[u8],
+    in_place: bool,
+    options: &CreateOptions,
+) -> plasmon::Result<()> {
+    if !in_place {
+        return client.put(id, data, b"", options);
+    }
+    let mut creation = client.create(id, data.len() as u64, b"", options)?;
+    creation.as_mut_slice().copy_from_slice(data);
+    creation.seal()
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use plasmon::wire::{Header, Receiver, Reply, Request, TablePartKind};
-use plasmon::{CreateOptions, ObjectId};
+use plasmon::{CreateOptions, DeleteOutcome, ErrorKind, ObjectId};
 use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{ClientProcess, MIB, get, put};
@@ -46,6 +46,60 @@ impl Intruder {
         let (pages, bell) = (files.next().expect("pages"), files.next().expect("a bell"));
         let tables = parts.iter().map(|part| part.kind).zip(files).collect();
         Self { _stream: stream, pages, bell, tables }
+    }
+}
+
+/// Where a page set has the tails of submissions and completions, its entries, and the data beside them.
+const SUBMISSIONS_TAIL: u64 = 64;
+const COMPLETIONS_TAIL: u64 = 192;
+const COMPLETIONS_HEAD: u64 = 256;
+const SUBMISSIONS: u64 = 4 << 10;
+const COMPLETIONS: u64 = 20 << 10;
+const DATA: u64 = 100 << 10;
+const DATA_LEN: u64 = 412 << 10;
+
+impl Intruder {
+    fn write(&self, at: u64, word: u64) {
+        self.pages.write_all_at(&word.to_le_bytes(), at).expect("the page set can be written");
+    }
+
+    fn read(&self, at: u64) -> u64 {
+        let mut word = [0; 8];
+        self.pages.read_exact_at(&mut word, at).expect("the page set can be read");
+        u64::from_le_bytes(word)
+    }
+
+    /// Submits an entry about an object, and returns the outcome and the answer of its completion.
+    fn submit(&mut self, operation: u8, id: ObjectId, payload: u32, data_len: u64) -> (u64, u64) {
+        let tail = self.read(SUBMISSIONS_TAIL);
+        let (first, rest) = id.as_bytes().split_at(16);
+        let word = |at: usize| u64::from_le_bytes(first[at..at + 8].try_into().expect("eight bytes"));
+        let last = u32::from_le_bytes(rest.try_into().expect("four bytes"));
+        let entry = [
+            operation.into(),
+            tail,
+            word(0),
+            word(8),
+            u64::from(last) | u64::from(payload) << 32,
+            data_len,
+            0,
+            0,
+        ];
+        let place = SUBMISSIONS + tail % 256 * 64;
+        (place..).step_by(8).zip(entry).for_each(|(at, word)| self.write(at, word));
+        self.write(SUBMISSIONS_TAIL, tail + 1);
+        self.bell.write_all(&1u64.to_ne_bytes()).expect("the bell rings");
+        eventually("the entry is answered", || self.read(COMPLETIONS_TAIL) == tail + 1);
+        self.write(COMPLETIONS_HEAD, tail + 1);
+        let answered = COMPLETIONS + tail % 256 * 64;
+        (self.read(answered + 8), self.read(answered + 16))
+    }
+
+    /// Writes ids to the start of the data area.
+    fn name(&self, ids: &[ObjectId]) -> u64 {
+        let flat: Vec<u8> = ids.iter().flat_map(|id| *id.as_bytes()).collect();
+        self.pages.write_all_at(&flat, DATA).expect("the page set can be written");
+        flat.len() as u64
     }
 }
 
@@ -112,6 +166,114 @@ fn garbage_in_a_page_set_hurts_nobody_else() {
         .expect("delete");
     eventually("nothing leaks", || used() == 0);
     assert!(rounds > 10, "only {rounds} rounds");
+}
+
+#[test]
+fn entries_that_ask_for_too_much_change_nothing() {
+    const SEAL: u8 = 3;
+    const ABORT: u8 = 4;
+    const DELETE: u8 = 5;
+    const DONE: u64 = 1;
+    const ASK_BY_SOCKET: u64 = 2;
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let ids: Vec<_> = (0..40).map(|seed| put(&client, Pattern(seed), 100)).collect();
+    let (small, large) = (ObjectId::random(), ObjectId::random());
+    let options = CreateOptions::default();
+    let mut creations =
+        [(small, 100), (large, MIB as u64)].map(|(id, len)| client.create(id, len, b"", &options).unwrap());
+    creations.iter_mut().for_each(|creation| creation.as_mut_slice().fill(7));
+
+    let mut intruder = Intruder::connect(&cluster);
+    // Creations are their creator's.
+    for id in [small, large, ObjectId::random()] {
+        assert_eq!(intruder.submit(SEAL, id, 0, 0).0, ASK_BY_SOCKET);
+        assert_eq!(intruder.submit(SEAL, id, 0, 100).0, ASK_BY_SOCKET);
+        assert_eq!(intruder.submit(ABORT, id, 0, 0).0, ASK_BY_SOCKET);
+    }
+    // Neither too many ids, nor a part of one, nor ids beyond the data are read.
+    let len = intruder.name(&ids[..33]);
+    for (payload, len) in
+        [(0, len), (0, 19), (0, u64::MAX), (0, 20 << 32), (DATA_LEN as u32 - 19, 20), (u32::MAX, 20)]
+    {
+        assert_eq!(
+            intruder.submit(DELETE, ids[0], payload, len).0,
+            ASK_BY_SOCKET,
+            "{len} bytes at {payload}"
+        );
+        assert_eq!(intruder.submit(SEAL, small, payload, len).0, ASK_BY_SOCKET, "{len} bytes at {payload}");
+    }
+    for (id, seed) in ids.iter().zip(0..) {
+        Pattern(seed).check(get(&client, *id).data());
+    }
+    // What is well formed is carried out: an object that is there, one that is not, and the first again.
+    let len = intruder.name(&[ids[0], ObjectId::random(), ids[0]]);
+    assert_eq!(intruder.submit(DELETE, ids[0], 0, len), (DONE, 1));
+    assert!(client.get_here(&ids[0]).is_none());
+    for creation in creations {
+        let id = creation.id();
+        creation.seal().expect("nobody else has ended it");
+        assert!(get(&client, id).data().iter().all(|byte| *byte == 7));
+    }
+}
+
+#[test]
+fn of_two_creators_of_an_id_one_is_refused() {
+    let cluster = Cluster::builder().start();
+    let (one, other) = (cluster.client(0), cluster.client(0));
+    for len in [100, 2 * MIB as u64] {
+        let (id, options) = (ObjectId::random(), CreateOptions::default());
+        let mut creation = one.create(id, len, b"meta", &options).expect("the id is free");
+        let taken = |client: &plasmon::Client| client.create(id, len, b"", &options).map(drop).unwrap_err();
+        assert_eq!(taken(&other).kind(), ErrorKind::Exists);
+        assert_eq!(taken(&one).kind(), ErrorKind::Exists);
+        creation.as_mut_slice().fill(1);
+        drop(creation);
+        // The creation is aborted by the time that its creator makes the next one.
+        one.create(id, len, b"", &options).expect("the id is free again").abort().expect("abort");
+        let mut creation = other.create(id, len, b"", &options).expect("the id is free again");
+        creation.as_mut_slice().fill(2);
+        creation.seal().expect("seal");
+        assert_eq!(taken(&one).kind(), ErrorKind::Exists);
+        assert!(get(&one, id).data().iter().all(|byte| *byte == 2));
+        assert_eq!(one.delete(&[id, id]).expect("delete"), [DeleteOutcome::Deleted, DeleteOutcome::Absent]);
+    }
+    eventually("nothing leaks", || cluster.status(0).memory.used == 0);
+}
+
+#[test]
+fn objects_that_are_held_are_deleted_through_the_ring_as_well() {
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let (small, large) = (put(&client, Pattern(1), 100), put(&client, Pattern(2), MIB));
+    let held = [small, large].map(|id| get(&client, id));
+    assert_eq!(client.delete(&[small, large]).expect("delete"), [DeleteOutcome::Deferred; 2]);
+    held.iter().zip(1..).for_each(|(object, seed)| Pattern(seed).check(object.data()));
+    drop(held);
+    eventually("the memory returns with the last pin", || cluster.status(0).memory.used == 0);
+    // More ids than an entry has.
+    let ids: Vec<_> = (0..100).map(|seed| put(&client, Pattern(seed), 10)).collect();
+    assert_eq!(client.delete(&ids).expect("delete"), [DeleteOutcome::Deleted; 100]);
+    assert_eq!(client.delete(&ids[..32]).expect("delete"), [DeleteOutcome::Absent; 32]);
+}
+
+#[test]
+fn owned_objects_and_those_with_an_end_go_through_the_ring() {
+    let cluster = Cluster::builder().start();
+    let (owner, other) = (cluster.client(0), cluster.client(0));
+    let owned = CreateOptions { owned: true, ..CreateOptions::default() };
+    let short = CreateOptions { ttl: Some(Duration::from_millis(1)), ..CreateOptions::default() };
+    for options in [&owned, &short] {
+        for len in [100, MIB] {
+            owner.put(ObjectId::random(), &Pattern(1).bytes(len), b"", options).expect("put");
+            let mut creation = owner.create(ObjectId::random(), len as u64, b"", options).expect("create");
+            creation.as_mut_slice().fill(1);
+            creation.seal().expect("seal");
+        }
+    }
+    eventually("the time of half of them is over", || other.list().expect("list").len() == 4);
+    drop(owner);
+    eventually("the others end with their owner", || other.list().expect("list").is_empty());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Rings: puts, creations and seals through shared memory, without a system call while the engine is awake.
+//! Rings: puts, creations, seals, aborts and deletions through shared memory, without a system call while the
+//! engine is awake.
 //!
 //! Engine thread only. A ring's entry is carried out at once or not at all. A client that is told to ask by
 //! the socket makes the same request there, where it may wait and gets a full error. So an entry that
@@ -17,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use plasmon::shared::{Completion, EngineChannel, Operation, Outcome, Submission, TableId};
+use plasmon::shared::{
+    Completion, Deleted, EngineChannel, MAX_DELETED, Operation, Outcome, Submission, TableId,
+};
 use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Placement, Terms};
 use plasmon::{Error, ErrorKind, ObjectId};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -52,6 +55,15 @@ impl Drop for Channel {
         self.pages.close();
         // The removal fails only for a descriptor that is not in the set.
         let _ = epoll::delete(&*self.epoll, &self.bell);
+    }
+}
+
+impl Channel {
+    /// Copies the payload of an entry, once. `None` if it reaches beyond the data area.
+    fn copy<'a>(&self, at: u32, len: usize, into: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        into.resize(len, 0);
+        self.pages.payload(at, into).ok()?;
+        Some(into)
     }
 }
 
@@ -177,11 +189,11 @@ impl Creations {
             let Some(submission) = channel.pages.take() else { break };
             let submission = submission.map_err(|error| format!("its ring has an invalid entry: {error}"))?;
             served += 1;
-            let offset = self.submitted(key, channel, &submission, payload);
+            let answer = self.submitted(key, channel, &submission, payload);
             let completion = Completion {
                 token: submission.token,
-                outcome: if offset.is_some() { Outcome::Done } else { Outcome::AskBySocket },
-                offset: offset.unwrap_or(0),
+                outcome: if answer.is_some() { Outcome::Done } else { Outcome::AskBySocket },
+                answer: answer.unwrap_or(0),
             };
             if !channel.pages.complete(&completion) {
                 return Err("it does not read the completions in its ring".into());
@@ -193,8 +205,8 @@ impl Creations {
         Ok(served)
     }
 
-    /// Carries out an entry; returns the place of a creation, 0 for other entries, and `None` if the client
-    /// is to ask by the socket.
+    /// Carries out an entry; returns the answer of its completion, and `None` if the client is to ask by the
+    /// socket.
     fn submitted(
         self: &Rc<Self>,
         key: ClientKey,
@@ -202,66 +214,102 @@ impl Creations {
         entry: &Submission,
         payload: &mut Vec<u8>,
     ) -> Option<u64> {
-        if entry.operation == Operation::Seal {
-            // A client that has to wait, or was not first, is answered by the socket.
-            self.claims.holds(&entry.id)?.ok()?;
-            return self.seal_creation(key, entry.id, entry.digest, &[]).ok().map(|()| 0);
+        match entry.operation {
+            Operation::Put | Operation::Create => self.make_by_ring(key, channel, entry, payload),
+            Operation::Seal => {
+                // A client that has to wait, or was not first, is answered by the socket.
+                self.claims.holds(&entry.id)?.ok()?;
+                let data = channel.copy(entry.payload, small(entry.data_len)?, payload)?;
+                self.seal_creation(key, entry.id, entry.digest, data).ok().map(|()| 0)
+            }
+            Operation::Abort => self.abort(key, entry.id).ok().map(|()| 0),
+            Operation::Delete => {
+                let ids = channel.copy(entry.payload, small(entry.data_len)?, payload)?;
+                self.delete_by_ring(key, ids).map(|deleted| deleted.0)
+            }
         }
+    }
+
+    /// Puts an object, or begins a creation, and returns its place.
+    fn make_by_ring(
+        self: &Rc<Self>,
+        key: ClientKey,
+        channel: &Channel,
+        entry: &Submission,
+        payload: &mut Vec<u8>,
+    ) -> Option<u64> {
         let (name_len, metadata_len) = (usize::from(entry.name_len), entry.metadata_len as usize);
-        let inline_len = if entry.operation == Operation::Put { entry.data_len } else { 0 };
-        if name_len > MAX_NAME || metadata_len > MAX_METADATA || inline_len > u64::from(INLINE_MAX) {
+        let inline_len = if entry.operation == Operation::Put { small(entry.data_len)? } else { 0 };
+        if name_len > MAX_NAME || metadata_len > MAX_METADATA {
             return None;
         }
-        payload.resize(name_len + metadata_len + inline_len as usize, 0);
-        channel.pages.payload(entry.payload, payload).ok()?;
+        let payload = channel.copy(entry.payload, name_len + metadata_len + inline_len, payload)?;
         let (name, rest) = payload.split_at(name_len);
         let (metadata, data) = rest.split_at(metadata_len);
-        if metadata.len() + data.len() > INLINE_MAX as usize {
-            return None;
-        }
+        small((metadata.len() + data.len()) as u64)?;
         let object = NewObject {
             id: entry.id,
             rights: entry.rights,
             name: String::from_utf8(name.to_vec()).ok()?,
             metadata: Bytes::copy_from_slice(metadata),
-            terms: Terms { fresh: entry.fresh, ..Terms::default() },
+            terms: Terms { fresh: entry.fresh, copies: 0, ttl_ms: entry.ttl_ms, owned: entry.owned },
         };
         if !self.claims_at_once(&object) {
             return None;
         }
         let claim = self.claim_for(key, &object, Duration::ZERO).now_or_never()?.ok()?;
-        match entry.operation {
-            Operation::Put => {
-                let write = |extent: &crate::memory::Extent| {
-                    extent.write(0, data).and_then(|()| extent.write(data.len() as u64, metadata))
-                };
-                let made = self.make(key, object, data.len() as u64, entry.digest, Duration::ZERO, write);
-                made.now_or_never()?.ok()?;
-                claim.fulfil();
-                Some(0)
-            }
-            Operation::Create => {
-                let offset = self.create_by_ring(key, object, entry.data_len)?;
-                claim.keep();
-                Some(offset)
-            }
-            Operation::Seal => None,
+        if entry.operation == Operation::Create {
+            let offset = self.create_by_ring(key, object, entry.data_len)?;
+            claim.keep();
+            return Some(offset);
         }
+        let write = |extent: &crate::memory::Extent| {
+            extent.write(0, data).and_then(|()| extent.write(data.len() as u64, metadata))
+        };
+        let made = self.make(key, object, data.len() as u64, entry.digest, Duration::ZERO, write);
+        made.now_or_never()?.ok()?;
+        claim.fulfil();
+        Some(0)
     }
 
-    /// Begins a creation, if the client has all descriptors to write there.
+    /// Begins a creation, if the client has all descriptors to write there; returns the offset of a large
+    /// object, and 0 for a small one, which the engine writes at its seal.
     fn create_by_ring(self: &Rc<Self>, key: ClientKey, object: NewObject, data_len: u64) -> Option<u64> {
         let id: ObjectId = object.id;
         let (placement, segments) =
             self.begin(key, object, (data_len, 0), Duration::ZERO).now_or_never()?.ok()?;
         match placement {
+            Placement::Inline => Some(0),
             Placement::Mapped(span) if self.sessions.may_write(key, &segments) => Some(span.offset),
-            _ => {
+            Placement::Mapped(_) => {
                 self.give_up(&id);
                 None
             }
         }
     }
+
+    /// Deletes objects, if this node decides alone. The socket is to be asked for an object with a counted
+    /// pin: the client may have released that pin by the socket before.
+    fn delete_by_ring(&self, key: ClientKey, ids: &[u8]) -> Option<Deleted> {
+        let (ids, rest) = ids.as_chunks::<{ ObjectId::LEN }>();
+        if !rest.is_empty() || ids.len() > MAX_DELETED || !self.cluster.solo() {
+            return None;
+        }
+        let ids: Vec<_> = ids.iter().map(|id| ObjectId::from_bytes(*id)).collect();
+        let at_once: Vec<_> = {
+            let objects = self.store.objects.borrow();
+            ids.iter().map(|id| objects.get(id).is_none_or(|replica| replica.pins() == 0)).collect()
+        };
+        let chosen: Vec<_> = ids.iter().zip(&at_once).filter(|(_, now)| **now).map(|(id, _)| *id).collect();
+        let tenant = self.sessions.client(key, |client| client.uid);
+        let mut outcomes = self.directory.deletion.delete_here(&chosen, tenant).into_iter();
+        Some(Deleted::of(at_once.iter().map(|now| now.then(|| outcomes.next()).flatten())))
+    }
+}
+
+/// The size of what travels through the ring. `None` if it is larger than that may be.
+fn small(len: u64) -> Option<usize> {
+    (len <= u64::from(INLINE_MAX)).then_some(len as usize)
 }
 
 impl Client {

@@ -6,13 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::connection::Undo;
 use super::digest::digest as digest_of;
 use super::mapping::{CreationMemory, Writable};
+use super::ringing::Rings;
 use super::{Client, CreateOptions};
-use crate::wire::{Request, requests};
 use crate::{ObjectId, Result};
 
 /// Object that is being written and is not visible yet. Dropping it unsealed aborts the creation.
@@ -20,7 +17,7 @@ pub struct Creation {
     client: Client,
     id: ObjectId,
     memory: Writable,
-    /// Whether the data travels in the frame that seals the object.
+    /// Whether the data travels with the request that seals the object.
     inline: bool,
     /// Metadata of the object, if a digest is to be made.
     digest_with: Option<Vec<u8>>,
@@ -74,13 +71,12 @@ impl Creation {
     /// `TooFew` if the object is sealed, but fewer nodes keep it than it was created for.
     pub fn seal(mut self) -> Result<()> {
         self.memory.freeze()?;
-        let data = if self.inline { Bytes::copy_from_slice(self.memory.bytes()) } else { Bytes::new() };
         let bytes = self.memory.bytes();
         let digest = self.digest_with.as_ref();
         let digest = digest.map_or(0, |metadata| digest_of(&[(0, bytes)], bytes.len(), metadata));
-        let seal = requests::Seal { id: self.id, digest, data };
+        let data = if self.inline { bytes } else { &[] };
         let due = self.options.due(&self.client);
-        self.client.ask_until(seal, Undo::Nothing, due)?;
+        Rings(&self.client).seal(self.id, digest, data, due)?;
         self.open = false;
         self.client.await_copies(self.id, &self.options, due)
     }
@@ -92,7 +88,7 @@ impl Creation {
     pub fn abort(mut self) -> Result<()> {
         self.open = false;
         self.memory.freeze()?;
-        self.client.ask(requests::Abort { id: self.id }, Undo::Nothing).map(drop)
+        Rings(&self.client).abort(self.id, self.client.due_of_answer())
     }
 }
 
@@ -108,7 +104,7 @@ impl Drop for Creation {
             // A view that outlives this handle must not write into memory that was given back. If this fails,
             // the daemon still never gives this memory to another user.
             let _ = self.memory.freeze();
-            self.client.connection.send_and_forget(&Request::Abort { id: self.id });
+            Rings(&self.client).abort_later(self.id);
         }
     }
 }

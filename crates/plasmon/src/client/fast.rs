@@ -1,5 +1,5 @@
 //! Calls that need no socket: finding, pinning and releasing objects in memory, which the client does without
-//! the daemon, and small puts, which it does with the daemon but without a system call.
+//! the daemon, and the requests of the rings, which it makes to the daemon but without a system call.
 //!
 //! Owns the tables and the channel of a client. Any thread. [`crate::shared`] has the protocol. The socket
 //! can do whatever this module cannot.
@@ -18,7 +18,7 @@ use crate::wire::{Span, TableDomain, TablePart, TablePartKind};
 
 /// Number of times that a read is repeated if the engine changes the entry meanwhile.
 const MAX_READ_ATTEMPTS: usize = 4;
-/// Time that a small put spins for its completion before it sleeps: about what a wake-up costs.
+/// Time that a request in the ring spins for its completion before it sleeps: about what a wake-up costs.
 const SPIN_TIME: Duration = Duration::from_micros(20);
 
 /// Tables and channel that a client shares with the daemon.
@@ -159,6 +159,11 @@ impl Fast {
         self.shared.lives()
     }
 
+    /// Whether the node is alone in its cluster, as it says.
+    pub(super) fn is_node_alone(&self) -> bool {
+        self.shared.is_solo()
+    }
+
     /// Whether a place that the ring gave can be written with the grants that have arrived.
     pub(super) fn may_write(&self, arena: &Arena, span: Span) -> crate::Result<bool> {
         arena.may_write(span, |segment| self.shared.segment_version(segment))
@@ -175,8 +180,8 @@ impl Fast {
         self.channel.unpin(pin.0);
     }
 
-    /// Makes as many of the requests as fit the ring, from the first on. Returns for each the offset at which
-    /// its object is to be written (0 for puts), or `None` if the socket has to make the request.
+    /// Makes as many of the requests as fit the ring, from the first on. Returns for each the answer of its
+    /// completion, or `None` if the socket has to make the request.
     ///
     /// # Errors
     /// [`Unanswered`] if `alive` returned `false`: the daemon is not waited for any longer. The requests may
@@ -199,7 +204,7 @@ impl Fast {
             if completion.outcome == Outcome::Done
                 && let Some(outcome) = outcomes.get_mut(completion.token as usize)
             {
-                *outcome = Some(completion.offset);
+                *outcome = Some(completion.answer);
             }
         };
         ring.finish(SPIN_TIME, alive, done).map_err(|_| Unanswered)?;

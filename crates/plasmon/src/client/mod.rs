@@ -22,6 +22,7 @@ mod nodes;
 mod object;
 mod range;
 mod reading;
+mod ringing;
 mod scratch;
 mod socket;
 mod subscription;

@@ -1,25 +1,25 @@
 //! Calls that make objects (put, create) and remove them (delete, evict).
 //!
-//! Owns no state. Any thread. Small objects go through the ring, one or many at a time. If the ring cannot
-//! take them, they go through the socket, which can wait and whose errors explain what is wrong. The extent
-//! of a large object is reserved, filled by this thread and its helpers, and sealed. Invariant: a call that
-//! fails after a reservation aborts it.
+//! Owns no state. Any thread. Requests go through the ring ([`ringing`](super::ringing)) if they can be
+//! carried out at once, and otherwise through the socket, which can wait and whose errors explain what is
+//! wrong. The extent of a large object is reserved, filled by this thread and its helpers, and sealed.
+//! Invariant: a call that fails after a reservation aborts it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::connection::{Ticket, Undo, disconnected, silent, unexpected};
+use super::connection::{Ticket, Undo, unexpected};
 use super::creation::Creation;
 use super::digest::digest;
 use super::due::{Due, put_off};
 use super::mapping::Writable;
+use super::ringing::Rings;
 use super::{Client, CreateOptions};
-use crate::shared::{Operation, Submission};
 use crate::wire::{
-    DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Request, Span, Terms, replies, requests,
+    DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Span, Terms, replies, requests,
 };
-use crate::{Error, ErrorKind, ObjectId, Result, Rights};
+use crate::{Error, ErrorKind, ObjectId, Result};
 
 impl Client {
     /// Stores an object: copies `data` and `metadata` into the store and makes the object visible to all.
@@ -73,7 +73,7 @@ impl Client {
             }
         };
         let digest = if options.digest { digest(&[(0, data)], len, metadata) } else { 0 };
-        if self.put_by_ring(&[(id, data, metadata, digest)], options, due)?.first() == Some(&true) {
+        if Rings(self).put(&[(id, data, metadata, digest)], options, due)?.first() == Some(&true) {
             return Ok(());
         }
         let put = put_request(id, data, metadata, digest, options);
@@ -110,7 +110,7 @@ impl Client {
             });
         }
         let puts: Vec<_> = small.iter().map(|(_, put)| *put).collect();
-        let by_ring = self.put_by_ring(&puts, options, due)?;
+        let by_ring = Rings(self).put(&puts, options, due)?;
         // All requests are sent before the first reply is awaited.
         let mut tickets: Vec<(usize, Ticket<'_>)> = Vec::new();
         for ((at, (id, data, metadata, digest)), by_ring) in small.into_iter().zip(by_ring) {
@@ -135,74 +135,6 @@ impl Client {
         len.saturating_add(metadata.len()) > self.inline_max || metadata.len() > MAX_METADATA
     }
 
-    /// Puts objects (id, data, metadata, digest) through the ring. Returns for each whether it was put.
-    fn put_by_ring(
-        &self,
-        puts: &[(ObjectId, &[u8], &[u8], u64)],
-        options: &CreateOptions,
-        due: Due,
-    ) -> Result<Vec<bool>> {
-        if !rings_have(options) {
-            return Ok(vec![false; puts.len()]);
-        }
-        let name = options.name.as_deref().unwrap_or_default();
-        let mut done = Vec::with_capacity(puts.len());
-        while done.len() < puts.len() {
-            let requests = puts[done.len()..].iter().map(|(id, data, metadata, digest)| {
-                let put = Submission {
-                    operation: Operation::Put,
-                    token: 0,
-                    id: *id,
-                    rights: options.rights,
-                    fresh: options.fresh,
-                    name_len: name.len() as u16,
-                    metadata_len: metadata.len() as u32,
-                    data_len: data.len() as u64,
-                    payload: 0,
-                    digest: *digest,
-                };
-                (put, [name.as_bytes(), metadata, data])
-            });
-            let outcomes = self.ask_by_ring(requests, due)?;
-            if outcomes.is_empty() {
-                done.resize(puts.len(), false);
-            }
-            done.extend(outcomes.iter().map(Option::is_some));
-        }
-        Ok(done)
-    }
-
-    /// Makes requests in the ring, if there is one, as [`super::fast::Fast::ask`] describes.
-    fn ask_by_ring<'a>(
-        &self,
-        requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
-        due: Due,
-    ) -> Result<Vec<Option<u64>>> {
-        let Some(fast) = self.connection.fast() else {
-            // In a forked child, the socket returns an error that says so.
-            return Ok(Vec::new());
-        };
-        let (mut interrupted, mut over, mut asleep) = (false, false, None);
-        let alive = || {
-            let now = Instant::now();
-            asleep.get_or_insert(now);
-            interrupted = self.interrupt.as_ref().is_some_and(|interrupt| interrupt());
-            over = due.is_some_and(|due| now >= due);
-            !interrupted && !over && self.connection.is_alive()
-        };
-        fast.ask(requests, alive).map_err(|_| {
-            let path = self.connection.path();
-            match (interrupted, over) {
-                (true, _) => {
-                    let text = "the wait was interrupted; the request may still be carried out";
-                    Error::new(ErrorKind::Interrupted, text)
-                }
-                (false, true) => silent(path, asleep.map_or(Duration::ZERO, |asleep| asleep.elapsed())),
-                (false, false) => self.connection.fail(disconnected(path, None)),
-            }
-        })
-    }
-
     /// Reserves the extent of an object, copies the object into the store, and seals it. Returns the new end
     /// of the call, because copying does not count as waiting.
     fn put_large(
@@ -214,75 +146,22 @@ impl Client {
         options: &CreateOptions,
         due: Due,
     ) -> Result<Due> {
-        let by_ring = self.create_by_ring(id, len as u64, metadata, options, due)?;
-        let span = match by_ring {
-            Some(span) => span,
-            None => match self.reserve(id, len as u64, metadata, options, due)? {
-                Placement::Mapped(span) => span,
-                Placement::Inline => {
-                    self.connection.send_and_forget(&Request::Abort { id });
-                    return Err(unexpected("no extent for a large object"));
-                }
-            },
+        let span = match self.reserve(id, len as u64, metadata, options, due)? {
+            Placement::Mapped(span) => span,
+            Placement::Inline => {
+                Rings(self).abort_later(id);
+                return Err(unexpected("no extent for a large object"));
+            }
         };
-        let arena = self.connection.arena();
-        let granted = if by_ring.is_some() { self.await_grants(span, due) } else { Ok(()) };
         let copying = Instant::now();
-        granted
-            .and_then(|()| arena.write(span, parts))
-            .inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
+        self.connection.arena().write(span, parts).inspect_err(|_| Rings(self).abort_later(id))?;
         let digest = if options.digest { digest(parts, len, metadata) } else { 0 };
         let due = put_off(due, copying);
-        self.seal(id, digest, due)?;
+        Rings(self).seal(id, digest, &[], due)?;
         Ok(due)
     }
 
-    /// Reserves the extent of an object through the ring. `None` if the socket has to be asked.
-    fn create_by_ring(
-        &self,
-        id: ObjectId,
-        data_len: u64,
-        metadata: &[u8],
-        options: &CreateOptions,
-        due: Due,
-    ) -> Result<Option<Span>> {
-        if !rings_have(options) || metadata.len() > MAX_METADATA {
-            return Ok(None);
-        }
-        let name = options.name.as_deref().unwrap_or_default();
-        let create = Submission {
-            operation: Operation::Create,
-            token: 0,
-            id,
-            rights: options.rights,
-            fresh: options.fresh,
-            name_len: name.len() as u16,
-            metadata_len: metadata.len() as u32,
-            data_len,
-            payload: 0,
-            digest: 0,
-        };
-        let parts = [name.as_bytes(), metadata, &[]];
-        let offset = self.ask_by_ring(std::iter::once((create, parts)), due)?.first().copied().flatten();
-        let metadata_len = metadata.len() as u32;
-        Ok(offset.map(|offset| Span { offset, data_len, metadata_len, digest: 0 }))
-    }
-
-    /// Waits until an extent that the ring gave can be written. The ring may be ahead of the socket: the
-    /// daemon relies on a grant that it sent on the socket for another thread, and that may be unread.
-    fn await_grants(&self, span: Span, due: Due) -> Result<()> {
-        let may_write =
-            || self.connection.fast().map_or(Ok(false), |fast| fast.may_write(self.connection.arena(), span));
-        if may_write()? {
-            return Ok(());
-        }
-        // Replies come in order: after this one, all earlier grants have arrived.
-        self.ask_until(requests::Tables, Undo::Nothing, due)?;
-        if may_write()? { Ok(()) } else { Err(unexpected("an extent to write that it did not grant")) }
-    }
-
-    /// Reserves the extent of an object through the socket. Metadata that is too long for a frame is written
-    /// into the store here.
+    /// Reserves an object. Metadata that is too long for a frame is written into the store here.
     fn reserve(
         &self,
         id: ObjectId,
@@ -291,6 +170,9 @@ impl Client {
         options: &CreateOptions,
         due: Due,
     ) -> Result<Placement> {
+        if let Some(placement) = Rings(self).create(id, data_len, metadata, options, due)? {
+            return Ok(placement);
+        }
         let (sent, written) =
             if metadata.len() > MAX_METADATA { (&[][..], metadata) } else { (metadata, &[][..]) };
         let object = new_object(id, sent, options);
@@ -312,29 +194,8 @@ impl Client {
             }
             _ => Ok(()),
         };
-        placed.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
+        placed.inspect_err(|_| Rings(self).abort_later(id))?;
         Ok(placement)
-    }
-
-    /// Seals an object whose data is written.
-    fn seal(&self, id: ObjectId, digest: u64, due: Due) -> Result<()> {
-        let seal = Submission {
-            operation: Operation::Seal,
-            token: 0,
-            id,
-            rights: Rights::default(),
-            fresh: false,
-            name_len: 0,
-            metadata_len: 0,
-            data_len: 0,
-            payload: 0,
-            digest,
-        };
-        let by_ring = self.ask_by_ring(std::iter::once((seal, [&[][..]; 3])), due)?;
-        if by_ring.first().copied().flatten().is_some() {
-            return Ok(());
-        }
-        self.ask_until(requests::Seal { id, digest, data: Bytes::new() }, Undo::Nothing, due).map(drop)
     }
 
     /// Creates an object of `data_len` bytes, which the caller writes in place and then seals.
@@ -356,7 +217,7 @@ impl Client {
             Placement::Inline if data_len <= self.inline_max as u64 => Writable::anonymous(data_len as usize),
             Placement::Inline => Err(unexpected("no extent for a large object")),
         };
-        let memory = memory.inspect_err(|_| self.connection.send_and_forget(&Request::Abort { id }))?;
+        let memory = memory.inspect_err(|_| Rings(self).abort_later(id))?;
         let metadata = if options.digest { Some(metadata.to_vec()) } else { None };
         Ok(Creation::new(self.clone(), id, memory, inline, metadata, options))
     }
@@ -369,7 +230,14 @@ impl Client {
     /// `OutcomeUnknown` if another node does not answer: some of the objects may still exist, or be deleted
     /// later. `TimedOut` if the daemon does not answer, with the same meaning. `Disconnected`.
     pub fn delete(&self, ids: &[ObjectId]) -> Result<Vec<DeleteOutcome>> {
-        self.by_chunks(ids, |ids| requests::Delete { ids }, |replies::Deleted(outcomes)| outcomes)
+        let by_ring = Rings(self).delete(ids)?;
+        let left = ids.iter().zip(&by_ring).filter(|(_, outcome)| outcome.is_none()).map(|(id, _)| *id);
+        let left: Vec<_> = left.collect();
+        let by_socket =
+            self.by_chunks(&left, |ids| requests::Delete { ids }, |replies::Deleted(outcomes)| outcomes)?;
+        let mut by_socket = by_socket.into_iter();
+        let outcomes = by_ring.into_iter().map(|outcome| outcome.or_else(|| by_socket.next()));
+        outcomes.map(|outcome| outcome.ok_or_else(|| unexpected("fewer outcomes than requested"))).collect()
     }
 
     /// Evicts least recently used objects from this host's memory until `bytes` more are free. Evicts objects
@@ -454,14 +322,14 @@ fn put_request(
 
 pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
     let name = options.name.clone().unwrap_or_default();
-    let ttl_ms = options.ttl.map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1));
-    let terms = Terms { fresh: options.fresh, copies: options.copies, ttl_ms, owned: options.owned };
+    let CreateOptions { fresh, copies, owned, .. } = *options;
+    let terms = Terms { fresh, copies, ttl_ms: ttl_ms(options), owned };
     NewObject { id, rights: options.rights, name, metadata: Bytes::copy_from_slice(metadata), terms }
 }
 
-/// Whether the entries of rings can express these options.
-fn rings_have(options: &CreateOptions) -> bool {
-    options.copies <= 1 && options.ttl.is_none() && !options.owned
+/// Time to live in milliseconds, as requests carry it.
+pub(super) fn ttl_ms(options: &CreateOptions) -> u64 {
+    options.ttl.map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1))
 }
 
 pub(super) fn room_us(options: &CreateOptions) -> u64 {

@@ -40,9 +40,9 @@ pub(super) fn weight(data: usize) -> usize {
 /// The objects that clients make: their claims, their creations and what they count.
 pub(crate) struct Creations {
     kernel: Rc<Kernel>,
-    store: Rc<Store>,
-    cluster: Rc<Cluster>,
-    directory: Rc<Directory>,
+    pub(in crate::sessions) store: Rc<Store>,
+    pub(in crate::sessions) cluster: Rc<Cluster>,
+    pub(in crate::sessions) directory: Rc<Directory>,
     pub(in crate::sessions) claims: Rc<Claims>,
     transfer: Rc<Transfer>,
     placement: Rc<Placement>,
@@ -331,7 +331,7 @@ impl Creations {
         Ok((Reply::Done, Vec::new()))
     }
 
-    pub(super) fn abort(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+    pub(in crate::sessions) fn abort(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
         self.own_creation(&self.store.objects.borrow(), client, &id, "abort")?;
         self.give_up(&id);
         Ok(())

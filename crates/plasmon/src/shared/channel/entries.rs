@@ -2,10 +2,13 @@
 //!
 //! Owns no state. Any thread. Invariant: an entry that the other side wrote is checked when it is decoded.
 
+use crate::wire::DeleteOutcome;
 use crate::{ObjectId, Rights};
 
 /// Number of words in an entry.
 pub(super) const WORDS: usize = 8;
+/// Maximum number of objects that one entry deletes: a completion has two bits for each.
+pub const MAX_DELETED: usize = 32;
 
 crate::wire::codes! {
     /// Operation that a submission asks for.
@@ -15,8 +18,13 @@ crate::wire::codes! {
         1 Put,
         /// Reserve an object. Name and metadata come with the submission.
         2 Create,
-        /// Seal an object that this client created and wrote.
+        /// Seal an object that this client created. The data of a small object comes with the submission; the
+        /// client has written that of a large one.
         3 Seal,
+        /// Abort the creation of an object by this client.
+        4 Abort,
+        /// Delete objects, at most [`MAX_DELETED`], whose ids come with the submission as its data.
+        5 Delete,
     }
 }
 
@@ -33,6 +41,8 @@ pub struct Submission {
     pub rights: Rights,
     /// Whether the id was drawn at random for the object.
     pub fresh: bool,
+    /// Whether the object ends with its client.
+    pub owned: bool,
     /// Size of the name in bytes.
     pub name_len: u16,
     /// Size of the metadata in bytes.
@@ -43,6 +53,8 @@ pub struct Submission {
     pub payload: u32,
     /// XXH3 of data and metadata. 0 for none.
     pub digest: u64,
+    /// Time to live of the object in milliseconds. 0 for no end.
+    pub ttl_ms: u64,
 }
 
 crate::wire::codes! {
@@ -63,9 +75,14 @@ pub struct Completion {
     pub token: u64,
     /// Outcome of the submission.
     pub outcome: Outcome,
-    /// Offset at which a created object is to be written, from the start of the arena, in bytes.
-    pub offset: u64,
+    /// Answer of an operation that was carried out. Of a creation: the offset at which a large object is to
+    /// be written, from the start of the arena, in bytes. Of a deletion: its [`Deleted`]. Otherwise 0.
+    pub answer: u64,
 }
+
+/// Outcomes of a deletion of at most [`MAX_DELETED`] objects, as a completion has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Deleted(pub u64);
 
 /// Error for invalid contents of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +101,54 @@ pub enum Malformed {
     Payload,
 }
 
+impl Deleted {
+    /// Code of an object that was not deleted, and has to be deleted by the socket.
+    const ASK_BY_SOCKET: u64 = 3;
+
+    /// Outcomes in the order of the ids. `None` says that the socket has to be asked for an object.
+    pub fn of(outcomes: impl IntoIterator<Item = Option<DeleteOutcome>>) -> Self {
+        let code = |outcome| match outcome {
+            Some(DeleteOutcome::Absent) => 0,
+            Some(DeleteOutcome::Deleted) => 1,
+            Some(DeleteOutcome::Deferred) => 2,
+            // A refusal names the creator, which the socket tells.
+            Some(DeleteOutcome::NotAllowed { .. }) | None => Self::ASK_BY_SOCKET,
+        };
+        let codes = outcomes.into_iter().take(MAX_DELETED).enumerate();
+        Self(codes.fold(0, |word, (at, outcome)| word | code(outcome) << (2 * at)))
+    }
+
+    /// Outcome of the object at a place in the submission, which is below [`MAX_DELETED`]. `None` if the
+    /// socket has to be asked.
+    pub fn outcome(self, at: usize) -> Option<DeleteOutcome> {
+        match self.0 >> (2 * at) & 3 {
+            0 => Some(DeleteOutcome::Absent),
+            1 => Some(DeleteOutcome::Deleted),
+            2 => Some(DeleteOutcome::Deferred),
+            _ => None,
+        }
+    }
+}
+
 impl Submission {
+    /// Submission that asks for an operation on an object, with no payload and no terms.
+    pub fn of(operation: Operation, id: ObjectId) -> Self {
+        Self {
+            operation,
+            token: 0,
+            id,
+            rights: Rights::default(),
+            fresh: false,
+            owned: false,
+            name_len: 0,
+            metadata_len: 0,
+            data_len: 0,
+            payload: 0,
+            digest: 0,
+            ttl_ms: 0,
+        }
+    }
+
     pub(super) fn encode(&self) -> [u64; WORDS] {
         let id = self.id.as_bytes();
         let word = |at: usize| u64::from_le_bytes(id[at..at + 8].try_into().expect("eight bytes"));
@@ -95,6 +159,7 @@ impl Submission {
                 | u64::from(private) << 8
                 | u64::from(self.fresh) << 9
                 | u64::from(shared) << 10
+                | u64::from(self.owned) << 11
                 | u64::from(self.name_len) << 16
                 | u64::from(self.metadata_len) << 32,
             self.token,
@@ -103,7 +168,7 @@ impl Submission {
             u64::from(last) | u64::from(self.payload) << 32,
             self.data_len,
             self.digest,
-            0,
+            self.ttl_ms,
         ]
     }
 
@@ -119,24 +184,26 @@ impl Submission {
             rights: Rights::from_flags(words[0] >> 8 & 1 != 0, words[0] >> 10 & 1 != 0)
                 .ok_or(Malformed::Rights)?,
             fresh: words[0] >> 9 & 1 != 0,
+            owned: words[0] >> 11 & 1 != 0,
             name_len: (words[0] >> 16) as u16,
             metadata_len: (words[0] >> 32) as u32,
             data_len: words[5],
             payload: (words[4] >> 32) as u32,
             digest: words[6],
+            ttl_ms: words[7],
         })
     }
 }
 
 impl Completion {
     pub(super) fn encode(&self) -> [u64; WORDS] {
-        [self.token, self.outcome as u64, self.offset, 0, 0, 0, 0, 0]
+        [self.token, self.outcome as u64, self.answer, 0, 0, 0, 0, 0]
     }
 
     /// Decodes a completion. An unknown outcome reads as [`Outcome::AskBySocket`].
     pub(super) fn decode(words: [u64; WORDS]) -> Self {
         let outcome = if words[1] == Outcome::Done as u64 { Outcome::Done } else { Outcome::AskBySocket };
-        Self { token: words[0], outcome, offset: words[2] }
+        Self { token: words[0], outcome, answer: words[2] }
     }
 }
 
@@ -153,14 +220,28 @@ mod tests {
             operation in select(Operation::ALL),
             id in any::<[u8; 20]>(),
             rights in select(Rights::ALL),
-            fresh: bool, name_len: u16, metadata_len: u32, payload: u32,
-            token: u64, data_len: u64, digest: u64,
+            fresh: bool, owned: bool, name_len: u16, metadata_len: u32, payload: u32,
+            token: u64, data_len: u64, digest: u64, ttl_ms: u64,
         ) {
             let id = ObjectId::from_bytes(id);
             let entry = Submission {
-                operation, token, id, rights, fresh, name_len, metadata_len, data_len, payload, digest,
+                operation, token, id, rights, fresh, owned, name_len, metadata_len, data_len, payload, digest,
+                ttl_ms,
             };
             prop_assert_eq!(Submission::decode(entry.encode()), Ok(entry));
+        }
+
+        #[test]
+        fn outcomes_survive_their_word(codes in proptest::collection::vec(0..4, 0..=MAX_DELETED)) {
+            let outcomes: Vec<_> = codes.iter().map(|code| match code {
+                0 => Some(DeleteOutcome::Absent),
+                1 => Some(DeleteOutcome::Deleted),
+                2 => Some(DeleteOutcome::Deferred),
+                _ => None,
+            }).collect();
+            let deleted = Deleted::of(outcomes.iter().copied());
+            let read: Vec<_> = (0..outcomes.len()).map(|at| deleted.outcome(at)).collect();
+            prop_assert_eq!(read, outcomes);
         }
 
         #[test]
@@ -170,5 +251,13 @@ mod tests {
             }
             Completion::decode(words);
         }
+    }
+
+    #[test]
+    fn a_refused_deletion_is_asked_for_by_the_socket() {
+        let refused = DeleteOutcome::NotAllowed { creator: Some(7) };
+        let deleted = Deleted::of([Some(refused), Some(DeleteOutcome::Deleted)]);
+        assert_eq!(deleted.outcome(0), None);
+        assert_eq!(deleted.outcome(1), Some(DeleteOutcome::Deleted));
     }
 }

@@ -37,7 +37,7 @@ pub use counts::{Counts, TIME_BOUNDS_NS};
 #[cfg(not(loom))]
 pub use engine::EngineChannel;
 #[cfg(not(loom))]
-pub use entries::{Completion, Malformed, Operation, Outcome, Submission};
+pub use entries::{Completion, Deleted, MAX_DELETED, Malformed, Operation, Outcome, Submission};
 #[cfg(not(loom))]
 pub use layout::DATA_LEN;
 #[cfg(not(loom))]

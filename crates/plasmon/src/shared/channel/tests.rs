@@ -38,21 +38,17 @@ fn ends() -> Ends {
 
 fn put(token: u64, data_len: usize) -> Submission {
     Submission {
-        operation: Operation::Put,
         token,
-        id: ObjectId::from_bytes([token as u8; ObjectId::LEN]),
         rights: Rights::from_wire((token % 3) as u8).expect("there are three"),
         fresh: token % 3 == 1,
-        name_len: 0,
-        metadata_len: 0,
         data_len: data_len as u64,
-        payload: 0,
         digest: !token,
+        ..Submission::of(Operation::Put, ObjectId::from_bytes([token as u8; ObjectId::LEN]))
     }
 }
 
 fn done(submission: &Submission) -> Completion {
-    Completion { token: submission.token, outcome: Outcome::Done, offset: submission.token << 12 }
+    Completion { token: submission.token, outcome: Outcome::Done, answer: submission.token << 12 }
 }
 
 /// Bytes that follow from a token.

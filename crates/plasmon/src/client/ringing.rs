@@ -1,0 +1,186 @@
+//! Requests that go through the rings: puts and creations, seals, aborts and deletions.
+//!
+//! Owns no state. Any thread. The ring carries out a request at once or not at all; the socket makes the
+//! requests that the ring did not carry out, where they may wait and where errors are explained. Invariant: a
+//! request that the ring carried out is not made again.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::connection::{Undo, disconnected, silent, unexpected};
+use super::due::Due;
+use super::writing::ttl_ms;
+use super::{Client, CreateOptions};
+use crate::shared::{Deleted, MAX_DELETED, Operation, Submission};
+use crate::wire::{DeleteOutcome, MAX_METADATA, Placement, Request, Span, requests};
+use crate::{Error, ErrorKind, ObjectId, Result};
+
+/// Requests of a client that go through the rings, or by the socket where those cannot take them.
+pub(super) struct Rings<'a>(pub(super) &'a Client);
+
+impl Rings<'_> {
+    /// Puts objects (id, data, metadata, digest) through the ring. Returns for each whether it was put.
+    pub(super) fn put(
+        &self,
+        puts: &[(ObjectId, &[u8], &[u8], u64)],
+        options: &CreateOptions,
+        due: Due,
+    ) -> Result<Vec<bool>> {
+        if !rings_have(options) {
+            return Ok(vec![false; puts.len()]);
+        }
+        let name = options.name.as_deref().unwrap_or_default();
+        let mut done = Vec::with_capacity(puts.len());
+        while done.len() < puts.len() {
+            let requests = puts[done.len()..].iter().map(|(id, data, metadata, digest)| {
+                let put = Submission {
+                    digest: *digest,
+                    ..made(Operation::Put, *id, data.len() as u64, metadata, options)
+                };
+                (put, [name.as_bytes(), metadata, data])
+            });
+            let outcomes = self.ask(requests, due)?;
+            if outcomes.is_empty() {
+                done.resize(puts.len(), false);
+            }
+            done.extend(outcomes.iter().map(Option::is_some));
+        }
+        Ok(done)
+    }
+
+    /// Reserves an object through the ring. `None` if the socket has to be asked.
+    pub(super) fn create(
+        &self,
+        id: ObjectId,
+        data_len: u64,
+        metadata: &[u8],
+        options: &CreateOptions,
+        due: Due,
+    ) -> Result<Option<Placement>> {
+        if !rings_have(options) || metadata.len() > MAX_METADATA {
+            return Ok(None);
+        }
+        let create = made(Operation::Create, id, data_len, metadata, options);
+        let parts = [options.name.as_deref().unwrap_or_default().as_bytes(), metadata, &[]];
+        let Some(offset) = self.ask_for(create, parts, due)? else { return Ok(None) };
+        if data_len.saturating_add(metadata.len() as u64) <= self.0.inline_max as u64 {
+            return Ok(Some(Placement::Inline));
+        }
+        let span = Span { offset, data_len, metadata_len: metadata.len() as u32, digest: 0 };
+        self.await_grants(span, due).inspect_err(|_| self.abort_later(id))?;
+        Ok(Some(Placement::Mapped(span)))
+    }
+
+    /// Seals an object, whose data is either given here or written already.
+    pub(super) fn seal(&self, id: ObjectId, digest: u64, data: &[u8], due: Due) -> Result<()> {
+        let seal = Submission { data_len: data.len() as u64, digest, ..Submission::of(Operation::Seal, id) };
+        if self.ask_for(seal, [data, &[], &[]], due)?.is_some() {
+            return Ok(());
+        }
+        let data = Bytes::copy_from_slice(data);
+        self.0.ask_until(requests::Seal { id, digest, data }, Undo::Nothing, due).map(drop)
+    }
+
+    /// Aborts the creation of an object.
+    pub(super) fn abort(&self, id: ObjectId, due: Due) -> Result<()> {
+        if self.ask_for(Submission::of(Operation::Abort, id), [&[]; 3], due)?.is_some() {
+            return Ok(());
+        }
+        self.0.ask_until(requests::Abort { id }, Undo::Nothing, due).map(drop)
+    }
+
+    /// Aborts a creation without waiting for it.
+    pub(super) fn abort_later(&self, id: ObjectId) {
+        self.0.connection.send_and_forget(&Request::Abort { id });
+    }
+
+    /// Deletes objects through the ring, where the node decides alone. Returns one outcome an id, in order;
+    /// `None` for each object that has to be deleted by the socket.
+    pub(super) fn delete(&self, ids: &[ObjectId]) -> Result<Vec<Option<DeleteOutcome>>> {
+        let alone = || self.0.connection.fast().is_some_and(|fast| fast.is_node_alone());
+        if ids.is_empty() || ids.len() > MAX_DELETED || !alone() {
+            return Ok(vec![None; ids.len()]);
+        }
+        let flat: Vec<u8> = ids.iter().flat_map(|id| *id.as_bytes()).collect();
+        let delete = Submission { data_len: flat.len() as u64, ..Submission::of(Operation::Delete, ids[0]) };
+        let deleted = self.ask_for(delete, [&flat, &[], &[]], self.0.due_of_answer())?.map(Deleted);
+        Ok((0..ids.len()).map(|at| deleted.and_then(|deleted| deleted.outcome(at))).collect())
+    }
+
+    /// Makes one request in the ring. Returns its answer, or `None` if the socket has to make the request.
+    fn ask_for(&self, request: Submission, parts: [&[u8]; 3], due: Due) -> Result<Option<u64>> {
+        Ok(self.ask(std::iter::once((request, parts)), due)?.first().copied().flatten())
+    }
+
+    /// Makes requests in the ring, if there is one, as [`super::fast::Fast::ask`] describes.
+    fn ask<'a>(
+        &self,
+        requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
+        due: Due,
+    ) -> Result<Vec<Option<u64>>> {
+        let Some(fast) = self.0.connection.fast() else {
+            // In a forked child, the socket returns an error that says so.
+            return Ok(Vec::new());
+        };
+        let (mut interrupted, mut over, mut asleep) = (false, false, None);
+        let alive = || {
+            let now = Instant::now();
+            asleep.get_or_insert(now);
+            interrupted = self.0.interrupt.as_ref().is_some_and(|interrupt| interrupt());
+            over = due.is_some_and(|due| now >= due);
+            !interrupted && !over && self.0.connection.is_alive()
+        };
+        fast.ask(requests, alive).map_err(|_| {
+            let path = self.0.connection.path();
+            match (interrupted, over) {
+                (true, _) => {
+                    let text = "the wait was interrupted; the request may still be carried out";
+                    Error::new(ErrorKind::Interrupted, text)
+                }
+                (false, true) => silent(path, asleep.map_or(Duration::ZERO, |asleep| asleep.elapsed())),
+                (false, false) => self.0.connection.fail(disconnected(path, None)),
+            }
+        })
+    }
+
+    /// Waits until an extent that the ring gave can be written. The ring may be ahead of the socket: the
+    /// daemon relies on a grant that it sent on the socket for another thread, and that may be unread.
+    fn await_grants(&self, span: Span, due: Due) -> Result<()> {
+        let may_write = || {
+            self.0.connection.fast().map_or(Ok(false), |fast| fast.may_write(self.0.connection.arena(), span))
+        };
+        if may_write()? {
+            return Ok(());
+        }
+        // Replies come in order: after this one, all earlier grants have arrived.
+        self.0.ask_until(requests::Tables, Undo::Nothing, due)?;
+        if may_write()? { Ok(()) } else { Err(unexpected("an extent to write that it did not grant")) }
+    }
+}
+
+/// Submission that makes an object with these options.
+fn made(
+    operation: Operation,
+    id: ObjectId,
+    data_len: u64,
+    metadata: &[u8],
+    options: &CreateOptions,
+) -> Submission {
+    Submission {
+        rights: options.rights,
+        fresh: options.fresh,
+        owned: options.owned,
+        name_len: options.name.as_ref().map_or(0, String::len) as u16,
+        metadata_len: metadata.len() as u32,
+        data_len,
+        ttl_ms: ttl_ms(options),
+        ..Submission::of(operation, id)
+    }
+}
+
+/// Whether the entries of rings can express these options: several nodes that are to keep an object have to
+/// be waited for.
+fn rings_have(options: &CreateOptions) -> bool {
+    options.copies <= 1
+}
