@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plasmon_fabric::{Access, Domain, Event, Memory, Op, RemoteRegion, Slice};
+use plasmon_fabric::{Access, Domain, Endpoint, Event, Memory, Op, Peer, Region, RemoteRegion, Slice};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 /// Bytes of the largest read.
@@ -21,6 +21,13 @@ const LARGEST_BYTES: usize = 4 << 20;
 const READS: [(usize, usize); 4] = [(1 << 10, 5000), (64 << 10, 3000), (1 << 20, 500), (LARGEST_BYTES, 200)];
 /// Size in bytes and number of the messages of each row.
 const MESSAGES: [(usize, usize); 3] = [(16, 5000), (1 << 10, 5000), (16 << 10, 3000)];
+/// Size in bytes and number of the objects of each row, which come in three ways.
+const OBJECTS: [(usize, usize); 5] =
+    [(16 << 10, 3000), (32 << 10, 3000), (64 << 10, 3000), (128 << 10, 2000), (256 << 10, 2000)];
+/// Number of bytes of an object in one message.
+const PIECE: usize = 16 << 10;
+/// Number of messages for which there is a buffer.
+const BUFFERS: usize = 32;
 /// Environment variable that makes a process the other side.
 const SERVER: &str = "PLASMON_PINGPONG_SERVER";
 
@@ -90,11 +97,77 @@ fn measure(domain: &Domain, greeting: &str) -> Result<()> {
         })?;
         println!("message  {:>7} B   {:>16.1} us there and back", message.len(), micros(median));
     }
+    measure_objects(domain, &memory, (&endpoint, peer), region)?;
     let (rounds, start) = (1_000_000, Instant::now());
     for _ in 0..rounds {
         domain.poll(&mut events)?;
     }
     println!("poll, idle {:>25.3} us", micros(start.elapsed()) / f64::from(rounds));
+    Ok(())
+}
+
+/// How an object comes to this side, which asks for it by a message.
+#[derive(Clone, Copy)]
+enum Way {
+    /// The other side answers, and this side reads.
+    Read,
+    /// The other side answers by as many messages as it takes; this side copies them.
+    Messages,
+    /// The other side writes to this side's memory, with a message behind; this side copies the bytes.
+    Write,
+}
+
+/// Prints how long objects take in each way.
+fn measure_objects(
+    domain: &Domain,
+    memory: &Rc<Region>,
+    (endpoint, peer): (&Endpoint, Peer),
+    region: RemoteRegion,
+) -> Result<()> {
+    let window = domain.register(Arena::new()?, Access::REMOTE_WRITE)?;
+    let (ours, to, mut events) = (endpoint.address(), window.remote(), Vec::new());
+    for slot in 0..BUFFERS {
+        endpoint.receive(memory.slice(LARGEST_BYTES + (slot << 14), PIECE)?)?;
+    }
+    let mut bytes = vec![0; LARGEST_BYTES];
+    for (size, rounds) in OBJECTS {
+        print!("object   {:>7} KiB ", size >> 10);
+        for (name, way) in [("read", Way::Read), ("messages", Way::Messages), ("write", Way::Write)] {
+            let mut question = ours.clone();
+            for word in [way as u64 + 1, size as u64, to.base, to.key, to.len] {
+                question.extend_from_slice(&word.to_le_bytes());
+            }
+            let message = memory.slice(LARGEST_BYTES - PIECE, question.len())?;
+            message.copy_from_slice(&question)?;
+            let answers = if let Way::Messages = way { size.div_ceil(PIECE) } else { 1 };
+            let median = median(rounds, || {
+                let op = endpoint.send(peer, message.clone());
+                let mut got = 0;
+                while got < answers {
+                    domain.poll(&mut events)?;
+                    for event in events.drain(..) {
+                        let (slice, len) = received(event)?;
+                        if let Way::Messages = way {
+                            slice.slice(0, len)?.copy_to_slice(&mut bytes[got * PIECE..][..len])?;
+                        }
+                        endpoint.receive(slice)?;
+                        got += 1;
+                    }
+                }
+                match way {
+                    Way::Read => {
+                        let into = memory.slice(0, size)?;
+                        finish(domain, endpoint.read(peer, into, region, 0), &mut events)?;
+                    }
+                    Way::Write => window.slice(0, size)?.copy_to_slice(&mut bytes[..size])?,
+                    Way::Messages => {}
+                }
+                finish(domain, op, &mut events)
+            })?;
+            print!("  {name} {:>7.1} us", micros(median));
+        }
+        println!();
+    }
     Ok(())
 }
 
@@ -115,7 +188,7 @@ fn serve(domain: &Domain) -> Result<()> {
         std::process::exit(0);
     });
     let mut peer = None;
-    let mut events = Vec::new();
+    let (mut events, mut under_way) = (Vec::new(), Vec::new());
     loop {
         domain.poll(&mut events)?;
         while !events.is_empty() {
@@ -126,10 +199,43 @@ fn serve(domain: &Domain) -> Result<()> {
                 Some(peer) => peer,
                 None => *peer.insert(endpoint.connect(&sender)?),
             };
-            finish(domain, endpoint.send(to, slice.slice(0, len)?), &mut events)?;
+            let words: Vec<u64> = words(&slice, address.len(), len)?;
+            match words[..] {
+                [way @ 1..=3, size, base, key, len] => {
+                    let size = size as usize;
+                    let mut ops = Vec::new();
+                    if way == 3 {
+                        let (from, to_region) = (memory.slice(0, size)?, RemoteRegion { base, key, len });
+                        ops.push(endpoint.write(to, from, to_region, 0, None));
+                    }
+                    let pieces = if way == 2 { size / PIECE } else { 1 };
+                    for piece in 0..pieces {
+                        let bytes = if way == 2 { PIECE } else { 64 };
+                        // A message is copied to a block, as its frame has a header.
+                        let block = memory.slice(LARGEST_BYTES + ((BUFFERS + piece) << 14), bytes)?;
+                        let mut copy = vec![0; bytes];
+                        memory.slice(piece * PIECE, bytes)?.copy_to_slice(&mut copy)?;
+                        block.copy_from_slice(&copy)?;
+                        ops.push(endpoint.send(to, block));
+                    }
+                    under_way.extend(ops);
+                }
+                _ => finish(domain, endpoint.send(to, slice.slice(0, len)?), &mut events)?,
+            }
+            under_way.retain(|op| op.result().is_none());
             endpoint.receive(slice)?;
         }
     }
+}
+
+/// Words behind the address in a message of `len` bytes, if there are as many as a question has.
+fn words(slice: &Slice, address: usize, len: usize) -> Result<Vec<u64>> {
+    if len < address + 40 {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0; 40];
+    slice.slice(address, 40)?.copy_to_slice(&mut bytes)?;
+    Ok(bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect())
 }
 
 fn received(event: Event) -> Result<(Slice, usize)> {

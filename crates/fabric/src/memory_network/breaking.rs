@@ -3,10 +3,12 @@
 //! Owns nothing: it works on the [`Wires`]. Engine thread only. Invariants: of the operations under way on a
 //! broken connection, a prefix of each direction arrives, and every operation fails that was not reported;
 //! each side learns of the break at a moment of its own, and operations that it posts before are lost too.
+//! Writes at the end of the prefix, and a part of the next write, land at a later moment: a processor may
+//! take what came by a broken connection from its socket when it has served another connection already.
 
 use std::time::Duration;
 
-use super::wires::{Due, Flight, Lane, LaneName, PortName, Report, Request, Wires, pair};
+use super::wires::{Due, Flight, Lane, LaneName, LateWrite, PortName, Report, Request, Wires, pair};
 
 impl Wires {
     /// Breaks the connection between two endpoints. `by` is the side that closes it, if one does: it knows
@@ -22,6 +24,9 @@ impl Wires {
     fn break_lane(&mut self, name: LaneName, by: Option<PortName>) {
         let (near, far) = name;
         let separated = self.is_separated(name);
+        if by == Some(far) {
+            self.schedule.retain(|_, due| !matches!(due, Due::Land(of, _) if *of == name));
+        }
         let Some(lane) = self.lanes.get_mut(&name) else { return };
         if by == Some(near) {
             if !separated && near != far {
@@ -49,15 +54,45 @@ impl Wires {
         if count == 0 {
             return;
         }
+        let mut late = Vec::new();
         for _ in 0..self.random.below(count + 1) {
             let lane = self.lanes.get_mut(&name);
             let Some(mut flight) = lane.and_then(|lane| lane.pending.pop_front()) else { return };
             match flight.request {
-                Request::Send => self.deliver(name.1, &mut flight),
+                Request::Send => {
+                    self.land(name, std::mem::take(&mut late));
+                    self.deliver(name.1, &mut flight);
+                }
                 Request::Read { .. } => {}
-                Request::Write { .. } => _ = self.write(name.1, &flight),
+                Request::Write { .. } => late.extend(LateWrite::of(&flight, flight.len)),
             }
             self.answer_later(name, flight);
+        }
+        let next = self.lanes.get(&name).and_then(|lane| lane.pending.front());
+        if let Some(next) = next.filter(|next| matches!(next.request, Request::Write { .. })) {
+            let part = self.random.below(next.len as u64) as usize;
+            late.extend(LateWrite::of(next, part).map(|late| LateWrite { immediate: None, ..late }));
+        }
+        if !late.is_empty() {
+            let at = self.now + self.delay();
+            self.schedule(at, Due::Land(name, late));
+        }
+    }
+
+    /// Makes writes that have come by a connection that is broken, as far as they are allowed.
+    pub(super) fn land(&mut self, name: LaneName, writes: Vec<LateWrite>) {
+        for LateWrite { address, key, len, immediate, bytes } in writes {
+            if len > 0 {
+                let Some(to) = self.reach(name.1, key, address, len, |access| access.remote_write) else {
+                    return;
+                };
+                // SAFETY: the bytes are ours, and no more than `len`, which lie within a region that is
+                // registered.
+                unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            }
+            if let Some(immediate) = immediate {
+                self.report(name.1, Report::Written { immediate, len });
+            }
         }
     }
 

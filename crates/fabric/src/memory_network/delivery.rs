@@ -82,6 +82,7 @@ impl Wires {
                 Due::Early(name, connection, number) => self.complete_early(name, connection, number),
                 Due::Fail(port, index, code) => self.report(port, Report::Failed { index, code }),
                 Due::GiveUp(name, watch) => self.give_up(name, watch),
+                Due::Land(name, writes) => self.land(name, writes),
             }
         }
         self.now = self.now.max(now);
@@ -179,7 +180,7 @@ impl Wires {
     }
 
     /// Makes a write at `far`. Returns false if the far side refuses it.
-    pub(super) fn write(&mut self, far: PortName, flight: &Flight) -> bool {
+    fn write(&mut self, far: PortName, flight: &Flight) -> bool {
         let Request::Write { address, key, immediate } = flight.request else { return false };
         let len = flight.len;
         if len > 0 {

@@ -144,6 +144,36 @@ pub(super) enum Due {
     Fail(PortName, usize, i32),
     /// Patience with a partition is over.
     GiveUp(LaneName, u64),
+    /// Writes land that have come by a connection that is broken.
+    Land(LaneName, Vec<LateWrite>),
+}
+
+/// Write, or the first bytes of one, that has come by a connection that is broken.
+pub(super) struct LateWrite {
+    pub(super) address: u64,
+    pub(super) key: u64,
+    /// Length of the whole write.
+    pub(super) len: usize,
+    pub(super) immediate: Option<u32>,
+    /// Bytes that have come.
+    pub(super) bytes: Box<[u8]>,
+}
+
+impl LateWrite {
+    /// Takes over the first `part` bytes of a write that is not reported. Returns `None` for other
+    /// operations.
+    pub(super) fn of(flight: &Flight, part: usize) -> Option<Self> {
+        let Request::Write { address, key, immediate } = flight.request else { return None };
+        let part = part.min(flight.len);
+        let mut bytes = Vec::<u8>::with_capacity(part);
+        // SAFETY: the operation is not reported, so that its buffer may be read; the vector has room for
+        // `part` bytes and all are written.
+        unsafe {
+            flight.buffer.copy_to_nonoverlapping(bytes.as_mut_ptr(), part);
+            bytes.set_len(part);
+        }
+        Some(LateWrite { address, key, len: flight.len, immediate, bytes: bytes.into() })
+    }
 }
 
 /// State of a memory network.

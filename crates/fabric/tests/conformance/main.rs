@@ -14,6 +14,7 @@ mod onesided;
 mod remote;
 mod sleeping;
 mod support;
+mod writes;
 
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ fn main() {
     let listed = plasmon_fabric::candidates(Some(&support::source()));
     assert!(listed.is_ok(), "no look-up at all: {listed:?}");
 
-    let everywhere = [messages::CASES, onesided::CASES, failures::CASES, lifetimes::CASES].concat();
+    let everywhere =
+        [messages::CASES, onesided::CASES, writes::CASES, failures::CASES, lifetimes::CASES].concat();
     let of_libfabric = [failures::OF_LIBFABRIC, sleeping::CASES].concat();
     let mut trials = Vec::new();
     for provider in names.split(',') {

@@ -19,6 +19,7 @@ pub(crate) const CASES: &[(&str, fn())] = &[
     ("read_at_two_moments", read_at_two_moments),
     ("refuse_the_second_half_of_a_read", refuse_the_second_half),
     ("read_in_order", read_in_order),
+    ("land_writes_after_the_connection_is_broken", writes_that_are_late),
 ];
 
 /// Faults of every kind.
@@ -382,4 +383,41 @@ fn read_in_order() {
         let found: Vec<u8> = buffers.iter().map(|buffer| buffer.to_vec()[0]).collect();
         assert!(found.is_sorted() && found[0] < found[49], "seed {seed}: {found:?}");
     }
+}
+
+/// A connection is cut in the middle of writes. A prefix of them lands, the last of it perhaps in part, and
+/// some of that after their failure was reported. None lands once the target has closed the connection.
+fn writes_that_are_late() {
+    const COUNT: usize = 10;
+    const LEN: usize = 64;
+    let (mut late, mut torn) = (0, 0);
+    for (seed, closes) in (0..60).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let (network, here, there) = two(seed, Faults::default());
+        let mut driver = Driver::new(&[&here, &there]);
+        let region = there.memory(COUNT * LEN, Access::REMOTE_WRITE);
+        let memory = whole(&region, COUNT * LEN);
+        let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
+        let back = there.bulk.connect(&here.bulk.address()).expect("connect");
+        let from = here.holding(&[7; LEN]);
+        let write = |at: usize| here.bulk.write(peer, from.clone(), region.remote(), (at * LEN) as u64, None);
+        let ops: Vec<_> = (0..COUNT).map(write).collect();
+        (0..seed % 12).for_each(|_| driver.step());
+        network.cut(0, 1);
+        if closes {
+            there.bulk.disconnect(back);
+        } else {
+            driver.until("all failures", |_| ops.iter().all(|op| op.result().is_some()).then_some(()));
+        }
+        let before = memory.to_vec();
+        quiesce(&network, &mut driver);
+        let after = memory.to_vec();
+        let landed = after.iter().filter(|byte| **byte == 7).count();
+        assert!(after[..landed].iter().all(|byte| *byte == 7), "seed {seed}: it is no prefix");
+        let done = ops.iter().filter(|op| op.result() == Some(Ok(()))).count();
+        assert!(done * LEN <= landed, "seed {seed}: a write that succeeded is not there");
+        assert!(!closes || before == after, "seed {seed}: a write lands on a connection that was closed");
+        late += usize::from(before != after);
+        torn += usize::from(landed % LEN > 0);
+    }
+    assert!(late > 0 && torn > 0, "{late} were late, {torn} were torn");
 }

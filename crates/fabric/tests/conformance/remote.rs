@@ -3,7 +3,8 @@
 //! The peer process registers memory with a known content and prints its address and its region. From then on
 //! the peer *sleeps*, without any time-out, on its wait descriptor and on its standard input, and only polls
 //! when it wakes. It answers every message: the first bytes of a message are the address to answer to, and
-//! the answer carries the number of the peer's wake-ups. The peer ends when its standard input does.
+//! the answer carries the number of the peer's wake-ups. If a region follows the address, the peer writes the
+//! content of its own region there again and again. The peer ends when its standard input does.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -21,6 +22,9 @@ const ROLE: &str = "PLASMON_TEST_PEER";
 pub(crate) const LEN: usize = 8 << 20;
 /// Seed of the pattern in the peer's region.
 pub(crate) const SEED: u64 = 42;
+
+/// Number of writes that a writing peer has under way.
+const WRITES: usize = 4;
 
 /// Whether this process is to be a peer.
 pub(crate) fn is_peer() -> bool {
@@ -44,7 +48,7 @@ enum Life {
     /// Host of a memory network, with what it serves. It answers no messages.
     Host {
         network: MemoryNetwork,
-        _served: Box<(Node, Rc<Region>)>,
+        served: Box<(Node, Rc<Region>)>,
     },
 }
 
@@ -60,7 +64,7 @@ impl Remote {
         let node = Node::new(&network.provider(PEER_HOST));
         let memory = prepare(&node);
         let (small, bulk, region) = (node.small.address(), node.bulk.address(), memory.remote());
-        let life = Life::Host { network: network.clone(), _served: Box::new((node, memory)) };
+        let life = Life::Host { network: network.clone(), served: Box::new((node, memory)) };
         Remote { life, small, bulk, region }
     }
 
@@ -80,6 +84,24 @@ impl Remote {
         let mut number = || word().parse().expect("a number");
         let region = RemoteRegion { base: number(), key: number(), len: number() };
         Remote { life: Life::Process(child), small, bulk, region }
+    }
+
+    /// Has the peer write its content to the first [`LEN`] bytes of the region `to` of `node`: a process
+    /// without an end, a host of a memory network some times. Returns operations to keep meanwhile.
+    pub(crate) fn write_to(&self, node: &Node, to: RemoteRegion) -> Vec<Op> {
+        if let Life::Host { served, .. } = &self.life {
+            let (host, content) = &**served;
+            let peer = host.small.connect(&node.small.address()).expect("connect");
+            let write = |_| host.small.write(peer, whole(content, LEN), to, 0, None);
+            return (0..16 * WRITES).map(write).collect();
+        }
+        let mut message = node.small.address();
+        for word in [to.base, to.key, to.len] {
+            message.extend_from_slice(&word.to_le_bytes());
+        }
+        node.small.receive(node.empty(8)).expect("receive");
+        let peer = node.small.connect(&self.small).expect("connect");
+        vec![node.small.send(peer, node.holding(&message))]
     }
 
     /// Kills the peer, a process with SIGKILL, and waits until it is dead.
@@ -136,7 +158,7 @@ pub(crate) fn serve() {
     println!("{small} {bulk} {} {} {}", remote.base, remote.key, remote.len);
 
     let mut known: HashMap<Vec<u8>, Peer> = HashMap::new();
-    let mut answers: Vec<Op> = Vec::new();
+    let (mut answers, mut writer): (Vec<Op>, Option<Writer>) = (Vec::new(), None);
     let mut events = Vec::new();
     let mut wakes: u64 = 0;
     loop {
@@ -146,11 +168,18 @@ pub(crate) fn serve() {
             let lane = if endpoint == node.small.id() { &node.small } else { &node.bulk };
             let mut address = slice.to_vec();
             address.truncate(len);
+            let words = address.split_off(lane.address().len().min(len));
             let peer =
                 *known.entry(address).or_insert_with_key(|address| lane.connect(address).expect("connect"));
             answers.retain(|op| op.result().is_none());
             answers.push(lane.send(peer, node.holding(&wakes.to_le_bytes())));
             lane.receive(slice).expect("receive again");
+            if let Some(to) = region_in(&words) {
+                writer = Some(Writer { peer, to, writes: Vec::new() });
+            }
+        }
+        if let Some(writer) = &mut writer {
+            writer.go_on(&node, &region);
         }
         if sleep(&node.domain) {
             wakes += 1;
@@ -159,6 +188,29 @@ pub(crate) fn serve() {
             return;
         }
     }
+}
+
+/// Writes without a pause.
+struct Writer {
+    peer: Peer,
+    to: RemoteRegion,
+    writes: Vec<Op>,
+}
+
+impl Writer {
+    /// Makes as many writes of `content` as have ended.
+    fn go_on(&mut self, node: &Node, content: &Rc<Region>) {
+        self.writes.retain(|op| op.result().is_none());
+        while self.writes.len() < WRITES {
+            self.writes.push(node.small.write(self.peer, whole(content, LEN), self.to, 0, None));
+        }
+    }
+}
+
+/// Region that the words behind an address describe, if there are any.
+fn region_in(words: &[u8]) -> Option<RemoteRegion> {
+    let word = |at: usize| Some(u64::from_le_bytes(words.get(8 * at..8 * at + 8)?.try_into().ok()?));
+    Some(RemoteRegion { base: word(0)?, key: word(1)?, len: word(2)? })
 }
 
 /// Sleeps until the fabric or the standard input has something. Returns false if the domain was not ready to
