@@ -18,6 +18,7 @@
 // The loom models test the state that client and daemon share (`shared`). They do not need the client.
 #[cfg(not(loom))]
 mod client;
+pub mod digest;
 pub mod drain;
 mod error;
 mod filter;

@@ -5,10 +5,11 @@
 //! meanwhile leaves zeros where the header would be.
 
 use std::fs::File;
+use std::hash::Hasher as _;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use twox_hash::{XxHash3_64, xxhash3_64};
 
 use super::directory::Directory;
 use super::record::{self, FIRST_RECORD_AT, Header, UNIT_BYTES};
@@ -209,7 +210,7 @@ fn gather(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>, len: u64) -> io:
     let payload_len = entry.head.payload_len().unwrap_or_default() as usize;
     let payload = &mut buffer[header..header + payload_len];
     entry.payload.copy(0, payload)?;
-    let hash = xxh3_64(payload);
+    let hash = XxHash3_64::oneshot(payload);
     record::encode(&mut buffer[start..header], entry.head, entry.sequence, hash, tail.salt, tail.end);
     Ok(())
 }
@@ -218,7 +219,7 @@ fn gather(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>, len: u64) -> io:
 fn stream(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>) -> io::Result<()> {
     let header_len = record::header_len(entry.head);
     let payload_len = entry.head.payload_len().unwrap_or_default() as usize;
-    let mut hash = Xxh3::new();
+    let mut hash = xxhash3_64::Hasher::new();
     let mut done = 0;
     while done < payload_len {
         let step = (payload_len - done).min(CHUNK_BYTES);
@@ -226,13 +227,13 @@ fn stream(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>) -> io::Result<()
         buffer.clear();
         buffer.resize(step.next_multiple_of(UNIT_BYTES as usize), 0);
         entry.payload.copy(done, &mut buffer[..step])?;
-        hash.update(&buffer[..step]);
+        hash.write(&buffer[..step]);
         tail.file.write_all_at(buffer, tail.end + (header_len + done) as u64)?;
         done += step;
     }
     buffer.clear();
     buffer.resize(header_len, 0);
-    record::encode(buffer, entry.head, entry.sequence, hash.digest(), tail.salt, tail.end);
+    record::encode(buffer, entry.head, entry.sequence, hash.finish(), tail.salt, tail.end);
     tail.file.write_all_at(buffer, tail.end)?;
     buffer.clear();
     Ok(())

@@ -5,7 +5,7 @@
 
 use plasmon::wire::MAX_NAME;
 use plasmon::{ObjectId, Rights};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use twox_hash::XxHash3_64;
 
 const FILE_MAGIC: [u8; 8] = *b"PLSPILL\0";
 const FILE_VERSION: u32 = 1;
@@ -145,7 +145,7 @@ pub(super) struct Record {
 impl Record {
     /// Whether `payload` has the bytes of the object.
     pub(super) fn holds(&self, payload: &[u8]) -> bool {
-        xxh3_64(payload) == self.payload_hash
+        XxHash3_64::oneshot(payload) == self.payload_hash
     }
 }
 
@@ -192,7 +192,7 @@ pub(super) fn encode(
         name[terms..terms + 2].copy_from_slice(&head.copies.to_le_bytes());
         name[terms + 8..].copy_from_slice(&head.expires.to_le_bytes());
     }
-    let checksum = xxh3_64_with_seed(&into[16..], seed(salt, offset));
+    let checksum = XxHash3_64::oneshot_with_seed(seed(salt, offset), &into[16..]);
     into[8..16].copy_from_slice(&checksum.to_le_bytes());
 }
 
@@ -209,7 +209,7 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
     let terms = before_terms(name_len);
     let header = terms + if fixed[17] & FLAG_TERMS != 0 { TERMS_BYTES } else { 0 };
     let covered = bytes.get(16..header).ok_or(NoRecord)?;
-    if xxh3_64_with_seed(covered, seed(salt, offset)) != word(8) || fixed[16] != RECORD_VERSION {
+    if XxHash3_64::oneshot_with_seed(seed(salt, offset), covered) != word(8) || fixed[16] != RECORD_VERSION {
         return Err(NoRecord);
     }
     let name = bytes.get(FIXED_BYTES..FIXED_BYTES + name_len).ok_or(NoRecord)?;
@@ -258,7 +258,7 @@ pub(super) fn make_checksum_right(bytes: &mut [u8], salt: u64, offset: u64) {
     let name_len = usize::from(u16::from_le_bytes([fixed[18], fixed[19]]));
     let terms = if fixed[17] & FLAG_TERMS != 0 { TERMS_BYTES } else { 0 };
     if let (LIVE | DEAD, Some(covered)) = (state, bytes.get(16..before_terms(name_len) + terms)) {
-        let checksum = xxh3_64_with_seed(covered, seed(salt, offset));
+        let checksum = XxHash3_64::oneshot_with_seed(seed(salt, offset), covered);
         bytes[8..16].copy_from_slice(&checksum.to_le_bytes());
     }
 }
@@ -269,7 +269,7 @@ pub(super) fn encode_file(salt: u64) -> [u8; FILE_HEADER_BYTES] {
     bytes[0..8].copy_from_slice(&FILE_MAGIC);
     bytes[8..12].copy_from_slice(&FILE_VERSION.to_le_bytes());
     bytes[16..24].copy_from_slice(&salt.to_le_bytes());
-    let checksum = xxh3_64(&bytes[..24]);
+    let checksum = XxHash3_64::oneshot(&bytes[..24]);
     bytes[24..32].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }
@@ -278,7 +278,7 @@ pub(super) fn encode_file(salt: u64) -> [u8; FILE_HEADER_BYTES] {
 pub(super) fn decode_file(bytes: &[u8; FILE_HEADER_BYTES]) -> Result<u64, NoRecord> {
     let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("all words lie before 32"));
     let version = word(8) as u32;
-    if bytes[..8] != FILE_MAGIC || word(24) != xxh3_64(&bytes[..24]) || version != FILE_VERSION {
+    if bytes[..8] != FILE_MAGIC || word(24) != XxHash3_64::oneshot(&bytes[..24]) || version != FILE_VERSION {
         return Err(NoRecord);
     }
     Ok(word(16))

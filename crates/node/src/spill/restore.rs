@@ -5,10 +5,11 @@
 //! that were written; the digest made at the seal, where there is one, shows that they are those that were
 //! sealed.
 
+use std::hash::Hasher as _;
 use std::io;
 
 use plasmon::ObjectId;
-use xxhash_rust::xxh3::Xxh3;
+use twox_hash::xxhash3_64;
 
 use super::CHUNK_BYTES;
 use super::directory;
@@ -55,7 +56,7 @@ impl Disk {
             return Err(Fault::Damage("another record lies in its place"));
         }
         let header = record::header_len(&record.head);
-        let (mut hash, mut done) = (Xxh3::new(), 0);
+        let (mut hash, mut done) = (xxhash3_64::Hasher::new(), 0);
         let mut from = header;
         while done < into.len() {
             if done > 0 {
@@ -65,11 +66,11 @@ impl Disk {
             }
             let step = (self.buffer.len() - from).min(into.len() - done);
             let bytes = &self.buffer[from..from + step];
-            hash.update(bytes);
+            hash.write(bytes);
             into.write(done, bytes).map_err(io::Error::other)?;
             done += step;
         }
-        if hash.digest() != record.payload_hash {
+        if hash.finish() != record.payload_hash {
             return Err(Fault::Damage("its bytes are damaged or cut off"));
         }
         // The digest is computed by the same pass over the bytes as the checksum.
@@ -82,8 +83,8 @@ impl Disk {
 }
 
 /// The digest that clients make of data and metadata. A digest of 0 means that there is none.
-fn digest_of(payload: &Xxh3) -> u64 {
-    payload.digest().max(1)
+fn digest_of(payload: &xxhash3_64::Hasher) -> u64 {
+    payload.finish().max(1)
 }
 
 const FORGOTTEN: &str = "it was forgotten";

@@ -93,7 +93,7 @@ fn forge(path: &Path, place: Place, object: &Object) {
     let (head, payload) = record.split_at_mut(header);
     let payload = &mut payload[..object.bytes.len()];
     *payload.last_mut().unwrap() ^= 0xff;
-    encode(head, &object.head, sequence, xxh3_64(payload), salt, offset);
+    encode(head, &object.head, sequence, XxHash3_64::oneshot(payload), salt, offset);
     fs::write(path, bytes).unwrap();
 }
 

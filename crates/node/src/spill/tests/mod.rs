@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use plasmon::{ObjectId, Rights};
 use tempfile::TempDir;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use super::{Header, Item, Place, Recovered, SpillError, SpillStore};
 use crate::memory::{Arena, ArenaConfig, Domain, Extent, HugePages, Writer, Zone};
@@ -56,7 +56,7 @@ fn object(number: u64, len: usize) -> Object {
     };
     let bytes: Vec<u8> = bytes.take(len).collect();
     // Some objects have no digest.
-    let digest = if number.is_multiple_of(3) { 0 } else { xxh3_64(&bytes).max(1) };
+    let digest = if number.is_multiple_of(3) { 0 } else { XxHash3_64::oneshot(&bytes).max(1) };
     Object { head: Header { digest, ..head }, bytes }
 }
 
