@@ -37,24 +37,28 @@ pub(super) struct Asking {
 
 impl Asking {
     /// Asks the first keeper of each object, following changes of the keeper. With each answer it returns
-    /// whether a keeper that was asked before may have carried out the request as well.
+    /// whether a keeper that was asked before may have carried out the request as well. The `question` to the
+    /// keepers after that one says how long ago the first was asked.
     pub(super) async fn ask_first_keepers<Q: Ask, T: Copy>(
         &self,
         ids: &[ObjectId],
         tenant: u32,
-        question: impl Fn(Vec<ObjectId>) -> Q,
+        question: impl Fn(Vec<ObjectId>, Option<Duration>) -> Q,
         each: impl Fn(Q::Answer) -> Vec<T>,
         patience: Duration,
     ) -> Result<Vec<(T, bool)>, Error> {
-        let due = self.kernel.clock.now() + patience;
+        let begun = self.kernel.clock.now();
+        let due = begun + patience;
         let mut answers: Vec<Option<(T, bool)>> = vec![None; ids.len()];
         let mut repeated = vec![false; ids.len()];
         let mut left: Vec<usize> = (0..ids.len()).collect();
         loop {
             let next_view = self.cluster.next_view();
-            let asked = self.lots(ids, &left).into_iter().map(|(keeper, lot)| {
-                let question = question(lot.iter().map(|at| ids[*at]).collect());
-                let patience = due.saturating_duration_since(self.kernel.clock.now());
+            let asked = self.lots(ids, &left, &repeated).into_iter().map(|(keeper, lot)| {
+                let now = self.kernel.clock.now();
+                let ago = repeated[lot[0]].then(|| now - begun);
+                let question = question(lot.iter().map(|at| ids[*at]).collect(), ago);
+                let patience = due.saturating_duration_since(now);
                 async move { (self.network.ask(keeper, tenant, question, patience).await, keeper, lot) }
             });
             let mut trouble = None;
@@ -91,13 +95,20 @@ impl Asking {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Groups the positions of ids by their first keeper, in lots that fit a frame.
-    pub(super) fn lots(&self, ids: &[ObjectId], which: &[usize]) -> Vec<(NodeId, Vec<usize>)> {
-        let mut by_keeper: HashMap<NodeId, Vec<usize>> = HashMap::default();
+    /// Groups the positions of ids by their first keeper, and by whether they are asked for again, in lots
+    /// that fit a frame.
+    pub(super) fn lots(
+        &self,
+        ids: &[ObjectId],
+        which: &[usize],
+        repeated: &[bool],
+    ) -> Vec<(NodeId, Vec<usize>)> {
+        let mut by_keeper: HashMap<(NodeId, bool), Vec<usize>> = HashMap::default();
         for at in which {
-            by_keeper.entry(self.cluster.keepers(&ids[*at]).first).or_default().push(*at);
+            let first = self.cluster.keepers(&ids[*at]).first;
+            by_keeper.entry((first, repeated[*at])).or_default().push(*at);
         }
-        let split = |(keeper, lot): (NodeId, Vec<usize>)| -> Vec<_> {
+        let split = |((keeper, _), lot): ((NodeId, bool), Vec<usize>)| -> Vec<_> {
             lot.chunks(MAX_ENTRIES).map(|lot| (keeper, lot.to_vec())).collect()
         };
         by_keeper.into_iter().flat_map(split).collect()

@@ -27,7 +27,7 @@ impl Directory {
         patience: Duration,
     ) -> Result<Vec<bool>, Error> {
         self.cluster.ensure_member()?;
-        let query = |ids| ask::Query { ids };
+        let query = |ids, _| ask::Query { ids };
         let answers =
             self.asking.ask_first_keepers(ids, tenant, query, |found| found.known, patience).await?;
         Ok(answers.into_iter().map(|(known, _)| known).collect())
@@ -43,7 +43,7 @@ impl Directory {
         patience: Duration,
     ) -> Vec<Result<bool, Error>> {
         let places: Vec<usize> = (0..ids.len()).collect();
-        let lots = self.asking.lots(ids, &places);
+        let lots = self.asking.lots(ids, &places, &vec![false; ids.len()]);
         let asked = lots.iter().map(|(_, lot)| async {
             let ids: Vec<_> = lot.iter().map(|at| ids[*at]).collect();
             self.known_within(&ids, tenant, patience).await

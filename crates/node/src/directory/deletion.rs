@@ -43,21 +43,21 @@ const DELETION_PAUSE: Duration = Duration::from_millis(5);
 /// answers that the outcome is unknown.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
 /// How much longer than a keeper the node that asked it waits.
-const ASKER_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const ASKER_PATIENCE: Duration = Duration::from_secs(2);
 /// How long keepers may take to note a reader. It is longer than the time after which a dead keeper is
 /// removed.
 const ENROLMENT_PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum number of objects that a keeper deletes at a time.
 const MAX_DELETIONS: usize = 1 << 16;
 /// The life that stands for "no object". No creation draws it.
-const NO_LIFE: u64 = 0;
+pub(super) const NO_LIFE: u64 = 0;
 
 /// The deletions that this node asks for, leads or takes part in.
 pub(crate) struct Deletion {
     pub(super) kernel: Rc<Kernel>,
     network: Rc<Network>,
     pub(super) cluster: Rc<Cluster>,
-    asking: Rc<Asking>,
+    pub(super) asking: Rc<Asking>,
     pub(super) store: Rc<Store>,
     pub(super) table: Rc<RefCell<Table>>,
     arrivals: Rc<Arrivals>,
@@ -91,6 +91,8 @@ struct Parting {
     enlisted: HashMap<ObjectId, BTreeSet<NodeId>>,
     /// Objects that have a life of another user, with its ownership.
     denied: HashMap<ObjectId, Ownership>,
+    /// Objects that a former keeper may have deleted for the same request.
+    spared: HashSet<ObjectId>,
 }
 
 impl Parting {
@@ -134,42 +136,6 @@ impl Deletion {
         }
     }
 
-    /// Deletes objects on every node; only the given lives, if any are given.
-    ///
-    /// # Errors
-    /// `OutcomeUnknown` when a keeper does not answer, or has no answer of a node that may still hold an
-    /// object: some of the objects may still be there.
-    pub(crate) async fn delete_in_cluster(
-        self: &Rc<Self>,
-        ids: &[ObjectId],
-        lives: &[u64],
-        tenant: u32,
-    ) -> Result<Vec<DeleteOutcome>, Error> {
-        self.cluster.ensure_member()?;
-        let lives: HashMap<_, _> = ids.iter().zip(lives).map(|(id, life)| (*id, *life)).collect();
-        let life = |id: ObjectId| (id, lives.get(&id).copied().unwrap_or(NO_LIFE));
-        let delete = |ids: Vec<_>| ask::Delete { lives: ids.into_iter().map(life).collect() };
-        let patience = self.deletion_patience() + ASKER_PATIENCE;
-        let answers =
-            self.asking.ask_first_keepers(ids, tenant, delete, |deleted| deleted.outcomes, patience).await;
-        let unknown = |why: String| Error::new(ErrorKind::OutcomeUnknown, why);
-        let answers = answers.map_err(|error| match error.kind() {
-            ErrorKind::TimedOut | ErrorKind::Disconnected => {
-                unknown(format!("it is not known whether {} deleted: {error}", name_some(ids, "was", "were")))
-            }
-            _ => error,
-        })?;
-        let decide = |(id, (outcome, repeated)): (&ObjectId, (DeleteOutcome, bool))| match (outcome, repeated)
-        {
-            (DeleteOutcome::Absent, true) => Err(unknown(format!(
-                "object {id} does not exist any more, and it is not known whether this call deleted it: \
-                 its first keeper left before it answered"
-            ))),
-            (outcome, _) => Ok(outcome),
-        };
-        ids.iter().zip(answers).map(decide).collect()
-    }
-
     /// The time until which clients of dead daemons may read an object that no living node holds. A later
     /// death of a node that did not hold the object does not extend it, so members that die one after the
     /// other keep nobody waiting for ever.
@@ -185,17 +151,22 @@ impl Deletion {
     }
 
     /// Whether this node deletes an object as its first keeper.
-    pub(super) fn is_under_way(&self, id: &ObjectId) -> bool {
+    pub(crate) fn is_under_way(&self, id: &ObjectId) -> bool {
         self.deleting.borrow().contains(id)
     }
 
     /// How long a keeper waits for the nodes that may hold the objects.
-    fn deletion_patience(&self) -> Duration {
+    pub(super) fn deletion_patience(&self) -> Duration {
         self.kernel.config.lease + TABLE_LIFE + KEEPER_PATIENCE
     }
 
-    /// Deletes objects as their first keeper.
-    pub(crate) fn on_delete(self: &Rc<Self>, asked: Envelope, lives: Vec<(ObjectId, u64)>) {
+    /// Deletes objects as their first keeper. A former one may have done so, if it was asked some time `ago`.
+    pub(crate) fn on_delete(
+        self: &Rc<Self>,
+        asked: Envelope,
+        lives: Vec<(ObjectId, u64)>,
+        ago: Option<Duration>,
+    ) {
         let ids: Vec<_> = lives.iter().map(|(id, _)| *id).collect();
         if !self.asking.decides_for(&asked, &ids) {
             return self.network.answer(&asked, self.asking.not_the_keeper());
@@ -207,7 +178,7 @@ impl Deletion {
             let (deleting, still, tenant, names) =
                 (Rc::clone(&deletion), Rc::clone(&missing), asked.tenant, name_some(&ids, "is", "are"));
             deletion.kernel.spawn(async move {
-                let outcomes = deleting.delete_everywhere(&lives, tenant, &still).await;
+                let outcomes = deleting.delete_everywhere(&lives, tenant, ago, &still).await;
                 // The asker may have been answered already.
                 let _ = sender.send(outcomes);
             });
@@ -244,8 +215,10 @@ impl Deletion {
         self: &Rc<Self>,
         lives: &[(ObjectId, u64)],
         tenant: u32,
+        ago: Option<Duration>,
         missing: &Missing,
     ) -> Option<Vec<DeleteOutcome>> {
+        let since = ago.and_then(|ago| self.kernel.clock.now().checked_sub(ago));
         let ids: &[ObjectId] = &lives.iter().map(|(id, _)| *id).collect::<Vec<_>>();
         let _turn = self.turn_to_delete(ids).await?;
         let incarnation = self.kernel.incarnation.get();
@@ -257,8 +230,10 @@ impl Deletion {
         };
         let only = lives.iter().filter(|(_, life)| *life != NO_LIFE).copied().collect();
         let mut parting = Parting { only, ..Parting::default() };
-        self.begin_deletion(ids, tenant, &mut parting);
-        let asked: Vec<_> = ids.iter().filter(|id| !parting.denied.contains_key(id)).copied().collect();
+        parting.spared = self.ended_since(ids, since);
+        let left: Vec<_> = ids.iter().filter(|id| !parting.spared.contains(id)).copied().collect();
+        self.begin_deletion(&left, tenant, &mut parting);
+        let asked: Vec<_> = left.into_iter().filter(|id| !parting.denied.contains_key(id)).collect();
         let now = self.kernel.clock.now();
         let mut wide = ids.iter().any(|id| self.cluster.is_unsettled(id, now));
         let due = now + 2 * self.deletion_patience();
@@ -324,6 +299,13 @@ impl Deletion {
         }
         deleting.borrow_mut().extend(ids);
         Some(Turn { deletion: Rc::clone(self), ids: ids.to_vec() })
+    }
+
+    /// The objects of which a life has ended since a time, as far as this keeper remembers.
+    fn ended_since(&self, ids: &[ObjectId], since: Option<Instant>) -> HashSet<ObjectId> {
+        let Some(since) = since else { return HashSet::default() };
+        let table = self.table.borrow();
+        ids.iter().filter(|id| table.has_ended_since(id, since)).copied().collect()
     }
 
     /// Stops sending nodes to the objects that this user may delete, and notes the nodes that may hold
@@ -528,7 +510,7 @@ impl Deletion {
     /// When no keeper answers.
     pub(crate) async fn enroll(self: &Rc<Self>, id: ObjectId) -> Result<(), Error> {
         self.asking
-            .ask_first_keepers(&[id], 0, |_| ask::Enroll { id }, |ask::Done| vec![()], ENROLMENT_PATIENCE)
+            .ask_first_keepers(&[id], 0, |_, _| ask::Enroll { id }, |ask::Done| vec![()], ENROLMENT_PATIENCE)
             .await
             .map(drop)
     }
@@ -567,7 +549,7 @@ impl Deletion {
 }
 
 /// Names some objects with their verb, for people.
-fn name_some(ids: &[ObjectId], one: &str, several: &str) -> String {
+pub(super) fn name_some(ids: &[ObjectId], one: &str, several: &str) -> String {
     match ids {
         [id] => format!("object {id} {one}"),
         [id, ..] => format!("object {id} and {} more {several}", ids.len() - 1),

@@ -1,11 +1,13 @@
 //! Deletions that this node's users ask for, in the cluster or on a node that is alone. Engine thread only.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use plasmon::wire::DeleteOutcome;
-use plasmon::{Error, ObjectId};
+use plasmon::{DeleteOutcome, Error, ErrorKind, ObjectId};
 
-use super::deletion::Deletion;
+use super::deletion::{ASKER_PATIENCE, Deletion, NO_LIFE, name_some};
+use crate::kernel::random::HashMap;
+use crate::net::frame::ask;
 use crate::object::Replica;
 
 impl Deletion {
@@ -29,6 +31,45 @@ impl Deletion {
             (outcome, _) => outcome,
         };
         Ok(deleted.into_iter().zip(pinned).map(outcome).collect())
+    }
+
+    /// Deletes objects on every node; only the given lives, if any are given.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` when a keeper does not answer, or has no answer of a node that may still hold an
+    /// object: some of the objects may still be there.
+    async fn delete_in_cluster(
+        self: &Rc<Self>,
+        ids: &[ObjectId],
+        lives: &[u64],
+        tenant: u32,
+    ) -> Result<Vec<DeleteOutcome>, Error> {
+        self.cluster.ensure_member()?;
+        let lives: HashMap<_, _> = ids.iter().zip(lives).map(|(id, life)| (*id, *life)).collect();
+        let life = |id: ObjectId| (id, lives.get(&id).copied().unwrap_or(NO_LIFE));
+        let delete = |ids: Vec<_>, ago: Option<Duration>| ask::Delete {
+            lives: ids.into_iter().map(life).collect(),
+            asked_us: ago.map(|ago| ago.as_micros() as u64),
+        };
+        let patience = self.deletion_patience() + ASKER_PATIENCE;
+        let answers =
+            self.asking.ask_first_keepers(ids, tenant, delete, |deleted| deleted.outcomes, patience).await;
+        let unknown = |why: String| Error::new(ErrorKind::OutcomeUnknown, why);
+        let answers = answers.map_err(|error| match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::Disconnected => {
+                unknown(format!("it is not known whether {} deleted: {error}", name_some(ids, "was", "were")))
+            }
+            _ => error,
+        })?;
+        let decide = |(id, (outcome, repeated)): (&ObjectId, (DeleteOutcome, bool))| match (outcome, repeated)
+        {
+            (DeleteOutcome::Absent, true) => Err(unknown(format!(
+                "object {id} does not exist any more, or was created anew, and it is not known whether this \
+                 call deleted it: its first keeper left before it answered"
+            ))),
+            (outcome, _) => Ok(outcome),
+        };
+        ids.iter().zip(answers).map(decide).collect()
     }
 
     /// Whether a client of this node has pinned each of these objects.

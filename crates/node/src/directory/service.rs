@@ -32,7 +32,9 @@ impl Service for Directory {
                 }
             }
             Message::Serve => self.table.borrow_mut().note_serving(from),
-            Message::Delete { lives } => self.deletion.on_delete(frame.clone(), lives.clone()),
+            Message::Delete { lives, asked_us } => {
+                self.deletion.on_delete(frame.clone(), lives.clone(), asked_us.map(Duration::from_micros));
+            }
             Message::Enlist { lives } => self.deletion.on_enlist(&frame, lives),
             Message::Bury { lives } => self.deletion.on_bury(&frame, lives),
             Message::Drop { lives } => self.deletion.on_drop(&frame, lives),

@@ -157,7 +157,7 @@ pub fn frames() -> Frames {
         eager: len(Message::Eager { head: head.clone(), bytes: Default::default() }),
         offer: len(Message::Offer { head, lease_ms: 10_000, pieces, stamp, others: vec![node] }),
         release: len(Message::Release { requests: vec![4] }),
-        delete: len(Message::Delete { lives: vec![(id, 0)] }),
+        delete: len(Message::Delete { lives: vec![(id, 0)], asked_us: None }),
         drop: len(Message::Drop { lives: vec![(id, 3)] }),
         done: len(Message::Done),
     }

@@ -215,6 +215,12 @@ impl Table {
         }
     }
 
+    /// Whether a life of the object was ended by a deletion since a time.
+    pub(crate) fn has_ended_since(&self, id: &ObjectId, since: Instant) -> bool {
+        let recent = self.buried.iter().rev().take_while(|(at, ..)| *at >= since);
+        self.deleted(id) && recent.into_iter().any(|(_, buried, _)| buried == id)
+    }
+
     /// Whether a life of the object was ended by a deletion that is still remembered.
     pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
         self.tombstones.contains_key(id)

@@ -5,6 +5,7 @@
 //! else as soon as the code draws one random number more.
 
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::wire::{NewObject, Request, Terms};
@@ -162,6 +163,44 @@ fn what_was_created_anew_and_deleted_does_not_come_back() {
         simulation.put(1, ID, SHORT);
         simulation.delete(2, ID);
         simulation.join(0);
+        simulation.end(seed);
+    }
+}
+
+#[test]
+fn a_deletion_whose_answer_is_lost_with_its_keeper_deletes_nothing_that_is_created_then() {
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        let object = simulation.ids[ID];
+        // Keepers that are not new to the shard decide by themselves.
+        simulation.pass(REST);
+        let keepers = simulation.hosts[0].core().expect("it runs").cluster.keepers(&object);
+        let is = |host: &Host, node| host.id() == Some(node);
+        let place = |node| simulation.hosts.iter().position(|host| is(host, node)).expect("a member");
+        let [first, second] = [keepers.first, keepers.second.expect("there are two")].map(place);
+        let asker = (0..simulation.hosts.len()).find(|host| ![first, second].contains(host)).expect("three");
+        simulation.put(second, ID, SHORT);
+        simulation.pass(VIEW);
+        simulation.with_worker(asker, |worker, simulation| worker.delete(simulation, ID));
+        let until = simulation.time.now() + Duration::from_secs(1);
+        let core = Rc::clone(simulation.hosts[first].core().expect("it runs"));
+        while simulation.time.now() < until && !core.directory.deletion.is_under_way(&object) {
+            simulation.step(until, false);
+        }
+        simulation.network.partition(first as u32, asker as u32, true);
+        simulation.pass(VIEW);
+        assert!(core.directory.table.borrow().deleted(&object), "seed {seed}: it is deleted");
+        drop(core);
+        simulation.with_worker(second, |worker, simulation| worker.put_now(simulation, ID, SHORT));
+        simulation.pass(VIEW);
+        simulation.hosts[first].kill();
+        simulation.note_loss(first);
+        simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
+        assert!(simulation.await_workers().is_empty(), "the deletion ends");
+        let last = simulation.histories[ID].last().expect("a call");
+        assert!(matches!(last.action, Action::MaybeDeleted), "seed {seed}: {last:?}");
+        assert_eq!(simulation.here(second, &[object]), 1, "seed {seed}: the object that was created anew");
+        simulation.bring_back(first);
         simulation.end(seed);
     }
 }

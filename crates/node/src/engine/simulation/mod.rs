@@ -50,8 +50,7 @@ const WORKERS: usize = 6;
 const DISK_SEEDS: u64 = 4;
 /// Turns that a node may take at one time before the time goes on.
 const MAX_TURNS: usize = 64;
-/// Simulated time after which a cluster without faults has come to rest. An order that was lost when a node
-/// joined anew is given again after 40 s.
+/// Simulated time after which a cluster without faults has come to rest.
 const REST: Duration = Duration::from_secs(60);
 
 /// A number below a limit, from the seed.

@@ -45,8 +45,9 @@ table! {
         /// Says which replicas the sender holds no longer.
         4 Unpublish { how: Withdrawal, ids: Vec<ObjectId> },
         /// Asks the first keeper to delete objects on all nodes, for the user. A life of 0 stands for any
-        /// life.
-        5 Delete { lives: Vec<(ObjectId, u64)> } -> Deleted,
+        /// life. If `asked_us` ago another keeper was asked, which may have done so, an object whose life has
+        /// ended since then counts as absent.
+        5 Delete { lives: Vec<(ObjectId, u64)>, asked_us: Option<u64> } -> Deleted,
         /// Gives the outcome of each object of a *delete*. Every holder has dropped its replicas.
         6 Deleted { outcomes: Vec<DeleteOutcome> },
         /// Orders the second keeper to send no node to objects any more, and to answer which nodes may hold
