@@ -115,6 +115,12 @@ impl Network {
         }
     }
 
+    /// Whether this node has made a request of this number, and does not wait for its answer any more.
+    pub(crate) fn has_ended(&self, request: u64) -> bool {
+        let is_open = |is_held| self.calls.of(is_held).borrow().contains_key(&request);
+        (1..self.calls.next_request.get()).contains(&request) && !is_open(false) && !is_open(true)
+    }
+
     /// Whether a call waits for an answer of another node, which that node does not hold.
     pub(crate) fn asks(&self) -> bool {
         !self.calls.open.borrow().is_empty()

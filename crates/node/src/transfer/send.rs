@@ -1,8 +1,7 @@
 //! *send*: the object comes in messages only. An object that fits one message comes as *eager* does. For
 //! others, the requester takes memory and says that it is ready, and the holder sends part after part,
-//! copied into registered blocks and out of them. Credits keep the holder from sending parts that find no
-//! block. Parts that were under way when a connection broke are not sent again. Then the next part comes
-//! out of order, or there is silence after the last one; either ends the attempt. Engine thread only.
+//! copied into registered blocks and out of them. The window keeps the holder from sending parts that find no
+//! block. A part out of order ends the attempt, and so does silence. Engine thread only.
 
 use std::rc::Rc;
 
@@ -106,8 +105,10 @@ impl Transfer {
             if self.rooms.take(holder, request, at, bytes) {
                 return;
             }
-            // The rest of a transfer that was given up comes here as well.
-            self.network.drop_frame(&format!("a part from node {holder} that nobody waits for"));
+            // The rest of a transfer that was given up comes here as well, and a second answer.
+            if !self.network.has_ended(request) {
+                self.network.drop_frame(&format!("a part from node {holder} that nobody waits for"));
+            }
             return;
         };
         let len = bytes.len() as u64;
