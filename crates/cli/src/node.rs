@@ -146,6 +146,7 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         tls: tls(args)?,
         libfabric: args.libfabric.clone(),
         provider: args.provider.clone(),
+        lanes: args.lanes.into(),
         allowance: cgroup::allowance(|path| fs::read_to_string(path).ok(), "/proc/self")
             .map(|cgroup::Allowance { limit, used, file }| Allowance { limit, used, file }),
         huge_pages: !args.no_huge_pages,

@@ -133,6 +133,11 @@ pub(crate) struct Serve {
     /// libfabric provider, such as tcp or verbs [default: the fastest available]
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Option<String>,
+    /// Connections to each other node for one-sided reads, 1 to 16. With several, the first is for reads of
+    /// less than 64 KiB, which then wait for no long ones, and long reads take turns on the others: useful
+    /// where the network gives one connection less than all of its bandwidth
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) lanes: u8,
     /// Protocol for fetching objects from other nodes: auto, socket, send, read or read-register. All but
     /// auto are for measurements
     #[arg(long, value_name = "NAME", default_value_t)]

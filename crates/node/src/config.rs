@@ -41,6 +41,8 @@ pub struct Config {
     pub libfabric: Option<Library>,
     /// The libfabric provider; `None` chooses the best available one.
     pub provider: Option<String>,
+    /// Number of bulk lanes to each peer.
+    pub lanes: usize,
     /// The limits of the process's control groups; `None` where there is no limit.
     pub allowance: Option<Allowance>,
     /// Whether to use huge pages when the machine has enough of them free.
@@ -132,6 +134,7 @@ impl Config {
             tls: None,
             libfabric: None,
             provider: None,
+            lanes: 1,
             allowance: None,
             huge_pages: true,
             prefault: true,

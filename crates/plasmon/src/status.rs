@@ -230,6 +230,8 @@ pub struct FabricStatus {
     pub regions: u64,
     /// Bytes of memory that are registered now.
     pub registered_bytes: u64,
+    /// Number of connections to each other node for one-sided reads.
+    pub bulk_lanes: u64,
     /// Number of messages sent to other nodes: requests, answers, notices and small objects.
     pub messages_sent: u64,
     /// Number of messages received from other nodes.

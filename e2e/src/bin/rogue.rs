@@ -64,11 +64,11 @@ fn main() -> Result<()> {
         "token": 0x1234_5678,
         "fabrics": [{
             "provider": fabric.provider.0, "protocol": fabric.provider.1,
-            "small_address": fabric.small.address(), "bulk_address": fabric.bulk.address(),
+            "small_address": fabric.small.address(), "bulk_addresses": [fabric.bulk.address()],
         }],
     });
     let mut control = Control::connect(control)?;
-    control.send(&json!({ "Join": { "protocol": 4, "member": member } }))?;
+    control.send(&json!({ "Join": { "protocol": 5, "member": member } }))?;
     let welcome = control.receive()?;
     let view = welcome.pointer("/Welcome/view").ok_or(format!("not let in: {welcome}"))?.clone();
     let RemoteRegion { base, key, len } = fabric.open.remote();
@@ -385,8 +385,9 @@ impl Fabric {
         let reaches = member["fabrics"].as_array().ok_or("a member that cannot be reached")?;
         let reach = reaches.iter().find(|reach| reach["provider"] == self.provider.0.as_str());
         let reach = reach.ok_or(format!("node {node} has another provider"))?;
-        let address = |lane: &str| -> Result<Vec<u8>> { Ok(serde_json::from_value(reach[lane].clone())?) };
-        Ok((self.small.connect(&address("small_address")?)?, self.bulk.connect(&address("bulk_address")?)?))
+        let small: Vec<u8> = serde_json::from_value(reach["small_address"].clone())?;
+        let bulk: Vec<u8> = serde_json::from_value(reach["bulk_addresses"][0].clone())?;
+        Ok((self.small.connect(&small)?, self.bulk.connect(&bulk)?))
     }
 }
 

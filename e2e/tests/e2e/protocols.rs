@@ -37,6 +37,27 @@ fn cluster(protocol: Protocol) -> Cluster {
 }
 
 #[test]
+fn nodes_with_any_numbers_of_lanes_read_from_each_other() {
+    let mut cluster = Cluster::builder().nodes(1).memory("128MiB").start();
+    cluster.add_node_with(&["--lanes", "4"]);
+    cluster.add_node_with(&["--lanes", "3"]);
+    assert_eq!([0, 1, 2].map(|node| cluster.status(node).fabric.bulk_lanes), [1, 4, 3]);
+    for (holder, reader) in [(0, 1), (1, 0), (1, 2), (2, 1)] {
+        let (holder, reader) = (cluster.client(holder), cluster.client(reader));
+        let ids = SIZES.map(|len| put(&holder, Pattern(len as u64), len));
+        // The second time, those that were read are read where they were, with a stamp behind them.
+        for _ in 0..2 {
+            let got = reader.get(&ids, Some(PATIENCE)).expect("get");
+            for (len, object) in SIZES.into_iter().zip(got) {
+                Pattern(len as u64).check(object.expect("it comes").data());
+            }
+            reader.evict(u64::MAX).expect("evict");
+        }
+        holder.delete(&ids).expect("delete");
+    }
+}
+
+#[test]
 fn messages_carry_objects_of_any_size() {
     let cluster = cluster(Protocol::Send);
     let (objects, bytes) = get_all(&cluster);

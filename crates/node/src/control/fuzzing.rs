@@ -66,7 +66,7 @@ fn member() -> Member {
             provider: "tcp;ofi_rxm".into(),
             protocol: (1, 2),
             small_address: vec![2, 0, 1, 2, 10, 0, 0, 1],
-            bulk_address: vec![2, 0, 3, 4, 10, 0, 0, 1],
+            bulk_addresses: vec![vec![2, 0, 3, 4, 10, 0, 0, 1]],
         }],
         token: u64::MAX,
     }

@@ -13,7 +13,7 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError}
 use crate::net::members::{Change, Member, View};
 
 /// Version of these messages.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 /// Maximum length of a message in bytes.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Maximum number of members in a message; each takes some hundred bytes.

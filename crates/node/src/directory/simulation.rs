@@ -193,7 +193,7 @@ fn member() -> Member {
             provider: "tcp;ofi_rxm".to_owned(),
             protocol: (2_147_483_649, 1),
             small_address: vec![200; 16],
-            bulk_address: vec![200; 16],
+            bulk_addresses: vec![vec![200; 16]],
         }],
         token: u64::MAX / 3,
     }

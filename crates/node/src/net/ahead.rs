@@ -153,6 +153,6 @@ impl Network {
         let fabric = &self.fabrics[peer.fabric()];
         let lane = peer.lane();
         let (stamps, word) = (lane.stamps?, fabric.pools.lend(STAMP_LEN).ok()?);
-        Some(fabric.endpoint(Class::Bulk).read(lane.end(Class::Bulk), word, stamps, 0))
+        Some(fabric.bulk()[0].read(lane.bulk[0], word, stamps, 0))
     }
 }

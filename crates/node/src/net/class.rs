@@ -1,7 +1,7 @@
 //! Classes: what kind of traffic a frame or an operation is, and so which lane carries it.
 //!
-//! Plain values. Every fabric has an endpoint a class, and every peer a connection a class: a lane is found
-//! by its class and by nothing else.
+//! Plain values. Every fabric has an endpoint for messages and one or several for bulk, and every peer as
+//! many connections: a lane is found by its class, and a bulk lane by the length of the operation as well.
 
 use plasmon::wire::codes;
 
@@ -13,15 +13,5 @@ codes! {
         0 Messages,
         /// One-sided operations, which would hold messages up.
         1 Bulk,
-    }
-}
-
-impl Class {
-    /// Every class, in the order of the numbers.
-    pub(crate) const EACH: [Self; 2] = [Self::Messages, Self::Bulk];
-
-    /// Place of the class in a list of one thing a class.
-    pub(crate) fn place(self) -> usize {
-        self as usize
     }
 }

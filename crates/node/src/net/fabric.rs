@@ -1,4 +1,4 @@
-//! An opened provider: its two lanes, its message blocks, and the memory of this node that peers may read
+//! An opened provider: its lanes, its message blocks, and the memory of this node that peers may read
 //! by it.
 //!
 //! Engine thread only. A node has one fabric, or two where RDMA is available. The second is TCP, for nodes
@@ -11,7 +11,6 @@ use std::rc::Rc;
 use plasmon_fabric::{Access, Domain, Endpoint, FabricError, Memory, Provider, Region, RemoteRegion, Slice};
 use tracing::warn;
 
-use super::class::Class;
 use super::frame::{MESSAGE_MAX, Message};
 use super::members::Reach;
 use super::pool::Pools;
@@ -28,8 +27,9 @@ pub(crate) type SegmentKey = (u32, u32);
 /// An open provider.
 pub(crate) struct Fabric {
     pub(crate) domain: Domain,
-    /// The endpoint of each class.
-    endpoints: [Endpoint; 2],
+    messages: Endpoint,
+    /// The endpoints of the bulk lanes; never empty.
+    bulk: Vec<Endpoint>,
     pub(crate) pools: Pools,
     posted: Cell<usize>,
     segments: RefCell<HashMap<SegmentKey, Rc<Region>>>,
@@ -37,16 +37,19 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    /// Opens the lanes, and registers all segments of the arena and the stamps of objects.
+    /// Opens the lanes, so many of them for bulk, and registers all segments of the arena and the stamps of
+    /// objects.
     pub(crate) fn open(
         provider: &Provider,
+        lanes: usize,
         arena: &Arena,
         stamps: &Rc<BlockMemory>,
     ) -> Result<Self, FabricError> {
         let domain = Domain::open(provider)?;
         let name = provider.name();
         let fabric = Self {
-            endpoints: [domain.endpoint()?, domain.endpoint()?],
+            messages: domain.endpoint()?,
+            bulk: (0..lanes.max(1)).map(|_| domain.endpoint()).collect::<Result<_, _>>()?,
             pools: Pools::new(&domain, name, &BLOCKS),
             posted: Cell::new(0),
             segments: RefCell::default(),
@@ -59,9 +62,14 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// The endpoint of a class.
-    pub(crate) fn endpoint(&self, class: Class) -> &Endpoint {
-        &self.endpoints[class.place()]
+    /// The endpoint for messages.
+    pub(crate) fn messages(&self) -> &Endpoint {
+        &self.messages
+    }
+
+    /// The endpoints of the bulk lanes.
+    pub(crate) fn bulk(&self) -> &[Endpoint] {
+        &self.bulk
     }
 
     /// How other nodes reach this fabric.
@@ -70,8 +78,8 @@ impl Fabric {
         Reach {
             provider: provider.name().to_owned(),
             protocol: (provider.protocol(), provider.protocol_version()),
-            small_address: self.endpoint(Class::Messages).address(),
-            bulk_address: self.endpoint(Class::Bulk).address(),
+            small_address: self.messages.address(),
+            bulk_addresses: self.bulk.iter().map(Endpoint::address).collect(),
         }
     }
 
@@ -132,9 +140,7 @@ impl Fabric {
     /// Posts so many more blocks for messages to come.
     pub(crate) fn expect(&self, blocks: usize) {
         while self.posted.get() < blocks {
-            if let Err(error) =
-                self.pools.keep(MESSAGE_MAX).and_then(|block| self.endpoint(Class::Messages).receive(block))
-            {
+            if let Err(error) = self.pools.keep(MESSAGE_MAX).and_then(|block| self.messages.receive(block)) {
                 warn!("cannot post a receive block: {error}");
                 break;
             }
@@ -144,7 +150,7 @@ impl Fabric {
 
     /// Posts the block of a message that was read again.
     pub(crate) fn repost(&self, slice: Slice) {
-        if let Err(error) = self.endpoint(Class::Messages).receive(slice) {
+        if let Err(error) = self.messages.receive(slice) {
             warn!("cannot post a receive block again: {error}");
             self.posted.set(self.posted.get().saturating_sub(1));
         }

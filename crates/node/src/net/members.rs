@@ -1,6 +1,5 @@
 //! The members of the cluster, as nodes describe themselves through the coordinator.
 
-use super::class::Class;
 use crate::kernel::random::HashSet;
 
 use plasmon::NodeId;
@@ -35,19 +34,11 @@ pub(crate) struct Reach {
     pub(crate) protocol: (u32, u32),
     /// Fabric address of the lane for messages.
     pub(crate) small_address: Vec<u8>,
-    /// Fabric address of the lane for one-sided reads.
-    pub(crate) bulk_address: Vec<u8>,
+    /// Fabric addresses of the lanes for one-sided operations; never empty.
+    pub(crate) bulk_addresses: Vec<Vec<u8>>,
 }
 
 impl Reach {
-    /// Fabric address of the lane of a class.
-    pub(crate) fn address(&self, class: Class) -> &[u8] {
-        match class {
-            Class::Messages => &self.small_address,
-            Class::Bulk => &self.bulk_address,
-        }
-    }
-
     /// Whether two nodes that have these ways can talk by them.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         (&self.provider, self.protocol) == (&other.provider, other.protocol)

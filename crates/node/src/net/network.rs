@@ -1,6 +1,6 @@
 //! The network: the fabrics, the peers, and the messages and one-sided reads that go to them.
 //!
-//! Engine thread only. Messages travel on the *small* lane in order; one-sided reads have the *bulk* lane
+//! Engine thread only. Messages travel on the *small* lane in order; one-sided reads have the *bulk* lanes
 //! to themselves, so that they do not hold messages up. The provider makes connections with the first
 //! operation towards a peer.
 //!
@@ -25,7 +25,6 @@ use tracing::{info, warn};
 
 use super::ahead::Ahead;
 use super::calls::Calls;
-use super::class::Class;
 use super::fabric::Fabric;
 use super::frame::{Envelope, Location, Message, MessageHeader};
 use super::members::{Member, Reach};
@@ -42,6 +41,8 @@ const POSTED_PER_PEER: usize = WINDOW + 8;
 /// The divisor of the polls that look at a fabric by which no peer is reached.
 const IDLE_POLL_DIVISOR: u32 = 16;
 
+/// Length in bytes from which a read is long, where there are several bulk lanes.
+const LONG_READ_BYTES: usize = 64 << 10;
 /// Length of a stamp in bytes.
 pub(super) const STAMP_LEN: usize = size_of::<u64>();
 
@@ -81,6 +82,8 @@ pub(crate) struct Network {
     /// When a message is to be sent that no other event causes.
     pub(super) due: Cell<Option<Instant>>,
     polls: Cell<u32>,
+    /// Number of long reads so far, by which they take turns on the bulk lanes.
+    long_reads: Cell<usize>,
     /// The state of the RDMA device's link; empty if there is no device, or no report of it yet.
     link: RefCell<String>,
     /// For each fabric, whether a peer is reached by it.
@@ -92,14 +95,16 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Opens providers, best first, and registers with each the memory that peers may read.
+    /// Opens providers, best first, with so many bulk lanes each, and registers with each the memory that
+    /// peers may read.
     pub(crate) fn open(
         kernel: &Rc<Kernel>,
         providers: &[Provider],
         arena: &Arena,
         stamps: &Rc<BlockMemory>,
     ) -> Result<Self, FabricError> {
-        let fabrics = providers.iter().map(|provider| Fabric::open(provider, arena, stamps));
+        let lanes = kernel.config.lanes;
+        let fabrics = providers.iter().map(|provider| Fabric::open(provider, lanes, arena, stamps));
         Ok(Self {
             kernel: Rc::clone(kernel),
             calls: Calls::default(),
@@ -115,6 +120,7 @@ impl Network {
             streams: Cell::new(0),
             due: Cell::new(None),
             polls: Cell::new(0),
+            long_reads: Cell::new(0),
             link: RefCell::default(),
             busy: RefCell::default(),
             ahead: RefCell::default(),
@@ -288,14 +294,26 @@ impl Network {
         Some(Remote { on, region, offset: location.offset })
     }
 
-    /// Reads on the bulk lane; `None` when the node is not a member any more, or is cut off.
+    /// Reads on a bulk lane; `None` when the node is not a member any more, or is cut off.
     pub(crate) fn read(&self, node: NodeId, into: Slice, from: Remote) -> Option<Op> {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&node).filter(|peer| !peer.cut_off)?;
         peer.used = true;
         peer.used_bulk = true;
-        let end = peer.lane_on(from.on)?.end(Class::Bulk);
-        Some(self.fabrics[from.on].endpoint(Class::Bulk).read(end, into, from.region, from.offset))
+        let (fabric, lane) = (&self.fabrics[from.on], peer.lane_on(from.on)?);
+        let at = self.bulk_lane(fabric.bulk().len(), into.len());
+        Some(fabric.bulk()[at].read(lane.bulk[at], into, from.region, from.offset))
+    }
+
+    /// The bulk lane for a read of so many bytes. If there are several, the first is for short reads, so that
+    /// they wait for no long ones, and long ones take turns on the others.
+    fn bulk_lane(&self, lanes: usize, len: usize) -> usize {
+        if lanes == 1 || len < LONG_READ_BYTES {
+            return 0;
+        }
+        let turn = self.long_reads.get().wrapping_add(1);
+        self.long_reads.set(turn);
+        1 + turn % (lanes - 1)
     }
 
     /// A word of a peer's stamps; `None` if the peer has not described them.
@@ -308,8 +326,13 @@ impl Network {
 
     /// Whether a read that is posted behind the reads of these pieces is also made behind them.
     pub(crate) fn reads_in_order(&self, node: NodeId, pieces: &[Location], then: &Remote) -> bool {
-        let same = |piece| self.remote(node, piece).is_some_and(|remote| remote.on == then.on);
-        self.fabrics[then.on].domain.provider().reads_in_order() && pieces.iter().all(same)
+        let fabric = &self.fabrics[then.on];
+        let is_on_one_lane =
+            |piece: &Location| fabric.bulk().len() == 1 || piece.len < LONG_READ_BYTES as u64;
+        let same = |piece: &Location| {
+            is_on_one_lane(piece) && self.remote(node, piece).is_some_and(|remote| remote.on == then.on)
+        };
+        fabric.domain.provider().reads_in_order() && pieces.iter().all(same)
     }
 
     /// A registered block for a word.

@@ -6,14 +6,14 @@
 //! sends. A segment can be read over the lane by which its description came.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures::channel::oneshot;
-use plasmon_fabric::{FabricError, Op, RemoteRegion, Slice};
+use plasmon_fabric::{Endpoint, FabricError, Op, RemoteRegion, Slice};
 use tracing::{error, info, warn};
 
-use super::class::Class;
 use super::fabric::{Fabric, SegmentKey};
 use super::faults::Faults;
 use super::frame::{Envelope, FRAME_MAX};
@@ -55,8 +55,10 @@ pub(crate) struct Peer {
 pub(crate) struct Lane {
     /// The number of this node's fabric that the lane is on.
     pub(crate) fabric: usize,
-    /// The peer at the endpoint of each class.
-    ends: [plasmon_fabric::Peer; 2],
+    /// The peer at the endpoint for messages.
+    pub(super) messages: plasmon_fabric::Peer,
+    /// The peer at the endpoint of each bulk lane.
+    pub(super) bulk: Vec<plasmon_fabric::Peer>,
     /// Segments of this node that the peer knows how to read over the lane.
     pub(crate) announced: HashSet<SegmentKey>,
     /// Segments of the peer that it has described.
@@ -75,26 +77,28 @@ pub(crate) struct Lane {
     failing: Option<Instant>,
 }
 
-/// Connects to a peer's endpoint of each class.
-fn connect(fabric: &Fabric, reach: &Reach) -> Result<[plasmon_fabric::Peer; 2], FabricError> {
-    let [messages, bulk] = Class::EACH.map(|class| fabric.endpoint(class).connect(reach.address(class)));
-    Ok([messages?, bulk?])
+/// Connects each bulk lane to one of a peer's, all of which are used if there are enough here.
+fn connect_bulk(fabric: &Fabric, reach: &Reach) -> Result<Vec<plasmon_fabric::Peer>, FabricError> {
+    // The description of a peer without a lane is refused as an address that is none.
+    let addresses = reach.bulk_addresses.iter().map(Vec::as_slice).cycle().chain(iter::repeat(&[][..]));
+    fabric.bulk().iter().zip(addresses).map(|(endpoint, address)| endpoint.connect(address)).collect()
 }
 
 impl Lane {
-    /// The peer at its endpoint of a class.
-    pub(crate) fn end(&self, class: Class) -> plasmon_fabric::Peer {
-        self.ends[class.place()]
+    fn each(&self, fabric: &Fabric, act: impl Fn(&Endpoint, plasmon_fabric::Peer)) {
+        act(fabric.messages(), self.messages);
+        self.each_bulk(fabric, act);
     }
 
-    fn each(&self, act: impl Fn(Class, plasmon_fabric::Peer)) {
-        Class::EACH.into_iter().for_each(|class| act(class, self.end(class)));
+    fn each_bulk(&self, fabric: &Fabric, act: impl Fn(&Endpoint, plasmon_fabric::Peer)) {
+        fabric.bulk().iter().zip(&self.bulk).for_each(|(endpoint, end)| act(endpoint, *end));
     }
 
     fn connect(fabric: &Fabric, number: usize, reach: &Reach) -> Result<Self, FabricError> {
         Ok(Self {
             fabric: number,
-            ends: connect(fabric, reach)?,
+            messages: fabric.messages().connect(&reach.small_address)?,
+            bulk: connect_bulk(fabric, reach)?,
             announced: HashSet::default(),
             segments: HashMap::default(),
             knows_stamps: false,
@@ -106,12 +110,13 @@ impl Lane {
         })
     }
 
-    /// Ends all operations, and opens both connections anew.
+    /// Ends all operations, and opens all connections anew.
     fn renew(&mut self, fabric: &Fabric, member: &Member) -> Result<(), FabricError> {
         let own = fabric.reach();
-        self.each(|class, end| fabric.endpoint(class).disconnect(end));
+        self.each(fabric, Endpoint::disconnect);
         if let Some(reach) = member.fabrics.iter().find(|reach| reach.meets(&own)) {
-            self.ends = connect(fabric, reach)?;
+            self.messages = fabric.messages().connect(&reach.small_address)?;
+            self.bulk = connect_bulk(fabric, reach)?;
         }
         (self.probe, self.whole) = (None, false);
         Ok(())
@@ -177,7 +182,7 @@ impl Peer {
 
     pub(crate) fn disconnect(&self, fabrics: &[Fabric]) {
         for lane in &self.lanes {
-            lane.each(|class, end| fabrics[lane.fabric].endpoint(class).disconnect(end));
+            lane.each(&fabrics[lane.fabric], Endpoint::disconnect);
         }
     }
 
@@ -189,7 +194,7 @@ impl Peer {
         // Tasks that wait for the queue see that the peer takes nothing.
         self.drained.clear();
         for lane in &self.lanes {
-            lane.each(|class, end| fabrics[lane.fabric].endpoint(class).shun(end));
+            lane.each(&fabrics[lane.fabric], Endpoint::shun);
         }
     }
 
@@ -271,12 +276,10 @@ impl Peer {
             let Ok(nothing) = fabric.pools.lend(0) else { return };
             if used_bulk {
                 // After a failure the connection is made anew.
-                let bulk = Class::Bulk;
-                drop(fabric.endpoint(bulk).probe(lane.end(bulk), nothing.clone()));
+                lane.each_bulk(fabric, |endpoint, end| drop(endpoint.probe(end, nothing.clone())));
             }
             if lane.probe.is_none() {
-                let messages = Class::Messages;
-                let probe = fabric.endpoint(messages).probe(lane.end(messages), nothing);
+                let probe = fabric.messages().probe(lane.messages, nothing);
                 lane.probe = probe.map(|operation| (now, operation));
             }
         }
@@ -319,15 +322,14 @@ impl Peer {
         self.outgoing.begin_again();
     }
 
-    /// Ends the operations on the bulk lane, which do not end by themselves, and opens the lane anew.
+    /// Ends the operations on the bulk lanes, which do not end by themselves, and opens the lanes anew.
     pub(crate) fn reset_bulk(&mut self, fabrics: &[Fabric]) {
         let lane = &mut self.lanes[self.current];
         let (fabric, own) = (&fabrics[lane.fabric], fabrics[lane.fabric].reach());
-        let bulk = Class::Bulk;
-        fabric.endpoint(bulk).disconnect(lane.end(bulk));
+        lane.each_bulk(fabric, Endpoint::disconnect);
         let Some(reach) = self.member.fabrics.iter().find(|reach| reach.meets(&own)) else { return };
-        match fabric.endpoint(bulk).connect(reach.address(bulk)) {
-            Ok(end) => lane.ends[bulk.place()] = end,
+        match connect_bulk(fabric, reach) {
+            Ok(ends) => lane.bulk = ends,
             Err(error) => warn!("cannot reach node {} on the bulk lane any more: {error}", self.member.node),
         }
     }

@@ -24,6 +24,7 @@ impl Network {
             registrations: stats.registrations,
             regions: stats.regions,
             registered_bytes: stats.registered_bytes,
+            bulk_lanes: self.fabrics[0].bulk().len() as u64,
             messages_sent: stats.sends,
             messages_received: stats.received,
             messages_repeated: self.repeated(),

@@ -12,7 +12,6 @@ use plasmon::NodeId;
 use plasmon_fabric::{FabricError, Op, Slice};
 use tracing::warn;
 
-use super::class::Class;
 use super::frame::{Envelope, MESSAGE_HEADER_LEN, MESSAGE_MAX, Message, MessageHeader, VERSION};
 use super::network::Network;
 use super::peer::Peer;
@@ -162,7 +161,7 @@ impl Network {
         };
         block.slice(0, MESSAGE_HEADER_LEN)?.copy_from_slice(&header.encode())?;
         peer.incoming.told();
-        let endpoint = self.fabrics[peer.fabric()].endpoint(Class::Messages);
-        Ok(endpoint.send(peer.lane().end(Class::Messages), block.clone()))
+        let fabric = &self.fabrics[peer.fabric()];
+        Ok(fabric.messages().send(peer.lane().messages, block.clone()))
     }
 }

@@ -105,7 +105,7 @@ mod tests {
             provider: "tcp".into(),
             protocol: (1, 2),
             small_address: vec![1, 2, 3],
-            bulk_address: vec![4],
+            bulk_addresses: vec![vec![4], vec![5, 6]],
         };
         let node = NodeId::from_bytes([1; 16]);
         Member { node, incarnation: 5, listen: "a:1".into(), fabrics: vec![reach], token: u64::MAX }

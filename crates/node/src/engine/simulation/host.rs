@@ -12,7 +12,7 @@ use plasmon_fabric::MemoryNetwork;
 use rustix::event::epoll::{self, CreateFlags};
 use tempfile::TempDir;
 
-use super::{MAX_TURNS, Time, percent, span};
+use super::{MAX_TURNS, Time, below, percent, span};
 use crate::config::Config;
 use crate::control::Event;
 use crate::engine::turn::Inbox;
@@ -33,6 +33,8 @@ use crate::spill::{Recovered, SpillStore, SteppedDisk};
 use crate::store::{Readers, Store};
 use crate::transfer::Tunings;
 
+/// Maximum number of bulk lanes of a node.
+const MAX_LANES: usize = 3;
 /// Bytes of a node's memory for objects.
 const MEMORY_BYTES: u64 = 14 << 20;
 /// Bytes of a node's memory for objects on a host with a disk: the node often has to use the disk.
@@ -261,6 +263,7 @@ impl Host {
         let config = Config {
             prefault: false,
             huge_pages: false,
+            lanes: 1 + below(MAX_LANES),
             spill_dir: disk.map(Path::to_owned),
             ..Config::new(memory, "simulated")
         };
