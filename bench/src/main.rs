@@ -19,12 +19,13 @@ use plasmon_bench::protocol::serve;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["plasmon", socket] => store::Plasmon::connect(socket).and_then(serve),
+        ["plasmon", socket] => store::Plasmon::connect(socket, false).and_then(serve),
+        ["plasmon-digest", socket] => store::Plasmon::connect(socket, true).and_then(serve),
         ["raw", _] => serve(raw::Raw::default()),
         ["echo", kind] => echo::answer(kind),
         ["tcp", address] => tcp::Tcp::connect(address).and_then(serve),
         ["tcp-serve", address] => tcp::answer(address),
-        _ => Err("usage: plasmon-bench plasmon SOCKET | raw - | echo KIND | tcp ADDRESS | tcp-serve ADDRESS"
+        _ => Err("usage: plasmon-bench plasmon SOCKET | plasmon-digest SOCKET | raw - | echo KIND | tcp ADDRESS | tcp-serve ADDRESS"
             .into()),
     };
     match done {

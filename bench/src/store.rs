@@ -17,6 +17,8 @@ const OPERATIONS: &[&str] =
 /// Client of a Plasmon node.
 pub(crate) struct Plasmon {
     client: Client,
+    /// Whether objects are put with a digest.
+    digest: bool,
     /// Ids that were computed last, with their owner and numbers.
     ids: Option<(u64, Numbers, Rc<[ObjectId]>)>,
 }
@@ -48,8 +50,8 @@ struct Objects<'a> {
 }
 
 impl Plasmon {
-    pub(crate) fn connect(socket: &str) -> Result<Self> {
-        Ok(Self { client: Client::connect(socket)?, ids: None })
+    pub(crate) fn connect(socket: &str, digest: bool) -> Result<Self> {
+        Ok(Self { client: Client::connect(socket)?, digest, ids: None })
     }
 
     fn ids(&mut self, owner: u64, numbers: Numbers) -> Rc<[ObjectId]> {
@@ -101,7 +103,7 @@ impl Peer for Plasmon {
                 Vec::new()
             },
             size,
-            options: CreateOptions::default(),
+            options: CreateOptions { digest: self.digest, ..Default::default() },
         }))
     }
 

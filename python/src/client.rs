@@ -3,6 +3,7 @@
 //! Owns the client, and finds open creations and scratches. Any thread. Invariant: no call waits while it has
 //! the GIL.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -196,15 +197,19 @@ impl Client {
     }
 
     /// Copies an object's data into memory of the caller. Returns the size of the data in bytes.
+    #[pyo3(signature = (given, into, timeout, verify = false))]
     fn get_into(
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
         into: &Bound<'_, PyAny>,
         timeout: Option<f64>,
+        verify: bool,
     ) -> PyResult<usize> {
         let (id, mut into, timeout) = (object_id(given)?, Bytes::writable(into)?, duration(py, timeout)?);
-        self.call_for(py, given, |client| client.get_into(id, into.as_mut_slice(), timeout))
+        self.call_for(py, given, |client| {
+            verifying(client, verify).get_into(id, into.as_mut_slice(), timeout)
+        })
     }
 
     /// Stores the bytes at the start of a scratch, and gives the scratch up. Returns `None` if the bytes are
@@ -244,36 +249,46 @@ impl Client {
     }
 
     /// Waits for objects, for `timeout` seconds or without limit. Raises the first error among them.
-    fn get(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<Buffer>> {
+    #[pyo3(signature = (given, timeout, verify = false))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        verify: bool,
+    ) -> PyResult<Vec<Buffer>> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         let look =
             |client: &plasmon::Client| ids.iter().map(|id| client.get_here(id).map(Buffer::new)).collect();
-        if let Some(here) = self.look(py, look)? {
+        if !verify && let Some(here) = self.look(py, look)? {
             return Ok(here);
         }
         let objects = self.call_for(py, given, |client| {
-            client.get(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>()
+            verifying(client, verify).get(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>()
         })?;
         Ok(objects.into_iter().map(Buffer::new).collect())
     }
 
     /// Waits for objects as `get` does. Returns `None` for each object that is not in the cluster at the end
     /// of the time-out.
+    #[pyo3(signature = (given, timeout, verify = false))]
     fn get_existing(
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
         timeout: Option<f64>,
+        verify: bool,
     ) -> PyResult<Vec<Option<Buffer>>> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         let look = |client: &plasmon::Client| {
             ids.iter().map(|id| client.get_here(id).map(|here| Some(Buffer::new(here)))).collect()
         };
-        if let Some(here) = self.look(py, look)? {
+        if !verify && let Some(here) = self.look(py, look)? {
             return Ok(here);
         }
-        let objects = self
-            .call(py, |client| client.get_existing(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>())?;
+        let objects = self.call(py, |client| {
+            verifying(client, verify).get_existing(&ids, timeout)?.into_iter().collect::<Result<Vec<_>>>()
+        })?;
         Ok(objects.into_iter().map(|object| object.map(Buffer::new)).collect())
     }
 
@@ -311,12 +326,20 @@ impl Client {
     }
 
     /// Waits for one object as `get` does.
-    fn get_one(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Buffer> {
+    #[pyo3(signature = (given, timeout, verify = false))]
+    fn get_one(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        verify: bool,
+    ) -> PyResult<Buffer> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
-        if let Some(here) = self.look(py, |client| client.get_here(&id))? {
+        if !verify && let Some(here) = self.look(py, |client| client.get_here(&id))? {
             return Ok(Buffer::new(here));
         }
-        Ok(Buffer::new(self.call_for(py, given, |client| client.get(&[id], timeout)?.remove(0))?))
+        let get = |client: &plasmon::Client| verifying(client, verify).get(&[id], timeout)?.remove(0);
+        Ok(Buffer::new(self.call_for(py, given, get)?))
     }
 
     /// Waits until `count` of the objects are in this host's memory. Returns for each whether it is.
@@ -580,6 +603,11 @@ impl Client {
 }
 
 /// Buffers of parts, held in place.
+/// Client that compares objects with the digest of their seal if the caller wants that.
+fn verifying(client: &plasmon::Client, verify: bool) -> Cow<'_, plasmon::Client> {
+    if verify { Cow::Owned(client.clone().verifying()) } else { Cow::Borrowed(client) }
+}
+
 fn held(parts: &[(usize, Bound<'_, PyAny>)]) -> PyResult<Vec<(usize, Bytes)>> {
     parts.iter().map(|(at, part)| Ok((*at, Bytes::of(part)?))).collect()
 }

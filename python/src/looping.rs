@@ -55,9 +55,18 @@ impl Loop {
     }
 
     /// Begins a get of at most 1,024 objects.
-    fn get(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Pending> {
+    #[pyo3(signature = (given, timeout, verify = false))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        verify: bool,
+    ) -> PyResult<Pending> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
-        Pending::new(given, self.client(py)?.begin_get(&ids, timeout))
+        let client = self.client(py)?;
+        let client = if verify { client.verifying() } else { client };
+        Pending::new(given, client.begin_get(&ids, timeout))
     }
 
     /// Begins a wait until `count` of the objects are in this host's memory.

@@ -15,7 +15,7 @@ from harness.choosing import choose
 from harness.network import Network
 from harness.remote import conditions
 from harness.remote import run as running
-from harness.remote.contenders import Contender, plasmon
+from harness.remote.contenders import Contender, digests, plasmon
 from harness.remote.figures import REMOTE, Fetches
 from harness.remote.others import ALL
 from harness.remote.plausible import impossible
@@ -28,7 +28,7 @@ _LEAST_MEMORY = 64 << 20
 def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results: Path) -> int:
     """Measures, and writes the figures and the description of the run, even if it is interrupted."""
     description: dict[str, Any] = machine.describe() | {"quick": quick}
-    everybody: list[Contender] = [*plasmon(), *(kind() for kind in ALL)]
+    everybody: list[Contender] = [*plasmon(), *digests(names), *(kind() for kind in ALL)]
     contenders, missing = choose(names, everybody)
     plan = running.QUICK if quick else running.FULL
     if minutes is not None:

@@ -19,6 +19,8 @@ HOLDER, GETTER = 0, 1
 """Names of the two hosts: objects are put on the first, and got on the second."""
 PROTOCOLS = ("auto", "socket", "send", "read", "read-register")
 """Protocols of Plasmon, the default first."""
+DIGESTS = (("compared", "sealed"), ("not-compared", "off"))
+"""Objects that have a digest: names of their contenders, and the setting `--verify` of the nodes."""
 PATIENCE = 20.0
 """Longest time in seconds for an answer of a worker."""
 ONE_PLACE, PLACES = "one place", "places"
@@ -105,9 +107,13 @@ class Contender(ABC):
 class Plasmon(Contender):
     """Two nodes that fetch by one of Plasmon's protocols. Clients are in Rust; for `auto` also in Python."""
 
-    def __init__(self, protocol: str, flags: Sequence[str], build: paths.Build | None = None) -> None:
+    def __init__(
+        self, protocol: str, flags: Sequence[str], build: paths.Build | None = None, digest: bool = False
+    ) -> None:
         super().__init__()
         self._build = build or paths.own()
+        self._digest = digest
+        """Whether objects are put with a digest."""
         self.name = f"plasmon-{protocol}{self._build.mark}"
         self.label = f"Plasmon, {protocol}{self._build.mark}"
         self._flags = flags
@@ -156,7 +162,8 @@ class Plasmon(Contender):
     def client(self, node: int, number: int, python: bool = False) -> Worker:
         """Client of a node. Both sides use the same language, because the two make ids differently."""
         peer = self.nodes[node]
-        rust = [str(self._build.rust_worker), "plasmon", str(peer.socket)]
+        store = "plasmon-digest" if self._digest else "plasmon"
+        rust = [str(self._build.rust_worker), store, str(peer.socket)]
         command = peers.python_client(peer.socket, self._build) if python else rust
         kind = f"{'python' if python else 'rust'}-{node}"
         log = self._folder / f"{kind}-{number}.log"
@@ -178,6 +185,12 @@ def plasmon(chosen: Sequence[str] = PROTOCOLS) -> list[Plasmon]:
     if not known:
         return [Plasmon("auto", [])]
     return [Plasmon(name, ["--protocol", name]) for name in known if name in chosen]
+
+
+def digests(names: Sequence[str] | None) -> list[Plasmon]:
+    """Contenders of these names for the cost of digests, which are measured only if they are named."""
+    both = [Plasmon(f"auto-{name}", ["--verify", value], digest=True) for name, value in DIGESTS]
+    return [one for one in both if names and one.name in names]
 
 
 def protocols(text: str) -> list[str]:

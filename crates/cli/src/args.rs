@@ -261,6 +261,10 @@ pub(crate) struct Get {
         allow_negative_numbers = true
     )]
     pub(crate) timeout: Duration,
+    /// Compare the bytes with the digest made when the object was sealed, if one was made: where they come
+    /// from another node, and here
+    #[arg(long)]
+    pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
 }

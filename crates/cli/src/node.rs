@@ -157,6 +157,7 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
             serve_args::Numa::Off => Numa::Off,
         },
         protocol: args.protocol,
+        verify: args.verify,
         calibration: absolute(&args.calibration)?.or_else(own_files::calibration),
         spin: args.spin.map(Duration::from_micros),
         lease: args.lease,

@@ -99,7 +99,8 @@ pub(crate) fn get(socket: &Socket, as_json: bool, args: &Get) -> Result<(), Fail
         return get_as(socket, as_json, args, kind);
     }
     let quiet = as_json || args.quiet.quiet;
-    let object = fetch(socket, "plasmon get", (&args.object, &args.whose), args.timeout, quiet)?;
+    let how = (args.timeout, args.verify);
+    let object = fetch(socket, "plasmon get", (&args.object, &args.whose), how, quiet)?;
     if !args.raw
         && let Some(value) = python::described(&object)
     {
@@ -168,11 +169,12 @@ fn fetch(
     socket: &Socket,
     name: &str,
     (which, whose): (&Which, &Whose),
-    timeout: Duration,
+    (timeout, verify): (Duration, bool),
     quiet: bool,
 ) -> Result<Object, Failure> {
     let within = Within::new(Some(timeout));
     let client = within.connect(socket, name)?;
+    let client = if verify { client.verifying() } else { client };
     let id = which.id(&client, whose);
     let waiting = Progress::waiting(&format!("waiting for {}", which.text), quiet);
     let mut watch = None;
@@ -222,7 +224,7 @@ impl Watch {
 
 pub(crate) fn hash(socket: &Socket, as_json: bool, args: &Hash) -> Result<(), Failure> {
     let quiet = as_json || args.quiet.quiet;
-    let object = fetch(socket, "plasmon hash", (&args.object, &args.whose), args.timeout, quiet)?;
+    let object = fetch(socket, "plasmon hash", (&args.object, &args.whose), (args.timeout, false), quiet)?;
     let digest = format!("{:016x}", object.verify()?);
     if as_json {
         let id = object.id().to_string();

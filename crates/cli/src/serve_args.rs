@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
-use plasmon::{Protocol, Rights};
+use plasmon::{Protocol, Rights, Verify};
 use plasmon_node::Library;
 use tracing_subscriber::EnvFilter;
 
@@ -142,6 +142,10 @@ pub(crate) struct Serve {
     /// auto are for measurements
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) protocol: Protocol,
+    /// Objects to compare with the digest of their seal when they come from other nodes: sealed for those
+    /// that have one (put with a digest), off for those alone for which a get asks
+    #[arg(long, value_name = "sealed|off", default_value_t)]
+    pub(crate) verify: Verify,
     /// File in which `plasmon calibrate` keeps its measurements [default: plasmon/calibration.json in
     /// $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FILE")]

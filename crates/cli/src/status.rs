@@ -134,11 +134,14 @@ fn tell_fabric(fabric: &FabricStatus, transfer: &TransferStatus) -> Result<(), F
         size(transfer.cpu_copied_bytes)
     ))?;
     line(&format!(
-        "fetched   {} eager ({}), {} by one-sided reads ({}), {} failed attempts",
+        "fetched   {} eager ({}), {} by one-sided reads ({}), {} compared with their digests, {} damaged, {} \
+         failed attempts",
         transfer.eager_fetched,
         size(transfer.eager_fetched_bytes),
         transfer.rendezvous_fetched,
         size(transfer.rendezvous_fetched_bytes),
+        transfer.compared,
+        transfer.damaged,
         transfer.fetch_failures
     ))?;
     line(&format!(

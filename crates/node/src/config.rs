@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plasmon::{Protocol, Rights};
+use plasmon::{Protocol, Rights, Verify};
 use plasmon_fabric::Library;
 
 use crate::memory::Allowance;
@@ -53,6 +53,8 @@ pub struct Config {
     pub numa: Numa,
     /// How objects are fetched from other nodes.
     pub protocol: Protocol,
+    /// Which objects are compared with the digest of their seal when they come from other nodes.
+    pub verify: Verify,
     /// The file in which calibrations are kept; `None` forgets them when the node stops.
     pub calibration: Option<PathBuf>,
     /// How long the engine spins before it sleeps; `None` decides by the number of cores.
@@ -140,6 +142,7 @@ impl Config {
             prefault: true,
             numa: Numa::Auto,
             protocol: Protocol::Auto,
+            verify: Verify::default(),
             calibration: None,
             spin: None,
             lease: DEFAULT_LEASE,

@@ -43,7 +43,7 @@ pub use filter::{Filter, Prepared};
 pub use id::{NodeId, ObjectId, ParseIdError};
 pub use rights::{Rights, not_allowed};
 pub use timeout::timeout;
-pub use transfer::{Protocol, Spread, Unreached};
+pub use transfer::{Protocol, Spread, Unreached, Verify};
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};
 
 /// The Rust code of the README, which is compiled as a test of the documentation.

@@ -290,6 +290,11 @@ pub struct TransferStatus {
     pub queued: u64,
     /// Number of failed attempts to fetch from a holder. Each was repeated at another holder or reported.
     pub fetch_failures: u64,
+    /// Number of objects that were compared with the digest of their seal when they came.
+    pub compared: u64,
+    /// Number of objects that came with other bytes than were sealed. Each was asked for at another holder or
+    /// reported.
+    pub damaged: u64,
     /// Number of leases: pins that readers on other nodes hold now.
     pub leases: u64,
     /// Number of frames dropped because of a wrong token, incarnation or form, or because nobody waits for

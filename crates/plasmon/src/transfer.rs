@@ -57,6 +57,45 @@ impl FromStr for Protocol {
     }
 }
 
+/// Which objects a node compares with the digest of their seal when they come from another node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verify {
+    /// Those that were sealed with a digest.
+    #[default]
+    Sealed,
+    /// Those alone for which a get asks.
+    Off,
+}
+
+impl Verify {
+    /// All values.
+    pub const ALL: [Self; 2] = [Self::Sealed, Self::Off];
+
+    /// Name of the value, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sealed => "sealed",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl fmt::Display for Verify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Verify {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().copied().find(|verify| verify.name() == text);
+        found.ok_or_else(|| "say \"sealed\" or \"off\"".to_owned())
+    }
+}
+
 /// Explanation of how an object came to a node, with the time of each step. Times are in microseconds, sizes
 /// in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

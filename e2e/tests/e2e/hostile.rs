@@ -24,7 +24,7 @@ use crate::raw::{Raw, frame, hello};
 use crate::support::{MIB, NOBODY, as_nobody, client_of, get, kind, own_memory, put, try_put};
 
 fn get_for_ever(id: ObjectId) -> Request {
-    Request::Get { timeout_us: u64::MAX, ids: vec![id] }
+    Request::Get { timeout_us: u64::MAX, verify: false, ids: vec![id] }
 }
 
 fn get_within(client: &Client, id: ObjectId, patience: Duration) -> Result<Object, Error> {

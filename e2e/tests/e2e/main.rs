@@ -52,4 +52,5 @@ mod start;
 mod stop;
 mod support;
 mod trust;
+mod verify;
 mod watch;

@@ -278,7 +278,7 @@ fn nothing_is_moved_in_vain() {
     // deleted since.
     let by_itself = get(&client, segments[8][0].1);
     let mut counted = Raw::connect(&cluster, 0);
-    counted.send(1, &Request::Get { timeout_us: 0, ids: vec![segments[16][1].1] });
+    counted.send(1, &Request::Get { timeout_us: 0, verify: false, ids: vec![segments[16][1].1] });
     assert!(matches!(counted.next(), Some((_, Reply::Got { .. }))));
     let deleted = get(&client, segments[24][2].1);
     client.delete(&[deleted.id()]).expect("delete");

@@ -135,7 +135,8 @@ def _get(client: plasmon.Client, which: str, options: dict[str, Any]) -> None:
     kind, out = options["as"], sys.stdout.buffer
     if kind in ("npy", "parquet", "arrow") and out.isatty():
         raise ValueError(f"{kind} is no text for a terminal: `-o FILE` writes it to a file")
-    _write(which, client.get(which, options["timeout"], private=options["private"]), kind, out)
+    value = client.get(which, options["timeout"], private=options["private"], verify=options["verify"])
+    _write(which, value, kind, out)
     out.flush()
 
 

@@ -32,7 +32,13 @@ class Reads(Handle):
 
     @overload  # A str is an iterable of str, too: here it is one name.
     def get(  # type: ignore[overload-overlap]
-        self, id_or_ids: IdLike, timeout: float | None = None, *, type: type[T], private: bool = False
+        self,
+        id_or_ids: IdLike,
+        timeout: float | None = None,
+        *,
+        type: type[T],
+        private: bool = False,
+        verify: bool = False,
     ) -> T: ...
     @overload
     def get(
@@ -42,6 +48,7 @@ class Reads(Handle):
         *,
         type: type[T],
         private: bool = False,
+        verify: bool = False,
     ) -> list[T]: ...
     @overload
     def get(
@@ -52,6 +59,7 @@ class Reads(Handle):
         default: Any = NO_DEFAULT,
         type: type | None = None,
         private: bool = False,
+        verify: bool = False,
     ) -> Any: ...
     @overload
     def get(
@@ -62,6 +70,7 @@ class Reads(Handle):
         default: Any = NO_DEFAULT,
         type: type | None = None,
         private: bool = False,
+        verify: bool = False,
     ) -> list[Any]: ...
     def get(
         self,
@@ -71,6 +80,7 @@ class Reads(Handle):
         default: Any = NO_DEFAULT,
         type: type | None = None,
         private: bool = False,
+        verify: bool = False,
     ) -> Any:
         """Gets the values of objects. Waits for objects that are elsewhere or not created yet.
 
@@ -95,6 +105,10 @@ class Reads(Handle):
             type: Type that the values are to have. For `bytes`, `bytearray` and `memoryview`, bytes are
                 converted, and for `str` they are decoded; other values are only checked.
             private: Whether names are those of this user's private objects.
+            verify: Whether the bytes are compared with the digest that was made at the seal, if one was made
+                (`put(..., digest=True)`). What comes from another node is compared before anybody sees it,
+                and another holder is tried if it differs; that is done for all gets where the node's setting
+                `--verify` says so. This call also reads all bytes once more in this process.
 
         Returns:
             Value of the object; for several ids, a list of the values in order.
@@ -104,7 +118,8 @@ class Reads(Handle):
                 node that knows whether an object exists did not answer for a second.
             ObjectNotFound: With a time-out of 0, an object is not in the cluster.
             ObjectLost: An object existed, and every node that held it is gone.
-            ObjectDamaged: An object cannot be read back from disk.
+            ObjectDamaged: An object cannot be read back from disk, or its bytes are not those that were
+                sealed, and no other node has these.
             NotAllowed: An object is private to another user.
             StoreFull: There is no room here for an object from another node.
             MalformedValue: An object does not match its metadata.
@@ -112,20 +127,25 @@ class Reads(Handle):
         """
         if type is None and default is NO_DEFAULT and isinstance(id_or_ids, ONE):
             id = self._one(id_or_ids, private) if private or self._prefix else id_or_ids
-            buffer = self._native.get_one(id, timeout)
+            buffer = self._native.get_one(id, timeout, verify)
             return _values.decode(buffer) if buffer._encoded else buffer
         _values.check_type(type)
         ids = self._all(id_or_ids, private)
         found: Sequence[Buffer | None]
         if default is NO_DEFAULT:
-            found = self._native.get(ids, timeout)
+            found = self._native.get(ids, timeout, verify)
         else:
-            found = self._native.get_existing(ids, 0 if timeout is None else timeout)
+            found = self._native.get_existing(ids, 0 if timeout is None else timeout, verify)
         values = [default if one is None else _values.decode_as(one, type) for one in found]
         return values[0] if isinstance(id_or_ids, ONE) else values
 
     def get_buffers(
-        self, ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+        self,
+        ids: Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        private: bool = False,
+        verify: bool = False,
     ) -> list[Buffer]:
         """Waits for objects as `get` does, and returns their bytes without decoding them.
 
@@ -133,17 +153,24 @@ class Reads(Handle):
             ids: Ids or names of the objects.
             timeout: As in `get`.
             private: Whether names are those of this user's private objects.
+            verify: As in `get`.
 
         Returns:
             One `Buffer` an id, in order.
 
         Raises:
-            TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
+            TimedOut, ObjectNotFound, ObjectLost, ObjectDamaged, NotAllowed, StoreFull: As `get`.
         """
-        return self._native.get(self._all(ids, private) if private or self._prefix else ids, timeout)
+        return self._native.get(self._all(ids, private) if private or self._prefix else ids, timeout, verify)
 
     def get_into(
-        self, id: IdLike, into: Readable, timeout: float | None = None, *, private: bool = False
+        self,
+        id: IdLike,
+        into: Readable,
+        timeout: float | None = None,
+        *,
+        private: bool = False,
+        verify: bool = False,
     ) -> int:
         """Copies the data of an object, without its metadata, into memory of the caller.
 
@@ -156,6 +183,7 @@ class Reads(Handle):
             into: Writable, contiguous memory: a `Scratch`, a `bytearray`, an array.
             timeout: As in `get`.
             private: Whether a name is that of this user's private object.
+            verify: As in `get`. What is received directly into the memory is compared by the node alone.
 
         Returns:
             Size of the object's data in bytes. After an error the content of the memory is undefined. After
@@ -163,13 +191,13 @@ class Reads(Handle):
 
         Raises:
             InvalidArgument: The memory is too small.
-            TimedOut, ObjectNotFound, ObjectLost, NotAllowed, StoreFull: As `get`.
+            TimedOut, ObjectNotFound, ObjectLost, ObjectDamaged, NotAllowed, StoreFull: As `get`.
         """
         try:
             flat = memoryview(into).cast("B")
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"the memory to receive an object is not in one piece: {error}") from error
-        return self._native.get_into(self._one(id, private), flat, timeout)
+        return self._native.get_into(self._one(id, private), flat, timeout, verify)
 
     @overload  # A str is an iterable of str, too: here it is one name.
     def contains(self, id_or_ids: IdLike, *, private: bool = False) -> bool: ...  # type: ignore[overload-overlap]

@@ -86,6 +86,13 @@ def _patiently(
     return call
 
 
+def _compare(buffers: Sequence[Buffer | None]) -> None:
+    """Compares buffers with the digests of their seals."""
+    for buffer in buffers:
+        if buffer is not None:
+            buffer.verify()
+
+
 def _take_existing(
     calls: builtins.list[_internal.Pending], last: bool
 ) -> tuple[builtins.list[Buffer | None], builtins.list[int]]:
@@ -146,7 +153,13 @@ class Client:
 
     @overload  # A str is an iterable of str, too: here it is one name.
     async def get(  # type: ignore[overload-overlap]
-        self, id_or_ids: IdLike, timeout: float | None = None, *, type: type[_T], private: bool = False
+        self,
+        id_or_ids: IdLike,
+        timeout: float | None = None,
+        *,
+        type: type[_T],
+        private: bool = False,
+        verify: bool = False,
     ) -> _T: ...
     @overload
     async def get(
@@ -156,6 +169,7 @@ class Client:
         *,
         type: type[_T],
         private: bool = False,
+        verify: bool = False,
     ) -> builtins.list[_T]: ...
     @overload
     async def get(
@@ -166,6 +180,7 @@ class Client:
         default: Any = NO_DEFAULT,
         type: type | None = None,
         private: bool = False,
+        verify: bool = False,
     ) -> Any: ...
     @overload
     async def get(
@@ -176,6 +191,7 @@ class Client:
         default: Any = NO_DEFAULT,
         type: type | None = None,
         private: bool = False,
+        verify: bool = False,
     ) -> builtins.list[Any]: ...
     async def get(
         self,
@@ -185,53 +201,67 @@ class Client:
         default: Any = NO_DEFAULT,
         type: type | None = None,
         private: bool = False,
+        verify: bool = False,
     ) -> Any:
         """Waits for objects and returns their values, as `plasmon.Client.get` does.
 
-        Pickles are unpickled on the thread of the event loop.
+        Pickles are unpickled, and with `verify` bytes are compared, on the thread of the event loop.
         """
         _values.check_type(type)
         ids = several(id_or_ids)
         found: Sequence[Buffer | None]
         if default is NO_DEFAULT:
-            found = await self.get_buffers(ids, timeout, private=private)
+            found = await self.get_buffers(ids, timeout, private=private, verify=verify)
         else:
-            found = await self._existing(ids, 0 if timeout is None else timeout, private)
+            found = await self._existing(ids, 0 if timeout is None else timeout, private, verify)
         values = [default if one is None else _values.decode_as(one, type) for one in found]
         return values[0] if isinstance(id_or_ids, ONE) else values
 
     async def get_buffers(
-        self, ids: Iterable[IdLike], timeout: float | None = None, *, private: bool = False
+        self,
+        ids: Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        private: bool = False,
+        verify: bool = False,
     ) -> builtins.list[Buffer]:
         """Waits for objects and returns their bytes, as `plasmon.Client.get_buffers` does."""
         self._check()
         wanted = [*self._client._all(ids, private)]
-        here = self._loop.get_here(wanted, timeout)
-        if here is not None:
-            return here
-        return await self._getting(
-            wanted, timeout, lambda calls: [buffer for call in calls for buffer in call.objects()]
-        )
+        found = self._loop.get_here(wanted, timeout)
+        if found is None:
+            found = await self._getting(
+                wanted, timeout, lambda calls: [buffer for call in calls for buffer in call.objects()], verify
+            )
+        if verify:
+            _compare(found)
+        return found
 
     async def _existing(
-        self, ids: IdLike | Iterable[IdLike], timeout: float, private: bool
+        self, ids: IdLike | Iterable[IdLike], timeout: float, private: bool, verify: bool
     ) -> Sequence[Buffer | None]:
         """Objects, with `None` for those that are not in the cluster at the end of the time-out."""
         self._check()
         wanted = [*self._client._all(ids, private)]
         here = self._loop.get_here(wanted, timeout)
         if here is not None:
+            if verify:
+                _compare(here)
             return here
         found: builtins.list[Buffer | None] = [None] * len(wanted)
         left = [*range(len(wanted))]
         for last in (False, True) if timeout else (True,):
             take = partial(_take_existing, last=last)
-            some, late = await self._getting([wanted[at] for at in left], 0 if last else timeout, take)
+            some, late = await self._getting(
+                [wanted[at] for at in left], 0 if last else timeout, take, verify
+            )
             for at, buffer in zip(left, some, strict=True):
                 found[at] = buffer
             left = [left[at] for at in late]
             if not left:
                 break
+        if verify:
+            _compare(found)
         return found
 
     async def _getting(
@@ -239,13 +269,14 @@ class Client:
         wanted: builtins.list[IdLike | _internal.Named],
         timeout: float | None,
         take: Callable[[builtins.list[_internal.Pending]], _T],
+        verify: bool,
     ) -> _T:
         """Gets objects, and takes them from the calls when all of these are complete."""
         calls: builtins.list[_internal.Pending] = []
         try:
             # All requests are sent at once, so that they share the time-out.
             for first in range(0, len(wanted), _REQUEST_OBJECTS):
-                calls.append(self._loop.get(wanted[first : first + _REQUEST_OBJECTS], timeout))
+                calls.append(self._loop.get(wanted[first : first + _REQUEST_OBJECTS], timeout, verify))
             await self._complete(calls)
             return take(calls)
         finally:

@@ -170,6 +170,11 @@ impl Wires {
                 // within the buffer of an operation that is not reported. They may overlap.
                 unsafe { ptr::copy(from.add(start), buffer.add(start), end - start) };
                 flight.copied = end;
+                if end == len && self.random.hits(self.faults.spoiled_read_ppm) {
+                    let at = self.random.below(len as u64) as usize;
+                    // SAFETY: the byte lies within the buffer of an operation that is not reported.
+                    unsafe { *buffer.add(at) ^= 1 << self.random.below(8) };
+                }
                 if end < len { Served::Half } else { Served::Whole }
             }
             Request::Write { .. } => match self.write(far, flight) {

@@ -18,6 +18,8 @@ pub struct Faults {
     /// Number of short messages, in a million, whose send completes before they have arrived. Such a message
     /// is lost without a sign if the connection then breaks.
     pub early_send_ppm: u32,
+    /// Number of reads, in a million, that bring one byte that is not the peer's.
+    pub spoiled_read_ppm: u32,
     /// Time after which an operation that a partition holds back breaks its connection, as TCP gives up.
     /// Without it, operations wait until the partition is healed.
     pub patience: Option<Duration>,
@@ -32,6 +34,7 @@ impl Default for Faults {
             split_reads: false,
             cut_ppm: 0,
             early_send_ppm: 0,
+            spoiled_read_ppm: 0,
             patience: None,
         }
     }

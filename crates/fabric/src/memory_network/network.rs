@@ -32,6 +32,11 @@ impl MemoryNetwork {
         MemoryNetwork(Rc::new(RefCell::new(Wires::new(seed, faults))))
     }
 
+    /// Changes some of the delays and faults, for operations that are posted or arrive from now on.
+    pub fn change_faults(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.wires().faults);
+    }
+
     /// Replaces the delays and faults for operations that are posted or arrive from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.wires().faults = faults;

@@ -20,6 +20,7 @@ pub(crate) const CASES: &[(&str, fn())] = &[
     ("refuse_the_second_half_of_a_read", refuse_the_second_half),
     ("read_in_order", read_in_order),
     ("land_writes_after_the_connection_is_broken", writes_that_are_late),
+    ("read_wrong_bytes", read_wrong_bytes),
 ];
 
 /// Faults of every kind.
@@ -30,6 +31,7 @@ fn all_faults() -> Faults {
         split_reads: true,
         cut_ppm: 20_000,
         early_send_ppm: 300_000,
+        spoiled_read_ppm: 100_000,
         patience: Some(Duration::from_millis(2)),
     }
 }
@@ -318,6 +320,30 @@ fn killed_behind_a_partition() {
     assert!(ops.iter().all(is_gone), "{ops:?}");
     let error = driver.outcome(&send_numbers(&here, peer, 3..4)[0]);
     assert!(matches!(error, Err(FabricError::Unreachable { .. })), "{error:?}");
+}
+
+/// A read brings one wrong bit where that is asked for, and says nothing of it.
+fn read_wrong_bytes() {
+    let (network, here, there) = two(1, Faults { spoiled_read_ppm: 500_000, ..Faults::default() });
+    let mut driver = Driver::new(&[&here, &there]);
+    let region = there.memory(64, Access::REMOTE_READ);
+    whole(&region, 64).copy_from_slice(&[7; 64]).expect("fits");
+    let peer = here.bulk.connect(&there.bulk.address()).expect("connect");
+    let mut spoiled = 0;
+    for round in 0..100 {
+        if round == 50 {
+            network.change_faults(|faults| faults.spoiled_read_ppm = 0);
+        }
+        let into = here.empty(64);
+        let op = here.bulk.read(peer, into.clone(), region.remote(), 0);
+        while op.result().is_none() {
+            driver.step();
+        }
+        let bits: u32 = into.to_vec().iter().map(|byte| (byte ^ 7).count_ones()).sum();
+        assert!(op.result() == Some(Ok(())) && bits <= 1 && (round < 50 || bits == 0));
+        spoiled += bits;
+    }
+    assert!((10..=40).contains(&spoiled), "{spoiled} of 50 reads");
 }
 
 /// A read may find a part of the memory as it was and the rest as it is. What it found stays.

@@ -11,6 +11,8 @@ pub(crate) enum Bug {
     ReplicaNotMade,
     /// A drained node leaves with what it holds.
     DrainedTooSoon,
+    /// A node does not compare what comes with the digest of its seal.
+    NotCompared,
     /// A holder does not tell the new keepers of a shard what it holds.
     KeeperNotTold,
 }

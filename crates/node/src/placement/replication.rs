@@ -124,7 +124,7 @@ impl Placement {
     async fn bring(self: &Rc<Self>, order: &Order, tenant: u32) -> Result<(), Error> {
         let fetch = match order.from.filter(|from| *from != self.kernel.node) {
             Some(from) => self.transfer.fetch_from(order.id, tenant, from),
-            None => self.transfer.fetch(order.id, tenant),
+            None => self.transfer.fetch(order.id, tenant, false),
         };
         loop {
             let due = Some(self.kernel.clock.now() + STALL_PATIENCE);

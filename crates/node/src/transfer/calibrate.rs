@@ -12,6 +12,7 @@ use std::time::Duration;
 use plasmon::transfer::{Calibration, LargePoint, SmallPoint};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Rights};
 
+use super::comparing::Wanted;
 use super::failure::Failure;
 use super::landing::Target;
 use super::lease::{LEASE_MS, Lease};
@@ -104,7 +105,9 @@ impl Transfer {
     pub(crate) async fn calibrate(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Error> {
         let failed = |failure: Failure| match failure {
             Failure::Here(error) => error,
-            failure @ Failure::Ended => Error::new(ErrorKind::Internal, failure.to_string()),
+            failure @ (Failure::Ended | Failure::Damaged { .. }) => {
+                Error::new(ErrorKind::Internal, failure.to_string())
+            }
             Failure::Holder(text) => {
                 Error::new(ErrorKind::Disconnected, format!("node {peer} cannot be measured: {text}"))
             }
@@ -115,7 +118,7 @@ impl Transfer {
     }
 
     async fn measure(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Failure> {
-        let landing = self.landing(&scratch(LARGE_BYTES), &Target::Replica).await?;
+        let landing = self.landing(&scratch(LARGE_BYTES), &Target::Replica, &Wanted::default()).await?;
         let asked_at = self.kernel.clock.now();
         let mut call = Call::open(&self.network, Some(peer));
         if !call.send(peer, 0, Message::Lend { len: LARGE_BYTES }) {

@@ -54,20 +54,17 @@ impl Transfer {
         if head.id != trace.id || pieces.iter().map(|piece| piece.len() as u64).sum::<u64>() != head.len() {
             return Err(Failure::Holder("it sent another object, or not all of it came".into()));
         }
-        let landing = self.landing(&head, &trace.target).await?;
+        let landing = self.landing_of_messages(&head, &trace.target, &trace.wanted).await?;
         trace.allocated();
         let (mut at, mut copied) = (0, 0);
         for piece in pieces {
+            landing.came_in_message(piece);
             copied += landing.write(at, piece).map_err(|error| Failure::Holder(error.to_string()))?;
             at += piece.len() as u64;
         }
         trace.copied(copied);
         trace.moved();
-        let mut counters = self.records.counters.borrow_mut();
-        counters.eager_fetched += 1;
-        counters.eager_fetched_bytes += copied;
-        counters.cpu_copied_bytes += copied;
-        drop(counters);
-        self.land(head, landing)
+        self.records.count_eager(copied);
+        self.land(head, landing, &trace.wanted).await
     }
 }

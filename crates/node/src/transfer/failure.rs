@@ -18,6 +18,9 @@ pub(super) enum Failure {
     /// The object was deleted meanwhile: there may be another object of its id.
     #[error("it was deleted while it was on its way")]
     Ended,
+    /// The bytes that came are not those that were sealed: another holder may have these.
+    #[error("its bytes have the digest {found:016x}, and had {sealed:016x} when it was sealed")]
+    Damaged { sealed: u64, found: u64 },
     /// This node is the cause: no other holder will succeed.
     #[error("{0}")]
     Here(Error),

@@ -8,6 +8,7 @@
 //! Invariant: the bytes that are sealed here were the object's when its holder gave them, and are of a life
 //! that has not ended since.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use tracing::{debug, warn};
 
 use super::asking::{ASK_AGAIN, Answered, Asking};
+use super::comparing::Wanted;
 use super::failure::Failure;
 use super::landing::{Given, Target};
 use super::lease::Lease;
@@ -28,6 +30,7 @@ use crate::directory::arrivals::Noted;
 use crate::directory::arrivals::Place;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Stage, Withdrawal};
+use crate::object::Role;
 use crate::transfer::Transfer;
 
 /// How long to wait before asking again for an object that was deleted during its fetch.
@@ -39,22 +42,34 @@ pub(super) type WeakFetch = WeakShared<Outcome>;
 
 impl Transfer {
     /// Fetches an object for a user. The future ends when the object is sealed on this node, or with the
-    /// reason why it will never be; it has no deadline of its own.
-    pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Shared<Outcome> {
+    /// reason why it will never be; it has no deadline of its own. With `verify` the object is compared with
+    /// the digest of its seal, whatever the setting of this node says.
+    pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32, verify: bool) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
-        self.share_fetch(id, tenant, move || Box::pin(fetch(transfer, id, tenant, Target::Replica)))
+        self.share_fetch(id, tenant, verify, move |wanted| {
+            Box::pin(fetch(transfer, id, tenant, (Target::Replica, wanted)))
+        })
     }
 
     /// Returns the fetch of an object for a user that is under way, or begins one.
-    fn share_fetch(&self, id: ObjectId, tenant: u32, begin: impl FnOnce() -> Outcome) -> Shared<Outcome> {
+    fn share_fetch(
+        &self,
+        id: ObjectId,
+        tenant: u32,
+        verify: bool,
+        begin: impl FnOnce(Wanted) -> Outcome,
+    ) -> Shared<Outcome> {
         let mut fetches = self.fetches.borrow_mut();
-        if let Some(fetch) = fetches.get(&(id, tenant)).and_then(WeakShared::upgrade)
+        if let Some((fetch, wanted)) = fetches.get(&(id, tenant))
+            && let Some(fetch) = fetch.upgrade()
             && fetch.peek().is_none()
         {
+            wanted.set(wanted.get() || verify);
             return fetch;
         }
-        let fetch = begin().shared();
-        fetches.insert((id, tenant), fetch.downgrade().expect("not polled yet"));
+        let wanted = Wanted::new(Cell::new(verify));
+        let fetch = begin(Rc::clone(&wanted)).shared();
+        fetches.insert((id, tenant), (fetch.downgrade().expect("not polled yet"), wanted));
         fetch
     }
 
@@ -62,9 +77,9 @@ impl Transfer {
     /// fails. Gets of the object join the fetch.
     pub(crate) fn fetch_from(self: &Rc<Self>, id: ObjectId, tenant: u32, parent: NodeId) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
-        self.share_fetch(id, tenant, move || {
+        self.share_fetch(id, tenant, false, move |wanted| {
             Box::pin(async move {
-                let target = Target::Replica;
+                let target = (Target::Replica, wanted);
                 if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
                     let mut trace = Trace::begin(&transfer.records, id, tenant, target.clone());
                     let _noted = Noted::begin(&transfer.directory.arrivals, id);
@@ -77,6 +92,7 @@ impl Transfer {
                             return Ok(());
                         }
                         Err(Failure::Here(error)) => return Err(error),
+                        Err(reason @ Failure::Damaged { .. }) => _ = trace.told_damaged(&reason),
                         Err(reason) => {
                             trace.failed();
                             debug!(
@@ -97,7 +113,7 @@ impl Transfer {
 
     /// Fetches an object's data into memory that a client gives; `given` then has its length. The future
     /// has no deadline of its own. When it fails or is dropped, [`Transfer::settle`] waits for the
-    /// operations that it leaves under way.
+    /// operations that it leaves under way. `verify` is that of [`Transfer::fetch`].
     ///
     /// # Errors
     /// The reason why the object will never come.
@@ -106,13 +122,37 @@ impl Transfer {
         id: ObjectId,
         tenant: u32,
         given: &Rc<Given>,
+        verify: bool,
     ) -> Result<(), Error> {
-        fetch(Rc::clone(self), id, tenant, Target::Given(Rc::clone(given))).await
+        let target = (Target::Given(Rc::clone(given)), Wanted::new(Cell::new(verify)));
+        fetch(Rc::clone(self), id, tenant, target).await
+    }
+
+    /// The error for an object of which no node has the bytes that were sealed, as far as the keepers know;
+    /// `None` if there are further holders, or if nobody says who the holders are.
+    async fn damage(&self, trace: &Trace, damaged: &[NodeId], reason: &Failure) -> Option<Error> {
+        let holders = self.directory.holders(trace.id, trace.tenant).await.ok()?;
+        let is_left = |(node, _): &(NodeId, Role)| *node != self.kernel.node && !damaged.contains(node);
+        if holders.is_empty() || holders.iter().any(is_left) {
+            return None;
+        }
+        let gave: Vec<_> = damaged.iter().map(NodeId::to_string).collect();
+        let text = format!(
+            "object {} is damaged: node {} gave it, and {reason}; no other node holds it. Put it again",
+            trace.id,
+            gave.join(" and node ")
+        );
+        Some(Error::new(ErrorKind::Damaged, text).about(trace.id))
     }
 }
 
 /// Fetches an object from any holder, until it is here or it is certain that it will never be.
-async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target) -> Result<(), Error> {
+async fn fetch(
+    transfer: Rc<Transfer>,
+    id: ObjectId,
+    tenant: u32,
+    target: (Target, Wanted),
+) -> Result<(), Error> {
     let mut trace = Trace::begin(&transfer.records, id, tenant, target);
     let mut noted = Noted::begin(&transfer.directory.arrivals, id);
     match transfer.fetch_known(&mut trace).await {
@@ -124,6 +164,8 @@ async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target
         Some(Err(error)) => return Err(error),
     }
     let mut asking = Asking::new(&transfer, id, tenant);
+    // Nodes that have given other bytes than were sealed.
+    let mut damaged = Vec::new();
     loop {
         let answered = asking.next().await;
         let from = answered.answer.from;
@@ -140,6 +182,17 @@ async fn fetch(transfer: Rc<Transfer>, id: ObjectId, tenant: u32, target: Target
                 drop(noted);
                 noted = Noted::begin(&transfer.directory.arrivals, id);
                 transfer.kernel.clock.sleep(ASK_ANEW).await;
+            }
+            Err(reason @ Failure::Damaged { .. }) => {
+                let is_alone = trace.told_damaged(&reason);
+                transfer.settle_target(&trace.target).await?;
+                if is_alone {
+                    asking.avoid(from);
+                    damaged.push(from);
+                    if let Some(error) = transfer.damage(&trace, &damaged, &reason).await {
+                        return Err(error);
+                    }
+                }
             }
             Err(Failure::Holder(reason)) => {
                 trace.failed();
@@ -175,6 +228,11 @@ impl Transfer {
             Ok(()) => Some(Ok(())),
             Err(Failure::Here(error)) => Some(Err(error)),
             Err(Failure::Ended) => None,
+            Err(reason @ Failure::Damaged { .. }) => {
+                trace.told_damaged(&reason);
+                self.directory.arrivals.known.borrow_mut().pop(&id);
+                self.settle_target(&trace.target).await.err().map(Err)
+            }
             Err(Failure::Holder(reason)) => {
                 debug!("object {id} cannot be fetched from node {}, where it was: {reason}", place.holder);
                 self.directory.arrivals.known.borrow_mut().pop(&id);

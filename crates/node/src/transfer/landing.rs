@@ -1,6 +1,6 @@
 //! Landings: the memory to which the bytes of a fetched object come, in a replica or in memory that a
-//! client has given. Every protocol writes to a [`Landing`]. This module makes landings, and seals the
-//! objects that are complete. Engine thread only.
+//! client has given. Every protocol writes to a [`Landing`]. This module makes landings, compares what comes
+//! with the digest of its seal, and seals the objects that are complete. Engine thread only.
 //!
 //! Invariant: every operation of a fabric or a socket owns its landing until it is finished with it, and
 //! drops it before the operation is reported as over. An attempt that failed leaves its memory to those
@@ -16,6 +16,7 @@ use plasmon::{Error, ErrorKind};
 use plasmon_fabric::{Access, FabricError, Memory, Region, Slice};
 use tracing::debug;
 
+use super::comparing::{Comparison, TURN_BYTES, Wanted, is_compared};
 use super::failure::{Failure, STALLED};
 use super::pieces::Span;
 use crate::kernel::counted::Counted;
@@ -24,6 +25,8 @@ use crate::net::registrations::Adopted;
 use crate::object::{Head, Held, Role, Sealing};
 use crate::transfer::Transfer;
 
+/// The segment of pieces that lie in no segment of the arena, but in memory that is a client's own.
+const OWN: u32 = u32::MAX;
 /// How long to wait before checking again whether operations are over.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
@@ -84,6 +87,9 @@ pub(super) struct Landing {
     place: Place,
     /// Number of bytes that are kept: all of the object's, or its data alone.
     len: u64,
+    /// The metadata of an object whose data comes to a client's memory, if it has to be compared.
+    tail: Option<Extent>,
+    comparison: Option<Comparison>,
 }
 
 enum Place {
@@ -117,7 +123,12 @@ impl Given {
     }
 
     /// Takes the memory for one attempt at an object.
-    fn take(self: &Rc<Self>, head: &Head) -> Result<Rc<Landing>, Failure> {
+    fn take(
+        self: &Rc<Self>,
+        head: &Head,
+        tail: Option<Extent>,
+        comparison: Option<Comparison>,
+    ) -> Result<Rc<Landing>, Failure> {
         let too_small = || {
             let text = format!(
                 "object {} has {} bytes of data, and the memory to get it into only {}",
@@ -138,14 +149,16 @@ impl Given {
                 Place::Adopted { given, adopted, at: *at, region: RefCell::default() }
             }
         };
-        let landing = Rc::new(Landing { place, len: head.data_len });
+        let len = head.data_len + tail.as_ref().map_or(0, |tail| tail.len());
+        let landing = Rc::new(Landing { place, len, tail, comparison });
         self.attempts.begin(&landing);
         Ok(landing)
     }
 }
 
 impl Landing {
-    /// Number of bytes that are kept here: metadata is behind the data, and only a replica has room for it.
+    /// Number of bytes that are kept here. Metadata is behind the data; beside a client's memory there is room
+    /// for it only if it has to be compared.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
@@ -160,35 +173,98 @@ impl Landing {
 
     /// The pieces of the memory in order.
     pub(super) fn pieces(&self) -> Vec<Piece> {
-        match &self.place {
+        let mut pieces: Vec<_> = match &self.place {
             Place::Replica { extent, .. } => extent.pieces().collect(),
             Place::Lent { run, .. } => run.pieces().collect(),
-            Place::Adopted { at, .. } => vec![Piece { segment: 0, offset: *at, len: self.len }],
-        }
+            Place::Adopted { at, .. } => vec![Piece { segment: OWN, offset: *at, len: self.data_len() }],
+        };
+        pieces.extend(self.tail.iter().flat_map(|tail| tail.pieces()));
+        pieces
+    }
+
+    /// Number of bytes before the tail.
+    fn data_len(&self) -> u64 {
+        self.len - self.tail.as_ref().map_or(0, |tail| tail.len())
+    }
+
+    /// The tail and a position in it, if what lies `at` bytes from the beginning lies there.
+    fn in_tail(&self, at: u64) -> Option<(&Extent, u64)> {
+        let tail = self.tail.as_ref()?;
+        Some((tail, at.checked_sub(self.data_len())?))
+    }
+
+    /// Splits `len` bytes from `at` on where the tail begins; returns how many lie before.
+    fn before_tail(&self, at: u64, len: usize) -> usize {
+        let before = self.data_len().saturating_sub(at);
+        len.min(usize::try_from(before).unwrap_or(usize::MAX))
     }
 
     /// Copies in the object's `bytes` from `at` on, as far as they are kept here; returns how many are.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<u64, OutOfBounds> {
         let room = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
-        if !bytes.is_empty() {
+        let (data, metadata) = bytes.split_at(self.before_tail(at, bytes.len()));
+        if !data.is_empty() {
             match &self.place {
-                Place::Replica { extent, .. } => extent.write(at, bytes)?,
-                Place::Lent { run, .. } => run.write(at, bytes)?,
-                Place::Adopted { adopted, at: start, .. } => adopted.memory().write(start + at, bytes)?,
+                Place::Replica { extent, .. } => extent.write(at, data)?,
+                Place::Lent { run, .. } => run.write(at, data)?,
+                Place::Adopted { adopted, at: start, .. } => adopted.memory().write(start + at, data)?,
             }
+        }
+        if let Some((tail, at)) = self.in_tail(at + data.len() as u64)
+            && !metadata.is_empty()
+        {
+            tail.write(at, metadata)?;
         }
         Ok(bytes.len() as u64)
     }
 
-    /// The bytes of the memory for another thread. They stay the object's for as long as the landing is
-    /// owned.
+    /// Copies bytes out that lie `at` bytes from the beginning.
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
+        let (data, metadata) = into.split_at_mut(self.before_tail(at, into.len()));
+        if !data.is_empty() {
+            match &self.place {
+                Place::Replica { extent, .. } => extent.read(at, data)?,
+                Place::Lent { run, .. } => run.read(at, data)?,
+                Place::Adopted { adopted, at: start, .. } => {
+                    adopted.memory().io_range(start + at, data.len() as u64)?.read(0, data)?;
+                }
+            }
+        }
+        match self.in_tail(at + data.len() as u64) {
+            Some((tail, at)) if !metadata.is_empty() => tail.read(at, metadata),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes note that `len` bytes from `at` on have come, and looks at them if the object is compared.
+    pub(super) fn came(&self, at: u64, len: u64) -> Result<(), OutOfBounds> {
+        match &self.comparison {
+            Some(comparison) => comparison.came(at, len, |at, into| self.read(at, into)),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at the next bytes of an object that comes in messages, wherever these are kept.
+    pub(super) fn came_in_message(&self, bytes: &[u8]) {
+        if let Some(comparison) = &self.comparison {
+            comparison.add(bytes);
+        }
+    }
+
+    /// The bytes of the memory for another thread, without the tail. They stay the object's for as long as the
+    /// landing is owned.
     pub(super) fn io_range(&self) -> Result<IoRange, OutOfBounds> {
         match &self.place {
             Place::Replica { extent, .. } => Ok(extent.io_range()),
             Place::Lent { run, .. } => Ok(run.io_range()),
-            Place::Adopted { adopted, at, .. } => adopted.memory().io_range(*at, self.len),
+            Place::Adopted { adopted, at, .. } => adopted.memory().io_range(*at, self.data_len()),
         }
+    }
+
+    /// The bytes of the tail for another thread, if there is one.
+    pub(super) fn io_range_of_tail(&self) -> Option<IoRange> {
+        self.tail.as_ref().map(|tail| tail.io_range())
     }
 
     /// A part of one of the landing's pieces, for an operation of a fabric, which owns the landing from now
@@ -200,14 +276,7 @@ impl Landing {
         piece: Piece,
     ) -> Result<Slice, Failure> {
         let slice = match &self.place {
-            Place::Replica { .. } | Place::Lent { .. } => {
-                transfer.network.local(on, &transfer.store.arena.borrow(), piece).ok_or_else(|| {
-                    let text =
-                        format!("segment {} of this node is not registered with the fabric", piece.segment);
-                    Failure::Here(Error::new(ErrorKind::Internal, text))
-                })?
-            }
-            Place::Adopted { adopted, region, .. } => {
+            Place::Adopted { adopted, region, .. } if piece.segment == OWN => {
                 let mut last = region.borrow_mut();
                 if last.as_ref().is_none_or(|(fabric, _)| *fabric != on) {
                     *last = Some((on, register(transfer, on, adopted).map_err(Failure::Here)?));
@@ -215,6 +284,11 @@ impl Landing {
                 let (_, region) = last.as_ref().expect("just set");
                 region.slice(piece.offset as usize, piece.len as usize)?
             }
+            _ => transfer.network.local(on, &transfer.store.arena.borrow(), piece).ok_or_else(|| {
+                let text =
+                    format!("segment {} of this node is not registered with the fabric", piece.segment);
+                Failure::Here(Error::new(ErrorKind::Internal, text))
+            })?,
         };
         Ok(self.owned(slice))
     }
@@ -225,17 +299,23 @@ impl Landing {
         transfer: &Transfer,
         on: usize,
     ) -> Result<Vec<Span<Rc<Region>>>, FabricError> {
-        let run = match &self.place {
-            Place::Replica { extent, .. } => extent,
-            Place::Lent { run, .. } => run,
+        let register = |run| -> Result<Vec<_>, FabricError> {
+            let regions = transfer.register_run(on, run)?.into_iter();
+            Ok(regions.map(|of| Span { at: 0, len: of.len() as u64, of }).collect())
+        };
+        let mut regions = match &self.place {
+            Place::Replica { extent, .. } => register(extent)?,
+            Place::Lent { run, .. } => register(run)?,
             Place::Adopted { adopted, at, .. } => {
                 let memory = Rc::clone(adopted.memory()) as Rc<dyn Memory>;
                 let region = transfer.network.domain(on).register(memory, Access::LOCAL)?;
-                return Ok(vec![Span { of: region, at: *at, len: self.len }]);
+                vec![Span { of: region, at: *at, len: self.data_len() }]
             }
         };
-        let regions = transfer.register_run(on, run)?.into_iter();
-        Ok(regions.map(|of| Span { at: 0, len: of.len() as u64, of }).collect())
+        if let Some(tail) = &self.tail {
+            regions.extend(register(tail)?);
+        }
+        Ok(regions)
     }
 
     /// A slice of the memory, for an operation of a fabric, which owns the landing from now on.
@@ -258,29 +338,60 @@ impl Transfer {
         self: &Rc<Self>,
         head: &Head,
         target: &Target,
+        wanted: &Wanted,
+    ) -> Result<Rc<Landing>, Failure> {
+        let comparison = self.comparison(head, wanted);
+        let tail = match target {
+            Target::Given(_) if comparison.is_some() && head.metadata_len > 0 => {
+                Some(self.room(head, head.metadata_len.into()).await.map_err(Failure::Here)?)
+            }
+            _ => None,
+        };
+        self.take_landing(head, target, tail, comparison).await
+    }
+
+    /// As [`Transfer::landing`], for an object of which all messages are here.
+    pub(super) async fn landing_of_messages(
+        self: &Rc<Self>,
+        head: &Head,
+        target: &Target,
+        wanted: &Wanted,
+    ) -> Result<Rc<Landing>, Failure> {
+        self.take_landing(head, target, None, self.comparison(head, wanted)).await
+    }
+
+    async fn take_landing(
+        self: &Rc<Self>,
+        head: &Head,
+        target: &Target,
+        tail: Option<Extent>,
+        comparison: Option<Comparison>,
     ) -> Result<Rc<Landing>, Failure> {
         match target {
-            Target::Given(given) => given.take(head),
+            Target::Given(given) => given.take(head, tail, comparison),
             Target::Replica => {
-                let extent = self.room(head).await.map_err(Failure::Here)?;
+                let extent = self.room(head, head.len()).await.map_err(Failure::Here)?;
                 let len = extent.len();
                 let place = Place::Replica { extent, _counted: Counted::new(Rc::clone(&self.landings)) };
-                Ok(Rc::new(Landing { place, len }))
+                Ok(Rc::new(Landing { place, len, tail, comparison }))
             }
         }
     }
 
-    /// Finds room for a replica. Other replicas that are on their way here are waited for, if these could
-    /// leave when they have come; so is the memory of attempts that failed.
-    async fn room(self: &Rc<Self>, head: &Head) -> Result<Extent, Error> {
+    /// A comparison of an object, if there is to be one.
+    fn comparison(&self, head: &Head, wanted: &Wanted) -> Option<Comparison> {
+        is_compared(head, self.kernel.config.verify, wanted).then(Comparison::begin)
+    }
+
+    /// Finds room for bytes of an object. Other replicas that are on their way here are waited for, if these
+    /// could leave when they have come; so is the memory of attempts that failed.
+    async fn room(self: &Rc<Self>, head: &Head, len: u64) -> Result<Extent, Error> {
         let zone = Zone { domain: head.domain(), writer: Writer::Engine };
         let due = self.kernel.clock.now() + STALLED;
         loop {
             let may_help = self.landings.get() > 0 && self.kernel.clock.now() <= due;
-            match self.store.room(zone, head.len(), Duration::ZERO).await {
-                Err(error)
-                    if error.kind() == ErrorKind::Full && may_help && self.store.could_hold(head.len()) =>
-                {
+            match self.store.room(zone, len, Duration::ZERO).await {
+                Err(error) if error.kind() == ErrorKind::Full && may_help && self.store.could_hold(len) => {
                     self.kernel.clock.sleep(LOOK_AGAIN_AFTER).await;
                 }
                 found => return found,
@@ -295,9 +406,40 @@ impl Transfer {
         pieces.map(|piece| self.network.register_part(on, &arena, piece)).collect()
     }
 
+    /// Compares the bytes of a landing with the digest of their seal, if that is to be done: those that were
+    /// not looked at when they came.
+    async fn compare(&self, head: &Head, landing: &Landing, wanted: &Wanted) -> Result<(), Failure> {
+        let late = match (&landing.comparison, &landing.place) {
+            // A get that has joined the fetch meanwhile wants it.
+            (None, Place::Replica { .. }) => self.comparison(head, wanted),
+            _ => None,
+        };
+        let Some(comparison) = landing.comparison.as_ref().or(late.as_ref()) else { return Ok(()) };
+        while comparison.at() < landing.len {
+            let (at, len) = (comparison.at(), TURN_BYTES.min(landing.len - comparison.at()));
+            let looked = comparison.came(at, len, |at, into| landing.read(at, into));
+            looked.map_err(|error| Failure::Holder(error.to_string()))?;
+            self.kernel.clock.sleep(Duration::ZERO).await;
+        }
+        self.records.counters.borrow_mut().compared += 1;
+        match comparison.found() {
+            found if found == head.digest => Ok(()),
+            found => Err(Failure::Damaged { sealed: head.digest, found }),
+        }
+    }
+
     /// Completes a landing: seals the replica, unless the object came to this node in another way, or notes
     /// how many bytes a client was given.
-    pub(super) fn land(&self, head: Head, landing: Rc<Landing>) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// When the bytes are not those that were sealed, or cannot be sealed here.
+    pub(super) async fn land(
+        &self,
+        head: Head,
+        landing: Rc<Landing>,
+        wanted: &Wanted,
+    ) -> Result<(), Failure> {
+        self.compare(&head, &landing, wanted).await?;
         let held = || Error::new(ErrorKind::Internal, "a transfer that is over still owns its memory");
         let landing = Rc::into_inner(landing).ok_or_else(|| Failure::Here(held()))?;
         let extent = match landing.place {

@@ -20,11 +20,12 @@
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
-//! | 0 | [`pieces`]: cutting objects; [`rooms`]: pieces that come before their answer |
+//! | 0 | [`pieces`]: cutting objects; [`rooms`]: pieces that come before their answer; [`comparing`]: digests |
 //! | 0 | [`slots`]: places at holders; [`failure`]: why an attempt fails |
 
 mod asking;
 mod calibrate;
+mod comparing;
 mod eager;
 mod failure;
 mod fetch;
@@ -57,6 +58,7 @@ use plasmon::status::TransferStatus;
 use plasmon::{NodeId, ObjectId};
 use plasmon_fabric::{Domain, FabricError, Region};
 
+use self::comparing::Wanted;
 use self::fetch::WeakFetch;
 pub(crate) use self::landing::{Given, GivenMemory};
 #[cfg(test)]
@@ -92,7 +94,7 @@ pub(crate) struct Transfer {
     pub(crate) directory: Rc<Directory>,
     leases: Rc<Leases>,
     /// Fetches under way. All gets of one object by one user share one.
-    fetches: RefCell<HashMap<(ObjectId, u32), WeakFetch>>,
+    fetches: RefCell<HashMap<(ObjectId, u32), (WeakFetch, Wanted)>>,
     /// Objects that come in parts, by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
     /// Pieces that have come before the answers that they belong to.
@@ -160,7 +162,8 @@ impl Transfer {
 
     /// The present counters.
     pub(crate) fn status(&self) -> TransferStatus {
-        let alive = |fetch: &&WeakFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
+        let alive =
+            |(fetch, _): &&(WeakFetch, Wanted)| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
         TransferStatus {
             leases: self.leases.granted.borrow().len() as u64,
             fetching: self.fetches.borrow().values().filter(alive).count() as u64,
@@ -184,7 +187,7 @@ impl Transfer {
     /// Ends the leases whose readers have not renewed them, and forgets what is over.
     pub(crate) fn expire(&self, now: Instant) {
         self.leases.expire(now);
-        self.fetches.borrow_mut().retain(|_, fetch| fetch.upgrade().is_some());
+        self.fetches.borrow_mut().retain(|_, (fetch, _)| fetch.upgrade().is_some());
         self.registrations.borrow_mut().tidy();
         self.slots.tidy();
     }

@@ -95,6 +95,18 @@ pub(super) fn pairs<There: Stretch, Here: Stretch>(
     })
 }
 
+/// The pairs of an object's bytes from `at` on, each with its offset in the object.
+pub(super) fn placed<There, Here: Stretch>(
+    pairs: impl Iterator<Item = (There, Here)>,
+    mut at: u64,
+) -> impl Iterator<Item = (u64, There, Here)> {
+    pairs.map(move |(there, here)| {
+        let start = at;
+        at += here.len();
+        (start, there, here)
+    })
+}
+
 /// Cuts an object's memory into pieces of at most [`PIECE_BYTES`], each with its offset in the object.
 pub(super) fn cut(memory: impl IntoIterator<Item = Piece>) -> impl Iterator<Item = (u64, Piece)> {
     let object = Span { of: (), at: 0, len: u64::MAX };

@@ -25,7 +25,7 @@ impl Transfer {
         offer.lease.check()?;
         trace.moved();
         self.records.count_rendezvous(&offer.head);
-        self.land(offer.head, landing)
+        self.land(offer.head, landing, &trace.wanted).await
     }
 
     async fn read_here(
@@ -35,9 +35,9 @@ impl Transfer {
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
         let slot = self.slots.take(offer.lease.holder).await;
-        let landing = self.landing(&offer.head, &trace.target).await?;
+        let landing = self.landing(&offer.head, &trace.target, &trace.wanted).await?;
         trace.allocated();
-        if is_striped(&offer.head, others) {
+        if is_striped(&offer.head, others) && !trace.alone {
             self.read_striped((offer, slot), others, &landing, trace).await?;
         } else {
             self.read_all(offer.lease.holder, &offer.pieces, &landing, None, trace).await?;

@@ -36,7 +36,7 @@ impl Transfer {
         let word = self.network.word(remote.on)?;
         trace.answered(holder, "read-first", head.len(), "it was fetched from there before");
         let _slot = self.slots.take(holder).await;
-        let landing = self.landing(head, &trace.target).await?;
+        let landing = self.landing(head, &trace.target, &trace.wanted).await?;
         trace.allocated();
         // The stamp is read behind the last byte: a later read sees a later state.
         if self.network.reads_in_order(holder, pieces, &remote) {
@@ -52,6 +52,6 @@ impl Transfer {
         }
         trace.moved();
         self.records.count_rendezvous(head);
-        self.land(head.clone(), landing)
+        self.land(head.clone(), landing, &trace.wanted).await
     }
 }

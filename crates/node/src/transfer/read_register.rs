@@ -9,7 +9,7 @@ use plasmon_fabric::RemoteRegion;
 use super::failure::Failure;
 use super::landing::Landing;
 use super::lease::{LEASE_MS, Lease, Owed};
-use super::pieces::{Span, pairs};
+use super::pieces::{Span, pairs, placed};
 use super::reading::in_window;
 use super::record::Trace;
 use crate::net::frame::{Envelope, Message};
@@ -51,7 +51,7 @@ impl Transfer {
         lease.check()?;
         trace.moved();
         self.records.count_rendezvous(&head);
-        self.land(head, landing)
+        self.land(head, landing, &trace.wanted).await
     }
 
     async fn read_registered(
@@ -62,7 +62,7 @@ impl Transfer {
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
         let _slot = self.slots.take(lease.holder).await;
-        let landing = self.landing(head, &trace.target).await?;
+        let landing = self.landing(head, &trace.target, &trace.wanted).await?;
         trace.allocated();
         let on = self.network.fabric_to(lease.holder);
         let here = landing.register(self, on)?;
@@ -70,13 +70,14 @@ impl Transfer {
         let plan = self.tuner.choose(lease.holder, 0).plan;
         let arrived = trace.arrived();
         let chunks = pairs(there.iter().copied().map(Span::from), here, plan.chunk);
-        let reads = chunks.map(|(from, into)| {
+        let reads = placed(chunks, 0).map(|(at, from, into)| {
             let (landing, arrived) = (&landing, &arrived);
             async move {
                 let remote = Remote { on, region: from.of, offset: from.at };
                 let slice = landing.owned(into.of.slice(into.at as usize, into.len as usize)?);
                 let reads = self.read_slice(lease.holder, slice, remote).await?;
                 arrived.add(into.len);
+                landing.came(at, into.len).map_err(|error| Failure::Holder(error.to_string()))?;
                 Ok(reads)
             }
         });

@@ -17,7 +17,7 @@ use plasmon_fabric::Slice;
 use super::failure::{Failure, STALLED};
 use super::landing::Landing;
 use super::lease::Lease;
-use super::pieces::{pairs, part, whole};
+use super::pieces::{pairs, part, placed, whole};
 use super::record::{Arrived, Trace};
 use super::tuning::Plan;
 use crate::memory::Piece;
@@ -93,7 +93,8 @@ impl Transfer {
         Plan { chunk, window }: Plan,
     ) -> Result<u64, Failure> {
         let chunks = pairs(part(pieces, 0, len), here.landing.pieces(), chunk);
-        let reads = chunks.map(|(from, into)| Either::Left(self.read_chunk(holder, from, into, here)));
+        let reads = placed(chunks, 0)
+            .map(|(at, from, into)| Either::Left(self.read_chunk(holder, from, (at, into), here)));
         let word = behind.map(|(into, from)| Either::Right(self.read_slice(holder, into, from)));
         in_window(reads.chain(word), window).await
     }
@@ -108,18 +109,18 @@ impl Transfer {
         here: Here<'_>,
     ) -> Result<u64, Failure> {
         let mut reads = 0;
-        for (from, into) in pairs(part(&offer.pieces, at, into.len), [into], chunk) {
-            reads += self.read_chunk(offer.lease.holder, from, into, here).await?;
+        for (at, from, into) in placed(pairs(part(&offer.pieces, at, into.len), [into], chunk), at) {
+            reads += self.read_chunk(offer.lease.holder, from, (at, into), here).await?;
         }
         Ok(reads)
     }
 
-    /// Reads one chunk.
+    /// Reads one chunk, which begins `at` bytes from the object's start.
     async fn read_chunk(
         &self,
         holder: NodeId,
         from: Location,
-        into: Piece,
+        (at, into): (u64, Piece),
         here: Here<'_>,
     ) -> Result<u64, Failure> {
         let unknown = || Failure::Holder(format!("segment {} is not known here", from.segment));
@@ -127,6 +128,7 @@ impl Transfer {
         let slice = here.landing.slice(self, remote.on, into)?;
         let reads = self.read_slice(holder, slice, remote).await?;
         here.arrived.add(into.len);
+        here.landing.came(at, into.len).map_err(|error| Failure::Holder(error.to_string()))?;
         Ok(reads)
     }
 

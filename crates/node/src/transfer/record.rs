@@ -12,7 +12,10 @@ use lru::LruCache;
 use plasmon::status::{ProtocolStatus, TransferStatus};
 use plasmon::transfer::{Arriving, Explanation, Fetched};
 use plasmon::{NodeId, ObjectId};
+use tracing::warn;
 
+use super::comparing::Wanted;
+use super::failure::Failure;
 use super::landing::Target;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
@@ -82,6 +85,10 @@ pub(super) struct Trace {
     /// The user for whom the object is fetched.
     pub(super) tenant: u32,
     pub(super) target: Target,
+    /// Whether a get wants the object compared.
+    pub(super) wanted: Wanted,
+    /// Whether one holder alone is to give all bytes: those of several were damaged, nobody knows whose.
+    pub(super) alone: bool,
     shown: Option<Shown>,
     arrived: Arrived,
     began: Instant,
@@ -92,7 +99,12 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    pub(super) fn begin(records: &Rc<Records>, id: ObjectId, tenant: u32, target: Target) -> Self {
+    pub(super) fn begin(
+        records: &Rc<Records>,
+        id: ObjectId,
+        tenant: u32,
+        (target, wanted): (Target, Wanted),
+    ) -> Self {
         let now = records.kernel.clock.now();
         let records = Rc::clone(records);
         let fetched = Fetched::default();
@@ -101,6 +113,8 @@ impl Trace {
             id,
             tenant,
             target,
+            wanted,
+            alone: false,
             shown: None,
             arrived: Arrived::default(),
             began: now,
@@ -194,6 +208,18 @@ impl Trace {
         self.records.counters.borrow_mut().fetch_failures += 1;
     }
 
+    /// Notes and tells that the attempt failed because other bytes came than were sealed. Returns whether one
+    /// holder gave all of them.
+    pub(super) fn told_damaged(&mut self, reason: &Failure) -> bool {
+        let (id, from) = (self.id, self.fetched.holders.join(", "));
+        warn!(object = %id, node = %from, %reason, "a damaged object came; trying elsewhere");
+        self.failed();
+        self.records.counters.borrow_mut().damaged += 1;
+        let several = self.fetched.holders.len() > 1;
+        self.alone |= several;
+        !several
+    }
+
     /// Notes that the object is sealed, and counts it.
     pub(super) fn finish(self) {
         let Self { records, id, began, answered, allocated, moved, mut fetched, .. } = self;
@@ -248,6 +274,14 @@ impl Records {
             count.served += 1;
             count.served_bytes += head.len();
         });
+    }
+
+    /// Counts an object that came in messages, of which the CPU copied so many bytes.
+    pub(super) fn count_eager(&self, copied: u64) {
+        let mut counters = self.counters.borrow_mut();
+        counters.eager_fetched += 1;
+        counters.eager_fetched_bytes += copied;
+        counters.cpu_copied_bytes += copied;
     }
 
     /// Counts an object that this node has read.

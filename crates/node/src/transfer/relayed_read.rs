@@ -172,7 +172,7 @@ impl Transfer {
         offer.lease.check()?;
         trace.moved();
         self.records.count_rendezvous(&offer.head);
-        self.land(offer.head, landing)?;
+        self.land(offer.head, landing, &trace.wanted).await?;
         if let Some(passer) = passer {
             passer.seal();
         }
@@ -186,7 +186,7 @@ impl Transfer {
         trace: &mut Trace,
     ) -> Result<(Rc<Landing>, Option<Passer>), Failure> {
         let _slot = self.slots.take(offer.lease.holder).await;
-        let landing = self.landing(&offer.head, &trace.target).await?;
+        let landing = self.landing(&offer.head, &trace.target, &trace.wanted).await?;
         trace.allocated();
         let passer = Passer::begin(&self.relays, &offer.head, &landing);
         let here = Here { landing: &landing, arrived: &trace.arrived() };

@@ -67,7 +67,7 @@ impl Transfer {
         if head.id != trace.id {
             return Err(Failure::Holder("it sent another object".into()));
         }
-        let landing = self.landing(&head, &trace.target).await?;
+        let landing = self.landing_of_messages(&head, &trace.target, &trace.wanted).await?;
         trace.allocated();
         let (whole, done) = oneshot::channel();
         let key = (lease.holder, lease.request);
@@ -95,7 +95,7 @@ impl Transfer {
         trace.copied(copied);
         trace.moved();
         self.records.count_copy(copied);
-        self.land(head, landing)
+        self.land(head, landing, &trace.wanted).await
     }
 
     /// Takes a part.
@@ -113,6 +113,9 @@ impl Transfer {
         };
         let len = bytes.len() as u64;
         let fits = at == object.received && len <= object.len - object.received;
+        if fits {
+            object.landing.came_in_message(bytes);
+        }
         if !fits || object.landing.write(at, bytes).is_err() {
             // The waiting task sees that the sender is gone.
             incoming.remove(&(holder, request));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Client;
 use super::connection::{Pending, Turn, Undo};
 use super::due::due;
-use super::reading::{get_request, microseconds};
+use super::reading::microseconds;
 use crate::wire::{MAX_IDS, MAX_WAIT, Request};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -33,14 +33,15 @@ impl Client {
     }
 
     /// Begins a call that does what [`Client::get`] does, for at most 1,024 objects. The loop gives it up
-    /// when [`Pending::patience`] is over.
+    /// when [`Pending::patience`] is over. What the call returns is not compared by this client, also if the
+    /// client is a verifying one: [`Object::verify`](crate::Object::verify) does that.
     ///
     /// # Errors
     /// `Disconnected`. `Invalid` for more than 1,024 objects.
     pub fn begin_get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Pending> {
         at_most(MAX_IDS, ids)?;
         let longest = self.longest_of_get(timeout);
-        let request = get_request(ids.to_vec(), timeout, longest);
+        let request = self.get_request(ids.to_vec(), timeout, longest);
         let outdated = ids.first().is_some_and(|id| self.lacks_tables(id));
         self.connection.begin(&request, Undo::Release, ids.to_vec(), outdated, (due(timeout), longest))
     }

@@ -93,6 +93,8 @@ pub struct Client {
     interrupt: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     /// Longest wait for an answer of the daemon, if the caller has set one.
     patience: Option<Duration>,
+    /// Whether gets compare objects with the digest of their seal.
+    verifies: bool,
 }
 
 impl Client {
@@ -147,6 +149,16 @@ impl Client {
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self { patience: Some(patience), ..self }
+    }
+
+    /// Returns a client on the same connection whose gets ([`Client::get`], [`Client::get_into`] and those like
+    /// them) compare what they bring with the digest that was made at the seal, if one was made. A node compares
+    /// what comes from another node before anybody sees it, and tries a further holder if the bytes differ; with
+    /// its setting `--verify` it does so for all gets. This client also compares the bytes that it maps, which
+    /// reads all of them once more.
+    #[must_use]
+    pub fn verifying(self) -> Self {
+        Self { verifies: true, ..self }
     }
 
     fn by_chunks<Q: Question, T>(
@@ -277,7 +289,16 @@ impl From<Greeted> for Client {
     fn from(greeted: Greeted) -> Self {
         let Greeted { connection, node, inline_max, capacity, user } = greeted;
         let connection = Arc::new(connection);
-        Self { connection, node, inline_max, capacity, user, interrupt: None, patience: None }
+        Self {
+            connection,
+            node,
+            inline_max,
+            capacity,
+            user,
+            interrupt: None,
+            patience: None,
+            verifies: false,
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl Client {
     /// call: `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn get_local(&self, ids: &[ObjectId]) -> Result<Vec<Result<Object>>> {
         let mut interrupt = || self.interrupt.as_ref().is_some_and(|interrupt| interrupt());
-        let local = |ids| Request::Get { timeout_us: 0, ids };
+        let local = |ids| Request::Get { timeout_us: 0, verify: self.verifies, ids };
         self.get_by(ids, local, (due(Some(Duration::ZERO)), self.due_of_answer()), Some(&mut interrupt))
     }
 
@@ -108,7 +108,7 @@ impl Client {
         interrupt: Option<Interrupt<'_>>,
     ) -> Result<Vec<Result<Object>>> {
         let longest = self.longest_of_get(timeout);
-        let request = |ids| get_request(ids, timeout, longest);
+        let request = |ids| self.get_request(ids, timeout, longest);
         self.get_by(ids, request, (due(timeout), longest), interrupt)
     }
 
@@ -166,7 +166,25 @@ impl Client {
             }
         }
         let missing = || Err(unexpected("fewer results than requested"));
-        Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
+        let results = results.into_iter().map(|result| result.unwrap_or_else(missing));
+        Ok(results.map(|result| self.compared(result?)).collect())
+    }
+
+    /// Object as it is to be returned: compared with the digest of its seal if this client compares objects.
+    pub(super) fn compared(&self, object: Object) -> Result<Object> {
+        if self.verifies {
+            object.verify()?;
+        }
+        Ok(object)
+    }
+
+    /// Request for objects with this time-out. `longest` is the end of a call with a time-out of zero.
+    pub(super) fn get_request(&self, ids: Vec<ObjectId>, timeout: Option<Duration>, longest: Due) -> Request {
+        let verify = self.verifies;
+        if timeout != Some(Duration::ZERO) {
+            return Request::Get { timeout_us: microseconds(timeout), verify, ids };
+        }
+        Request::Seek { timeout_us: microseconds(rest(longest)), verify, ids }
     }
 
     /// Asks the daemon for new parts of the object tables, if their lack keeps this object from being found.
@@ -348,14 +366,6 @@ pub(super) fn report<T: DeserializeOwned>(json: &str) -> Result<T> {
             ),
         )
     })
-}
-
-/// Request for objects with this time-out. `longest` is the end of a call with a time-out of zero.
-pub(super) fn get_request(ids: Vec<ObjectId>, timeout: Option<Duration>, longest: Due) -> Request {
-    if timeout != Some(Duration::ZERO) {
-        return Request::Get { timeout_us: microseconds(timeout), ids };
-    }
-    Request::Seek { timeout_us: microseconds(rest(longest)), ids }
 }
 
 /// Time-out in microseconds, as frames carry it.

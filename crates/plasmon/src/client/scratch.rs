@@ -152,12 +152,12 @@ impl Client {
     /// As [`Client::get`] for one object. `Invalid` if `into` is too small.
     pub fn get_into(&self, id: ObjectId, into: &mut [u8], timeout: Option<Duration>) -> Result<usize> {
         if let Some(object) = self.get_here(&id) {
-            return copy(&object, into);
+            return copy(&self.compared(object)?, into);
         }
         let mut left = timeout;
         if let Some((buffer, at)) = self.connection.scratch_of(into) {
             let (timeout_us, room) = (microseconds(timeout), into.len() as u64);
-            let request = requests::GetInto { timeout_us, id, buffer, at, room };
+            let request = requests::GetInto { timeout_us, id, buffer, at, room, verify: self.verifies };
             let due = due(timeout);
             let landed = self.ask_for(request, Undo::Cancel, timeout)?;
             left = if timeout == Some(Duration::ZERO) { timeout } else { rest(due) };

@@ -93,6 +93,9 @@ crate::wire::table! {
         6 Get {
             /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
+            /// Whether what comes from another node is compared with the digest of its seal, whatever the
+            /// setting of this node says.
+            verify: bool,
             /// Ids of the objects.
             ids: Vec<ObjectId>,
         } -> Got,
@@ -216,6 +219,8 @@ crate::wire::table! {
             at: u64,
             /// Number of bytes that may be written there.
             room: u64,
+            /// As in `Get`.
+            verify: bool,
         } -> Landed,
         /// Makes an object of lent memory: its first bytes become the data, without a copy.
         28 PutFrom {
@@ -280,6 +285,8 @@ crate::wire::table! {
         39 Seek {
             /// Longest time in microseconds that bringing an object takes. `u64::MAX` for no limit.
             timeout_us: u64,
+            /// As in `Get`.
+            verify: bool,
             /// Ids of the objects.
             ids: Vec<ObjectId>,
         } -> Got,

@@ -241,6 +241,10 @@ fn transfer_metrics(out: &mut Out<'_>, transfer: &TransferStatus) -> fmt::Result
     let queued = "Fetches that wait for a place at their holder";
     out.gauge("plasmon_fetches_queued", queued, real(transfer.queued))?;
     out.counter("plasmon_fetch_failures", "Attempts at a holder that failed", transfer.fetch_failures)?;
+    let compared = "Objects compared with their digests when they came";
+    out.counter("plasmon_compared_objects", compared, transfer.compared)?;
+    let damaged = "Objects that came with other bytes than were sealed";
+    out.counter("plasmon_damaged_objects", damaged, transfer.damaged)?;
     out.gauge("plasmon_leases", "Objects pinned for other nodes", real(transfer.leases))?;
     out.counter("plasmon_frames_dropped", "Frames dropped", transfer.frames_dropped)?;
     let copied = "Bytes of objects copied by this daemon's processor";

@@ -14,9 +14,10 @@ use plasmon_linear::Action;
 
 use super::host::Host;
 use super::worker::USER;
-use super::{REST, Simulation};
+use super::{REST, Simulation, below};
 use crate::control::Event;
 use crate::net::ahead::PATIENCE;
+use crate::object::Pin;
 use crate::transfer::LEASE;
 
 /// Seeds of each case: of clusters without disks.
@@ -115,6 +116,31 @@ impl Simulation {
         self.hosts[host].core().expect("it runs").services.status().fabric.reads
     }
 
+    /// Changes one byte of a host's replica of an object, as bad memory does.
+    fn spoil(&mut self, host: usize, id: usize, len: usize) {
+        let objects = self.hosts[host].core().expect("it runs").store.objects.borrow();
+        let replica = objects.get(&self.ids[id]).expect("the node has the object");
+        let pin = Pin::new(replica).expect("it is in memory");
+        let (at, mut byte) = (below(len) as u64, [0]);
+        pin.run().read(at, &mut byte).expect("inside the object");
+        pin.run().write(at, &[byte[0] ^ 1 << below(8)]).expect("inside the object");
+    }
+
+    /// Has a client of a host get an object that its node has not got; returns how that ended.
+    fn get_anew(&mut self, host: usize, id: usize) -> Result<(), String> {
+        let evict = Request::Evict { bytes: u64::MAX };
+        self.with_worker(host, |worker, simulation| worker.ask_further(simulation, evict));
+        assert!(self.await_workers().is_empty(), "an eviction ends");
+        self.with_worker(host, |worker, simulation| worker.get(simulation, id));
+        assert!(self.await_workers().is_empty(), "a get ends");
+        self.workers[host].last_get.clone().expect("it was answered")
+    }
+
+    /// How many objects have come to a node with other bytes than were sealed.
+    fn damaged(&self, host: usize) -> u64 {
+        self.hosts[host].core().expect("it runs").services.status().transfer.damaged
+    }
+
     /// Has a client of a host delete an object.
     fn delete(&mut self, host: usize, id: usize) {
         self.with_worker(host, |worker, simulation| worker.delete(simulation, id));
@@ -133,7 +159,9 @@ impl Simulation {
 
 /// A cluster of a seed, in which nothing happens by itself.
 fn cluster(seed: u64) -> Simulation {
-    Simulation::new(seed, |_| Vec::new())
+    let simulation = Simulation::new(seed, |_| Vec::new());
+    simulation.network.change_faults(|faults| faults.spoiled_read_ppm = 0);
+    simulation
 }
 
 #[test]
@@ -256,6 +284,31 @@ fn a_holder_that_stands_still_holds_up_no_other_holders_objects() {
         }
         simulation.end(seed);
     }
+}
+
+#[test]
+fn wrong_bytes_of_a_holder_are_seen_by_nobody_else() {
+    let mut met = 0;
+    for seed in SEEDS {
+        for len in [SHORT, READ, LONG] {
+            let mut simulation = cluster(seed);
+            simulation.put(0, ID, len);
+            assert_eq!(simulation.get_anew(1, ID), Ok(()));
+            simulation.pass(VIEW);
+            simulation.spoil(0, ID, len);
+            for _ in 0..5 {
+                assert_eq!(simulation.get_anew(2, ID), Ok(()), "seed {seed}: node 1 has the right bytes");
+                simulation.pass(VIEW);
+            }
+            met += simulation.damaged(2);
+            simulation.spoil(1, ID, len);
+            let told = simulation.get_anew(2, ID).expect_err("nobody has the right bytes");
+            assert!(told.contains("is damaged: node"), "seed {seed}: {told}");
+            simulation.delete(0, ID);
+            simulation.end(seed);
+        }
+    }
+    assert!(met > 0, "no holder gave wrong bytes while another had the right ones");
 }
 
 #[test]

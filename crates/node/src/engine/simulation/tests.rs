@@ -66,6 +66,11 @@ fn a_bug_in_drains_is_found() {
 }
 
 #[test]
+fn a_lack_of_comparison_is_found() {
+    find(Bug::NotCompared);
+}
+
+#[test]
 fn a_bug_in_repair_is_found() {
     find(Bug::KeeperNotTold);
 }

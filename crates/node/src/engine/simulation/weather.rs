@@ -14,10 +14,15 @@ const MAX_OUTAGE: Duration = Duration::from_secs(4);
 /// Longest time until the coordinator takes a dead node for gone.
 const MAX_LEASE: Duration = Duration::from_secs(5);
 
-/// The delays of a run's network.
+/// Number of reads, in a million, that bring a wrong byte where reads do so.
+const SPOILED_READ_PPM: u32 = 50_000;
+
+/// The delays of a run's network, and whether its reads bring wrong bytes.
 pub(super) fn faults() -> Faults {
     let delay_max = Duration::from_micros([50, 500, 5000][below(3)]);
-    Faults { delay_min: Duration::from_micros(5), delay_max, split_reads: true, ..Faults::default() }
+    let spoiled_read_ppm = if percent(25) { SPOILED_READ_PPM } else { 0 };
+    let delay_min = Duration::from_micros(5);
+    Faults { delay_min, delay_max, split_reads: true, spoiled_read_ppm, ..Faults::default() }
 }
 
 /// Something that may happen.
@@ -69,9 +74,10 @@ impl Weather {
         self.plans.iter().map(|(at, _)| *at).min()
     }
 
-    /// Ends all partitions, and plans nothing more.
+    /// Ends all partitions and wrong bytes, and plans nothing more.
     pub(super) fn mend(&mut self, network: &MemoryNetwork, hosts: usize) {
         self.plans.clear();
+        network.change_faults(|faults| faults.spoiled_read_ppm = 0);
         for one in 0..hosts as u32 {
             (0..one).for_each(|other| network.partition(one, other, false));
         }

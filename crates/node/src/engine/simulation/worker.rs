@@ -8,6 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use plasmon::digest::Digest;
 use plasmon::wire::{DeleteOutcome, NewObject, Placement, Presence, Reply, Request, Span, Terms};
 use plasmon::{ErrorKind, ObjectId, Rights};
 use plasmon_linear::{Action, Call, Value};
@@ -118,6 +120,13 @@ fn bytes(value: Value, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Digest of an object's data, as clients make it.
+fn digest(data: &[u8]) -> u64 {
+    let mut digest = Digest::new();
+    digest.add(data);
+    digest.value()
+}
+
 impl Worker {
     /// Connects a client to a host's node.
     pub(super) fn connect(number: usize, host: usize, simulation: &mut Simulation) -> Self {
@@ -202,8 +211,10 @@ impl Worker {
         let (doing, request) = match below(100) {
             0..30 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
             30..42 if !simulation.brings_back() => (Doing::Delete { id }, Request::Delete { ids: only }),
-            30..68 => (Doing::Get { id }, Request::Get { timeout_us, ids: only }),
-            68..74 => (Doing::Seek { id }, Request::Seek { timeout_us: 10_000_000, ids: only }),
+            30..68 => (Doing::Get { id }, Request::Get { timeout_us, verify: false, ids: only }),
+            68..74 => {
+                (Doing::Seek { id }, Request::Seek { timeout_us: 10_000_000, verify: false, ids: only })
+            }
             74..84 => (Doing::Contains, Request::Contains { ids }),
             84..90 => (Doing::Else, Request::Evict { bytes: u64::MAX }),
             90..92 => (Doing::Else, Request::Locations { id: ids[id] }),
@@ -253,8 +264,9 @@ impl Worker {
             let request = Request::Create { object: new, data_len: len as u64, metadata_len: 0, room_us };
             return (Doing::Create { id, value, len }, request);
         }
-        let data = bytes(value, len).into();
-        (Doing::Put { id, value, len }, Request::Put { object: new, digest: 0, room_us, data })
+        let data: Bytes = bytes(value, len).into();
+        let digest = digest(&data);
+        (Doing::Put { id, value, len }, Request::Put { object: new, digest, room_us, data })
     }
 
     /// Takes note of the replies that have come.
@@ -384,13 +396,14 @@ impl Worker {
         let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
         let object = simulation.ids[id];
         let mut data = bytes(value, len);
+        let digest = digest(&data);
         if let Placement::Mapped(_) = placement {
             let objects = core.store.objects.borrow();
             let creation = objects.creation(&object).expect("it is being created");
             creation.extent.write(0, &data).expect("it has room for the data");
             data.clear();
         }
-        let request = Request::Seal { id: object, digest: 0, data: data.into() };
+        let request = Request::Seal { id: object, digest, data: data.into() };
         self.begin(simulation, begin, Doing::Put { id, value, len }, request);
     }
 
@@ -433,7 +446,7 @@ impl Worker {
             return;
         }
         let (begin, ids) = (simulation.moment(), vec![simulation.ids[id]]);
-        let request = Request::Get { timeout_us: 10_000_000, ids };
+        let request = Request::Get { timeout_us: 10_000_000, verify: false, ids };
         self.begin(simulation, begin, Doing::Get { id }, request);
     }
 

@@ -74,8 +74,8 @@ impl Requests {
             return Err(Error::new(ErrorKind::Busy, text));
         }
         let pin = match timeout_us {
-            0 => self.seek_all(&[id], tenant, None).await.remove(0)?,
-            _ => self.get_one(id, tenant, false, self.sessions.due(timeout_us)).await?,
+            0 => self.seek_all((&[id], false), tenant, None).await.remove(0)?,
+            _ => self.get_one((id, false), tenant, false, self.sessions.due(timeout_us)).await?,
         };
         self.sessions.client_mut(client, |client| client.kept.insert(id, pin));
         Ok(Reply::Done)

@@ -14,7 +14,13 @@ use crate::kernel::ClientKey;
 use crate::object::{Conflict, Pin};
 
 impl Requests {
-    pub(super) fn get(self: &Rc<Self>, client: ClientKey, request: u64, timeout_us: u64, ids: Vec<ObjectId>) {
+    pub(super) fn get(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: u64,
+        timeout_us: u64,
+        (ids, verify): (Vec<ObjectId>, bool),
+    ) {
         let tenant = self.sessions.client(client, |client| client.uid);
         if let Some(results) = self.pin_all_here(&ids, tenant) {
             return self.got(client, request, results);
@@ -22,7 +28,7 @@ impl Requests {
         let due = self.sessions.due(timeout_us);
         let requests = Rc::clone(self);
         self.sessions.wait(client, request, ids.len(), async move {
-            let gets = ids.into_iter().map(|id| requests.get_one(id, tenant, timeout_us == 0, due));
+            let gets = ids.into_iter().map(|id| requests.get_one((id, verify), tenant, timeout_us == 0, due));
             let results = join_all(gets).await;
             requests.got(client, request, results);
         });
@@ -52,10 +58,11 @@ impl Requests {
 
     /// Waits until an object is in memory here, wherever it comes from, and pins it. With `no_time` the
     /// request would not wait at all; for any other request, an absent object is a time-out, however late
-    /// this begins.
+    /// this begins. With `verify`, what comes from another node is compared with the digest of its seal,
+    /// whatever the setting of this node says.
     pub(super) async fn get_one(
         self: &Rc<Self>,
-        id: ObjectId,
+        (id, verify): (ObjectId, bool),
         tenant: u32,
         no_time: bool,
         due: Option<Instant>,
@@ -93,7 +100,7 @@ impl Requests {
                     let _ = self.cluster.next_view().await;
                     Ok(())
                 } else {
-                    self.transfer.fetch(id, tenant).await
+                    self.transfer.fetch(id, tenant, verify).await
                 }
             };
             let brought = std::pin::pin!(brought);
@@ -111,7 +118,7 @@ impl Requests {
         self: Rc<Self>,
         client: ClientKey,
         timeout_us: u64,
-        id: ObjectId,
+        (id, verify): (ObjectId, bool),
         (buffer, at, room): (u64, u64, u64),
     ) -> Result<Reply, Error> {
         const COPY: Reply = Reply::Landed { data_len: None };
@@ -137,7 +144,7 @@ impl Requests {
             }
         };
         let outcome = {
-            let fetching = std::pin::pin!(self.transfer.fetch_into(id, tenant, &given));
+            let fetching = std::pin::pin!(self.transfer.fetch_into(id, tenant, &given, verify));
             match select(select(sealed, fetching), std::pin::pin!(given_up)).await {
                 Either::Left((Either::Left(_), _)) => Ok(None),
                 Either::Left((Either::Right((fetched, _)), _)) => fetched.map(Some),
@@ -265,7 +272,7 @@ impl Requests {
             }
             let get = |(at, id): (usize, &ObjectId)| {
                 let id = *id;
-                async move { (first + at, self.get_one(id, tenant, no_time, due).await.is_ok()) }
+                async move { (first + at, self.get_one((id, false), tenant, no_time, due).await.is_ok()) }
             };
             gets.extend(some.iter().enumerate().map(get));
             let mut note = |(at, ready): (usize, bool)| {

@@ -26,7 +26,7 @@ impl Requests {
         client: ClientKey,
         request: u64,
         timeout_us: u64,
-        ids: Vec<ObjectId>,
+        (ids, verify): (Vec<ObjectId>, bool),
     ) {
         let tenant = self.sessions.client(client, |client| client.uid);
         if let Some(results) = self.pin_all_here(&ids, tenant) {
@@ -35,7 +35,7 @@ impl Requests {
         let due = self.sessions.due(timeout_us);
         let requests = Rc::clone(self);
         self.sessions.wait(client, request, ids.len(), async move {
-            let results = requests.seek_all(&ids, tenant, due).await;
+            let results = requests.seek_all((&ids, verify), tenant, due).await;
             requests.got(client, request, results);
         });
     }
@@ -43,7 +43,7 @@ impl Requests {
     /// Pins objects that exist, and brings those here that are elsewhere. Returns one result an id, in order.
     pub(super) async fn seek_all(
         self: &Rc<Self>,
-        ids: &[ObjectId],
+        (ids, verify): (&[ObjectId], bool),
         tenant: u32,
         due: Option<Instant>,
     ) -> Vec<Result<Pin, Error>> {
@@ -54,7 +54,7 @@ impl Requests {
             let answer = asked.next_if_eq(&id).and_then(|_| answers.pop_front());
             async move {
                 answer.unwrap_or(Ok(()))?;
-                self.bring(*id, tenant, due).await
+                self.bring((*id, verify), tenant, due).await
             }
         });
         join_all(gets).await
@@ -96,8 +96,13 @@ impl Requests {
     }
 
     /// Brings an object here that existed a moment ago, and pins it.
-    async fn bring(self: &Rc<Self>, id: ObjectId, tenant: u32, due: Option<Instant>) -> Result<Pin, Error> {
-        let coming = std::pin::pin!(self.get_one(id, tenant, false, due));
+    async fn bring(
+        self: &Rc<Self>,
+        (id, verify): (ObjectId, bool),
+        tenant: u32,
+        due: Option<Instant>,
+    ) -> Result<Pin, Error> {
+        let coming = std::pin::pin!(self.get_one((id, verify), tenant, false, due));
         let vanishing = std::pin::pin!(self.vanishing(id, tenant));
         match select(coming, vanishing).await {
             Either::Left((result, _)) => result,

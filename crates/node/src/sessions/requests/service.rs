@@ -93,12 +93,12 @@ impl Requests {
                 Answer::later(weight, Rc::clone(creations).seal_for(client, id, digest, data))
             }
             Request::Abort { id } => Answer::now(creations.abort(client, id).map(|()| Reply::Done)),
-            Request::Get { timeout_us, ids } => {
-                self.get(client, request, timeout_us, ids);
+            Request::Get { timeout_us, verify, ids } => {
+                self.get(client, request, timeout_us, (ids, verify));
                 Answer::Silent
             }
-            Request::Seek { timeout_us, ids } => {
-                self.seek(client, request, timeout_us, ids);
+            Request::Seek { timeout_us, verify, ids } => {
+                self.seek(client, request, timeout_us, (ids, verify));
                 Answer::Silent
             }
             Request::Wait { timeout_us, count, ids } => {
@@ -125,9 +125,9 @@ impl Requests {
             Request::Explain { id } => Answer::now(self.explain_to(client, &id)),
             Request::Locations { id } => Answer::plain(1, Rc::clone(self).locations(client, id)),
             Request::Prefetch { timeout_us, ids } => Answer::now(self.prefetch(client, timeout_us, &ids)),
-            Request::GetInto { timeout_us, id, buffer, at, room } => {
+            Request::GetInto { timeout_us, id, buffer, at, room, verify } => {
                 let place = (buffer, at, room);
-                Answer::plain(1, Rc::clone(self).get_into(client, timeout_us, id, place))
+                Answer::plain(1, Rc::clone(self).get_into(client, timeout_us, (id, verify), place))
             }
             Request::PutFrom { object, digest, buffer, data_len } => {
                 let put = Rc::clone(&self.lending).put_from(client, object, digest, (buffer, data_len));

@@ -62,9 +62,9 @@ impl Requests {
             self.kernel.spawn(async move {
                 // A client that gets an object that did not come learns why.
                 match timeout_us {
-                    0 => drop(requests.seek_all(&[id], tenant, None).await),
+                    0 => drop(requests.seek_all((&[id], false), tenant, None).await),
                     _ => {
-                        let fetch = requests.transfer.fetch(id, tenant);
+                        let fetch = requests.transfer.fetch(id, tenant, false);
                         _ = requests.kernel.clock.bounded(due, fetch).await;
                     }
                 }

@@ -165,6 +165,10 @@ impl<'c> Conversation<'c> {
             self.stream.try_read(&mut self.answer[self.answered..])
         } else if self.at < job.into.len() {
             try_read_piece(self.stream, &job.into, self.at)
+        } else if let Some(tail) = &job.tail
+            && self.at < job.into.len() + tail.len()
+        {
+            try_read_piece(self.stream, tail, self.at - job.into.len())
         } else {
             try_skip_piece(self.stream, job.sizes.bytes() - self.at)
         };

@@ -117,7 +117,7 @@ impl Transfer {
         trace.copied(copied);
         trace.moved();
         self.records.count_copy(copied);
-        self.land(head, landing)
+        self.land(head, landing, &trace.wanted).await
     }
 
     /// Has the thread fetch an object.
@@ -129,14 +129,15 @@ impl Transfer {
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
         let service = self.sockets().map_err(Failure::Here)?;
-        let landing = self.landing(head, &trace.target).await?;
+        let landing = self.landing(head, &trace.target, &trace.wanted).await?;
         trace.allocated();
         let (done, ended) = Done::new(&service.wake);
         // The object is wanted for as long as this future lives.
         let wanted = Arc::new(());
         let outside = |error: OutOfBounds| Failure::Here(Error::new(ErrorKind::Internal, error.to_string()));
         let (sizes, into, arrived) = (sizes(head), landing.io_range().map_err(outside)?, trace.arrived());
-        service.fetch(from, Job { ask, sizes, into, arrived, wanted: Arc::downgrade(&wanted), done });
+        let (tail, wanted_still) = (landing.io_range_of_tail(), Arc::downgrade(&wanted));
+        service.fetch(from, Job { ask, sizes, into, tail, arrived, wanted: wanted_still, done });
         let (tell, told) = oneshot::channel();
         let owned = Rc::clone(&landing);
         self.kernel.spawn(async move {

@@ -59,6 +59,8 @@ pub(super) struct Job {
     pub(super) sizes: Sizes,
     /// The memory for the object's bytes; if it is shorter, only the first bytes are kept.
     pub(super) into: IoRange,
+    /// The memory for the bytes behind those, if these are kept apart.
+    pub(super) tail: Option<IoRange>,
     /// The counter for the object's bytes.
     pub(super) arrived: Arrived,
     /// A handle that is gone when nobody waits for the object any more.
@@ -72,8 +74,8 @@ impl Job {
     }
 
     pub(super) fn end(self, result: Result<(), String>) {
-        let Self { into, done, .. } = self;
-        drop(into);
+        let Self { into, tail, done, .. } = self;
+        drop((into, tail));
         done.tell(result);
     }
 }
@@ -95,7 +97,7 @@ pub(super) struct Request {
 
 enum Command {
     Listen(std::net::TcpListener),
-    Fetch(SocketAddr, Job),
+    Fetch(SocketAddr, Box<Job>),
 }
 
 /// The state that the tasks of the thread share.
@@ -151,7 +153,7 @@ impl Service {
 
     /// Has an object fetched from a data port.
     pub(super) fn fetch(&self, from: SocketAddr, job: Job) {
-        self.send(Command::Fetch(from, job));
+        self.send(Command::Fetch(from, Box::new(job)));
     }
 
     /// Number of connections that were closed because of what came on them.
@@ -193,7 +195,7 @@ async fn run(mut commands: commands::UnboundedReceiver<Command>, shared: Arc<Sha
                     sender
                 });
                 // The channel was open a moment ago, and nothing else ran since.
-                let _ = jobs.send(job);
+                let _ = jobs.send(*job);
             }
         }
     }

@@ -128,7 +128,15 @@ impl Fetch {
         let (ask, sizes, into) = (ask(number), sizes(len), extent.io_range());
         reader.fetch(
             from,
-            Job { ask, sizes, into, arrived: Arrived::default(), wanted: Arc::downgrade(&wanted), done },
+            Job {
+                ask,
+                sizes,
+                into,
+                tail: None,
+                arrived: Arrived::default(),
+                wanted: Arc::downgrade(&wanted),
+                done,
+            },
         );
         Self { extent, wanted: Some(wanted), ended }
     }

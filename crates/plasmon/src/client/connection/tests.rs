@@ -121,7 +121,7 @@ fn a_waiting_get_holds_up_nobody_and_replies_find_their_callers() {
     let mut grants = vec![READ_FIRST];
     let mut descriptors = vec![segment()];
     for (request, get) in gets {
-        let Request::Get { timeout_us: u64::MAX, ids } = get else { panic!("{get:?}") };
+        let Request::Get { timeout_us: u64::MAX, ids, .. } = get else { panic!("{get:?}") };
         let objects = vec![found(u64::from(ids[0].as_bytes()[0]) * 64)];
         let granted = std::mem::take(&mut grants);
         peer.answer_with(request, &Reply::Got { objects, granted }, &std::mem::take(&mut descriptors));
