@@ -25,7 +25,8 @@ fn main() -> ExitCode {
         ["echo", kind] => echo::answer(kind),
         ["tcp", address] => tcp::Tcp::connect(address).and_then(serve),
         ["tcp-serve", address] => tcp::answer(address),
-        _ => Err("usage: plasmon-bench plasmon SOCKET | plasmon-digest SOCKET | raw - | echo KIND | tcp ADDRESS | tcp-serve ADDRESS"
+        _ => Err("usage: plasmon-bench plasmon SOCKET | plasmon-digest SOCKET | raw - | echo KIND | \
+                  tcp ADDRESS | tcp-serve ADDRESS"
             .into()),
     };
     match done {

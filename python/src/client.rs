@@ -21,13 +21,12 @@ use crate::error::{closed, invalid, raised, raised_for, signalled};
 use crate::id::{object_id, object_ids};
 use crate::listing::{Listed, rows};
 use crate::lock::{cloned, lock, taken};
-use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
+use crate::memory::{Creation, HeldScratch, OpenCreation, Scratch, descriptor};
+use crate::parts::{Parts, held, slices};
 use crate::placing::{Spread, found, spread};
 use crate::subscription::Subscription;
 use crate::terms::{Terms, duration, left, room};
 
-/// Pieces of a value, each with its offset.
-type Parts<'py> = Vec<(usize, Bound<'py, PyAny>)>;
 /// Value to store: id, size, pieces and metadata.
 type Value<'py> = (Bound<'py, PyAny>, usize, Parts<'py>, Bound<'py, PyBytes>);
 
@@ -602,16 +601,7 @@ impl Client {
     }
 }
 
-/// Buffers of parts, held in place.
 /// Client that compares objects with the digest of their seal if the caller wants that.
 fn verifying(client: &plasmon::Client, verify: bool) -> Cow<'_, plasmon::Client> {
     if verify { Cow::Owned(client.clone().verifying()) } else { Cow::Borrowed(client) }
-}
-
-fn held(parts: &[(usize, Bound<'_, PyAny>)]) -> PyResult<Vec<(usize, Bytes)>> {
-    parts.iter().map(|(at, part)| Ok((*at, Bytes::of(part)?))).collect()
-}
-
-fn slices(parts: &[(usize, Bytes)]) -> Vec<(usize, &[u8])> {
-    parts.iter().map(|(at, part)| (*at, part.as_slice())).collect()
 }

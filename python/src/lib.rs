@@ -14,6 +14,7 @@ mod listing;
 mod lock;
 mod looping;
 mod memory;
+mod parts;
 mod placing;
 mod subscription;
 mod terms;

@@ -40,8 +40,8 @@ crate::wire::codes! {
         11 Interrupted,
         /// The daemon failed internally; its log says more.
         12 Internal,
-        /// The object's bytes are not those that were sealed: the file that it was spilled to is damaged, or no
-        /// node has other bytes than those that differ from the digest of the seal.
+        /// The object's bytes are not those that were sealed: the file that it was spilled to is damaged, or
+        /// no node has other bytes than those that differ from the digest of the seal.
         13 Damaged,
         /// Fewer nodes hold the object than were asked for. The object stays where it is.
         14 TooFew,

@@ -157,8 +157,8 @@ impl Given {
 }
 
 impl Landing {
-    /// Number of bytes that are kept here. Metadata is behind the data; beside a client's memory there is room
-    /// for it only if it has to be compared.
+    /// Number of bytes that are kept here. Metadata is behind the data; beside a client's memory there is
+    /// room for it only if it has to be compared.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
@@ -252,8 +252,8 @@ impl Landing {
         }
     }
 
-    /// The bytes of the memory for another thread, without the tail. They stay the object's for as long as the
-    /// landing is owned.
+    /// The bytes of the memory for another thread, without the tail. They stay the object's for as long as
+    /// the landing is owned.
     pub(super) fn io_range(&self) -> Result<IoRange, OutOfBounds> {
         match &self.place {
             Place::Replica { extent, .. } => Ok(extent.io_range()),

@@ -16,12 +16,13 @@
 //! |---|---|
 //! | 6 | [`serve`]: the holder's answer to a fetch; [`calibrate`]: measuring what is best |
 //! | 5 | [`asking`]: requests of a get to the keepers; [`fetch`]: a get from the first request to the seal |
-//! | 4 | protocols: [`eager`], [`striped_read`], [`read`], [`read_first`], [`relay`], [`relayed_read`], [`send`], [`read_register`], [`socket`] |
+//! | 4 | protocols: [`eager`], [`striped_read`], [`read`], [`read_first`], [`relay`], [`relayed_read`] |
+//! | 4 | further protocols: [`send`], [`read_register`], [`socket`] |
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
-//! | 0 | [`pieces`]: cutting objects; [`rooms`]: pieces that come before their answer; [`comparing`]: digests |
-//! | 0 | [`slots`]: places at holders; [`failure`]: why an attempt fails |
+//! | 0 | [`pieces`]: cutting objects; [`rooms`]: pieces that come before their answer |
+//! | 0 | [`comparing`]: digests; [`slots`]: places at holders; [`failure`]: why an attempt fails |
 
 mod asking;
 mod calibrate;

@@ -151,11 +151,11 @@ impl Client {
         Self { patience: Some(patience), ..self }
     }
 
-    /// Returns a client on the same connection whose gets ([`Client::get`], [`Client::get_into`] and those like
-    /// them) compare what they bring with the digest that was made at the seal, if one was made. A node compares
-    /// what comes from another node before anybody sees it, and tries a further holder if the bytes differ; with
-    /// its setting `--verify` it does so for all gets. This client also compares the bytes that it maps, which
-    /// reads all of them once more.
+    /// Returns a client on the same connection whose gets ([`Client::get`], [`Client::get_into`] and those
+    /// like them) compare what they bring with the digest that was made at the seal, if one was made. A node
+    /// compares what comes from another node before anybody sees it, and tries a further holder if the bytes
+    /// differ; with its setting `--verify` it does so for all gets. This client also compares the bytes that
+    /// it maps, which reads all of them once more.
     #[must_use]
     pub fn verifying(self) -> Self {
         Self { verifies: true, ..self }
